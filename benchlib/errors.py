@@ -1,0 +1,54 @@
+"""Everything that can go wrong, drawn as a tree by cause.
+
+``exit_code`` is what the command line answers with: 1 when a run failed, 2 when
+what was asked for is wrong. Every message is one line that says what happened and
+what to do about it.
+"""
+
+
+class BenchlibError(Exception):
+    """Base of every error that benchlib raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(BenchlibError):
+    """What was asked for is wrong: a parameter, a level, a file, a frame."""
+
+    exit_code = 2
+
+
+class ParseError(InputError):
+    """A text that cannot be trusted; the message names the line that was wanted."""
+
+
+class PreflightError(InputError):
+    """The study cannot run here: said before anything has been started."""
+
+
+class TrialError(BenchlibError):
+    """One trial failed; it is kept with this error and the study goes on."""
+
+
+class SettingError(TrialError):
+    """A server setting did not take, so the trial would have measured another level."""
+
+
+class ServerError(TrialError):
+    """A PostgreSQL server did not start, went away or refused an order."""
+
+
+class LoadError(TrialError):
+    """The load tool failed, or its report contradicts itself."""
+
+
+class InvariantError(TrialError):
+    """The database does not hold what the load tool says that it wrote."""
+
+
+class StudyError(BenchlibError):
+    """The study as a whole cannot go on; the trials already kept are safe."""
+
+
+class Interrupted(StudyError):  # noqa: N818 - a word for a request, not a fault
+    """The run was asked to stop; what had been measured is kept."""
