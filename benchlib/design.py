@@ -1,0 +1,107 @@
+"""The experiment's design: which level runs when. A design is an ordered tuple of trials.
+
+Randomised complete blocks (every level once per block, in random order), with positions
+balanced over the blocks. Orders come in groups of as many blocks as there are levels; each
+group is a Williams Latin square (E. J. Williams, 1949), its levels and its rows shuffled: over
+a group each level visits each position once, and neighbours change as evenly as they can.
+The groups are drawn independently of each other, so a longer design starts with the shorter one.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from benchlib.errors import InputError
+
+_MAX_SEED = 2**31 - 1  # pgbench --random-seed is kept inside a positive 32-bit integer
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One level in one block at one position (both counted from 1), with its own seed."""
+
+    block: int
+    position: int
+    level: str
+    seed: int
+
+    @property
+    def id(self) -> str:
+        """A name for files: unique inside a design by its block and position."""
+        slug = re.sub(r"[^A-Za-z0-9._]+", "-", self.level).strip("-._")[:40].rstrip("-._")
+        return f"b{self.block:02d}-p{self.position}-{slug or 'level'}"
+
+
+def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Trial, ...]:
+    """Return ``blocks * len(levels)`` trials in the order in which they are to run.
+
+    The first blocks of a longer design equal the shorter design of the same seed, and every
+    trial has a seed of its own (1 to 2**31 - 1, for ``pgbench --random-seed``). Python's own
+    generator is used because its sequences stay the same from version to version.
+
+    Raises InputError for levels that are fewer than two, empty or repeated, and for blocks < 1.
+    """
+    names = list(levels)
+    if isinstance(levels, str) or len(names) < 2:
+        raise InputError("a design needs at least two levels to compare")
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise InputError("every level needs a name")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"level {twice!r} is there twice; each level needs a name of its own")
+    if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
+        raise InputError(f"blocks must be a whole number from 1 up, not {blocks!r}")
+    trials: list[Trial] = []
+    seen: set[int] = set()
+    orders: list[list[str]] = []
+    for block in range(blocks):
+        group, row = divmod(block, len(names))
+        if row == 0:
+            orders = _square(names, Random(f"benchlib/order/{seed}/{group}"), mirrored=group % 2 == 1)
+        rng = Random(f"benchlib/seeds/{seed}/{block}")
+        for position, level in enumerate(orders[row], start=1):
+            own = rng.randrange(1, _MAX_SEED)
+            while own in seen:
+                own = rng.randrange(1, _MAX_SEED)
+            seen.add(own)
+            trials.append(Trial(block + 1, position, level, own))
+    return tuple(trials)
+
+
+def one_at_a_time(base: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return ``only NAME`` -> the base settings with that one tuned, for each setting that differs.
+
+    ``tuned`` is read as a patch over ``base``: what it does not name stays as it is.
+    """
+    return {f"only {name}": {**base, name: tuned[name]} for name in _differing(base, tuned)}
+
+
+def leave_one_out(base: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return ``without NAME`` -> the tuned settings with that one as in the base (or absent)."""
+    full = {**base, **tuned}
+    without: dict[str, dict[str, Any]] = {}
+    for name in _differing(base, tuned):
+        kept = {key: value for key, value in full.items() if key != name}
+        without[f"without {name}"] = {**kept, name: base[name]} if name in base else kept
+    return without
+
+
+def _differing(base: Mapping[str, Any], tuned: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in tuned.items() if name not in base or base[name] != value]
+
+
+def _square(names: list[str], rng: Random, *, mirrored: bool) -> list[list[str]]:
+    """Return one order per block: a Williams square with shuffled levels and rows.
+
+    For an odd number of levels only a square and its mirror together balance the neighbours,
+    hence every other group is mirrored.
+    """
+    k = len(names)
+    first = [0]
+    for step in range(1, k):
+        first.append((first[-1] + step) % k if step % 2 else (first[-1] - step) % k)
+    shuffled = rng.sample(names, k)
+    rows = [[shuffled[(shift + index) % k] for index in first] for shift in rng.sample(range(k), k)]
+    return [row[::-1] for row in rows] if mirrored else rows

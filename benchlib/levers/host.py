@@ -1,0 +1,125 @@
+"""What this machine is: facts for provenance, for sizing levels, and for ``benchlib doctor``."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+MEBIBYTE = 1 << 20
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def memory_bytes() -> int:
+    """The memory that this process may use: the machine's, or its control group's limit if that is lower."""
+    total = psutil.virtual_memory().total
+    for path in _CGROUP_LIMITS:
+        text = read(path)
+        if text and text.isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def processors() -> int:
+    """How many processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def read(path: str | Path) -> str | None:
+    """A small text file of the kernel's, stripped; None if it is not there or not ours to read."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return Path(path).read_text().strip()
+    return None
+
+
+def processor_name() -> str:
+    """The processor's model as the kernel tells it."""
+    for line in (read("/proc/cpuinfo") or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def operating_system() -> str:
+    """The distribution or system with its version, as people call it."""
+    with contextlib.suppress(OSError):
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    return f"{platform.system()} {platform.mac_ver()[0] or platform.release()}"
+
+
+def virtual() -> bool | None:
+    """Whether this is a virtual machine; None where the kernel does not say."""
+    flags = read("/proc/cpuinfo")
+    return "hypervisor" in flags if flags and "flags" in flags else None
+
+
+def file_system(path: Path) -> dict[str, str]:
+    """Type and mount options of the file system that a path is on."""
+    real = str(path.resolve())
+    best: dict[str, str] = {}
+    depth = -1
+    for mount in psutil.disk_partitions(all=True):
+        inside = real == mount.mountpoint or real.startswith(mount.mountpoint.rstrip("/") + "/")
+        if inside and len(mount.mountpoint) >= depth:
+            depth = len(mount.mountpoint)
+            best = {"type": mount.fstype, "options": mount.opts}
+    return best
+
+
+def identity() -> str:
+    """A short name that tells this machine from another without saying which it is."""
+    seed = read("/etc/machine-id") or platform.node()
+    return hashlib.sha256(f"benchlib {seed} {processor_name()}".encode()).hexdigest()[:12]
+
+
+def facts(scratch: Path) -> dict[str, Any]:
+    """The machine as a study records it. Sizes in MiB."""
+    return {
+        "identity": identity(),
+        "processor": processor_name(),
+        "processors": processors(),
+        "memory_mib": memory_bytes() // MEBIBYTE,
+        "operating_system": operating_system(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "virtual": virtual(),
+        "governor": read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "clock_source": read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "transparent_huge_pages": read("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "file_system": file_system(scratch),
+    }
+
+
+def free_mib(path: Path) -> int:
+    """Free space in MiB where a path is, or where it would be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free // MEBIBYTE
+
+
+def available_memory_mib() -> int:
+    """Memory in MiB that new processes can have without swapping."""
+    return min(psutil.virtual_memory().available, memory_bytes()) // MEBIBYTE
+
+
+def load_average() -> float:
+    """Processes that want a processor, averaged over the last minute."""
+    return psutil.getloadavg()[0]
+
+
+def timer_resolution_ns() -> int:
+    """The smallest step of the clock that latencies are measured with, as seen from here, in nanoseconds."""
+    steps = []
+    for _ in range(200):
+        first = time.perf_counter_ns()
+        second = time.perf_counter_ns()
+        if second > first:
+            steps.append(second - first)
+    return min(steps, default=0)

@@ -1,0 +1,46 @@
+"""Workloads are TOML files: those of the library by name, anybody's own by path."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from benchlib.errors import InputError
+from benchlib.model import Workload
+
+_FOLDER = Path(__file__).parent.parent / "workloads"
+
+
+def workload_names() -> list[str]:
+    """The names of the workloads that come with the library."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def load_workload(name: str) -> Workload:
+    """The workload of that name, or in the file that ``name`` is the path of.
+
+    Raises:
+        InputError: there is none, or the file is not a workload; the message names the key.
+
+    """
+    path = Path(name) if name.endswith(".toml") else _FOLDER / f"{name}.toml"
+    if not path.is_file():
+        raise InputError(
+            f"no workload '{name}': there are {', '.join(workload_names())}, or give the path of a .toml file"
+        )
+    try:
+        return Workload.model_validate(tomllib.loads(path.read_text()))
+    except tomllib.TOMLDecodeError as reason:
+        raise InputError(f"workload {path.name} is not TOML: {reason}") from reason
+    except ValidationError as reason:
+        raise InputError(f"workload {path.name}: {first_problem(reason)}") from reason
+
+
+def first_problem(reason: ValidationError) -> str:
+    """The first thing that a validation found, in one line: where, and what."""
+    problem = reason.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "it"
+    more = f" (and {reason.error_count() - 1} more)" if reason.error_count() > 1 else ""
+    return f"{where}: {problem['msg'].removeprefix('Value error, ')}{more}"

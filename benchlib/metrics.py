@@ -1,0 +1,96 @@
+"""What is measured: names, units, and whether more of it is better.
+
+Direction belongs to the metric's definition, so that no other module has to ask what an
+increase means: tps up and latency down are both "faster".
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from benchlib.errors import InputError
+
+Direction = Literal["faster", "slower"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured quantity; ``unit`` is printed after a value, ``title`` names it in a sentence."""
+
+    name: str
+    title: str
+    unit: str
+    higher_is_better: bool
+
+
+_METRICS = (
+    Metric("tps", "throughput", "tps", True),
+    Metric("rows_per_s", "rows written", "rows/s", True),
+    Metric("ops_per_s", "operations", "ops/s", True),
+    Metric("mb_per_s", "bandwidth", "MB/s", True),
+    Metric("latency_average_ms", "mean latency", "ms", False),
+    Metric("latency_stddev_ms", "latency deviation", "ms", False),
+    Metric("latency_p50_ms", "median latency", "ms", False),
+    Metric("latency_p90_ms", "p90 latency", "ms", False),
+    Metric("latency_p95_ms", "p95 latency", "ms", False),
+    Metric("latency_p99_ms", "p99 latency", "ms", False),
+    Metric("latency_p999_ms", "p99.9 latency", "ms", False),
+    Metric("latency_max_ms", "highest latency", "ms", False),
+    Metric("lag_average_ms", "mean schedule lag", "ms", False),
+    Metric("lag_max_ms", "highest schedule lag", "ms", False),
+    Metric("connection_ms", "connection time", "ms", False),
+    Metric("usecs_per_op", "time per operation", "µs", False),
+    Metric("init_s", "loading time", "s", False),
+    Metric("replay_lag_ms", "replay lag", "ms", False),
+    Metric("wal_bytes_per_transaction", "WAL per transaction", "B", False),
+    Metric("cpu_us_per_transaction", "CPU time per transaction", "µs", False),
+)
+METRICS = {known.name: known for known in _METRICS}
+
+# A name with one of these in it measures time or waiting: less is better.
+_LOWER = re.compile(r"latency|lag|wait|delay|duration|elapsed|time|seconds|bytes|_(ms|us|ns|s|usecs)(_|$)")
+_RATE = re.compile(r"per_s(ec(ond)?)?$|/s$")
+
+
+def metric(name: str) -> Metric:
+    """Return the registered metric of that name, or raise InputError with the names there are."""
+    try:
+        return METRICS[name]
+    except KeyError:
+        raise InputError(f"unknown metric {name!r}; known: {', '.join(METRICS)}") from None
+
+
+def metric_or_guess(name: str) -> Metric:
+    """Return the registered metric, or for a foreign name a guess.
+
+    A foreign metric counts as higher-is-better unless its name speaks of time, waiting or bytes
+    (``latency``, ``lag``, ``_ms``, ``duration``...); ``something_per_s`` is always a rate.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    lowered = name.lower()
+    lower_is_better = bool(_LOWER.search(lowered)) and not _RATE.search(lowered)
+    return Metric(name, name, "ms" if lowered.endswith("_ms") else "", not lower_is_better)
+
+
+def words(measured: Metric) -> tuple[Direction, Direction]:
+    """Return the word for an increase and the word for a decrease of this metric."""
+    return ("faster", "slower") if measured.higher_is_better else ("slower", "faster")
+
+
+def format_value(measured: Metric, value: float | None) -> str:
+    """Return three significant digits (more before the point) with the unit, ``–`` for a missing value."""
+    if value is None or math.isnan(value):
+        return "–"
+    size = abs(value)
+    decimals = max(0, 2 - math.floor(math.log10(size))) if size else 0
+    text = f"{value:,.{min(decimals, 9)}f}".replace("-", "−")
+    return f"{text} {measured.unit}".rstrip()
+
+
+def format_percent(value: float | None, decimals: int = 1) -> str:
+    """Return a signed percentage without its sign of percent, such as ``+38.2`` or ``−4.0``."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:+,.{decimals}f}".replace("-", "−")

@@ -1,0 +1,123 @@
+"""From raw files to frames: what the trials of a study show, derived anew each time.
+
+Nothing derived is stored, so a mended parser needs no rerun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from benchlib.errors import ParseError
+from benchlib.model import Measurement
+from benchlib.parse import parse_text
+from benchlib.store import StudyFolder
+
+TRIAL_COLUMNS = (
+    "block",
+    "position",
+    "level",
+    "seed",
+    "started_s",
+    "tps",
+    "latency_average_ms",
+    "latency_stddev_ms",
+    "transactions",
+    "failed_transactions",
+    "client_cpu_share",
+    "wal_bytes_per_transaction",
+    "checkpoints",
+    "server_version",
+    "error",
+)
+
+
+def trials_frame(folder: StudyFolder) -> pd.DataFrame:
+    """One row per kept trial, in the order of the design; ``error`` is null where it succeeded.
+
+    Units are in the columns' names; ``tps`` excludes the time to connect, ``started_s`` is
+    seconds since the epoch. What a trial does not tell is missing, never 0.
+    """
+    rows = [_row(folder, trial_id, m) for trial_id, m in folder.kept().items()]
+    return pd.DataFrame(rows, columns=list(TRIAL_COLUMNS))
+
+
+def progress_frame(folder: StudyFolder) -> pd.DataFrame:
+    """tps over time inside the trials: columns ``level, block, elapsed_s, tps``, a row a second."""
+    rows = []
+    for trial_id, measurement in folder.kept().items():
+        if measurement.error is None and (report := _report(folder, trial_id, measurement)):
+            rows += [
+                {
+                    "level": measurement.trial.level,
+                    "block": measurement.trial.block,
+                    "elapsed_s": row["elapsed_s"],
+                    "tps": row["tps"],
+                }
+                for row in report["progress"]
+            ]
+    return pd.DataFrame(rows, columns=["level", "block", "elapsed_s", "tps"])
+
+
+def _report(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[str, Any] | None:
+    stdout = folder.raw(trial_id, "stdout")
+    if stdout is None:
+        return None
+    text = f"{stdout}\n{folder.raw(trial_id, 'stderr') or ''}"
+    return parse_text(text, kind="pgbench_summary", argv=list(measurement.load_argv) or None)
+
+
+def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[str, Any]:
+    trial = measurement.trial
+    row: dict[str, Any] = {
+        "block": trial.block,
+        "position": trial.position,
+        "level": trial.level,
+        "seed": trial.seed,
+        "started_s": measurement.started_s,
+        "server_version": measurement.server_version,
+        "error": measurement.error,
+    }
+    if measurement.error is not None:
+        return row
+    try:
+        report = _report(folder, trial_id, measurement)
+    except ParseError as reason:
+        return {**row, "error": str(reason)}
+    if report is None:
+        return {**row, "error": "the trial's output is not there"}
+    for name in ("tps", "latency_average_ms", "latency_stddev_ms", "transactions", "failed_transactions"):
+        row[name] = report[name]
+    if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
+        row["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
+    if counters := folder.raw_json(trial_id, "statistics.json"):
+        before: Any = counters["before"]
+        after: Any = counters["after"]
+        if report["transactions"]:
+            written = lsn_bytes(after["lsn"]) - lsn_bytes(before["lsn"])
+            row["wal_bytes_per_transaction"] = written / report["transactions"]
+        seen = checkpoints(before), checkpoints(after)
+        if seen[0] is not None and seen[1] is not None:
+            row["checkpoints"] = seen[1] - seen[0]
+    return row
+
+
+def lsn_bytes(lsn: str) -> int:
+    """A WAL position such as ``0/16B3740`` as a number of bytes.
+
+    Source: PostgreSQL documentation, ``pg_lsn`` type.
+    """
+    high, _, low = lsn.partition("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def checkpoints(snapshot: Mapping[str, Any]) -> int | None:
+    """How many checkpoints a snapshot has counted, timed and requested; None if it does not say."""
+    newer, older = snapshot.get("checkpointer"), snapshot.get("bgwriter")
+    if newer:
+        return int(newer["num_timed"]) + int(newer["num_requested"])
+    if older and "checkpoints_timed" in older:
+        return int(older["checkpoints_timed"]) + int(older["checkpoints_req"])
+    return None

@@ -1,0 +1,217 @@
+"""The only gateway to processes: run one to its end, or start one and keep it.
+
+As root, everything that touches a server runs as an unprivileged user, because
+PostgreSQL refuses root; as anybody else, as oneself. The environment is a clean one:
+the caller's ``PG*`` variables would silently change what is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Protocol
+
+from benchlib.errors import PreflightError, TrialError
+
+USER_VARIABLE = "BENCHLIB_USER"
+
+
+class TimeLimitError(TrialError):
+    """A process did not end within its time limit; it has been stopped."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a finished process left. Times in seconds; ``cpu_s`` is user plus system time."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    wall_s: float
+    cpu_s: float
+
+
+class Process(Protocol):
+    """A running process of ours."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit status once it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; ``subprocess.TimeoutExpired`` if it takes longer."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal."""
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A process environment without the caller's PostgreSQL variables and locale."""
+    keep = {k: v for k, v in os.environ.items() if k in ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")}
+    return {**keep, "LC_ALL": "C", "TZ": "UTC", "HOME": "/", **(extra or {})}
+
+
+def server_user() -> str | None:
+    """Who runs the servers: None for oneself, or as root an unprivileged user's name.
+
+    ``BENCHLIB_USER`` if it is set, otherwise the system's ``postgres``, otherwise
+    ``nobody``, so that a bare container works too.
+
+    Raises:
+        PreflightError: the configured user does not exist or is root.
+
+    """
+    if os.geteuid() != 0:
+        return None
+    named = os.environ.get(USER_VARIABLE)
+    for name in [named] if named else ["postgres", "nobody"]:
+        with contextlib.suppress(KeyError):
+            if pwd.getpwnam(name).pw_uid != 0:
+                return name
+    raise PreflightError(
+        f"no unprivileged user to run PostgreSQL as (tried {named or 'postgres, nobody'}): "
+        f"set {USER_VARIABLE} to one that exists and is not root"
+    )
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Runs processes as one user. ``user`` None means the caller."""
+
+    user: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def run(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        stdout: Path | None = None,
+        stderr: Path | None = None,
+        cwd: Path | None = None,
+        timeout_s: float | None = None,
+    ) -> Completed:
+        """Run a process to its end. Output goes to the given files verbatim, or comes back as text.
+
+        An interruption (Ctrl-C) or the time limit stops the process before the exception
+        goes on, so nothing keeps running behind it.
+
+        Raises:
+            TimeLimitError: it ran longer than ``timeout_s``.
+            TrialError: it could not be started.
+
+        """
+        with contextlib.ExitStack() as stack:
+            out = stack.enter_context(stdout.open("wb")) if stdout else subprocess.PIPE
+            err = stack.enter_context(stderr.open("wb")) if stderr else subprocess.PIPE
+            started = time.monotonic()
+            process = self._popen(argv, stdout=out, stderr=err, cwd=cwd)
+            try:
+                texts = _communicate(process, timeout_s)
+            except BaseException as reason:
+                _stop(process)
+                if isinstance(reason, subprocess.TimeoutExpired):
+                    raise TimeLimitError(
+                        f"{Path(str(argv[0])).name} did not end within {timeout_s:.0f} s and was stopped"
+                    ) from None
+                raise
+            wall = time.monotonic() - started
+        return Completed(
+            argv=tuple(map(str, argv)),
+            returncode=process.returncode,
+            stdout=texts[0],
+            stderr=texts[1],
+            wall_s=wall,
+            cpu_s=texts[2],
+        )
+
+    def start(self, argv: Sequence[str | Path], *, log: Path, cwd: Path | None = None) -> Process:
+        """Start a process that stays; its output is appended to ``log``."""
+        with log.open("ab") as out:
+            return self._popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=cwd)
+
+    def _popen(
+        self, argv: Sequence[str | Path], *, stdout: IO[bytes] | int, stderr: IO[bytes] | int, cwd: Path | None
+    ) -> subprocess.Popen[bytes]:
+        identity = {"user": self.user, "group": _group(self.user), "extra_groups": []} if self.user else {}
+        try:
+            # a session of its own: a Ctrl-C at the terminal is ours to pass on, in order
+            return subprocess.Popen(
+                [str(a) for a in argv],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=cwd or "/",
+                env=clean_environment(self.environment),
+                start_new_session=True,
+                **identity,  # type: ignore[call-overload]
+            )
+        except OSError as reason:
+            raise TrialError(f"cannot start {argv[0]}: {reason.strerror}") from reason
+
+    def own(self, path: Path) -> None:
+        """Give a file or folder, with all in it, to the user that this shell runs as."""
+        if self.user:
+            entry = pwd.getpwnam(self.user)
+            for folder, _, files in os.walk(path):
+                os.chown(folder, entry.pw_uid, entry.pw_gid)
+                for name in files:
+                    os.chown(Path(folder) / name, entry.pw_uid, entry.pw_gid)
+            if path.is_file():
+                os.chown(path, entry.pw_uid, entry.pw_gid)
+
+    def make_directory(self, path: Path) -> Path:
+        """A private folder (0700) of the user that this shell runs as, made if it is missing."""
+        path.mkdir(mode=0o700, exist_ok=True)
+        self.own(path)
+        return path
+
+
+def _group(user: str | None) -> int | None:
+    return pwd.getpwnam(user).pw_gid if user else None
+
+
+def _communicate(process: subprocess.Popen[bytes], timeout_s: float | None) -> tuple[str, str, float]:
+    """Both outputs as text (empty where they go to files) and the CPU seconds of the process.
+
+    The kernel adds a child's CPU time to its parent's total when the child is reaped,
+    so the total is read before and after: nothing else of ours ends meanwhile.
+    """
+    before = os.times()
+    out, err = process.communicate(timeout=timeout_s)
+    after = os.times()
+    cpu = (after.children_user + after.children_system) - (before.children_user + before.children_system)
+    return (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"), cpu
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask the process and its group to end, then make them."""
+    for sig, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, sig)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+            return
+
+
+def which(name: str) -> Path | None:
+    """Where a program is on the caller's PATH."""
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
+def ticks(seconds: float, pause_s: float = 0.05) -> Iterator[None]:
+    """Yield until the time is up, with a pause between: for polling."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+        time.sleep(pause_s)

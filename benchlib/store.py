@@ -1,0 +1,194 @@
+"""The only reader and writer of ``data/``: studies and what their trials left.
+
+``data/<study>/study.json`` holds the plan, written before anything runs;
+``data/<study>/trials/<id>/`` what one trial left, raw output verbatim. A trial's folder
+is written under a temporary name, synced and renamed: it is whole or it is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from benchlib.errors import InputError, StudyError
+from benchlib.model import Measurement, Study
+
+DATA_VARIABLE = "BENCHLIB_DATA"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PENDING = ".pending-"
+
+
+def project_root() -> Path:
+    """The folder that holds ``notebooks/``: here, above here, or where the library was installed from."""
+    here = Path.cwd()
+    for folder in (here, *here.parents, Path(__file__).resolve().parent.parent):
+        if (folder / "notebooks").is_dir():
+            return folder
+    return here
+
+
+def data_root() -> Path:
+    """Where studies are kept: ``data/`` of the project, or the folder that ``BENCHLIB_DATA`` names."""
+    named = os.environ.get(DATA_VARIABLE)
+    return Path(named).absolute() if named else project_root() / "data"
+
+
+def check_name(name: str) -> str:
+    """The name, if it can be a study's.
+
+    Raises:
+        InputError: it could not be a folder's name everywhere.
+
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(f"study name {name!r}: want letters, digits, dots, dashes and underscores")
+    return name
+
+
+class StudyFolder:
+    """One study on disk."""
+
+    def __init__(self, name: str, root: Path | None = None) -> None:
+        self.name = check_name(name)
+        self.path = (root or data_root()) / name
+        self._trials = self.path / "trials"
+
+    def exists(self) -> bool:
+        """Whether the study has been written."""
+        return (self.path / "study.json").is_file()
+
+    def write(self, study: Study) -> None:
+        """Keep the study, in one piece.
+
+        Raises:
+            StudyError: the disk refused.
+
+        """
+        with _disk(self.path):
+            self._trials.mkdir(parents=True, exist_ok=True)
+            pending = self.path / f"{_PENDING}study.json"
+            _write_synced(pending, study.model_dump_json(indent=2) + "\n")
+            pending.rename(self.path / "study.json")
+            _sync(self.path)
+
+    def read(self) -> Study:
+        """The study.
+
+        Raises:
+            InputError: there is none of that name, or its file is damaged.
+
+        """
+        try:
+            return Study.model_validate_json((self.path / "study.json").read_bytes())
+        except FileNotFoundError:
+            known = ", ".join(study_names(self.path.parent)) or "none yet"
+            raise InputError(f"no study '{self.name}' in {self.path.parent.name}/ (there is: {known})") from None
+        except ValidationError as reason:
+            raise InputError(f"{self.name}/study.json is damaged: {reason.errors()[0]['msg']}") from reason
+
+    def keep(self, measurement: Measurement, folder: Path) -> None:
+        """Keep a trial: its measurement and the raw files in ``folder``, whole or not at all.
+
+        Raises:
+            StudyError: the disk refused; what was kept before is safe.
+
+        """
+        target = self._trials / measurement.trial.id
+        pending = self._trials / f"{_PENDING}{measurement.trial.id}"
+        with _disk(self.path):
+            shutil.rmtree(pending, ignore_errors=True)
+            pending.mkdir(parents=True)
+            try:
+                for source in sorted(folder.iterdir()):
+                    shutil.copyfile(source, pending / source.name)
+                    _sync(pending / source.name)
+                _write_synced(pending / "measurement.json", measurement.model_dump_json(indent=2) + "\n")
+                _sync(pending)
+                pending.rename(target)
+                _sync(self._trials)
+            except OSError:
+                shutil.rmtree(pending, ignore_errors=True)
+                raise
+
+    def set_aside(self, trial_id: str) -> None:
+        """Move a kept trial out of the study, into ``spoilt/``, where it stays as evidence."""
+        spoilt = self.path / "spoilt"
+        with _disk(self.path):
+            spoilt.mkdir(exist_ok=True)
+            number = sum(1 for _ in spoilt.glob(f"{trial_id}.*")) + 1
+            (self._trials / trial_id).rename(spoilt / f"{trial_id}.{number}")
+
+    def kept(self) -> dict[str, Measurement]:
+        """What the trials left, by trial id, in the order of the design.
+
+        Raises:
+            InputError: a measurement's file is damaged.
+
+        """
+        found = {}
+        for trial in self.read().trials:
+            path = self._trials / trial.id / "measurement.json"
+            if path.is_file():
+                try:
+                    found[trial.id] = Measurement.model_validate_json(path.read_bytes())
+                except ValidationError as reason:
+                    raise InputError(f"{self.name}: {trial.id}/measurement.json is damaged") from reason
+        return found
+
+    def raw(self, trial_id: str, name: str) -> str | None:
+        """A raw file of a trial as text, undecodable bytes replaced; None if the trial left none."""
+        path = self._trials / trial_id / name
+        return path.read_bytes().decode(errors="replace") if path.is_file() else None
+
+    def raw_json(self, trial_id: str, name: str) -> Mapping[str, object] | None:
+        """A raw JSON file of a trial; None if the trial left none."""
+        text = self.raw(trial_id, name)
+        return json.loads(text) if text else None
+
+
+def study_names(root: Path | None = None) -> list[str]:
+    """The names of the studies that are kept, sorted."""
+    root = root or data_root()
+    return sorted(path.parent.name for path in root.glob("*/study.json"))
+
+
+@contextlib.contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """Turn what a disk may refuse into one line that says what to do."""
+    try:
+        yield
+    except OSError as reason:
+        advice = "free some space" if reason.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
+        raise StudyError(
+            f"cannot keep results in {path}: {reason.strerror}; {advice} and run again, "
+            "the trials already kept are safe"
+        ) from reason
+
+
+def _write_synced(path: Path, text: str) -> None:
+    with path.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def walk(root: Path | None = None) -> Iterator[StudyFolder]:
+    """Every study that is kept, by name."""
+    for name in study_names(root):
+        yield StudyFolder(name, root)
