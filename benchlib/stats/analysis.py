@@ -1,0 +1,302 @@
+"""Verdicts for a factor: the block model, Dunnett's intervals, equivalence, and five words.
+
+``analyze`` is the whole protocol of one factor; ``Analysis`` carries all that the plots, the
+page and the command line show. Everything is computed on logarithms and given back in percent.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchlib.errors import InputError
+from benchlib.metrics import Metric, metric_or_guess, words
+from benchlib.stats.compare import Comparison, blocks_needed, compare, stack
+from benchlib.stats.concerns import Concern
+from benchlib.stats.frame import Trials, read_trials
+from benchlib.stats.model import arm_weights, fit_blocks
+from benchlib.stats.prose import headline
+
+LEAST_BLOCKS = 3
+# Log values that agree to the ninth digit in every block were copied, not measured: a t of them
+# would be a quotient of rounding errors.
+_NO_VARIATION = 1e-9
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The verdicts on one factor by one metric.
+
+    ``table``: one row per level, baseline first, then controls, then the others. ``mean`` and ``sd``
+    are arithmetic, in the metric's unit; ``cv``, ``percent_change``, ``ci_*`` and ``mde_percent`` are
+    percentages; ``ci_*`` is the simultaneous (Dunnett) interval at 1 - alpha, ``p_value`` the single
+    and ``p_adjusted`` the family's p. A level is compared with the geometric mean of baseline and
+    controls, a control with the baseline alone. ``mde_percent`` is the smallest increase that this
+    study would have found with 80 % power, ``blocks_needed`` the total number of blocks that would
+    settle an inconclusive level (see ``power.blocks_to_answer``), else NaN.
+
+    ``differences``: ``block, level, percent``, the same comparisons inside each block.
+    ``equivalence``: per level but the baseline ``low, high`` (interval at 1 - 2 alpha, percent),
+    ``p_value`` (two one-sided tests), ``equivalent``, ``meaningful`` (the adjusted interval clears
+    the margin), ``tiny`` (a real difference that is equivalent all the same).
+    ``residuals``: ``block, level, value, residual``, the last in standard deviations.
+    ``residual_sd`` is in log units, so about the fraction by which a trial strays, NaN where it
+    cannot be known; ``df`` its degrees of freedom.
+    """
+
+    table: pd.DataFrame
+    baseline: str
+    controls: tuple[str, ...]
+    metric: Metric
+    blocks: int
+    margin: float
+    alpha: float
+    warnings: tuple[Concern, ...]
+    differences: pd.DataFrame
+    equivalence: pd.DataFrame
+    residuals: pd.DataFrame
+    residual_sd: float
+    df: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON contract of ``benchlib analyze --json``: plain types, null for what is absent."""
+        rows = [
+            {str(key): _plain(value) for key, value in row.items()} for row in self.table.to_dict("records")
+        ]
+        for row in rows:
+            row["blocks_needed"] = None if row["blocks_needed"] is None else int(row["blocks_needed"])
+        return {
+            "baseline": self.baseline,
+            "metric": self.metric.name,
+            "blocks": self.blocks,
+            "levels": rows,
+            "warnings": [dict(vars(warning)) for warning in self.warnings],
+        }
+
+    def headline(self, level: str | None = None) -> str:
+        """Return one sentence on that level; without one, on the level that leads and the rest in brief.
+
+        Raises InputError for a level that has no comparison.
+        """
+        return headline(self, level)
+
+
+def analyze(
+    trials: pd.DataFrame,
+    *,
+    baseline: str,
+    controls: Sequence[str] = (),
+    metric: str = "tps",
+    margin: float = 0.03,
+    alpha: float = 0.05,
+    concerns: Sequence[Concern] = (),
+) -> Analysis:
+    """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
+
+    ``controls`` are further arms of the baseline (the A/A arm), declared before the run. ``margin``
+    is the smallest fraction that matters, ``alpha`` the family's error rate. ``concerns`` found
+    elsewhere (telemetry, failed transactions) join the warnings and invalidate where grave.
+    A control that differs from the baseline at ``alpha`` (Dunnett over several controls) makes every
+    verdict invalid. Fewer than three blocks, of the study or of a level, give no verdict but
+    inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
+    is both real and within the margin is called faster or slower, and ``tiny`` in ``equivalence``.
+
+    Raises InputError for whatever in the frame or the parameters cannot be used (see ``read_trials``).
+    """
+    arms = _parameters(baseline, controls, margin, alpha)
+    data = read_trials(trials, arms[0], arms[1:], metric)
+    fit = fit_blocks(data.block, data.level, np.log(data.value))
+    sd, df = math.sqrt(fit.variance), float(fit.df)
+    found = [*data.concerns, *concerns, *_data_concerns(data, sd)]
+    if not sd > _NO_VARIATION:
+        sd = math.nan
+    estimate, unscaled = fit.contrasts(arm_weights(len(data.levels), len(arms)))
+    split = len(arms) - 1
+    family = compare(estimate[split:], unscaled[split:, split:], sd, df, alpha, margin)
+    twins = compare(estimate[:split], unscaled[:split, :split], sd, df, alpha, margin)
+    result = Analysis(
+        table=pd.DataFrame(),
+        baseline=arms[0],
+        controls=arms[1:],
+        metric=metric_or_guess(metric),
+        blocks=len(data.blocks),
+        margin=margin,
+        alpha=alpha,
+        warnings=(*found, *_control_concerns(twins, data, arms, alpha)),
+        differences=_differences(data, len(arms)),
+        equivalence=_equivalence(stack(twins, family), data.levels, alpha, margin),
+        residuals=_residuals(data, fit.residual, sd),
+        residual_sd=sd,
+        df=df,
+    )
+    needed = [
+        blocks_needed(part, index, sd, df, alpha, margin, result.blocks, len(data.levels))
+        if np.isfinite(part.low[index])
+        else None
+        for part in (twins, family)
+        for index in range(len(part.estimate))
+    ]
+    return replace(result, table=_table(result, stack(twins, family), data, needed))
+
+
+def _parameters(baseline: str, controls: Sequence[str], margin: float, alpha: float) -> tuple[str, ...]:
+    """Return the baseline and its controls as text, or raise InputError for what makes no sense."""
+    twins = [controls] if isinstance(controls, str) else list(controls)
+    arms = tuple(str(name) for name in [baseline, *twins])
+    if len(set(arms)) < len(arms):
+        raise InputError("the baseline and each control must be levels of their own, each named once")
+    if not (isinstance(margin, int | float) and 0 < margin < 1):
+        raise InputError(f"margin is a fraction between 0 and 1 (0.03 is 3 %), not {margin!r}")
+    if not (isinstance(alpha, int | float) and 0 < alpha < 0.5):
+        raise InputError(f"alpha is an error rate between 0 and 0.5 (0.05 is 5 %), not {alpha!r}")
+    return arms
+
+
+def _data_concerns(data: Trials, sd: float) -> list[Concern]:
+    blocks, levels = len(data.blocks), len(data.levels)
+    found = []
+    if blocks < LEAST_BLOCKS:
+        found.append(
+            Concern("few_blocks", f"a verdict takes at least {LEAST_BLOCKS} blocks, here are {blocks}")
+        )
+    if len(data.value) < blocks * levels:
+        absent = blocks * levels - len(data.value)
+        found.append(
+            Concern(
+                "incomplete_blocks",
+                f"{absent} of {blocks * levels} trials are absent: the blocks are incomplete",
+            )
+        )
+    counts = np.bincount(data.level, minlength=levels)
+    for index in np.flatnonzero(counts < LEAST_BLOCKS) if blocks >= LEAST_BLOCKS else ():
+        name = data.levels[index]
+        found.append(
+            Concern("few_trials", f"{name!r} has only {counts[index]} trials: no verdict", level=name)
+        )
+    if sd <= _NO_VARIATION:
+        message = (
+            "the trials repeat each other exactly, so there is no noise to judge by: copied, not measured?"
+        )
+        found.append(Concern("no_variation", message))
+    return found
+
+
+def _control_concerns(twins: Comparison, data: Trials, arms: tuple[str, ...], alpha: float) -> list[Concern]:
+    if len(arms) == 1:
+        return [
+            Concern("no_control", "there is no A/A arm: noise between twins of the baseline was not measured")
+        ]
+    found = []
+    for name, change, p in zip(arms[1:], np.expm1(twins.estimate) * 100, twins.p_adjusted, strict=True):
+        if p <= alpha and len(data.blocks) >= LEAST_BLOCKS:
+            message = f"the A/A control {name!r} differs from its twin by {change:+.1f} % (p = {p:.2g})"
+            found.append(Concern("control_differs", message, grave=True, level=name))
+    return found
+
+
+def _table(result: Analysis, all_: Comparison, data: Trials, needed: list[int | None]) -> pd.DataFrame:
+    """Return the contract's table; the baseline's comparison columns stay empty."""
+    levels, base = data.levels, [math.nan]
+    counts = np.bincount(data.level, minlength=len(levels))
+    mean = np.bincount(data.level, data.value, len(levels)) / counts
+    squares = np.bincount(data.level, (data.value - mean[data.level]) ** 2, len(levels))
+    sd = np.sqrt(np.divide(squares, counts - 1, out=np.full(len(levels), np.nan), where=counts > 1))
+    verdicts = [_verdict(result, all_, index, counts) for index in range(len(levels) - 1)]
+    open_ = [
+        word == "inconclusive" and blocks is not None for word, blocks in zip(verdicts, needed, strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "level": list(levels),
+            "n": counts,
+            "mean": mean,
+            "sd": sd,
+            "cv": 100 * sd / mean,
+            "percent_change": np.r_[base, _percent(all_.estimate)],
+            "ci_low": np.r_[base, _percent(all_.low)],
+            "ci_high": np.r_[base, _percent(all_.high)],
+            "p_value": np.r_[base, all_.p],
+            "p_adjusted": np.r_[base, all_.p_adjusted],
+            "verdict": pd.Series([None, *verdicts], dtype=object),
+            "mde_percent": np.r_[base, _percent(all_.detectable)],
+            "blocks_needed": [
+                math.nan,
+                *(n if keep else math.nan for n, keep in zip(needed, open_, strict=True)),
+            ],
+        }
+    )
+
+
+def _verdict(result: Analysis, all_: Comparison, index: int, counts: np.ndarray) -> str:
+    level = result.equivalence["level"].iloc[index]
+    arms = {None, level, result.baseline, *result.controls}
+    if any(concern.grave and concern.level in arms for concern in result.warnings):
+        return "invalid"
+    too_few = min(counts[index + 1], counts[0], result.blocks) < LEAST_BLOCKS
+    if too_few or not np.isfinite(all_.low[index]):
+        return "inconclusive"
+    if all_.low[index] > 0 or all_.high[index] < 0:
+        # A control is at this point known not to differ at the family's level.
+        up, down = words(result.metric)
+        return up if all_.low[index] > 0 else down
+    return "equivalent" if all_.p_tost[index] <= result.alpha else "inconclusive"
+
+
+def _equivalence(all_: Comparison, levels: tuple[str, ...], alpha: float, margin: float) -> pd.DataFrame:
+    equivalent = all_.p_tost <= alpha
+    return pd.DataFrame(
+        {
+            "level": list(levels[1:]),
+            "low": _percent(all_.low_tost),
+            "high": _percent(all_.high_tost),
+            "p_value": all_.p_tost,
+            "equivalent": equivalent,
+            "meaningful": (all_.low > np.log1p(margin)) | (all_.high < np.log1p(-margin)),
+            "tiny": equivalent & ((all_.low > 0) | (all_.high < 0)),
+        }
+    )
+
+
+def _differences(data: Trials, arms: int) -> pd.DataFrame:
+    """Return each level against the baseline arms that its own block holds, in percent."""
+    logs = np.full((len(data.blocks), len(data.levels)), np.nan)
+    logs[data.block, data.level] = np.log(data.value)
+    present = np.isfinite(logs[:, :arms])
+    count = present.sum(axis=1)
+    total = np.where(present, logs[:, :arms], 0.0).sum(axis=1)
+    reference = np.divide(total, count, out=np.full(len(logs), np.nan), where=count > 0)
+    change = logs[:, 1:] - reference[:, None]
+    change[:, : arms - 1] = logs[:, 1:arms] - logs[:, :1]
+    block, level = np.nonzero(np.isfinite(change))
+    return pd.DataFrame(
+        {
+            "block": [data.blocks[index] for index in block],
+            "level": [data.levels[index + 1] for index in level],
+            "percent": _percent(change[block, level]),
+        }
+    )
+
+
+def _residuals(data: Trials, residual: np.ndarray, sd: float) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "block": [data.blocks[index] for index in data.block],
+            "level": [data.levels[index] for index in data.level],
+            "value": data.value,
+            "residual": residual / sd,
+        }
+    )
+
+
+def _percent(log_ratio: np.ndarray) -> np.ndarray:
+    percent: np.ndarray = 100.0 * np.expm1(log_ratio)
+    return percent
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,75 @@
+"""The block model: log value = block + level + error, by least squares.
+
+Intra-block analysis of a (possibly incomplete) block design, after Scheffé, *The Analysis of
+Variance* (1959), chapter 5: blocks are swept out first, which leaves one small symmetric system
+for the levels. It gives exactly what ordinary least squares on dummies gives.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Level effects (k, up to a constant), their unscaled covariance (k, k), and what is left over.
+
+    ``residual`` follows the trials' order; ``df`` is 0 where nothing is left to estimate noise from.
+    """
+
+    effects: np.ndarray
+    unscaled: np.ndarray
+    residual: np.ndarray
+    rss: float
+    df: int
+
+    @property
+    def variance(self) -> float:
+        """Pooled residual variance in squared log units; NaN without degrees of freedom."""
+        return self.rss / self.df if self.df > 0 else float("nan")
+
+    def contrasts(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return estimates (c,) and unscaled covariance (c, c) of contrasts (c, k).
+
+        A contrast between levels that no chain of blocks connects is NaN.
+        """
+        estimate = weights @ self.effects
+        unscaled = weights @ self.unscaled @ weights.T
+        unknown = ~np.isclose(weights @ self._projector, weights, atol=1e-8).all(axis=1)
+        estimate[unknown] = np.nan
+        unscaled[unknown, :] = unscaled[:, unknown] = np.nan
+        return estimate, unscaled
+
+    @property
+    def _projector(self) -> np.ndarray:
+        projector: np.ndarray = np.linalg.pinv(self.unscaled, hermitian=True) @ self.unscaled
+        return projector
+
+
+def fit_blocks(block: np.ndarray, level: np.ndarray, y: np.ndarray) -> Fit:
+    """Fit the additive model to values ``y`` (n,) with block and level indices (n,) from 0."""
+    blocks, levels = int(block.max()) + 1, int(level.max()) + 1
+    counts = np.zeros((blocks, levels))
+    np.add.at(counts, (block, level), 1.0)
+    sizes = counts.sum(axis=1)
+    block_mean = np.bincount(block, y, blocks) / sizes
+    centred = y - block_mean[block]
+    information = np.diag(counts.sum(axis=0)) - counts.T @ (counts / sizes[:, None])
+    unscaled = np.linalg.pinv(information, rcond=1e-10, hermitian=True)
+    effects = unscaled @ np.bincount(level, centred, levels)
+    expected = effects[level] - (counts @ effects / sizes)[block]
+    residual = centred - expected
+    rank = int(np.linalg.matrix_rank(information, tol=1e-8, hermitian=True))
+    return Fit(effects, unscaled, residual, float(residual @ residual), len(y) - blocks - rank)
+
+
+def arm_weights(levels: int, arms: int) -> np.ndarray:
+    """Return the contrasts (levels - 1, levels) that a study asks for.
+
+    The first ``arms`` levels are the baseline and its controls. A control is compared with its
+    baseline twin; every other level with the mean of all baseline arms.
+    """
+    weights = np.eye(levels)[1:]
+    weights[: arms - 1, 0] = -1.0
+    weights[arms - 1 :, :arms] = -1.0 / arms
+    return weights

@@ -1,0 +1,79 @@
+"""What a design could have seen: minimum detectable effects and the blocks an answer takes.
+
+Power of the two-sided t with the verdict's own (adjusted) cut, from the noncentral t; power of two
+one-sided tests at a true zero by the usual 2 P(T > t) - 1 (K. F. Phillips, 1990). All effects
+are log-ratios.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import nct, t
+
+from benchlib.stats.dunnett import critical
+
+POWER = 0.80
+MOST_BLOCKS = 1000  # beyond this the answer is "not by more blocks"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The test that is planned for: ``per_block`` and ``extra_df`` give df = per_block (b - 1) + extra_df."""
+
+    alpha: float
+    lam: tuple[float, ...]
+    per_block: int
+    extra_df: float = 0.0
+
+    def df(self, blocks: int) -> float:
+        """Residual degrees of freedom of a complete design with that many blocks."""
+        return self.per_block * (blocks - 1) + self.extra_df
+
+    def cut(self, blocks: int) -> float:
+        """Critical |t| of the family with that many blocks."""
+        return critical(self.alpha, self.lam, self.df(blocks))
+
+
+def detectable(cut: float, df: float, power: float = POWER) -> float:
+    """Return the effect, in standard errors, that |t| > ``cut`` finds with that power."""
+    return _noncentrality(round(cut, 9), df, power)
+
+
+def power_of(effect_in_se: float, cut: float, df: float) -> float:
+    """Return the power of the two-sided test for an effect given in standard errors."""
+    return float(nct.sf(cut, df, effect_in_se) + nct.cdf(-cut, df, effect_in_se))
+
+
+def blocks_to_answer(
+    plan: Plan, sd: float, variance_factor: float, margin: float, present: int
+) -> int | None:
+    """Return the total number of blocks that would settle the question, None beyond MOST_BLOCKS.
+
+    Settled: a true effect as large as ``margin`` (a fraction) would be found, and a true zero would
+    be shown equivalent, each with 80 % power. ``sd`` is the residual deviation, ``variance_factor``
+    the contrast's variance in units of sd**2 / blocks. More than ``present`` in any case.
+    """
+    smallest = float(np.log1p(margin))
+
+    def enough(blocks: int) -> bool:
+        df, error = plan.df(blocks), sd * np.sqrt(variance_factor / blocks)
+        found = smallest / error >= detectable(plan.cut(blocks), df)
+        level = float(t.isf(plan.alpha, df))
+        return bool(found and smallest / error >= detectable(level, df, (1 + POWER) / 2))
+
+    low, high = max(present, 2), max(present, 2) + 1
+    while not enough(high):
+        if high >= MOST_BLOCKS:
+            return None
+        low, high = high, min(2 * high, MOST_BLOCKS)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+@lru_cache(maxsize=8192)
+def _noncentrality(cut: float, df: float, power: float) -> float:
+    return float(brentq(lambda effect: nct.sf(cut, df, effect) - power, 0.0, 10.0 * cut + 20.0, xtol=1e-9))

@@ -1,0 +1,96 @@
+"""One plain sentence about a level: what it does, by how much, how sure, and what is missing."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchlib.errors import InputError
+from benchlib.metrics import format_percent
+
+if TYPE_CHECKING:
+    from benchlib.stats.analysis import Analysis
+
+
+def headline(analysis: "Analysis", level: str | None = None) -> str:
+    """Return the sentence on ``level``, or on the level that leads with the others in brief."""
+    rows = {row["level"]: row for row in analysis.table.to_dict("records")}
+    asked = [name for name in rows if name != analysis.baseline and name not in analysis.controls]
+    if level is not None:
+        if level not in rows or level == analysis.baseline:
+            raise InputError(f"no comparison for level {level!r}; there are: {', '.join(list(rows)[1:])}")
+        return _sentence(analysis, rows[level])
+    if not asked:
+        return _sentence(analysis, rows[analysis.controls[0]])
+    sign = 1.0 if analysis.metric.higher_is_better else -1.0
+    rank = ["faster", "slower", "equivalent", "inconclusive", "invalid"]
+
+    def standing(name: str) -> tuple[int, float]:
+        change = rows[name]["percent_change"]
+        return rank.index(rows[name]["verdict"]), -sign * change if np.isfinite(change) else np.inf
+
+    leader = min(asked, key=standing)
+    words = [rows[name]["verdict"] for name in asked if name != leader]
+    rest = ", ".join(f"{words.count(word)} {word}" for word in rank if word in words)
+    sentence = _sentence(analysis, rows[leader])
+    others = "other level" if len(words) == 1 else "other levels"
+    return f"{sentence[:-1]}; {len(words)} {others}: {rest}." if words else sentence
+
+
+def _sentence(analysis: "Analysis", row: dict[Any, Any]) -> str:
+    name, base, verdict = f"“{row['level']}”", f"“{analysis.baseline}”", row["verdict"]
+    margin = f"{100 * analysis.margin:g} %"
+    extra = analysis.equivalence.set_index("level").loc[row["level"]]
+    figures = f"{_figures(analysis, row)}, {_blocks(analysis.blocks)}{_p(row['p_adjusted'])}"
+    if verdict in ("faster", "slower"):
+        weight = ""
+        if extra["tiny"]:
+            weight = f", but by less than the {margin} that matter"
+        elif extra["meaningful"]:
+            weight = f" by more than the {margin} that matter"
+        return f"{name} is {verdict} than {base}{weight}: {figures}."
+    if verdict == "equivalent":
+        return f"{name} and {base} are equivalent within ±{margin}: {figures}."
+    if verdict == "invalid":
+        reasons = [
+            w.message for w in analysis.warnings if w.grave and _concerns(analysis, w.level, row["level"])
+        ]
+        return f"No verdict on {name} against {base}: {'; '.join(dict.fromkeys(reasons))}."
+    return f"Inconclusive for {name} against {base}: {figures}{_missing(analysis, row, margin)}."
+
+
+def _concerns(analysis: "Analysis", concerned: str | None, level: str) -> bool:
+    return concerned in (None, level, analysis.baseline) or concerned in analysis.controls
+
+
+def _figures(analysis: "Analysis", row: dict[Any, Any]) -> str:
+    if not np.isfinite(row["percent_change"]):
+        return "no block has both"
+    of = analysis.metric.unit if analysis.metric.name == "tps" else analysis.metric.title
+    change = f"{format_percent(row['percent_change'])} % {of}"
+    if not np.isfinite(row["ci_low"]):
+        return change
+    confidence = f"{100 * (1 - analysis.alpha):.4g} %"
+    interval = f"{format_percent(row['ci_low'])} to {format_percent(row['ci_high'])}"
+    return f"{change} ({confidence} interval {interval})"
+
+
+def _blocks(count: int) -> str:
+    return "1 block" if count == 1 else f"{count} blocks"
+
+
+def _p(p: float) -> str:
+    if not np.isfinite(p):
+        return ""
+    if p < 1e-4:
+        return ", p < 0.0001"
+    return f", p = {p:.4f}" if p < 0.01 else f", p = {p:.2f}"
+
+
+def _missing(analysis: "Analysis", row: dict[Any, Any], margin: str) -> str:
+    if not np.isfinite(row["mde_percent"]):
+        return "; more blocks are needed for any answer" if analysis.blocks < 3 else ""
+    seen = f"; this study could have seen {format_percent(row['mde_percent']).lstrip('+')} %"
+    if not np.isfinite(row["blocks_needed"]):
+        return f"{seen}; more blocks than are practical would be needed to settle ±{margin}"
+    more = int(row["blocks_needed"]) - analysis.blocks
+    return f"{seen}; about {more} more block{'s' if more != 1 else ''} would settle ±{margin}"

@@ -1,0 +1,234 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import benchlib
+from benchlib.stats import Concern
+
+COLUMNS = (
+    "level n mean sd cv percent_change ci_low ci_high p_value p_adjusted verdict mde_percent blocks_needed"
+)
+
+
+def rows(analysis):
+    return analysis.table.set_index("level")
+
+
+def test_table_and_json_follow_the_contract(make_trials):
+    trials = make_trials(["x", "base", "control", "y"], effects={"x": 0.1}, seed=1)
+    analysis = benchlib.analyze(trials, baseline="base", controls=["control"])
+    assert list(analysis.table.columns) == COLUMNS.split()
+    assert list(analysis.table["level"]) == ["base", "control", "x", "y"]
+    said = json.loads(json.dumps(analysis.to_dict(), allow_nan=False))
+    assert list(said) == ["baseline", "metric", "blocks", "levels", "warnings"]
+    assert said["blocks"] == 5
+    assert said["metric"] == "tps"
+    first = said["levels"][0]
+    assert all(first[column] is None for column in COLUMNS.split()[5:])
+    values = trials.loc[trials.level == "base", "tps"]
+    assert first["mean"] == pytest.approx(values.mean())
+    assert first["sd"] == pytest.approx(values.std())
+    assert first["cv"] == pytest.approx(100 * values.std() / values.mean())
+    assert isinstance(said["levels"][3]["blocks_needed"], int)
+
+
+def test_faster_than_the_mean_of_baseline_and_control(make_trials):
+    trials = make_trials(["base", "control", "x"], effects={"x": 0.1}, seed=3)
+    analysis = benchlib.analyze(trials, baseline="base", controls=["control"])
+    wide = np.log(trials.pivot(index="block", columns="level", values="tps"))
+    change = 100 * np.expm1(wide["x"] - (wide["base"] + wide["control"]) / 2)
+    row = rows(analysis).loc["x"]
+    assert row.verdict == "faster"
+    assert row.ci_low > 0
+    assert row.p_adjusted < 0.05
+    assert row.percent_change == pytest.approx(100 * np.expm1(np.log1p(change / 100).mean()))
+    inside = analysis.differences.query("level == 'x'").set_index("block")["percent"]
+    assert inside.to_numpy() == pytest.approx(change.to_numpy())
+    twin = analysis.differences.query("level == 'control'")["percent"]
+    assert twin.to_numpy() == pytest.approx(100 * np.expm1(wide["control"] - wide["base"]).to_numpy())
+    assert analysis.headline().startswith("“x” is faster than “base”")
+    assert "5 blocks, p" in analysis.headline("x")
+
+
+def test_latency_down_is_faster(make_trials):
+    trials = make_trials(["base", "x"], effects={"x": -0.2}, metric="latency_p95_ms", seed=2)
+    analysis = benchlib.analyze(trials, baseline="base", metric="latency_p95_ms")
+    row = rows(analysis).loc["x"]
+    assert row.verdict == "faster"
+    assert row.percent_change < 0
+    assert "−" in analysis.headline()
+    assert "p95 latency" in analysis.headline()
+
+
+def test_equivalent_and_real_but_tiny(make_trials):
+    trials = make_trials(["base", "x", "y"], blocks=12, sd=0.004, effects={"y": 0.012}, seed=5)
+    analysis = benchlib.analyze(trials, baseline="base")
+    assert rows(analysis).verdict[["x", "y"]].tolist() == ["equivalent", "faster"]
+    extra = analysis.equivalence.set_index("level")
+    assert extra.loc["y", ["equivalent", "tiny"]].all()
+    assert not extra.loc["y", "meaningful"]
+    assert "by less than the 3 % that matter" in analysis.headline("y")
+    assert "equivalent within ±3 %" in analysis.headline("x")
+    assert "1 other level: 1 equivalent" in analysis.headline()
+
+
+def test_a_control_that_differs_invalidates_everything(make_trials):
+    trials = make_trials(["base", "control", "x"], effects={"control": 0.15, "x": 0.3})
+    analysis = benchlib.analyze(trials, baseline="base", controls=["control"])
+    assert rows(analysis).verdict[["control", "x"]].tolist() == ["invalid", "invalid"]
+    assert [w.code for w in analysis.warnings if w.grave] == ["control_differs"]
+    assert analysis.headline().startswith("No verdict on “x”")
+    assert np.isfinite(rows(analysis).loc["x", "p_value"])
+
+
+def test_grave_concerns_from_elsewhere(make_trials):
+    trials = make_trials(["base", "x", "y"], effects={"x": 0.3, "y": 0.3})
+    one = Concern("setting", "work_mem did not take", grave=True, level="x")
+    analysis = benchlib.analyze(trials, baseline="base", concerns=[one, Concern("note", "a note", level="y")])
+    assert rows(analysis).verdict[["x", "y"]].tolist() == ["invalid", "faster"]
+    everything = benchlib.analyze(trials, baseline="base", concerns=[Concern("drift", "drifts", grave=True)])
+    assert rows(everything).verdict[["x", "y"]].tolist() == ["invalid", "invalid"]
+
+
+def test_inconclusive_says_what_is_missing(make_trials):
+    trials = make_trials(["base", "x"], blocks=5, sd=0.025, seed=11)
+    analysis = benchlib.analyze(trials, baseline="base")
+    row = rows(analysis).loc["x"]
+    assert row.verdict == "inconclusive"
+    assert row.mde_percent > 3
+    assert row.blocks_needed > 5
+    assert f"about {int(row.blocks_needed) - 5} more blocks" in analysis.headline()
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("levels", [["base", "x"], ["base", "control", "x", "y"]])
+def test_no_verdict_from_fewer_than_three_blocks(make_trials, blocks, levels):
+    trials = make_trials(levels, blocks=blocks, effects={"x": 2.0, "control": -2.0})
+    controls = [level for level in levels if level == "control"]
+    analysis = benchlib.analyze(trials, baseline="base", controls=controls)
+    assert set(rows(analysis).verdict.iloc[1:]) == {"inconclusive"}
+    assert "few_blocks" in {w.code for w in analysis.warnings}
+    assert np.isnan(rows(analysis).loc["x", "p_value"]) == (blocks == 1)
+    assert "Inconclusive" in analysis.headline()
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.5])
+def test_values_that_repeat_exactly_have_no_p(make_trials, effect):
+    trials = make_trials(["base", "x", "y"], sd=0.0, effects={"x": effect})
+    analysis = benchlib.analyze(trials, baseline="base")
+    row = rows(analysis).loc["x"]
+    assert row.verdict == "inconclusive"
+    assert np.isnan(row.p_value)
+    assert np.isnan(row.ci_low)
+    assert "no_variation" in {w.code for w in analysis.warnings}
+    json.dumps(analysis.to_dict(), allow_nan=False)
+    assert analysis.headline("x")
+
+
+def test_incomplete_blocks_are_said_and_handled(make_trials):
+    trials = make_trials(["base", "control", "x", "y"], effects={"x": 0.1}).drop(index=[3, 6])
+    analysis = benchlib.analyze(trials, baseline="base", controls="control")
+    assert rows(analysis).n.tolist() == [5, 5, 4, 4]
+    assert analysis.df == 10
+    assert "incomplete_blocks" in {w.code for w in analysis.warnings}
+    assert rows(analysis).verdict["x"] == "faster"
+
+
+def test_a_level_with_too_few_trials_gets_no_verdict(make_trials):
+    trials = make_trials(["base", "x", "y"], effects={"x": 0.5, "y": 0.5})
+    trials = trials[~((trials.level == "y") & (trials.block > 2))]
+    analysis = benchlib.analyze(trials, baseline="base")
+    assert rows(analysis).verdict[["x", "y"]].tolist() == ["faster", "inconclusive"]
+    assert [w.level for w in analysis.warnings if w.code == "few_trials"] == ["y"]
+
+
+def test_levels_that_share_no_block_with_the_baseline(make_trials):
+    trials = make_trials(["base", "x", "y", "z"], blocks=8)
+    split = ((trials.block <= 4) & trials.level.isin(["base", "x"])) | (
+        (trials.block > 4) & trials.level.isin(["y", "z"])
+    )
+    analysis = benchlib.analyze(trials[split], baseline="base")
+    assert np.isnan(rows(analysis).percent_change["y"])
+    assert rows(analysis).verdict["y"] == "inconclusive"
+    assert "no block has both" in analysis.headline("y")
+
+
+def test_only_baseline_and_control_is_a_study_too(make_trials):
+    analysis = benchlib.analyze(
+        make_trials(["base", "control"], seed=5), baseline="base", controls=["control"]
+    )
+    assert rows(analysis).verdict["control"] in ("inconclusive", "equivalent")
+    assert "control" in analysis.headline()
+
+
+def test_no_headline_for_what_has_no_comparison(make_trials):
+    analysis = benchlib.analyze(make_trials(["base", "x"]), baseline="base")
+    for level in ("base", "nobody"):
+        with pytest.raises(benchlib.errors.InputError, match="no comparison"):
+            analysis.headline(level)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 6),
+    st.integers(2, 5),
+    st.integers(0, 2**31),
+    st.sampled_from([1e-12, 1e-6, 0.02, 0.5, 5.0]),
+    st.floats(0, 0.6),
+)
+def test_whatever_the_numbers_the_table_is_sane(blocks, k, seed, sd, absent):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame([(b, f"l{i}") for b in range(blocks) for i in range(k)], columns=["block", "level"])
+    frame["tps"] = np.exp(rng.normal(5, 1) + sd * rng.standard_normal(len(frame)))
+    keep = (rng.random(len(frame)) >= absent) | (frame.index < 2)
+    analysis = benchlib.analyze(frame[keep], baseline="l0")
+    table = analysis.table.iloc[1:]
+    assert set(table.verdict) <= {"faster", "slower", "equivalent", "inconclusive", "invalid"}
+    shown = table.dropna(subset=["p_value"])
+    assert ((shown.p_value > 0) & (shown.p_value <= shown.p_adjusted) & (shown.p_adjusted <= 1)).all()
+    assert ((shown.ci_low <= shown.percent_change) & (shown.percent_change <= shown.ci_high)).all()
+    json.dumps(analysis.to_dict(), allow_nan=False)
+    assert all(analysis.headline(level) for level in table.level)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1000), st.floats(1e-6, 1e9))
+def test_units_and_row_order_do_not_matter(seed, factor):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"block": np.repeat([1, 2, 3, 4], 3), "level": ["a", "b", "c"] * 4})
+    frame["tps"] = rng.lognormal(3, 0.1, 12)
+    other = frame.assign(tps=frame.tps * factor).sample(frac=1, random_state=seed)
+    first = benchlib.analyze(frame, baseline="a").table.set_index("level").sort_index()
+    second = benchlib.analyze(other, baseline="a").table.set_index("level").sort_index()
+    for column in ("percent_change", "ci_low", "ci_high", "p_value", "p_adjusted"):
+        assert first[column].iloc[1:].to_numpy() == pytest.approx(
+            second[column].iloc[1:].to_numpy(), rel=1e-6, abs=1e-9
+        )
+
+
+def test_error_rates_and_coverage_in_a_short_simulation():
+    """400 sessions with fixed seeds; the full calibration has its own module."""
+    rng = np.random.default_rng(20)
+    levels, true = ["base", "control", "x", "y"], {"x": 0.0, "y": float(np.log(1.05))}
+    frame = pd.DataFrame({"block": np.repeat(range(5), 4), "level": levels * 5})
+    effect = frame.level.map(lambda name: true.get(name, 0.0)).to_numpy()
+    alarms = covered = found = invalid = 0
+    for _ in range(400):
+        noise = rng.normal(0, 0.0251, 20) + np.repeat(rng.normal(0, 0.1, 5), 4)
+        table = benchlib.analyze(
+            frame.assign(tps=2000 * np.exp(effect + noise)), baseline="base", controls=["control"]
+        ).table.set_index("level")
+        alarms += table.p_value["x"] < 0.05
+        found += table.p_adjusted["y"] < 0.05
+        invalid += table.verdict["y"] == "invalid"
+        covered += (table.ci_low["x"] < 0 < table.ci_high["x"]) and (
+            table.ci_low["y"] < 5 < table.ci_high["y"]
+        )
+    assert 8 <= alarms <= 34
+    assert 8 <= invalid <= 34
+    assert 362 <= covered <= 396
+    assert found >= 300
