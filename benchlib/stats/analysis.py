@@ -17,6 +17,7 @@ from benchlib.metrics import Metric, metric_or_guess, words
 from benchlib.stats.compare import Comparison, blocks_needed, compare, stack
 from benchlib.stats.concerns import Concern
 from benchlib.stats.frame import Trials, read_trials
+from benchlib.stats.frames import differences, equivalence, percent, residuals
 from benchlib.stats.model import arm_weights, fit_blocks
 from benchlib.stats.prose import headline
 
@@ -126,9 +127,9 @@ def analyze(
         margin=margin,
         alpha=alpha,
         warnings=(*found, *_control_concerns(twins, data, arms, alpha)),
-        differences=_differences(data, len(arms)),
-        equivalence=_equivalence(stack(twins, family), data.levels, alpha, margin),
-        residuals=_residuals(data, fit.residual, sd),
+        differences=differences(data, len(arms)),
+        equivalence=equivalence(stack(twins, family), data.levels, alpha, margin),
+        residuals=residuals(data, fit.residual, sd),
         residual_sd=sd,
         df=df,
     )
@@ -215,13 +216,13 @@ def _table(result: Analysis, all_: Comparison, data: Trials, needed: list[int | 
             "mean": mean,
             "sd": sd,
             "cv": 100 * sd / mean,
-            "percent_change": np.r_[base, _percent(all_.estimate)],
-            "ci_low": np.r_[base, _percent(all_.low)],
-            "ci_high": np.r_[base, _percent(all_.high)],
+            "percent_change": np.r_[base, percent(all_.estimate)],
+            "ci_low": np.r_[base, percent(all_.low)],
+            "ci_high": np.r_[base, percent(all_.high)],
             "p_value": np.r_[base, all_.p],
             "p_adjusted": np.r_[base, all_.p_adjusted],
             "verdict": pd.Series([None, *verdicts], dtype=object),
-            "mde_percent": np.r_[base, _percent(all_.detectable)],
+            "mde_percent": np.r_[base, percent(all_.detectable)],
             "blocks_needed": [
                 math.nan,
                 *(n if keep else math.nan for n, keep in zip(needed, open_, strict=True)),
@@ -243,57 +244,6 @@ def _verdict(result: Analysis, all_: Comparison, index: int, counts: np.ndarray)
         up, down = words(result.metric)
         return up if all_.low[index] > 0 else down
     return "equivalent" if all_.p_tost[index] <= result.alpha else "inconclusive"
-
-
-def _equivalence(all_: Comparison, levels: tuple[str, ...], alpha: float, margin: float) -> pd.DataFrame:
-    equivalent = all_.p_tost <= alpha
-    return pd.DataFrame(
-        {
-            "level": list(levels[1:]),
-            "low": _percent(all_.low_tost),
-            "high": _percent(all_.high_tost),
-            "p_value": all_.p_tost,
-            "equivalent": equivalent,
-            "meaningful": (all_.low > np.log1p(margin)) | (all_.high < np.log1p(-margin)),
-            "tiny": equivalent & ((all_.low > 0) | (all_.high < 0)),
-        }
-    )
-
-
-def _differences(data: Trials, arms: int) -> pd.DataFrame:
-    """Return each level against the baseline arms that its own block holds, in percent."""
-    logs = np.full((len(data.blocks), len(data.levels)), np.nan)
-    logs[data.block, data.level] = np.log(data.value)
-    present = np.isfinite(logs[:, :arms])
-    count = present.sum(axis=1)
-    total = np.where(present, logs[:, :arms], 0.0).sum(axis=1)
-    reference = np.divide(total, count, out=np.full(len(logs), np.nan), where=count > 0)
-    change = logs[:, 1:] - reference[:, None]
-    change[:, : arms - 1] = logs[:, 1:arms] - logs[:, :1]
-    block, level = np.nonzero(np.isfinite(change))
-    return pd.DataFrame(
-        {
-            "block": [data.blocks[index] for index in block],
-            "level": [data.levels[index + 1] for index in level],
-            "percent": _percent(change[block, level]),
-        }
-    )
-
-
-def _residuals(data: Trials, residual: np.ndarray, sd: float) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "block": [data.blocks[index] for index in data.block],
-            "level": [data.levels[index] for index in data.level],
-            "value": data.value,
-            "residual": residual / sd,
-        }
-    )
-
-
-def _percent(log_ratio: np.ndarray) -> np.ndarray:
-    percent: np.ndarray = 100.0 * np.expm1(log_ratio)
-    return percent
 
 
 def _plain(value: Any) -> Any:

@@ -163,6 +163,6 @@ def _refuse_duplicates(labels: list[Any], names: list[str], kept: np.ndarray) ->
         if key in seen:
             raise InputError(
                 f"rows {seen[key] + 1} and {row + 1} are both block {key[0]}, level {key[1]!r}; "
-                "a block holds each level once (give a repetition its own block, a second baseline its own level)"
+                "a block holds each level once (a repetition is a block of its own)"
             )
         seen[key] = int(row)

@@ -20,7 +20,6 @@ HALF = float(np.sqrt(0.5))
         (5, 10, 2.99),
         (2, 20, 2.38),
         (3, 20, 2.54),
-        (9, 60, 2.76),
     ],
 )
 def test_published_table(comparisons, df, cut):
