@@ -1,0 +1,164 @@
+"""What the figures ask of an analysis, and how they put its numbers into words."""
+
+import math
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+MINUS = "−"
+DAGGER = "†"
+
+
+class AnalysisLike(Protocol):
+    """The part of `benchlib.stats.Analysis` that a figure or a table reads."""
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per level, the baseline's first; percentages in percent."""
+
+    @property
+    def differences(self) -> pd.DataFrame:
+        """Columns `block`, `level`, `percent`: each level against the baseline inside its block."""
+
+    @property
+    def baseline(self) -> str:
+        """The level that the others are compared with."""
+
+    @property
+    def controls(self) -> Sequence[str]:
+        """Levels that are the baseline once more (A/A)."""
+
+    @property
+    def metric(self) -> str:
+        """Column of the trials that was analysed."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+
+    @property
+    def margin(self) -> float:
+        """Half-width of the equivalence band, as a fraction."""
+
+    @property
+    def alpha(self) -> float:
+        """1 minus the intervals' confidence."""
+
+
+def known(*values: Any) -> bool:
+    """Whether all of the values are finite numbers."""
+    return all(isinstance(v, int | float | np.number) and math.isfinite(v) for v in values)
+
+
+def signed(percent: float, *, unit: str = "\u00a0%") -> str:
+    """`+38.2 %`, `−0.4 %`, `0.0 %`: one decimal, none from 1000 on."""
+    digits = 0 if abs(percent) >= 1000 else 1
+    rounded = round(percent, digits)
+    if rounded == 0:
+        return f"0.0{unit}"
+    return f"{rounded:+,.{digits}f}{unit}".replace("-", MINUS)
+
+
+def interval(low: float, high: float) -> str:
+    """`[30.1, 46.8]`, with true minus signs."""
+    return f"[{signed(low, unit='').lstrip('+')}, {signed(high, unit='').lstrip('+')}]"
+
+
+def amount(value: float) -> str:
+    """A plain measured number with four significant digits or whole: `1,234`, `12.34`, `0.05`."""
+    if not known(value):
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def metric_words(metric: str) -> tuple[str, str]:
+    """What a metric is called in a sentence, and its unit: `("throughput", "tps")`."""
+    if metric == "tps":
+        return "throughput", "tps"
+    for ending, unit in (("_ms", "ms"), ("_s", "s"), ("_bytes", "bytes"), ("_percent", "%")):
+        if metric.endswith(ending):
+            return metric.removesuffix(ending).replace("_", " "), unit
+    return metric.replace("_", " "), ""
+
+
+def axis_words(metric: str) -> str:
+    """The axis title of a metric: `throughput, tps`."""
+    words, unit = metric_words(metric)
+    return f"{words}, {unit}" if unit else words
+
+
+Row = Mapping[Hashable, Any]
+"""One row of an analysis's table."""
+
+
+def rows_of(analysis: AnalysisLike) -> dict[str, Row]:
+    """The table's rows by level, in its order."""
+    return {str(row["level"]): row for row in analysis.table.to_dict("records")}
+
+
+def spoken(level: str, row: Row) -> str:
+    """One level's result for the alt text: `tuned +38.2 % (interval 30.1 to 46.8), faster`."""
+    if not known(row["percent_change"]):
+        return f"{level}: not measured"
+    text = f"{level} {signed(row['percent_change'], unit=' %')}"
+    if known(row["ci_low"], row["ci_high"]):
+        low, high = (signed(row[end], unit="").lstrip("+") for end in ("ci_low", "ci_high"))
+        text += f" (interval {low} to {high})"
+    return f"{text}, {row['verdict'] if isinstance(row['verdict'], str) else 'no verdict'}"
+
+
+def wrapped(text: str, chars: int, lines: int = 3) -> list[str]:
+    """`text` on at most `lines` lines of `chars` characters; the rest becomes an ellipsis.
+
+    A word too long for a line is broken after an underscore, where names of settings may be.
+    """
+    done = [""]
+    for word in text.split():
+        parts = [word] if len(word) <= chars else re.findall(rf"[^_]{{1,{chars - 1}}}_?|_", word)
+        for number, part in enumerate(parts):
+            longer = f"{done[-1]} {part}" if done[-1] and not number else done[-1] + part
+            if len(longer) <= chars:
+                done[-1] = longer
+            else:
+                done.append(part)
+    done = [line for line in done if line] or [""]
+    if len(done) > lines:
+        done = [*done[: lines - 1], done[lines - 1][: chars - 1].rstrip() + "…"]
+    return done
+
+
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions moved until they lie `gap` apart, in their order, inside `low` to `high` if there is room."""
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    groups: list[list[int]] = []
+    middles: list[float] = []
+    for i in order:
+        groups.append([i])
+        middles.append(positions[i])
+        # Neighbours that collide become one group around the mean of what they stand for.
+        while len(groups) > 1 and middles[-1] - middles[-2] < gap * (len(groups[-1]) + len(groups[-2])) / 2:
+            groups[-2:] = [groups[-2] + groups[-1]]
+            middles[-2:] = [sum(positions[j] for j in groups[-1]) / len(groups[-1])]
+    placed = [0.0] * len(positions)
+    for group, middle in zip(groups, middles, strict=True):
+        half = gap * (len(group) - 1) / 2
+        start = max(min(middle, high - half), low + half) - half
+        for number, i in enumerate(group):
+            placed[i] = start + number * gap
+    return placed
+
+
+def good(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The trials that ended well and have a finite `metric`."""
+    fine = trials[metric].map(known)
+    if "error" in trials:
+        fine &= trials["error"].isna() | (trials["error"] == "")
+    return trials[fine].astype({metric: float})
+
+
+def plain(value: float, _: object = None) -> str:
+    """An axis's tick: `2,000`, `0.5`."""
+    return f"{value:,.6g}"

@@ -1,0 +1,161 @@
+"""What was measured, trial by trial: throughput over time, and the drift of the host."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from benchlib.plots.figure import Canvas, Figure, render
+from benchlib.plots.frames import amount, axis_words, good, known, metric_words, plain, signed, wrapped
+from benchlib.plots.style import BAND, INK, LIGHT, MUTED, SERIES
+
+_POINTS = 6000  # of all thin lines together; more only makes the page heavy
+_BLUE = LIGHT["blue"]
+
+
+def timeline(
+    progress: pd.DataFrame, *, warmup_s: float = 0.0, metric: str = "tps", levels: Sequence[str] | None = None
+) -> Figure:
+    """Throughput inside the trials. `progress`: columns `level`, `block`, `elapsed_s`, and `metric`.
+
+    Seconds before `warmup_s` are shaded as not counted. `levels` sets their order.
+    """
+    names = list(levels) if levels is not None else [str(v) for v in progress["level"].unique()]
+    trials = max(progress.groupby(["level", "block"]).ngroups, 1)
+    end = float(progress["elapsed_s"].max()) if len(progress) else 1.0
+    step = max(float(math.ceil(end / max(min(_POINTS // trials, 120), 12))), 1.0)
+    # A reading at 10 s tells of the second before it, so it belongs to the bin that ends at 10 s.
+    binned = progress.assign(elapsed_s=np.ceil(progress["elapsed_s"] / step - 1e-6) * step)
+    thin = binned.groupby(["level", "block", "elapsed_s"])[metric].mean().reset_index()
+    bold = thin.groupby(["level", "elapsed_s"])[metric].median().reset_index()
+    counted = thin[thin["elapsed_s"] > warmup_s].groupby("level")[metric].median()
+    unit = metric_words(metric)[1]
+    typical = {str(level): f"median {amount(value)} {unit}".rstrip() for level, value in counted.items()}
+    high = float(thin[metric].max()) * 1.05 if len(thin) and known(thin[metric].max()) else 1.0
+
+    def draw(canvas: Canvas) -> None:
+        columns = 1 if len(names) == 1 else 2 if canvas.narrow or len(names) in (2, 4) else 3
+        left, gap, tall = 5.2 * canvas.font, 14.0, 74.0 if canvas.narrow else 92.0
+        width = (canvas.width - left - 12 - gap * (columns - 1)) / columns
+        titles = [wrapped(name, canvas.chars(0.9 * width), 3) for name in names]
+        line = 1.3 * canvas.font
+        head = (max((len(title) for title in titles), default=0) + 1) * line + 4
+        row = head + tall + 18
+        total = math.ceil(len(names) / columns) * row + line + 16
+        canvas.height(total)
+        canvas.note(0, line / 2, axis_words(metric))
+        for number, (name, title) in enumerate(zip(names, titles, strict=True)):
+            x, y = left + (number % columns) * (width + gap), line + (number // columns) * row
+            for i, text in enumerate(title):
+                canvas.text(x, y + (i + 0.5) * line, text, fontweight="bold")
+            canvas.note(x, y + (len(title) + 0.5) * line, typical.get(name, "no readings"))
+            axes = canvas.axes(x, y + head, width, tall)
+            axes.set(xlim=(0, end * 1.01), ylim=(0, high))
+            axes.locator_params(axis="both", nbins=4)
+            axes.yaxis.set_major_formatter(plain)
+            axes.grid(axis="y")
+            axes.spines["left"].set_visible(False)
+            axes.tick_params(labelleft=number % columns == 0)
+            if warmup_s > 0:
+                axes.axvspan(0, warmup_s, color=BAND, linewidth=0, zorder=0.5)
+            for _, trial in thin[thin["level"] == name].groupby("block"):
+                axes.plot(trial["elapsed_s"], trial[metric], color=_BLUE, alpha=0.4, linewidth=0.7)
+            middle = bold[bold["level"] == name]
+            axes.plot(middle["elapsed_s"], middle[metric], color=_BLUE, linewidth=2)
+        canvas.note(canvas.width / 2, total - 8, "seconds since the trial began", ha="center")
+
+    said = "; ".join(f"{name}: {typical[name]}" for name in names if name in typical)
+    return render(
+        f"timeline-{metric}",
+        draw,
+        alt=f"{metric_words(metric)[0].capitalize()} over {amount(end)} seconds inside the trials, by level. "
+        f"{said or 'No readings'}.",
+        caption=f"Thin: one trial each{f', means of {step:g} s' if step > 1 else ''}; bold: the median over "
+        "blocks." + (f" Shaded: the first {warmup_s:g} s, not counted." if warmup_s > 0 else ""),
+    )
+
+
+def drift(trials: pd.DataFrame, metric: str = "tps") -> Figure:
+    """Each trial against its own level's mean, in the order they were run: what the host did meanwhile.
+
+    `trials`: columns `block`, `level`, `metric`, and `started_s` (seconds) or else in their order.
+    """
+    timed = "started_s" in trials and bool(trials["started_s"].notna().all())
+    order = trials.sort_values("started_s") if timed else trials
+    starts = (order["started_s"] - order["started_s"].min()) / 60 if timed else range(1, len(order) + 1)
+    order = order.assign(x=list(starts))
+    fine = good(order, metric)
+    fine = fine.assign(percent=100 * (fine[metric] / fine.groupby("level")[metric].transform("mean") - 1))
+    failed = order.drop(fine.index)
+    means = {str(block): float(found["percent"].mean()) for block, found in fine.groupby("block")}
+    spans = {
+        str(block): (float(found["x"].min()), float(found["x"].max()))
+        for block, found in order.groupby("block")
+    }
+    levels = [str(level) for level in order["level"].unique()]
+    colours = dict(zip(sorted(levels), SERIES, strict=False)) if len(levels) <= len(SERIES) else {}
+
+    def draw(canvas: Canvas) -> None:
+        line, left = 1.35 * canvas.font, 4.6 * canvas.font
+        key, bottom = _key(canvas, list(colours), line)
+        top, tall = bottom + 2 * line + 8, 150
+        canvas.height(top + tall + 40)
+        for level, (x, y, text) in key.items():
+            canvas.text(x, y, text, color=colours[level])
+        canvas.note(0, bottom + 0.5 * line + 4, "against the level's own mean, %")
+        width = canvas.width - left - 8
+        axes = canvas.axes(left, top, width, tall)
+        axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
+        axes.grid(axis="y")
+        axes.spines["left"].set_visible(False)
+        for name, found in fine.groupby("level"):
+            colour = colours.get(str(name), MUTED)
+            axes.plot(found["x"], found["percent"], "o", color=colour, markersize=4.5, mew=0, alpha=0.85)
+        ends = [end for span in spans.values() for end in span] or [0.0, 1.0]
+        pad = 0.02 * ((max(ends) - min(ends)) or 1)
+        axes.set_xlim(min(ends) - pad, max(ends) + pad)
+        every = max(math.ceil(len(spans) * 2.2 * canvas.font / width), 1)
+        for number, (block, (start, stop)) in enumerate(spans.items()):
+            if number % 2 == 0:
+                axes.axvspan(start - pad / 2, stop + pad / 2, color=BAND, linewidth=0, zorder=0.5)
+            if block in means:
+                axes.plot([start, stop], [means[block]] * 2, color=INK, linewidth=2.4)
+            if number % every == 0:
+                x = axes.transLimits.transform(((start + stop) / 2, 0))[0]
+                canvas.note(left + width * x, top - 7, block, ha="center")
+        canvas.note(left - 8, top - 7, "block", ha="right")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high)
+        axes.yaxis.set_major_formatter(lambda v, _: signed(v, unit="").replace(".0", ""))
+        if len(failed):
+            at = [low] * len(failed)
+            axes.plot(failed["x"], at, "x", color=LIGHT["purple"], markersize=6, clip_on=False)
+        title = "minutes since the first trial" if timed else "trials in the order they were run"
+        canvas.note(left + width / 2, top + tall + 30, title, ha="center")
+
+    said = ", ".join(f"{block}: {signed(value, unit=' %')}" for block, value in means.items())
+    return render(
+        f"drift-{metric}",
+        draw,
+        alt=f"{metric_words(metric)[0].capitalize()} in the order of the trials, against each level's own "
+        f"mean. Block means: {said or 'none'}." + (f" {len(failed)} failed." if len(failed) else ""),
+        caption="Each dot is a trial, each bar a block's mean. Bars away from zero show the host drifting "
+        "between blocks, which a comparison inside blocks cancels."
+        + (" × marks a failed trial." if len(failed) else ""),
+    )
+
+
+def _key(
+    canvas: Canvas, levels: Sequence[str], line: float
+) -> tuple[dict[str, tuple[float, float, str]], float]:
+    """Where each level's coloured name goes, line after line, and how far down that reaches."""
+    places, x, y = {}, 0.0, line / 2
+    for level in levels:
+        text = f"● {wrapped(level, canvas.chars(canvas.width - 20), 1)[0]}"
+        width = canvas.wide_as(text)
+        if x and x + width > canvas.width:
+            x, y = 0.0, y + line
+        places[level] = (x, y, text)
+        x += width + 12
+    return places, y + line / 2 if levels else 0.0
