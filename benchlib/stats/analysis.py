@@ -18,8 +18,10 @@ from benchlib.stats.compare import Comparison, blocks_needed, compare, stack
 from benchlib.stats.concerns import Concern
 from benchlib.stats.frame import Trials, read_trials
 from benchlib.stats.frames import differences, equivalence, percent, residuals
+from benchlib.stats.history import Prior
 from benchlib.stats.model import arm_weights, fit_blocks
 from benchlib.stats.prose import headline
+from benchlib.stats.validity import effect_drift, host_drift, outliers
 
 LEAST_BLOCKS = 3
 # Log values that agree to the ninth digit in every block were copied, not measured: a t of them
@@ -94,12 +96,14 @@ def analyze(
     margin: float = 0.03,
     alpha: float = 0.05,
     concerns: Sequence[Concern] = (),
+    history: Prior | None = None,
 ) -> Analysis:
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 
     ``controls`` are further arms of the baseline (the A/A arm), declared before the run. ``margin``
     is the smallest fraction that matters, ``alpha`` the family's error rate. ``concerns`` found
     elsewhere (telemetry, failed transactions) join the warnings and invalidate where grave.
+    ``history`` steadies the noise estimate by earlier studies (``history.estimate_prior``).
     A control that differs from the baseline at ``alpha`` (Dunnett over several controls) makes every
     verdict invalid. Fewer than three blocks, of the study or of a level, give no verdict but
     inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
@@ -114,7 +118,12 @@ def analyze(
     found = [*data.concerns, *concerns, *_data_concerns(data, sd)]
     if not sd > _NO_VARIATION:
         sd = math.nan
+    elif history is not None and df > 0:
+        variance, df, said = history.moderate(sd**2, df)
+        sd = math.sqrt(variance)
+        found.append(said)
     estimate, unscaled = fit.contrasts(arm_weights(len(data.levels), len(arms)))
+    found += _trial_concerns(data, fit.residual, df) if math.isfinite(sd) else []
     split = len(arms) - 1
     family = compare(estimate[split:], unscaled[split:, split:], sd, df, alpha, margin)
     twins = compare(estimate[:split], unscaled[:split, :split], sd, df, alpha, margin)
@@ -183,6 +192,22 @@ def _data_concerns(data: Trials, sd: float) -> list[Concern]:
         )
         found.append(Concern("no_variation", message))
     return found
+
+
+def _trial_concerns(data: Trials, residual: np.ndarray, df: float) -> list[Concern]:
+    """Return what the trials themselves show: outliers (kept), a drifting host, a drifting effect."""
+    logs = np.full((len(data.blocks), len(data.levels)), np.nan)
+    logs[data.block, data.level] = np.log(data.value)
+    found = []
+    for row in outliers(np.log(data.value), residual, df):
+        where = f"block {data.blocks[data.block[row]]}, {data.levels[data.level[row]]!r}"
+        message = f"an outlier, shown and kept: {where} at {data.value[row]:.6g}"
+        found.append(Concern("outlier", message, level=data.levels[data.level[row]]))
+    complete = logs[np.isfinite(logs).all(axis=1)]
+    drifts = [host_drift(complete.mean(axis=1))]
+    for index, name in enumerate(data.levels[1:], start=1):
+        drifts.append(effect_drift(name, logs[:, index] - logs[:, 0], len(data.levels) - 1))
+    return found + [drift for drift in drifts if drift]
 
 
 def _control_concerns(twins: Comparison, data: Trials, arms: tuple[str, ...], alpha: float) -> list[Concern]:

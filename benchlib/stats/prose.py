@@ -10,30 +10,37 @@ from benchlib.metrics import format_percent
 if TYPE_CHECKING:
     from benchlib.stats.analysis import Analysis
 
+_RANK = ("faster", "slower", "equivalent", "inconclusive", "invalid")
+
 
 def headline(analysis: "Analysis", level: str | None = None) -> str:
     """Return the sentence on ``level``, or on the level that leads with the others in brief."""
     rows = {row["level"]: row for row in analysis.table.to_dict("records")}
-    asked = [name for name in rows if name != analysis.baseline and name not in analysis.controls]
     if level is not None:
         if level not in rows or level == analysis.baseline:
             raise InputError(f"no comparison for level {level!r}; there are: {', '.join(list(rows)[1:])}")
         return _sentence(analysis, rows[level])
-    if not asked:
-        return _sentence(analysis, rows[analysis.controls[0]])
+    leader = leading(analysis)
+    others = set(rows) - {leader, analysis.baseline, *analysis.controls}
+    words = [rows[name]["verdict"] for name in others]
+    sentence = _sentence(analysis, rows[leader])
+    rest = ", ".join(f"{words.count(word)} {word}" for word in _RANK if word in words)
+    if not words:
+        return sentence
+    return f"{sentence[:-1]}; {len(words)} other level{'s' * (len(words) > 1)}: {rest}."
+
+
+def leading(analysis: "Analysis") -> str:
+    """Return the level that a headline is about: the best verdict, then the largest improvement."""
+    rows = {row["level"]: row for row in analysis.table.to_dict("records")}
+    asked = [name for name in rows if name != analysis.baseline and name not in analysis.controls]
     sign = 1.0 if analysis.metric.higher_is_better else -1.0
-    rank = ["faster", "slower", "equivalent", "inconclusive", "invalid"]
 
     def standing(name: str) -> tuple[int, float]:
         change = rows[name]["percent_change"]
-        return rank.index(rows[name]["verdict"]), -sign * change if np.isfinite(change) else np.inf
+        return _RANK.index(rows[name]["verdict"]), -sign * change if np.isfinite(change) else np.inf
 
-    leader = min(asked, key=standing)
-    words = [rows[name]["verdict"] for name in asked if name != leader]
-    rest = ", ".join(f"{words.count(word)} {word}" for word in rank if word in words)
-    sentence = _sentence(analysis, rows[leader])
-    others = "other level" if len(words) == 1 else "other levels"
-    return f"{sentence[:-1]}; {len(words)} {others}: {rest}." if words else sentence
+    return min(asked, key=standing) if asked else analysis.controls[0]
 
 
 def _sentence(analysis: "Analysis", row: dict[Any, Any]) -> str:

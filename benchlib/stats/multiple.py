@@ -1,0 +1,76 @@
+"""Many answers at once: Holm across factors, Benjamini-Hochberg for what is only exploratory.
+
+Inside a factor Dunnett's test (``analyze``) already guards the family.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import false_discovery_control
+
+from benchlib.stats.analysis import Analysis, analyze
+from benchlib.stats.prose import leading
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Return p values adjusted for the family-wise error rate (S. Holm, 1979); NaN stays and counts not."""
+    p = np.asarray(p_values, dtype=float)
+    adjusted = np.full(len(p), np.nan)
+    known = np.flatnonzero(np.isfinite(p))
+    order = known[np.argsort(p[known])]
+    steps = p[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> np.ndarray:
+    """Return p values adjusted for the false discovery rate (scipy's, Benjamini and Hochberg 1995)."""
+    p = np.asarray(p_values, dtype=float)
+    adjusted = np.full(len(p), np.nan)
+    known = np.isfinite(p)
+    if known.any():
+        adjusted[known] = false_discovery_control(p[known], method="bh")
+    return adjusted
+
+
+def across_factors(analyses: Mapping[str, Analysis]) -> pd.DataFrame:
+    """Return one row per factor: does anything in it differ, when all the factors are asked together?
+
+    Columns ``factor, level`` (the leading one), ``percent_change, verdict, p_factor, p_holm, holds``.
+    ``p_factor`` is the smallest Dunnett-adjusted p of the factor, which is a p for "no level differs".
+    ``analyses`` are the primary metrics, declared before the runs. An invalid factor has no p.
+    """
+    rows = []
+    for factor, analysis in analyses.items():
+        level = leading(analysis)
+        row = analysis.table.set_index("level").loc[level]
+        asked = analysis.table[~analysis.table["level"].isin([analysis.baseline, *analysis.controls])]
+        usable = asked.loc[asked["verdict"] != "invalid", "p_adjusted"]
+        rows.append((factor, level, row["percent_change"], row["verdict"], usable.min()))
+    frame = pd.DataFrame(rows, columns=["factor", "level", "percent_change", "verdict", "p_factor"])
+    frame["p_holm"] = holm(frame["p_factor"].to_list())
+    alphas = np.array([analysis.alpha for analysis in analyses.values()])
+    return frame.assign(holds=frame["p_holm"].to_numpy() <= alphas)
+
+
+def exploratory(
+    trials: pd.DataFrame,
+    metrics: Sequence[str],
+    *,
+    baseline: str,
+    controls: Sequence[str] = (),
+    alpha: float = 0.05,
+) -> pd.DataFrame:
+    """Return every level by every metric with Benjamini-Hochberg adjusted p: leads, not verdicts.
+
+    Columns ``metric, level, percent_change, p_value, p_bh, noteworthy``; controls are left out.
+    """
+    parts = []
+    for metric in metrics:
+        table = analyze(trials, baseline=baseline, controls=controls, metric=metric, alpha=alpha).table
+        kept = table[~table["level"].isin([baseline, *controls])]
+        parts.append(kept[["level", "percent_change", "p_value"]].assign(metric=metric))
+    frame = pd.concat(parts, ignore_index=True)[["metric", "level", "percent_change", "p_value"]]
+    frame["p_bh"] = benjamini_hochberg(frame["p_value"].to_list())
+    return frame.assign(noteworthy=frame["p_bh"] <= alpha)

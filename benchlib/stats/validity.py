@@ -1,0 +1,196 @@
+"""Is the study fit to answer at all? Each check gives a concern or None; the grave ones invalidate.
+
+Checks on trials (outliers, drift) run inside every analysis. Those on what a trial left behind
+(its per-second series, failures, the load client's CPU) are called with that data, and their
+concerns are handed to ``analyze``. Nothing here ever drops a trial.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import linregress, t
+
+from benchlib.stats.concerns import Concern
+
+_OUTLIER_ALPHA = 0.01
+_DRIFT_ALPHA = 0.001
+_BATCH = 5
+_STEADY_SIGMAS = 4.0
+_TOLERATED_FAILURES = 0.001
+_BUSY_CLIENT = 0.9
+
+
+def outliers(logs: np.ndarray, residual: np.ndarray, df: float) -> np.ndarray:
+    """Return the trials (indices) whose externally studentised residual is beyond chance in the study.
+
+    Two-sided t with df - 1 at 1 % over all trials (Bonferroni; Cook and Weisberg, 1982), for a
+    complete design, in which all residuals have the same variance.
+    """
+    n = len(logs)
+    if df < 2:
+        return np.zeros(0, dtype=int)
+    rss = float(residual @ residual)
+    leverage_free = df / n
+    scaled = residual**2 / leverage_free
+    left = np.maximum(rss - scaled, 1e-300) / (df - 1)
+    statistic = np.sqrt(scaled / left)
+    found: np.ndarray = np.flatnonzero(statistic > t.isf(_OUTLIER_ALPHA / (2 * n), df - 1))
+    return found
+
+
+def host_drift(block_means: np.ndarray) -> Concern | None:
+    """Return a note when the blocks' mean logs (b,) trend over the study; the design cancels that."""
+    p, percent = _trend(block_means)
+    if p > 0.01:
+        return None
+    return Concern(
+        "host_drift",
+        f"the host drifted by {percent:+.1f} % over the study; comparing inside blocks cancels it",
+    )
+
+
+def effect_drift(level: str, differences: np.ndarray, comparisons: int) -> Concern | None:
+    """Return a grave concern when a level's within-block log differences (b,) trend over the study.
+
+    Then there is no one effect to report: a cluster that grows or degrades. Tested at 0.001 over all
+    comparisons, so that sound studies hardly ever pay for it.
+    """
+    p, percent = _trend(differences)
+    if p * comparisons > _DRIFT_ALPHA:
+        return None
+    message = f"the effect of {level!r} drifted by {percent:+.1f} % from the first block to the last"
+    return Concern("effect_drift", message, grave=True, level=level)
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """How a trial's series settled: seconds to cut (MSER-5), lag-1 autocorrelation, effective size."""
+
+    cut_s: float
+    autocorrelation: float
+    effective_n: float
+    steady: bool
+
+
+def steadiness(series: Sequence[float], *, warmup_s: float, interval_s: float = 1.0) -> Steadiness:
+    """Return how one trial's readings (at ``interval_s``, warm-up included) settled.
+
+    Unsteady when MSER-5 (K. P. White, 1997) would cut more than the study's fixed warm-up, or half the
+    run, *and* what it cuts beyond the warm-up differs from the rest by over four standard errors of a
+    long-run mean: on correlated readings MSER-5 alone would cut somewhere at random.
+    """
+    x = np.asarray(series, dtype=float)
+    x = x[np.isfinite(x)]
+    cut = mser5(x)
+    skip = min(round(warmup_s / interval_s), len(x))
+    kept = x[max(skip, min(cut, len(x) // 2)) :]
+    lag1 = autocorrelation(kept)
+    size = effective_size(kept)
+    steady = True
+    if cut > skip and len(kept) > 2 * _BATCH:
+        extra = x[skip:cut]
+        error = np.sqrt(long_run_variance(kept) * (1 / len(extra) + 1 / len(kept)))
+        steady = bool(abs(extra.mean() - kept.mean()) <= _STEADY_SIGMAS * error)
+    return Steadiness(cut * interval_s, lag1, size, steady)
+
+
+def unsteady(level: str, trials: Sequence[Steadiness]) -> Concern | None:
+    """Return the concern about a level's trials: grave when most of them had no steady state."""
+    bad = sum(not trial.steady for trial in trials)
+    if not bad:
+        return None
+    message = f"{bad} of {len(trials)} trials of {level!r} reached no steady state within the warm-up"
+    return Concern("no_steady_state", message, grave=2 * bad > len(trials), level=level)
+
+
+def mser5(series: np.ndarray) -> int:
+    """Return how many readings MSER-5 would cut: it minimises the standard error of what remains.
+
+    Batches of five; a minimum in the second half of the run means that it never settled, and the
+    whole first half is cut.
+    """
+    batches = len(series) // _BATCH
+    if batches < 4:
+        return 0
+    means = series[: batches * _BATCH].reshape(batches, _BATCH).mean(axis=1)
+    cuts = np.arange(batches // 2 + 1)
+    score = [means[cut:].var() / (batches - cut) for cut in cuts]
+    return int(np.argmin(score)) * _BATCH
+
+
+def autocorrelation(series: np.ndarray) -> float:
+    """Return the lag-1 autocorrelation, 0 where nothing varies."""
+    centred = np.asarray(series, dtype=float) - np.mean(series) if len(series) else np.zeros(0)
+    total = float(centred @ centred)
+    return float(centred[1:] @ centred[:-1]) / total if total > 0 else 0.0
+
+
+def long_run_variance(series: np.ndarray) -> float:
+    """Return n times the variance of the series' mean.
+
+    The larger of batch means of about sqrt(n) (Alexopoulos and Seila, 1998), which need no model, and a
+    first-order autoregression's, which a short and strongly correlated run does not defeat so soon.
+    """
+    x = np.asarray(series, dtype=float)
+    if len(x) < 4:
+        return float("nan")
+    size = max(int(np.sqrt(len(x))), 1)
+    count = len(x) // size
+    means = x[len(x) - count * size :].reshape(count, size).mean(axis=1)
+    lag1 = min(max(autocorrelation(x), 0.0), 0.99)
+    return float(max(size * means.var(ddof=1), x.var(ddof=1) * (1 + lag1) / (1 - lag1)))
+
+
+def effective_size(series: np.ndarray) -> float:
+    """Return how many independent readings the series is worth."""
+    variance = long_run_variance(series)
+    return len(series) * float(np.var(series, ddof=1)) / variance if variance > 0 else float(len(series))
+
+
+def failures(
+    level: str, transactions: int, failed: int, retried: int = 0, *, tolerated: float = _TOLERATED_FAILURES
+) -> Concern | None:
+    """Return the concern about failed or retried transactions of a level, over all its trials.
+
+    Grave when more than ``tolerated`` (a fraction) failed: their work is missing from the tps.
+    """
+    total = transactions + failed
+    if total <= 0:
+        return Concern("no_transactions", f"{level!r} completed no transaction", grave=True, level=level)
+    if failed:
+        share = failed / total
+        message = f"{failed} of {total} transactions of {level!r} failed ({100 * share:.2g} %)"
+        return Concern("failed_transactions", message, grave=share > tolerated, level=level)
+    if retried > tolerated * total:
+        return Concern(
+            "retried_transactions",
+            f"{retried} of {total} transactions of {level!r} were retried",
+            level=level,
+        )
+    return None
+
+
+def client_bound(shares: Mapping[str, Sequence[float]], *, busy: float = _BUSY_CLIENT) -> tuple[Concern, ...]:
+    """Return a grave concern per level whose load client was the bottleneck in most trials.
+
+    ``shares``: per level, per trial, the client's CPU time over what its threads could have used (0 to 1).
+    """
+    found = []
+    for level, trials in shares.items():
+        known = np.array([share for share in trials if np.isfinite(share)])
+        if len(known) and np.median(known) >= busy:
+            busy_percent = 100 * np.median(known)
+            message = f"the load client was the bottleneck of {level!r}: {busy_percent:.0f} % of its CPU busy"
+            found.append(Concern("client_bound", message, grave=True, level=level))
+    return tuple(found)
+
+
+def _trend(values: np.ndarray) -> tuple[float, float]:
+    """Return the p of a straight trend over (b,) logs and its change from first to last in percent."""
+    y = np.asarray(values, dtype=float)
+    y = y[np.isfinite(y)]
+    if len(y) < 5 or np.ptp(y) < 1e-12:
+        return 1.0, 0.0
+    line = linregress(np.arange(len(y)), y)
+    return float(line.pvalue), float(100 * np.expm1(line.slope * (len(y) - 1)))
