@@ -1,0 +1,153 @@
+"""Does a pgbench summary agree with itself and with the command line?
+
+pgbench prints the same facts several times over: a rate is a count over a time, a
+percentage is a count over a count, clients are latency times rate. A torn or garbled
+number breaks such a tie. The tolerances are wide enough for every real run (slow
+connecting, rate limits, stalls, aborted clients) and narrow enough for a lost digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchlib.errors import ParseError
+
+_SHARES = {
+    "failed_transactions": "failed_percent",
+    "serialization_failures": "serialization_failures_percent",
+    "deadlock_failures": "deadlock_failures_percent",
+    "other_failures": "other_failures_percent",
+    "retried_transactions": "retried_percent",
+    "skipped_transactions": "skipped_percent",
+}
+_ENDS = ("transactions", "failed_transactions", "skipped_transactions")
+_ASKED = {
+    "client": "clients",
+    "time": "duration_s",
+    "transactions": "transactions_per_client",
+    "protocol": "query_mode",
+}
+
+
+def check(summary: Mapping[str, Any], command: Mapping[str, str]) -> None:
+    """Raise ParseError with the first contradiction found; ``command`` holds pgbench's options."""
+    problems = _problems(summary, command)
+    first = next(problems, None)
+    if first is not None:
+        raise ParseError(f"pgbench summary: {first}; the text is garbled, torn or not of one run")
+
+
+def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]:
+    for option, key in _ASKED.items():
+        if option in command and s[key] is not None and command[option] != str(s[key]):
+            yield f"{key} is {s[key]}, but the command line says --{option}={command[option]}"
+    done, tps, clients = s["transactions"], s["tps"], s["clients"]
+    if clients < 1 or (done == 0) != (tps == 0):
+        yield f"{clients} clients and {done} transactions cannot give tps = {tps}"
+    planned, each = s["transactions_planned"], s["transactions_per_client"]
+    if planned is not None and (done > planned or (each is not None and each * clients != planned)):
+        yield f"{done}/{planned} transactions do not fit {clients} clients with {each} each"
+    for row in (s, *s["scripts"]):
+        yield from _shares(row)
+    late, of = s["late_transactions"], s["late_of"]
+    if late is not None and late > (done if of is None else of):
+        yield f"{late} transactions above the latency limit, of {of or done}"
+    if of is not None and of not in (done, done + (s["skipped_transactions"] or 0)):
+        yield f"the latency limit counts {of} transactions, the summary {done}"
+    yield from _scripts(s)
+    if done:
+        yield from _rates(s)
+        yield from _latency(s)
+
+
+def _shares(row: Mapping[str, Any]) -> Iterator[str]:
+    """Check each count against the percentage beside it; versions differ in what they divide by."""
+    parts = [row[key] or 0 for key in _ENDS]
+    totals = {parts[0], parts[0] + parts[1], parts[0] + parts[2], sum(parts)} - {0}
+    for key, share in _SHARES.items():
+        count, percent = row[key], row[share]
+        if (
+            None not in (count, percent)
+            and totals
+            and all(abs(100 * count / n - percent) > 0.002 for n in totals)
+        ):
+            yield f"{key} {count} is not {percent}% of {max(totals)}"
+    if (
+        None not in (row["retried_transactions"], row["retries"])
+        and row["retries"] < row["retried_transactions"]
+    ):
+        yield f"{row['retries']} retries are fewer than {row['retried_transactions']} transactions retried"
+
+
+def _scripts(s: Mapping[str, Any]) -> Iterator[str]:
+    """Check each script's share of the total; threads count without locks, so a little may be lost."""
+    tried = [row["transactions_attempted"] or row["transactions"] for row in s["scripts"]]
+    totals = {s["transactions"], sum(s[key] or 0 for key in _ENDS), sum(tried)} - {0}
+    for row, count in zip(s["scripts"], tried, strict=True):
+        if row["percent"] is not None and all(abs(100 * count / n - row["percent"]) > 1 for n in totals):
+            yield f"{count} transactions of script {row['script']} are not {row['percent']}% of {max(totals)}"
+    if tried and sum(row["percent"] or 0.0 for row in s["scripts"]) < 98:
+        yield f'no line "SQL script {len(tried) + 1}: …", though those before it do not add up to 100%'
+
+
+def _elapsed(s: Mapping[str, Any]) -> float:
+    """Seconds from start to end, with the connecting that the printed rate leaves out."""
+    rate = s["tps_including_connections"] or s["tps"]
+    return float(s["transactions"] / rate + (s["initial_connection_ms"] or 0.0) / 1000)
+
+
+def _busy(s: Mapping[str, Any]) -> float:
+    """How much of its time a client spent in transactions, by the measured latency."""
+    average = (s["latency_average_ms"] or 0.0) / 1000
+    return float(average * s["transactions"] / (s["clients"] * _elapsed(s)))
+
+
+def _rates(s: Mapping[str, Any]) -> Iterator[str]:
+    including, excluding = s["tps_including_connections"], s["tps_excluding_connections"]
+    if including and excluding and excluding < including * (1 - 1e-6):
+        yield f"tps excluding connections {excluding} is below tps including them {including}"
+    duration, elapsed = s["duration_s"], _elapsed(s)
+    if duration is None:
+        return
+    limited = s["rate_lag_average_ms"] is not None
+    what = (
+        f"{s['transactions']} transactions at tps = {s['tps']} took {elapsed:.3g} s of a run of {duration} s"
+    )
+    # Clients that aborted end a run early; under a low rate the last wait is cut short.
+    if (
+        not s["errors"]
+        and elapsed < duration * (0.15 if limited else 0.9) - (0 if limited else 0.2)
+        and not (limited and s["transactions"] < 4)
+    ):
+        yield what
+    # A last transaction may outlast the run by any time, but then the clients were busy with it.
+    idle = s["latency_stddev_ms"] is not None and _busy(s) < 0.3
+    if (
+        elapsed > 2 * duration + 5
+        and idle
+        and not limited
+        and not s["errors"]
+        and s["average_connection_ms"] is None
+    ):
+        yield what
+    if elapsed > 50 * duration + 3600:
+        yield what
+
+
+def _latency(s: Mapping[str, Any]) -> Iterator[str]:
+    average, clients = s["latency_average_ms"], s["clients"]
+    if average is None or s["rate_lag_average_ms"] is not None:
+        return  # under a rate, latency counts from the schedule and says nothing of the clients
+    what = f"latency average = {average} ms does not fit {clients} clients at tps = {s['tps']}"
+    if s["latency_stddev_ms"] is not None or s["latency_limit_ms"] is not None:
+        if _busy({**s, "latency_average_ms": max(average - 0.0006, 0)}) > 1.1:
+            yield what
+        return
+    # Not measured: pgbench derived it from one of these durations, which one depends on the version.
+    done = s["transactions"] + (s["failed_transactions"] or 0)
+    rates = [s[key] for key in ("tps", "tps_including_connections", "tps_excluding_connections") if s[key]]
+    spans = [s["transactions"] / rate for rate in rates] + [_elapsed(s), s["duration_s"] or 0.0]
+    derived = [1000 * clients * span / done for span in spans]
+    if all(abs(average - value) > 0.0006 + 0.03 * value for value in derived):
+        yield what
