@@ -9,12 +9,10 @@ from matplotlib.axes import Axes
 from benchlib.plots.figure import Canvas, Figure, render
 from benchlib.plots.frames import (
     DAGGER,
-    AnalysisLike,
     Row,
     amount,
     interval,
     known,
-    metric_words,
     rows_of,
     signed,
     spoken,
@@ -22,18 +20,19 @@ from benchlib.plots.frames import (
 )
 from benchlib.plots.scale import Scale, Strip, scale_for
 from benchlib.plots.style import INK, LIGHT, MARKS, MUTED, PAPER, mark_of, verdict_word
+from benchlib.stats import Analysis
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _AXIS = 34.0  # points below the last row: tick labels and the axis title
 
 
-def forest(analysis: AnalysisLike, *, durability: Mapping[str, str] = _NONE, name: str = "forest") -> Figure:
+def forest(analysis: Analysis, *, durability: Mapping[str, str] = _NONE, name: str = "forest") -> Figure:
     """Percentage change of every level against the baseline, with its interval and verdict.
 
     `durability` says, for each level that gives it up, what a crash may lose; those get a dagger.
     """
     rows = {level: row for level, row in rows_of(analysis).items() if level != analysis.baseline}
-    words = metric_words(analysis.metric)[0]
+    words = analysis.metric.title
     margin = 100 * analysis.margin
     lost = {level: text for level, text in durability.items() if level in rows}
     scale = scale_for([*_ends(rows.values()), -margin * 1.2, margin * 1.2])
@@ -76,9 +75,9 @@ def forest(analysis: AnalysisLike, *, durability: Mapping[str, str] = _NONE, nam
     )
 
 
-def _forest_caption(analysis: AnalysisLike, words: str, lost: Mapping[str, str]) -> str:
+def _forest_caption(analysis: Analysis, words: str, lost: Mapping[str, str]) -> str:
     mean = amount(rows_of(analysis)[analysis.baseline]["mean"])
-    base = f" (mean {mean} {metric_words(analysis.metric)[1]})".replace(" )", ")")
+    base = f" (mean {mean} {analysis.metric.unit})".replace(" )", ")")
     text = (
         f"Change of {words} against {analysis.baseline}{base} over {analysis.blocks} blocks; "
         f"bars are {100 * (1 - analysis.alpha):g} % intervals, adjusted for the number of levels. "
@@ -87,14 +86,17 @@ def _forest_caption(analysis: AnalysisLike, words: str, lost: Mapping[str, str])
     )
     if analysis.controls:
         arms = " and ".join(analysis.controls)
-        text += f" The A/A control ({arms}) is the baseline once more: its change is noise."
+        text += (
+            f" The A/A control ({arms}) is the baseline once more: its change is noise, and the other levels "
+            "are compared with the mean of both."
+        )
     if lost:
         text += f" {DAGGER} gives up durability: " + "; ".join(f"{k} – {v}" for k, v in lost.items()) + "."
     return text
 
 
 def shares(
-    analysis: AnalysisLike, *, full: str | None = None, only: str = "only ", without: str = "without "
+    analysis: Analysis, *, full: str | None = None, only: str = "only ", without: str = "without "
 ) -> Figure:
     """What each parameter gives alone (levels `only X`) and what is left without it (`without X`).
 
@@ -108,7 +110,7 @@ def shares(
         {**alone, **left}, key=lambda p: _change(left, p) if p not in alone else -_change(alone, p)
     )
     total = _change(rows, full or "", float("nan"))
-    words = metric_words(analysis.metric)[0]
+    words = analysis.metric.title
     scale = scale_for([total, *_ends([*alone.values(), *left.values()])])
 
     def draw(canvas: Canvas) -> None:
@@ -184,7 +186,7 @@ def _share(axes: Axes, scale: Scale, row: Row, y: float, mark: str, colour: str)
         )
 
 
-def _names(canvas: Canvas, level: str, analysis: AnalysisLike, lost: Mapping[str, str]) -> list[str]:
+def _names(canvas: Canvas, level: str, analysis: Analysis, lost: Mapping[str, str]) -> list[str]:
     text = (
         level + (DAGGER if level in lost else "") + (" (A/A control)" if level in analysis.controls else "")
     )
@@ -241,7 +243,7 @@ class _Rows:
         self.tops, self.marks, top = [], [], head
         for lines in names:
             words = (len(lines) + extra) * self.line
-            height = words + mark + 6 if canvas.narrow else max(words + 6, mark + 2)
+            height = words + mark + 9 if canvas.narrow else max(words + 6, mark + 2)
             self.tops.append(top)
             self.marks.append(top + words + 0.5 * mark if canvas.narrow else top + height / 2)
             top += height

@@ -1,51 +1,18 @@
-"""What the figures ask of an analysis, and how they put its numbers into words."""
+"""An analysis's rows, and its numbers put into words."""
 
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from benchlib.metrics import Metric
+from benchlib.stats import Analysis
+
 MINUS = "−"
 DAGGER = "†"
-
-
-class AnalysisLike(Protocol):
-    """The part of `benchlib.stats.Analysis` that a figure or a table reads."""
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """One row per level, the baseline's first; percentages in percent."""
-
-    @property
-    def differences(self) -> pd.DataFrame:
-        """Columns `block`, `level`, `percent`: each level against the baseline inside its block."""
-
-    @property
-    def baseline(self) -> str:
-        """The level that the others are compared with."""
-
-    @property
-    def controls(self) -> Sequence[str]:
-        """Levels that are the baseline once more (A/A)."""
-
-    @property
-    def metric(self) -> str:
-        """Column of the trials that was analysed."""
-
-    @property
-    def blocks(self) -> int:
-        """How many blocks there are."""
-
-    @property
-    def margin(self) -> float:
-        """Half-width of the equivalence band, as a fraction."""
-
-    @property
-    def alpha(self) -> float:
-        """1 minus the intervals' confidence."""
 
 
 def known(*values: Any) -> bool:
@@ -74,27 +41,16 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def metric_words(metric: str) -> tuple[str, str]:
-    """What a metric is called in a sentence, and its unit: `("throughput", "tps")`."""
-    if metric == "tps":
-        return "throughput", "tps"
-    for ending, unit in (("_ms", "ms"), ("_s", "s"), ("_bytes", "bytes"), ("_percent", "%")):
-        if metric.endswith(ending):
-            return metric.removesuffix(ending).replace("_", " "), unit
-    return metric.replace("_", " "), ""
-
-
-def axis_words(metric: str) -> str:
+def axis_words(metric: Metric) -> str:
     """The axis title of a metric: `throughput, tps`."""
-    words, unit = metric_words(metric)
-    return f"{words}, {unit}" if unit else words
+    return f"{metric.title}, {metric.unit}" if metric.unit else metric.title
 
 
 Row = Mapping[Hashable, Any]
 """One row of an analysis's table."""
 
 
-def rows_of(analysis: AnalysisLike) -> dict[str, Row]:
+def rows_of(analysis: Analysis) -> dict[str, Row]:
     """The table's rows by level, in its order."""
     return {str(row["level"]): row for row in analysis.table.to_dict("records")}
 
@@ -162,3 +118,8 @@ def good(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
 def plain(value: float, _: object = None) -> str:
     """An axis's tick: `2,000`, `0.5`."""
     return f"{value:,.6g}"
+
+
+def opening(text: str) -> str:
+    """`text` as a sentence begins, abbreviations left alone."""
+    return text[:1].upper() + text[1:]

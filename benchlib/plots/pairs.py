@@ -7,11 +7,10 @@ import pandas as pd
 
 from benchlib.plots.figure import Canvas, Figure, render
 from benchlib.plots.frames import (
-    AnalysisLike,
     axis_words,
     good,
     known,
-    metric_words,
+    opening,
     plain,
     rows_of,
     signed,
@@ -20,6 +19,7 @@ from benchlib.plots.frames import (
 )
 from benchlib.plots.scale import scale_for
 from benchlib.plots.style import INK, LIGHT
+from benchlib.stats import Analysis
 
 _BLUE = LIGHT["blue"]
 _HEAD, _FOOT = 30.0, 36.0  # points above the rows (block numbers) and below (ticks and title)
@@ -27,15 +27,15 @@ _HEAD, _FOOT = 30.0, 36.0  # points above the rows (block numbers) and below (ti
 Values = Mapping[tuple[str, int], float]
 
 
-def paired_blocks(analysis: AnalysisLike, trials: pd.DataFrame) -> Figure:
+def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
     """Each block's values joined across the levels, and each level's difference inside its blocks.
 
     `trials`: columns `block`, `level`, the analysis's metric and, when trials failed, `error`.
     """
     metric, baseline, rows = analysis.metric, analysis.baseline, rows_of(analysis)
     blocks = sorted(int(block) for block in trials["block"].unique())
-    fine, differences = good(trials, metric), analysis.differences
-    values = _by_trial(fine, metric)
+    fine, differences = good(trials, metric.name), analysis.differences
+    values = _by_trial(fine, metric.name)
     paired = _by_trial(differences, "percent")
     failures = trials.drop(fine.index)["level"].value_counts()
     failed = {level: int(failures[level]) for level in rows if level in failures}
@@ -87,7 +87,7 @@ def paired_blocks(analysis: AnalysisLike, trials: pd.DataFrame) -> Figure:
     return render(
         "paired-blocks",
         draw,
-        alt=f"{metric_words(metric)[0].capitalize()} of {len(rows)} levels in {len(blocks)} blocks. "
+        alt=f"{opening(metric.title)} of {len(rows)} levels in {len(blocks)} blocks. "
         f"Differences from {baseline} inside the blocks: {'; '.join(filter(None, said)) or 'none'}."
         + (f" Failed trials: {', '.join(lost)}." if lost else ""),
         caption="Each line is one block, that is every level once within a short time; later blocks are "

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from benchlib.metrics import metric_or_guess
 from benchlib.plots.figure import Canvas, Figure, render
-from benchlib.plots.frames import amount, axis_words, good, known, metric_words, plain, signed, wrapped
+from benchlib.plots.frames import amount, axis_words, good, known, opening, plain, signed, wrapped
 from benchlib.plots.style import BAND, INK, LIGHT, MUTED, SERIES
 
 _POINTS = 6000  # of all thin lines together; more only makes the page heavy
@@ -30,8 +31,10 @@ def timeline(
     thin = binned.groupby(["level", "block", "elapsed_s"])[metric].mean().reset_index()
     bold = thin.groupby(["level", "elapsed_s"])[metric].median().reset_index()
     counted = thin[thin["elapsed_s"] > warmup_s].groupby("level")[metric].median()
-    unit = metric_words(metric)[1]
-    typical = {str(level): f"median {amount(value)} {unit}".rstrip() for level, value in counted.items()}
+    measured = metric_or_guess(metric)
+    typical = {
+        str(level): f"median {amount(value)} {measured.unit}".rstrip() for level, value in counted.items()
+    }
     high = float(thin[metric].max()) * 1.05 if len(thin) and known(thin[metric].max()) else 1.0
 
     def draw(canvas: Canvas) -> None:
@@ -40,13 +43,18 @@ def timeline(
         width = (canvas.width - left - 12 - gap * (columns - 1)) / columns
         titles = [wrapped(name, canvas.chars(0.9 * width), 3) for name in names]
         line = 1.3 * canvas.font
-        head = (max((len(title) for title in titles), default=0) + 1) * line + 4
-        row = head + tall + 18
-        total = math.ceil(len(names) / columns) * row + line + 16
+        grid = [titles[start : start + columns] for start in range(0, len(titles), columns)]
+        heads = [(max(len(title) for title in row) + 1) * line + 4 for row in grid]
+        total = sum(heads) + len(grid) * (tall + 18) + line + 16
         canvas.height(total)
-        canvas.note(0, line / 2, axis_words(metric))
+        canvas.note(0, line / 2, axis_words(measured))
         for number, (name, title) in enumerate(zip(names, titles, strict=True)):
-            x, y = left + (number % columns) * (width + gap), line + (number // columns) * row
+            row = number // columns
+            x, y, head = (
+                left + (number % columns) * (width + gap),
+                line + row * (tall + 18) + sum(heads[:row]),
+                heads[row],
+            )
             for i, text in enumerate(title):
                 canvas.text(x, y + (i + 0.5) * line, text, fontweight="bold")
             canvas.note(x, y + (len(title) + 0.5) * line, typical.get(name, "no readings"))
@@ -69,7 +77,7 @@ def timeline(
     return render(
         f"timeline-{metric}",
         draw,
-        alt=f"{metric_words(metric)[0].capitalize()} over {amount(end)} seconds inside the trials, by level. "
+        alt=f"{opening(measured.title)} over {amount(end)} seconds inside the trials, by level. "
         f"{said or 'No readings'}.",
         caption=f"Thin: one trial each{f', means of {step:g} s' if step > 1 else ''}; bold: the median over "
         "blocks." + (f" Shaded: the first {warmup_s:g} s, not counted." if warmup_s > 0 else ""),
@@ -93,6 +101,7 @@ def drift(trials: pd.DataFrame, metric: str = "tps") -> Figure:
         str(block): (float(found["x"].min()), float(found["x"].max()))
         for block, found in order.groupby("block")
     }
+    measured = metric_or_guess(metric)
     levels = [str(level) for level in order["level"].unique()]
     colours = dict(zip(sorted(levels), SERIES, strict=False)) if len(levels) <= len(SERIES) else {}
 
@@ -138,7 +147,7 @@ def drift(trials: pd.DataFrame, metric: str = "tps") -> Figure:
     return render(
         f"drift-{metric}",
         draw,
-        alt=f"{metric_words(metric)[0].capitalize()} in the order of the trials, against each level's own "
+        alt=f"{opening(measured.title)} in the order of the trials, against each level's own "
         f"mean. Block means: {said or 'none'}." + (f" {len(failed)} failed." if len(failed) else ""),
         caption="Each dot is a trial, each bar a block's mean. Bars away from zero show the host drifting "
         "between blocks, which a comparison inside blocks cancels."

@@ -54,7 +54,11 @@ class Scale:
         Strips are the heights that marks take; between them may be words, which no line should cross.
         """
         axes.set_xlim(self(self.low), self(self.high))
-        ticks = [t for t in self.ticks(room) if self.low <= t <= self.high]
+        point = (self(self.high) - self(self.low)) / room
+        # Half a label reaches past its tick, and the canvas ends 6 points past the axis.
+        reach = {t: max(3 * len(tick_words(t)) - 6, 0) * point for t in self.ticks(room)}
+        ends = self(self.low), self(self.high)
+        ticks = [t for t, half in reach.items() if ends[0] + half <= self(t) <= ends[1] - half]
         axes.set_xticks([self(t) for t in ticks], [tick_words(t) for t in ticks])
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)

@@ -1,0 +1,22 @@
+(function () {
+  var root = document.documentElement, button = document.querySelector(".bl-theme");
+  function dark() {
+    var chosen = root.dataset.theme;
+    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  }
+  function label() {
+    button.textContent = dark() ? "Light" : "Dark";
+    button.setAttribute("aria-label", "Switch to " + (dark() ? "light" : "dark") + " colours");
+  }
+  button.addEventListener("click", function () {
+    root.dataset.theme = dark() ? "light" : "dark";
+    try { localStorage.setItem("bl-theme", root.dataset.theme); } catch (e) { /* private window */ }
+    label();
+  });
+  label();
+  button.hidden = false;
+  var fold = document.querySelector(".bl-fold");
+  if (fold) fold.addEventListener("click", function (event) {
+    if (event.target.closest("a")) fold.open = false;
+  });
+})();
