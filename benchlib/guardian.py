@@ -41,7 +41,7 @@ def scratch_root() -> Path:
     ``/tmp``, which may be memory, and a short path, because sockets live in it.
     """
     named = os.environ.get(SCRATCH_VARIABLE)
-    return Path(named).absolute() if named else Path("/var/tmp") / f"benchlib-{os.getuid()}"  # noqa: S108
+    return Path(named).absolute() if named else Path("/var/tmp") / f"benchlib-{os.getuid()}"
 
 
 @dataclass
@@ -90,6 +90,19 @@ def recover(scratch: Path) -> list[str]:
     for folder in left:
         sweep(folder)
     return [p.name for p in left]
+
+
+def recover_unattended(scratch: Path) -> list[str]:
+    """As :func:`recover`, unless a run is under way.
+
+    Raises:
+        PreflightError: a run is under way; the message names it.
+
+    """
+    if not scratch.is_dir():
+        return []
+    with _lock(scratch, "benchlib recover"):
+        return recover(scratch)
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
@@ -146,7 +159,9 @@ def _make_root(scratch: Path) -> None:
         if scratch.stat().st_uid == os.geteuid():
             scratch.chmod(0o711 if os.geteuid() == 0 else 0o700)
         elif SCRATCH_VARIABLE not in os.environ:
-            raise PreflightError(f"{scratch} belongs to somebody else: name another folder in {SCRATCH_VARIABLE}")
+            raise PreflightError(
+                f"{scratch} belongs to somebody else: name another folder in {SCRATCH_VARIABLE}"
+            )
         with tempfile.TemporaryFile(dir=scratch):
             pass
     except OSError as reason:
@@ -168,7 +183,9 @@ def _lock(scratch: Path, what: str) -> Iterator[None]:
         except OSError:
             file.seek(0)
             holder = file.read().strip() or "another run"
-            raise PreflightError(f"{holder} is running here: two at once would measure each other; wait for it") from None
+            raise PreflightError(
+                f"{holder} is running here: two at once would measure each other; wait for it"
+            ) from None
         file.truncate(0)
         file.write(f"{what} (process {os.getpid()})")
         file.flush()

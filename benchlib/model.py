@@ -92,6 +92,13 @@ class Load(Model):
     report_per_command: bool = False
 
 
+def _version_text(value: object) -> object:
+    """A major version may be a number; 16.10 as a number is 16.1, so a decimal one is refused."""
+    if isinstance(value, float):
+        raise ValueError(f'write the version as text, "{value}": as a number its last zeros are lost')
+    return str(value) if isinstance(value, int) else value
+
+
 class LoadPatch(Model):
     """What a level changes of the study's load; what it leaves out stays."""
 
@@ -111,7 +118,7 @@ class Level(Model):
     lever for it exists.
     """
 
-    postgres: Annotated[str | None, BeforeValidator(lambda v: str(v) if isinstance(v, int | float) else v)] = None
+    postgres: Annotated[str | None, BeforeValidator(_version_text)] = None
     settings: dict[str, SettingValue] = {}
     initdb: tuple[str, ...] = ()
     load: LoadPatch = LoadPatch()
@@ -174,7 +181,9 @@ class Plan(Model):
 
     def level_load(self, name: str) -> Load:
         """The load that a level is run with."""
-        return Load.model_validate({**self.load.model_dump(), **self.level(name).load.model_dump(exclude_none=True)})
+        return Load.model_validate(
+            {**self.load.model_dump(), **self.level(name).load.model_dump(exclude_none=True)}
+        )
 
 
 class Study(Model):

@@ -71,7 +71,9 @@ def took(wanted: SettingValue, server: ServerSetting) -> bool:
         number = _in_unit(text, server.unit)
         if number is None:
             return False
-        shown = float(int(server.value, 8) if server.value.startswith("0") and server.value.isdigit() else server.value)
+        shown = float(
+            int(server.value, 8) if server.value.startswith("0") and server.value.isdigit() else server.value
+        )
         # the server rounds to a whole number of its unit
         tolerance = 0.5 if server.vartype == "integer" else 1e-9 * max(1.0, abs(shown))
         return abs(number - shown) <= tolerance

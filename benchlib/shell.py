@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from benchlib.errors import PreflightError, TrialError
 
@@ -57,7 +57,9 @@ class Process(Protocol):
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """A process environment without the caller's PostgreSQL variables and locale."""
-    keep = {k: v for k, v in os.environ.items() if k in ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")}
+    keep = {
+        k: v for k, v in os.environ.items() if k in ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    }
     return {**keep, "LC_ALL": "C", "TZ": "UTC", "HOME": "/", **(extra or {})}
 
 
@@ -140,9 +142,16 @@ class Shell:
             return self._popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=cwd)
 
     def _popen(
-        self, argv: Sequence[str | Path], *, stdout: IO[bytes] | int, stderr: IO[bytes] | int, cwd: Path | None
+        self,
+        argv: Sequence[str | Path],
+        *,
+        stdout: IO[bytes] | int,
+        stderr: IO[bytes] | int,
+        cwd: Path | None,
     ) -> subprocess.Popen[bytes]:
-        identity = {"user": self.user, "group": _group(self.user), "extra_groups": []} if self.user else {}
+        identity: dict[str, Any] = (
+            {"user": self.user, "group": _group(self.user), "extra_groups": []} if self.user else {}
+        )
         try:
             # a session of its own: a Ctrl-C at the terminal is ours to pass on, in order
             return subprocess.Popen(
@@ -153,7 +162,7 @@ class Shell:
                 cwd=cwd or "/",
                 env=clean_environment(self.environment),
                 start_new_session=True,
-                **identity,  # type: ignore[call-overload]
+                **identity,
             )
         except OSError as reason:
             raise TrialError(f"cannot start {argv[0]}: {reason.strerror}") from reason

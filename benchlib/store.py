@@ -90,7 +90,9 @@ class StudyFolder:
             return Study.model_validate_json((self.path / "study.json").read_bytes())
         except FileNotFoundError:
             known = ", ".join(study_names(self.path.parent)) or "none yet"
-            raise InputError(f"no study '{self.name}' in {self.path.parent.name}/ (there is: {known})") from None
+            raise InputError(
+                f"no study '{self.name}' in {self.path.parent.name}/ (there is: {known})"
+            ) from None
         except ValidationError as reason:
             raise InputError(f"{self.name}/study.json is damaged: {reason.errors()[0]['msg']}") from reason
 

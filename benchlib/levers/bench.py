@@ -225,17 +225,22 @@ class Bench:
         notes.returncode, notes.wall_s, notes.cpu_s = done.returncode, done.wall_s, done.cpu_s
 
         if not cluster.running:
-            raise ServerError("the server ended during the trial: " + (cluster.log_text().strip().splitlines() or ["it said nothing"])[-1])
+            raise ServerError(
+                "the server ended during the trial: "
+                + (cluster.log_text().strip().splitlines() or ["it said nothing"])[-1]
+            )
         after = statistics.snapshot(cluster)
         (folder / "statistics.json").write_text(json.dumps({"before": before, "after": after}, indent=1))
-        stdout, stderr = ((folder / name).read_bytes().decode(errors="replace") for name in ("stdout", "stderr"))
+        stdout, stderr = (
+            (folder / name).read_bytes().decode(errors="replace") for name in ("stdout", "stderr")
+        )
         report = pgbench.summary(stdout, stderr, done.returncode, notes.argv)
         self._check_invariant(cluster, count_before, report["transactions"])
         share = pgbench.cpu_share(done.cpu_s, done.wall_s, min(load.threads, load.clients))
         if share is not None and share > pgbench.CLIENT_BOUND_SHARE:
             notes.remarks.append(
                 Remark(
-                    code="client-bound",
+                    code="client_bound",
                     message=f"pgbench's threads were busy for {share:.0%} of the time: more threads, or it measures itself",
                 )
             )
@@ -287,7 +292,11 @@ class Bench:
     def _check_invariant(self, cluster: Cluster, before: int | None, transactions: int) -> None:
         invariant = self.plan.workload.invariant
         after = self._count(cluster)
-        if before is not None and after is not None and after - before != transactions * invariant.per_transaction:
+        if (
+            before is not None
+            and after is not None
+            and after - before != transactions * invariant.per_transaction
+        ):
             raise InvariantError(
                 f"pgbench acknowledged {transactions} transactions, the database holds "
                 f"{after - before} new rows (wanted {transactions * invariant.per_transaction})"
@@ -321,7 +330,9 @@ def _time_limit(load: Load) -> float:
 
 
 @contextlib.contextmanager
-def open_bench(plan: Plan, name: str, *, scratch: Path | None = None, tell: Callable[[str], None] | None = None) -> Iterator[Bench]:
+def open_bench(
+    plan: Plan, name: str, *, scratch: Path | None = None, tell: Callable[[str], None] | None = None
+) -> Iterator[Bench]:
     """A bench for a plan, guarded until it is left: then no server and no file of it remains.
 
     Raises:
@@ -371,6 +382,9 @@ def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
         ("load tool", f"pgbench of {find_pgbench().label}"),
         ("run as", user or "the user who started the notebook"),
         ("disk", f"about {disk:,} MiB of {free:,} MiB free"),
-        ("memory", f"{host.memory_bytes() // host.MEBIBYTE:,} MiB, {host.available_memory_mib():,} MiB available"),
+        (
+            "memory",
+            f"{host.memory_bytes() // host.MEBIBYTE:,} MiB, {host.available_memory_mib():,} MiB available",
+        ),
         ("processors", f"{host.processors()} for servers and load tool together"),
     ]

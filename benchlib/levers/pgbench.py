@@ -190,7 +190,9 @@ def cpu_share(cpu_s: float, wall_s: float, threads: int) -> float | None:
 
 def _reason(stderr: str) -> str:
     """The line that says why; progress and notices say nothing."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("progress:")]
+    lines = [
+        line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("progress:")
+    ]
     for line in lines:
         if "FATAL" in line or "error:" in line or "aborted" in line or "failed" in line:
             return line

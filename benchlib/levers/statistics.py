@@ -16,7 +16,9 @@ _VIEWS = {
     "wal": (14, "SELECT to_jsonb(s) AS row FROM pg_stat_wal AS s"),
     "checkpointer": (17, "SELECT to_jsonb(s) AS row FROM pg_stat_checkpointer AS s"),
 }
-_POSITION = "SELECT pg_current_wal_insert_lsn()::text AS lsn, extract(epoch FROM clock_timestamp())::float8 AS at"
+_POSITION = (
+    "SELECT pg_current_wal_insert_lsn()::text AS lsn, extract(epoch FROM clock_timestamp())::float8 AS at"
+)
 
 
 def snapshot(cluster: Cluster) -> dict[str, Any]:

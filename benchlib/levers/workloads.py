@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from benchlib.errors import InputError
 from benchlib.model import Workload
+from benchlib.planning import first_problem
 
 _FOLDER = Path(__file__).parent.parent / "workloads"
 
@@ -36,11 +37,3 @@ def load_workload(name: str) -> Workload:
         raise InputError(f"workload {path.name} is not TOML: {reason}") from reason
     except ValidationError as reason:
         raise InputError(f"workload {path.name}: {first_problem(reason)}") from reason
-
-
-def first_problem(reason: ValidationError) -> str:
-    """The first thing that a validation found, in one line: where, and what."""
-    problem = reason.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "it"
-    more = f" (and {reason.error_count() - 1} more)" if reason.error_count() > 1 else ""
-    return f"{where}: {problem['msg'].removeprefix('Value error, ')}{more}"

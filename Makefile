@@ -1,0 +1,51 @@
+# Two commands matter: make demo, make test. Each makes its own environment in .venv first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo lab test test-slow coverage check format reports clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY)  ## the virtual environment, with everything from PyPI
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("benchlib needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else 0'
+	@echo "setting up $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV) || (echo "python3 cannot make virtual environments: install python3-venv" >&2; exit 1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## a real study on the embedded PostgreSQL: under five minutes, a verdict and a page
+	@$(BIN)/benchlib run configuration --profile quick
+
+lab: $(READY)  ## JupyterLab at notebooks/
+	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
+
+test: check coverage  ## lint, types, layers and tests: under ten minutes on two cores
+
+check: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+coverage: $(READY)
+	@$(BIN)/python -m pytest --cov=benchlib --cov-report=json:.coverage.json --cov-report=term:skip-covered
+	@$(BIN)/python tests/coverage_of_pure_layers.py .coverage.json
+
+test-slow: $(READY)  ## what is too long for every day: real studies, kills, the browser
+	@$(BIN)/python -m pytest -m slow
+
+format: $(READY)  ## put the code into the common form
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+reports: $(READY)  ## render every page from data/ alone
+	@$(BIN)/benchlib report
+
+clean:  ## remove the environment and caches; studies and reports stay
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

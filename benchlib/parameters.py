@@ -1,0 +1,154 @@
+"""A notebook's parameters cell as typed, documented parameters; and values held against them.
+
+The cell is the one place where a factor is written down, so it is also the schema:
+``blocks: int = 5  # how often every level runs`` declares a name, a type, a default and
+its help.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from benchlib.errors import InputError
+
+_TYPES: dict[str, Any] = {
+    "int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict, "Literal": Literal, "Any": Any,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its name, its type as written, its default and what the comment says of it."""
+
+    name: str
+    type: str
+    default: Any
+    help: str = ""
+
+    def check(self, value: Any) -> Any:
+        """The value as the declared type.
+
+        Raises:
+            InputError: it is not one; the message names the parameter, the type and the value.
+
+        """
+        annotation = eval(self.type, {"__builtins__": {}}, _TYPES)
+        try:
+            return TypeAdapter(annotation, config=ConfigDict(strict=False)).validate_python(value)
+        except ValidationError as reason:
+            problem = reason.errors()[0]["msg"]
+            raise InputError(f"parameter {self.name}: {problem} (got {value!r}, want {self.type})") from None
+
+
+def declared(source: str) -> dict[str, Parameter]:
+    """The parameters that a cell's source declares, in its order.
+
+    Raises:
+        InputError: the cell is not Python, or a default is not a plain value.
+
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as reason:
+        raise InputError(f"the parameters cell is not Python: line {reason.lineno}: {reason.msg}") from None
+    comments = _comments(source)
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            name = node.target.id
+            try:
+                default = ast.literal_eval(node.value)
+            except ValueError:
+                raise InputError(f"parameter {name}: the default must be a plain value") from None
+            found[name] = Parameter(
+                name, ast.unparse(node.annotation), default, comments.get(node.lineno, "")
+            )
+    return found
+
+
+def _comments(source: str) -> dict[int, str]:
+    """The comment at the end of each line, by line number."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {t.start[0]: t.string.lstrip("# ").strip() for t in tokens if t.type == tokenize.COMMENT}
+
+
+def assigned(source: str) -> set[str]:
+    """The names that a cell's source assigns at its top level; none if it is not Python."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return set()
+    names = set()
+    for node in tree.body:
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
+        names |= {t.id for t in targets if isinstance(t, ast.Name)}
+    return names
+
+
+def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) -> None:
+    """Make sure that every name is a parameter.
+
+    Raises:
+        InputError: one is not; the message offers the nearest name, or all of them.
+
+    """
+    for name in names:
+        if name not in parameters:
+            near = get_close_matches(name, parameters, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(parameters)}"
+            raise InputError(f"unknown parameter {name}: {hint}")
+
+
+def checked(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every parameter's value: what is given, else the default, as the declared types.
+
+    Raises:
+        InputError: an unknown name, or a value that is not of its type.
+
+    """
+    refuse_unknown(given, parameters)
+    return {name: p.check(given.get(name, p.default)) for name, p in parameters.items()}
+
+
+def from_history(cells: list[str], namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in a running notebook, read from what it has executed so far.
+
+    ``cells`` are the executed sources in order, ``namespace`` the notebook's variables. The
+    parameters cell is the latest that declares ``factor``; papermill's injected cell begins
+    with ``# Parameters``.
+
+    Raises:
+        InputError: the parameters cell has not run, or papermill was given an unknown name
+            (which papermill itself only warns of).
+
+    """
+    at = max((i for i, cell in enumerate(cells) if "factor" in declared_quietly(cell)), default=None)
+    if at is None:
+        raise InputError("run the parameters cell first: it declares 'factor' and the other parameters")
+    parameters = declared(cells[at])
+    for cell in cells[at:]:
+        if cell.startswith("# Parameters\n"):
+            refuse_unknown(sorted(assigned(cell)), parameters)
+    return checked(parameters, {name: namespace[name] for name in parameters})
+
+
+def declared_quietly(source: str) -> dict[str, Parameter]:
+    """As :func:`declared`; none at all where a cell declares no parameters that can be read."""
+    try:
+        return declared(source)
+    except InputError:
+        return {}

@@ -1,0 +1,145 @@
+"""From a notebook's parameters to a study: the profile, the levels, the load. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from benchlib.design import leave_one_out, one_at_a_time, randomised_blocks
+from benchlib.errors import InputError
+from benchlib.model import Factor, Level, Load, Plan, Study, Workload, resolve_memory_shares
+
+CONTROL = "control"
+_SPARE_CONNECTIONS = 20
+_LOAD_KEYS = frozenset(Load.model_fields)
+_PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every"}
+
+
+def first_problem(reason: ValidationError) -> str:
+    """The first thing that a validation found, in one line: where, and what."""
+    problem = reason.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "it"
+    more = f" (and {reason.error_count() - 1} more)" if reason.error_count() > 1 else ""
+    return f"{where}: {problem['msg'].removeprefix('Value error, ')}{more}"
+
+
+def study_name(values: Mapping[str, Any]) -> str:
+    """The study's name: the one asked for, or factor, profile and what was taken apart."""
+    parts = [values["factor"], values["profile"], "shares" if values.get("shares_of") else ""]
+    return values.get("study") or "-".join(part for part in parts if part)
+
+
+def make_study(
+    values: Mapping[str, Any],
+    memory_bytes: int,
+    workload: Callable[[str], Workload],
+    provenance: Mapping[str, Any],
+) -> Study:
+    """The study that a notebook's parameters describe.
+
+    ``values`` are checked parameters; a size that is not 0 wins over the profile's. ``workload`` finds a workload by name.
+
+    Raises:
+        InputError: the parameters do not make a study; the message names the one.
+
+    """
+    sizes = _sizes(values)
+    try:
+        load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
+        plan = Plan(
+            factor=_factor(values, memory_bytes),
+            base=_base(values, load, memory_bytes),
+            workload=workload(values["workload"]),
+            load=load,
+            scale=sizes.get("scale", 1),
+            arrangement=values.get("arrangement", "standing"),
+            rebuild_every=sizes.get("rebuild_every", 2),
+            seed=values.get("seed", 1),
+            margin=values.get("margin", 0.03),
+            metric=values.get("metric", "tps"),
+        )
+    except ValidationError as reason:
+        raise InputError(f"the parameters do not make a study: {first_problem(reason)}") from None
+    return Study(
+        name=study_name(values),
+        title=values["factor"].replace("_", " ").capitalize(),
+        notebook=values["factor"],
+        parameters=dict(values),
+        plan=plan,
+        trials=randomised_blocks(list(plan.factor.levels), sizes.get("blocks", 5), plan.seed),
+        provenance=dict(provenance),
+    )
+
+
+def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the profile says, and above it what the parameters say."""
+    profiles = values.get("profiles", {})
+    if values["profile"] not in profiles:
+        raise InputError(f"parameter profile: '{values['profile']}' is not one of {', '.join(profiles)}")
+    chosen = profiles[values["profile"]]
+    unknown = sorted(set(chosen) - _PROFILE_KEYS)
+    if unknown:
+        raise InputError(
+            f"profile {values['profile']}: unknown key {unknown[0]}; there are {', '.join(sorted(_PROFILE_KEYS))}"
+        )
+    own = {key: values[key] for key in _PROFILE_KEYS if values.get(key)}
+    return {**chosen, **own}
+
+
+def _factor(values: Mapping[str, Any], memory_bytes: int) -> Factor:
+    levels = {}
+    for name, patch in values["levels"].items():
+        if not isinstance(patch, Mapping):
+            raise InputError(f"level “{name}”: want a mapping such as {{'settings': {{…}}}}, got {patch!r}")
+        levels[name] = _level(name, patch, memory_bytes)
+    baseline = values["baseline"]
+    if baseline not in levels:
+        raise InputError(f"parameter baseline: '{baseline}' is not among the levels: {', '.join(levels)}")
+    if target := values.get("shares_of"):
+        if target not in levels or target == baseline:
+            others = ", ".join(name for name in levels if name != baseline)
+            raise InputError(f"parameter shares_of: '{target}' is not one of the levels {others}")
+        levels = {name: levels[name] for name in (baseline, target)} | _shares(
+            levels[baseline], levels[target]
+        )
+    count = values.get("controls", 1)
+    if not 0 <= count <= 5:
+        raise InputError(f"parameter controls: want 0 to 5 further arms of the baseline, got {count}")
+    controls = tuple(CONTROL if count == 1 else f"{CONTROL} {i + 1}" for i in range(count))
+    if clash := [name for name in controls if name in levels]:
+        raise InputError(f"level “{clash[0]}”: that name is the A/A control's; choose another")
+    arms = {baseline: levels[baseline], **dict.fromkeys(controls, levels[baseline]), **levels}
+    return Factor(question=values["question"], baseline=baseline, controls=controls, levels=arms)
+
+
+def _level(name: str, patch: Mapping[str, Any], memory_bytes: int) -> Level:
+    try:
+        level = Level.model_validate(patch)
+    except ValidationError as reason:
+        raise InputError(
+            f"level “{name}”: {first_problem(reason)}; keys are {', '.join(Level.model_fields)}"
+        ) from None
+    return level.model_copy(update={"settings": resolve_memory_shares(level.settings, memory_bytes)})
+
+
+def _shares(baseline: Level, target: Level) -> dict[str, Level]:
+    """A level for each setting alone, and one for the whole set without it."""
+    apart = one_at_a_time(baseline.settings, target.settings) | leave_one_out(
+        baseline.settings, target.settings
+    )
+    return {name: target.model_copy(update={"settings": settings}) for name, settings in apart.items()}
+
+
+def _base(values: Mapping[str, Any], load: Load, memory_bytes: int) -> Level:
+    """What every level runs on top of: the study's own settings, and room for its clients."""
+    base = _level("base", values.get("base", {}), memory_bytes)
+    room = max(
+        [load.clients, *(Level.model_validate(p).load.clients or 0 for p in values["levels"].values())]
+    )
+    if "max_connections" not in base.settings and room + _SPARE_CONNECTIONS > 100:
+        return base.model_copy(
+            update={"settings": {**base.settings, "max_connections": room + _SPARE_CONNECTIONS}}
+        )
+    return base

@@ -1,0 +1,1 @@
+"""Notebooks executed, pages rendered, the site put together."""
