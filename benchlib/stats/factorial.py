@@ -1,0 +1,143 @@
+"""Many factors at once: full 2^k, Plackett-Burman screening, and their effects with intervals.
+
+A design is a frame of -1 and +1, one row per level (a named combination), one column per factor;
+the levels then run in randomised blocks like any others. Effects are the change from low to high.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm, t
+
+from benchlib.errors import InputError
+from benchlib.stats.frame import read_trials
+from benchlib.stats.model import fit_blocks
+from benchlib.stats.multiple import holm
+
+_MOST_FULL = 4
+_MOST_SCREENED = 11
+# R. L. Plackett and J. P. Burman (1946): the generating row for 12 runs, shifted eleven times.
+_GENERATOR = (1, 1, -1, 1, 1, 1, -1, -1, -1, 1, -1)
+
+
+def full_factorial(factors: Sequence[str]) -> pd.DataFrame:
+    """Return all 2^k combinations of up to four factors; the first row has everything low.
+
+    Rows are named by what is high (``shared_buffers + work_mem``), ``none`` where nothing is.
+    """
+    names = _names(factors, _MOST_FULL)
+    rows = [tuple(reversed(signs)) for signs in product((-1, 1), repeat=len(names))]
+    labels = [" + ".join(name for name, sign in zip(names, row, strict=True) if sign > 0) for row in rows]
+    return pd.DataFrame(
+        rows, index=pd.Index([label or "none" for label in labels], name="level"), columns=names
+    )
+
+
+def plackett_burman(factors: Sequence[str]) -> pd.DataFrame:
+    """Return the 24 runs that screen up to eleven factors: Plackett-Burman-12 and its fold-over.
+
+    The fold-over (every sign turned) frees main effects from two-factor interactions. Rows are named
+    ``run 01`` to ``run 24``; run 12 has everything low, run 24 everything high.
+    """
+    names = _names(factors, _MOST_SCREENED)
+    twelve = np.array([np.roll(_GENERATOR, shift) for shift in range(11)] + [[-1] * 11])
+    runs = np.vstack([twelve, -twelve])[:, : len(names)]
+    labels = [f"run {number:02d}" for number in range(1, 25)]
+    return pd.DataFrame(runs, index=pd.Index(labels, name="level"), columns=names)
+
+
+def settings_of(design: pd.DataFrame, changes: Mapping[str, tuple[Any, Any]]) -> dict[str, dict[str, Any]]:
+    """Return level -> settings for a design, from factor -> (low value, high value)."""
+    _names(list(changes), len(changes))
+    return {
+        str(level): {str(name): changes[str(name)][int(sign > 0)] for name, sign in row.items()}
+        for level, row in design.iterrows()
+    }
+
+
+def effects(
+    trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps", order: int = 2, alpha: float = 0.05
+) -> pd.DataFrame:
+    """Return main effects and interactions up to ``order``: one row each, by size.
+
+    Columns ``effect, order, percent, ci_low, ci_high, p_value, p_holm, half_normal``. ``percent`` is the
+    change of the metric from low to high (for an interaction: half of how much the one factor's
+    change differs between the other's low and high); intervals are single, ``half_normal`` is the
+    quantile for the half-normal plot (C. Daniel, 1959). The residual is pooled over blocks and effects
+    beyond ``order``; where none is left, Lenth's (1989) pseudo standard error stands in.
+    Interactions need a design in which they are not aliased (``full_factorial``): use order 1 for
+    a screening. Raises InputError for levels without a row in the design, and for aliased effects.
+    """
+    levels = [str(level) for level in design.index]
+    unknown = sorted(set(map(str, trials["level"])) - set(levels)) if "level" in trials else []
+    if unknown:
+        raise InputError(f"level {unknown[0]!r} has no row in the design")
+    data = read_trials(trials, levels[0], (), metric)
+    terms = [term for size in range(1, order + 1) for term in combinations(design.columns, size)]
+    signs = design.set_axis(levels).loc[list(data.levels)]
+    coded = np.column_stack([signs[list(term)].prod(axis=1) for term in terms])[data.level].astype(float)
+    blocks = np.eye(len(data.blocks))[data.block]
+    coefficient, error, df = _least_squares(np.hstack([blocks, coded]), np.log(data.value), len(terms))
+    effect = 2.0 * coefficient
+    half, how = (2.0 * error, df) if df > 0 else _lenth(effect)
+    reach = t.isf(alpha / 2, how) * half
+    p = 2 * t.sf(np.abs(effect) / half, how)
+    frame = pd.DataFrame(
+        {
+            "effect": [" × ".join(map(str, term)) for term in terms],
+            "order": [len(term) for term in terms],
+            "percent": 100 * np.expm1(effect),
+            "ci_low": 100 * np.expm1(effect - reach),
+            "ci_high": 100 * np.expm1(effect + reach),
+            "p_value": p,
+            "p_holm": holm(p.tolist()),
+        }
+    )
+    rank = np.abs(effect).argsort().argsort()
+    frame["half_normal"] = norm.ppf(0.5 + 0.5 * (rank + 0.5) / len(terms))
+    return frame.iloc[np.argsort(-np.abs(effect))].reset_index(drop=True)
+
+
+def interaction_means(
+    trials: pd.DataFrame, design: pd.DataFrame, a: str, b: str, *, metric: str = "tps"
+) -> pd.DataFrame:
+    """Return the block-adjusted geometric means for an interaction plot: ``<a>, <b>, mean`` (four rows)."""
+    data = read_trials(trials, str(design.index[0]), (), metric)
+    fit = fit_blocks(data.block, data.level, np.log(data.value))
+    adjusted = fit.effects - fit.effects.mean() + np.log(data.value).mean()
+    signs = design.set_axis([str(level) for level in design.index]).loc[list(data.levels), [a, b]]
+    means = signs.assign(mean=adjusted).groupby([a, b])["mean"].mean()
+    adjusted_means: pd.DataFrame = np.exp(means).reset_index()
+    return adjusted_means
+
+
+def _least_squares(x: np.ndarray, y: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the last ``terms`` coefficients, their standard errors and the residual df."""
+    if np.linalg.matrix_rank(x) < x.shape[1]:
+        raise InputError(
+            "these effects cannot be told apart by the trials that there are; ask for order=1 or more trials"
+        )
+    solution, *_ = np.linalg.lstsq(x, y, rcond=None)
+    residual = y - x @ solution
+    df = len(y) - x.shape[1]
+    variance = float(residual @ residual) / df if df > 0 else float("nan")
+    error = np.sqrt(variance * np.diag(np.linalg.inv(x.T @ x)))
+    return solution[-terms:], error[-terms:], df
+
+
+def _lenth(effect: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return Lenth's pseudo standard error of the effects and its degrees of freedom, m / 3."""
+    size = np.abs(effect)
+    first = 1.5 * float(np.median(size))
+    pse = 1.5 * float(np.median(size[size < 2.5 * first])) if first > 0 else float("nan")
+    return np.full(len(effect), pse), len(effect) / 3
+
+
+def _names(factors: Sequence[str], most: int) -> list[str]:
+    names = list(factors)
+    if isinstance(factors, str) or not 1 <= len(names) <= most or len(set(names)) < len(names):
+        raise InputError(f"name 1 to {most} different factors, not {factors!r}")
+    return names

@@ -1,0 +1,110 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchlib.errors import InputError
+from benchlib.stats.factorial import effects, full_factorial, interaction_means, plackett_burman, settings_of
+from benchlib.stats.ladder import ladder
+
+
+def run(design, log_effects, *, blocks=5, sd=0.01, seed=1):
+    rng = np.random.default_rng(seed)
+    value = sum(size * design[list(term)].prod(axis=1) / 2 for term, size in log_effects.items())
+    rows = [
+        (block, level, 1000 * np.exp(value[level] + rng.normal(0, sd)))
+        for block in range(blocks)
+        for level in design.index
+    ]
+    return pd.DataFrame(rows, columns=["block", "level", "tps"])
+
+
+def test_full_factorial_names_and_signs():
+    design = full_factorial(["a", "b"])
+    assert design.index.tolist() == ["none", "a", "b", "a + b"]
+    assert design.loc["a"].tolist() == [1, -1]
+    levels = settings_of(design, {"a": (1, 2), "b": ("off", "on")})
+    assert levels["a"] == {"a": 2, "b": "off"}
+    assert levels["none"] == {"a": 1, "b": "off"}
+
+
+def test_plackett_burman_is_orthogonal_and_folded():
+    design = plackett_burman([f"f{i}" for i in range(11)])
+    assert design.shape == (24, 11)
+    assert (design.T @ design).equals(
+        pd.DataFrame(24 * np.eye(11, dtype=int), design.columns, design.columns)
+    )
+    assert (design.iloc[:12].to_numpy() == -design.iloc[12:].to_numpy()).all()
+    # folding over frees main effects from two-factor interactions
+    pair = design["f0"] * design["f1"]
+    assert (design.T @ pair == 0).all()
+
+
+def test_effects_and_interactions_are_found():
+    design = full_factorial(["a", "b", "c"])
+    trials = run(design, {("a",): 0.10, ("a", "b"): 0.06})
+    frame = effects(trials, design)
+    assert frame["effect"].tolist()[:2] == ["a", "a × b"]
+    assert frame["percent"][0] == pytest.approx(100 * np.expm1(0.10), abs=1.0)
+    assert (frame["p_holm"] < 0.01).tolist() == [True, True, *[False] * 4]
+    assert ((frame["ci_low"] < frame["percent"]) & (frame["percent"] < frame["ci_high"])).all()
+    assert frame["half_normal"].is_monotonic_decreasing
+    means = interaction_means(trials, design, "a", "b").set_index(["a", "b"])["mean"]
+    assert means[1, 1] / means[-1, 1] > means[1, -1] / means[-1, -1]
+
+
+def test_effects_agree_with_statsmodels():
+    ols = pytest.importorskip("statsmodels.formula.api").ols
+    design = full_factorial(["a", "b"])
+    trials = run(design, {("a",): 0.1}, sd=0.05)
+    wide = trials.join(design, on="level").assign(y=np.log(trials["tps"]))
+    theirs = ols("y ~ C(block) + a * b", wide).fit()
+    ours = effects(trials, design).set_index("effect")
+    for name, other in (("a", "a"), ("b", "b"), ("a × b", "a:b")):
+        assert np.log1p(ours["percent"][name] / 100) == pytest.approx(2 * theirs.params[other], rel=1e-10)
+        assert ours["p_value"][name] == pytest.approx(theirs.pvalues[other], rel=1e-9)
+
+
+def test_screening_finds_the_few():
+    design = plackett_burman([f"f{i}" for i in range(9)])
+    frame = effects(run(design, {("f2",): 0.15, ("f7",): -0.1}, blocks=1, sd=0.02), design, order=1)
+    assert set(frame["effect"][:2]) == {"f2", "f7"}
+    assert frame["p_holm"][1] < 0.01
+    assert frame["p_holm"][2] > 0.05
+
+
+def test_an_unreplicated_factorial_uses_lenth():
+    design = full_factorial(["a", "b", "c", "d"])
+    frame = effects(run(design, {("a",): 0.3}, blocks=1), design, order=4)
+    assert frame["effect"][0] == "a"
+    assert frame["p_value"][0] < 0.01
+    assert np.isfinite(frame["ci_low"]).all()
+
+
+def test_factorial_refusals():
+    design = full_factorial(["a", "b"])
+    with pytest.raises(InputError, match="different factors"):
+        full_factorial(["a", "a"])
+    with pytest.raises(InputError, match="1 to 4"):
+        full_factorial(list("abcde"))
+    with pytest.raises(InputError, match="'z' has no row"):
+        effects(pd.DataFrame({"block": [1], "level": ["z"], "tps": [1.0]}), design)
+    screened = plackett_burman([f"f{i}" for i in range(11)])
+    trials = run(screened, {("f1",): 0.1}, blocks=1)
+    with pytest.raises(InputError, match="cannot be told apart"):
+        effects(trials, screened)
+
+
+def test_ladder_steps_and_totals(make_trials):
+    steps = ["start", "plus memory", "plus wal", "plus sync"]
+    true = {"plus memory": 0.1, "plus wal": 0.1, "plus sync": 0.4}
+    trials = make_trials([*steps, "twin"], effects=true, blocks=6, sd=0.01)
+    frame = ladder(trials, steps, controls=["twin"]).set_index("level")
+    assert frame["step_percent"].to_numpy() == pytest.approx([10.5, 0.0, 35.0], abs=2.5)
+    assert frame["total_percent"].to_numpy() == pytest.approx([10.5, 10.5, 49.2], abs=2.5)
+    assert (frame["step_p"] < 0.05).tolist() == [True, False, True]
+    assert (frame["total_p"] < 0.05).all()
+    assert ((frame["step_low"] < frame["step_percent"]) & (frame["step_percent"] < frame["step_high"])).all()
+    assert np.isnan(ladder(trials[trials.block == 1], steps)["step_p"]).all()
+    for wrong in (["start"], "start", ["start", "start"], ["start", "nowhere"]):
+        with pytest.raises(InputError):
+            ladder(trials, wrong)

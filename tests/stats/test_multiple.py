@@ -1,0 +1,57 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control
+
+import benchlib
+from benchlib.stats import Concern
+from benchlib.stats.multiple import across_factors, benjamini_hochberg, exploratory, holm
+
+PS = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    with_gap = holm([0.01, np.nan, 0.04])
+    assert with_gap[[0, 2]] == pytest.approx([0.02, 0.04])
+    assert np.isnan(with_gap[1])
+
+
+@given(PS)
+def test_holm_agrees_with_statsmodels(p):
+    theirs = pytest.importorskip("statsmodels.stats.multitest").multipletests(p, method="holm")[1]
+    assert holm(p) == pytest.approx(theirs, rel=1e-10)
+
+
+@given(PS)
+def test_benjamini_hochberg_is_scipys_and_milder_than_holm(p):
+    assert benjamini_hochberg(p) == pytest.approx(false_discovery_control(p))
+    assert (benjamini_hochberg(p) <= holm(p) + 1e-12).all()
+    assert np.isnan(benjamini_hochberg([np.nan])).all()
+
+
+def test_across_factors(make_trials):
+    strong = make_trials(["base", "x"], effects={"x": 0.3})
+    nothing = make_trials(["base", "y", "z"], seed=9)
+    analyses = {
+        "strong": benchlib.analyze(strong, baseline="base"),
+        "nothing": benchlib.analyze(nothing, baseline="base"),
+        "spoilt": benchlib.analyze(strong, baseline="base", concerns=[Concern("x", "x", grave=True)]),
+    }
+    frame = across_factors(analyses).set_index("factor")
+    assert frame["holds"].tolist() == [True, False, False]
+    assert frame.loc["strong", "p_holm"] == pytest.approx(2 * frame.loc["strong", "p_factor"])
+    assert np.isnan(frame.loc["spoilt", "p_factor"])
+
+
+def test_exploratory_metrics(make_trials):
+    trials = make_trials(["base", "x", "y"], effects={"x": 0.4})
+    trials["latency_p95_ms"] = 1000 / trials["tps"]
+    rng = np.random.default_rng(1)
+    trials["wal_bytes_per_transaction"] = rng.lognormal(5, 0.1, len(trials))
+    frame = exploratory(trials, ["tps", "latency_p95_ms", "wal_bytes_per_transaction"], baseline="base")
+    assert len(frame) == 6
+    assert isinstance(frame, pd.DataFrame)
+    assert set(frame.loc[frame["noteworthy"], "level"]) == {"x"}

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+import benchlib
+from benchlib.stats import validity
+from benchlib.stats.validity import client_bound, failures, mser5, steadiness, unsteady
+
+
+def series(rng, n=300, rho=0.5, mean=1000.0, sd=50.0):
+    noise = lfilter([1.0], [1.0, -rho], rng.normal(size=n + 200))[200:]
+    return mean + sd * np.sqrt(1 - rho**2) * noise
+
+
+def test_an_outlier_is_shown_and_kept(make_trials):
+    trials = make_trials(["base", "x", "y"], blocks=8, seed=1)
+    trials.loc[4, "tps"] *= 0.5
+    analysis = benchlib.analyze(trials, baseline="base")
+    assert analysis.table.n.tolist() == [8, 8, 8]
+    (said,) = (w for w in analysis.warnings if w.code == "outlier")
+    assert "block 2, 'x'" in said.message
+    assert not said.grave
+
+
+def test_sound_trials_raise_no_alarm(make_trials):
+    codes = [
+        warning.code
+        for seed in range(60)
+        for warning in benchlib.analyze(
+            make_trials(["base", "c", "x"], blocks=6, seed=seed), baseline="base", controls=["c"]
+        ).warnings
+    ]
+    assert len(codes) <= 8
+    assert "effect_drift" not in codes
+
+
+def test_a_drifting_host_is_noted_and_a_drifting_effect_is_grave(make_trials):
+    trials = make_trials(["base", "x"], blocks=8, mood=0.005, sd=0.005, seed=2)
+    trials["tps"] *= np.exp(0.02 * trials["block"])
+    analysis = benchlib.analyze(trials, baseline="base")
+    assert "host_drift" in {w.code for w in analysis.warnings}
+    assert analysis.table.verdict[1] != "invalid"
+    trials["tps"] *= np.where(trials["level"] == "x", np.exp(-0.03 * trials["block"]), 1.0)
+    spoilt = benchlib.analyze(trials, baseline="base")
+    assert [w.code for w in spoilt.warnings if w.grave] == ["effect_drift"]
+    assert spoilt.table.verdict[1] == "invalid"
+
+
+def test_mser5_finds_the_start_up():
+    rng = np.random.default_rng(3)
+    x = series(rng, 400, 0.0, sd=10.0)
+    assert mser5(x[:12]) == 0
+    x[:60] -= 400
+    assert mser5(x) == pytest.approx(60, abs=5)
+
+
+def test_steady_state_against_the_fixed_warm_up():
+    rng = np.random.default_rng(4)
+    ramp = series(rng) - 600 * np.exp(-np.arange(300) / 30)
+    assert not steadiness(ramp, warmup_s=5).steady
+    assert steadiness(ramp, warmup_s=150).steady
+    alarms = [
+        not steadiness(series(rng, 120, rho), warmup_s=5).steady for rho in (0, 0.5, 0.8) for _ in range(60)
+    ]
+    assert np.mean(alarms) < 0.05
+    found = steadiness(series(rng, 3000, 0.8), warmup_s=0)
+    assert found.autocorrelation == pytest.approx(0.8, abs=0.08)
+    assert 100 < found.effective_n < 700
+
+
+@pytest.mark.parametrize("bad", [[], [1.0], [float("nan")] * 40, [5.0] * 40])
+def test_poor_series_do_not_crash(bad):
+    assert steadiness(bad, warmup_s=5).steady
+
+
+def test_unsteady_levels():
+    good = validity.Steadiness(5.0, 0.1, 100.0, True)
+    bad = validity.Steadiness(50.0, 0.1, 100.0, False)
+    assert unsteady("x", [good] * 5) is None
+    assert not unsteady("x", [good, good, good, bad]).grave
+    assert unsteady("x", [good, bad, bad]).grave
+
+
+def test_failed_and_retried_transactions():
+    assert failures("x", 1000, 0) is None
+    assert failures("x", 0, 0).grave
+    assert failures("x", 900, 100).grave
+    assert not failures("x", 99_999, 1).grave
+    assert failures("x", 1000, 0, retried=50).code == "retried_transactions"
+
+
+def test_a_busy_client_is_the_bottleneck():
+    (found,) = client_bound({"x": [0.97, 0.95, 0.2], "y": [0.3, 0.99, 0.4], "z": [float("nan")]})
+    assert (found.level, found.grave) == ("x", True)
+    assert "95 %" in found.message
