@@ -88,22 +88,22 @@ def wrapped(text: str, chars: int, lines: int = 3) -> list[str]:
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Positions moved until they lie `gap` apart, in their order, inside `low` to `high` if there is room."""
-    order = sorted(range(len(positions)), key=lambda i: positions[i])
     groups: list[list[int]] = []
-    middles: list[float] = []
-    for i in order:
-        groups.append([i])
-        middles.append(positions[i])
-        # Neighbours that collide become one group around the mean of what they stand for.
-        while len(groups) > 1 and middles[-1] - middles[-2] < gap * (len(groups[-1]) + len(groups[-2])) / 2:
-            groups[-2:] = [groups[-2] + groups[-1]]
-            middles[-2:] = [sum(positions[j] for j in groups[-1]) / len(groups[-1])]
-    placed = [0.0] * len(positions)
-    for group, middle in zip(groups, middles, strict=True):
+
+    def start(group: list[int]) -> float:
+        """A group lies around the mean of what it stands for, unless the ends are in its way."""
+        middle = sum(positions[i] for i in group) / len(group)
         half = gap * (len(group) - 1) / 2
-        start = max(min(middle, high - half), low + half) - half
+        return max(min(middle, high - half), low + half) - half
+
+    for i in sorted(range(len(positions)), key=lambda i: positions[i]):
+        groups.append([i])
+        while len(groups) > 1 and start(groups[-1]) < start(groups[-2]) + gap * len(groups[-2]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    placed = [0.0] * len(positions)
+    for group in groups:
         for number, i in enumerate(group):
-            placed[i] = start + number * gap
+            placed[i] = start(group) + number * gap
     return placed
 
 

@@ -217,7 +217,8 @@ def _still(soup: BeautifulSoup) -> None:
     for tag in soup.find_all(_LOADING):
         tag.decompose()
     for style in soup.find_all("style"):
-        if style.find_parent(class_=["bl-figure", "bl-scroll"]) or _REMOTE.search(style.get_text()):
+        ours = style.find_parent(class_=["bl-figure", "bl-scroll"])  # pandas' own is "scoped"
+        if ours or style.has_attr("scoped") or _REMOTE.search(style.get_text()):
             style.decompose()
     for image in soup.find_all("img"):
         if not str(image.get("src", "")).startswith("data:"):

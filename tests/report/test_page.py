@@ -1,0 +1,228 @@
+"""The pages: self-contained, in order, readable by everybody and every browser, the same each time."""
+
+import copy
+import dataclasses
+import itertools
+import re
+
+import nbformat.v4 as v4
+import pytest
+from bs4 import BeautifulSoup
+
+from benchlib.plots import forest
+from benchlib.plots.style import DARK, LIGHT, MARKS
+from benchlib.report.page import IndexEntry, Link, render_index, render_page
+
+ENTRY = IndexEntry(
+    title="Configuration",
+    href="configuration.html",
+    headline="“tuned” is faster.",
+    question="Does tuning help?",
+    verdict="faster",
+    percent_change=118.4,
+    date="2026-10-21",
+    host="2 cores",
+    durability="tuned may lose commits",
+)
+
+
+@pytest.fixture(scope="module")
+def html(notebook, page):
+    return render_page(notebook, page)
+
+
+@pytest.fixture(scope="module")
+def index(analysis):
+    return render_index(
+        [ENTRY] * 30, intro="What helps?", figures=[forest(analysis)], links=[Link("How", "how.html")]
+    )
+
+
+@pytest.fixture(scope="module", params=["study", "index", "empty"])
+def each(request, html, index):
+    text = {"study": html, "index": index, "empty": render_index([])}[request.param]
+    return BeautifulSoup(text, "html.parser")
+
+
+@pytest.fixture(scope="module")
+def soup(html):
+    return BeautifulSoup(html, "html.parser")
+
+
+def test_nothing_is_requested(each):
+    for tag in each.find_all(True):
+        for name in ("src", "srcset", "data", "poster", "background", "action"):
+            assert str(tag.get(name, "data:")).startswith("data:"), tag
+        assert not re.search(r"url\((?!#|data:)|@import", str(tag.get("style", "")))
+    assert [link["href"][:5] for link in each.find_all("link")] == ["data:"]
+    for text in [*each.find_all("style"), *each.find_all("script")]:
+        assert not re.search(r"https?:|//\w|url\(|@import", text.get_text())
+    policy = each.find("meta", attrs={"http-equiv": "Content-Security-Policy"})["content"]
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_document_is_whole(each):
+    assert str(each).lstrip().startswith("<!DOCTYPE html>")
+    assert each.html["lang"] == "en"
+    assert each.find("meta", attrs={"name": "viewport"})["content"] == "width=device-width, initial-scale=1"
+    assert each.title.get_text()
+    assert len(each.find_all("main")) == len(each.find_all("h1")) == 1
+    assert each.find("a", class_="bl-skip")["href"] == f"#{each.main['id']}"
+    assert each.find("header")
+    assert each.find("footer")
+
+
+def test_headings_leave_no_level_out(each):
+    levels = [int(tag.name[1]) for tag in each.find_all(re.compile("^h[1-6]$"))]
+    assert levels[0] == 1
+    assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
+
+
+def test_ids_are_unique_and_anchors_lead_somewhere(each):
+    ids = [tag["id"] for tag in each.find_all(id=True)]
+    assert len(ids) == len(set(ids))
+    refs = re.findall(r'(?:url\(#|href="#)([^)"]+)', str(each))
+    assert set(refs) <= set(ids)
+
+
+def test_every_image_is_labelled(each):
+    for svg in each.find_all("svg"):
+        assert svg["role"] == "img"
+        assert re.search(r"\d", svg["aria-label"])
+    assert all(image["alt"] for image in each.find_all("img"))
+
+
+def test_light_dark_print_and_quiet_styles(each):
+    css = each.find("style").get_text()
+    for name in LIGHT:
+        assert f"--bl-{name}:{LIGHT[name]};" in css
+        assert css.count(f"--bl-{name}:{DARK[name]};") == 2
+    for part in ("prefers-color-scheme: dark", "@media print", "prefers-reduced-motion", ":focus-visible"):
+        assert part in css
+    assert each.find("button", class_="bl-theme").has_attr("hidden"), "shown by its script alone"
+
+
+def test_same_input_gives_the_same_bytes(notebook, page, html, index, analysis):
+    other = copy.deepcopy(notebook)
+    for number, cell in enumerate(other.cells):
+        cell["id"] = f"other{number}"
+    assert render_page(other, page) == html
+    assert notebook.cells[0].source.startswith("# Configuration"), "the notebook itself is left alone"
+
+
+def test_the_header_says_it_all(soup, page):
+    main = soup.main
+    assert main.h1.get_text() == page.title
+    assert "▲ faster" in main.find(class_="bl-badge").get_text()
+    assert page.headline in main.find(class_="bl-headline").get_text()
+    assert [dt.get_text() for dt in main.find_all("dt")] == ["PostgreSQL", "Blocks"]
+    assert "the last commits" in main.find(class_="bl-durability").get_text()
+    assert [a["href"] for a in main.find(class_="bl-downloads").find_all("a")] == [
+        "configuration.ipynb",
+        "trials.csv",
+    ]
+    assert soup.find("a", class_="bl-site")["href"] == "index.html"
+
+
+def test_contents_are_listed_for_wide_and_for_small_screens(soup):
+    for place in (soup.find("nav", class_="bl-side"), soup.find("details", class_="bl-fold")):
+        words = [a.get_text() for a in place.find_all("a")]
+        assert words == ["Levels", "The effect", "Too deep", "The effect"]
+        assert len({a["href"] for a in place.find_all("a")}) == 4
+
+
+def test_only_results_are_shown(html):
+    for absent in (
+        "source code",
+        "a warning for the log",
+        "trial 3 of 20",
+        "not for readers",
+        "hidden words",
+        "PLAIN TWIN",
+        "\x1b",
+        "mathjax",
+        "MathJax",
+        "jp-",
+        "cell-id",
+    ):
+        assert absent not in html, absent
+    assert "preflight fine &amp; well" in html
+    assert "<math><mi>d</mi></math>" in html
+    assert "$5 and $6" in html
+
+
+def test_an_error_is_readable(soup):
+    box = soup.find(class_="bl-error")
+    assert box.p.get_text() == "LoadError: 3 <clients> aborted"
+    assert "line 7" in box.details.pre.get_text()
+
+
+def test_what_would_load_becomes_a_link_or_goes(soup):
+    assert soup.main.find("a", href="https://example.org/a.png").get_text() == "far away"
+    assert "kept" in soup.main.get_text()
+    for name in ("script", "iframe", "style", "link"):
+        assert soup.main.find(name) is None
+
+
+def test_tables_scroll_by_keyboard_and_have_headers(soup):
+    tables = soup.main.find_all("table")
+    assert len(tables) == 3
+    for table in tables:
+        region = table.find_parent(class_="bl-scroll")
+        assert (region["role"], region["tabindex"]) == ("region", "0")
+        assert region["aria-label"]
+        assert all(th.get_text(strip=True) for th in table.find_all("th"))
+        assert {th["scope"] for th in table.find_all("th")} <= {"col", "row"}
+    assert all(pre["tabindex"] == "0" for pre in soup.find_all("pre"))
+
+
+def test_a_title_that_is_not_the_pages_stays_as_a_section(page):
+    notebook = v4.new_notebook(cells=[v4.new_markdown_cell("# One\n\n## Part\n\n# Two")])
+    soup = BeautifulSoup(render_page(notebook, page), "html.parser")
+    found = [(tag.name, tag.get_text()) for tag in soup.main.find_all(re.compile("^h[1-6]$"))][1:]
+    assert found == [("h2", "One"), ("h3", "Part"), ("h2", "Two")]
+
+
+def test_an_empty_notebook_without_a_verdict(page):
+    bare = dataclasses.replace(page, verdict="", facts=(), durability=(), downloads=(), question="")
+    soup = BeautifulSoup(render_page(v4.new_notebook(), bare), "html.parser")
+    assert "no verdict" in soup.find(class_="bl-badge").get_text()
+    assert soup.find("nav") is None
+    assert soup.find("dl") is None
+
+
+def test_markup_in_the_header_is_escaped(page):
+    html = render_page(v4.new_notebook(), dataclasses.replace(page, title="<b>x</b>", headline='"><i>'))
+    assert "<b>x" not in html
+    assert "<i>" not in html
+
+
+def test_index_lists_every_study(index):
+    soup = BeautifulSoup(index, "html.parser")
+    studies = soup.find(class_="bl-studies").find_all("li", recursive=False)
+    assert len(studies) == 30
+    words = studies[0].get_text(" ", strip=True)
+    for part in (
+        "▲ faster",
+        "+118.4\u00a0%",
+        "Configuration",
+        "Does tuning help?",
+        "2026-10-21 · 2 cores",
+        "† tuned",
+    ):
+        assert part in words
+    assert studies[0].h3.a["href"] == "configuration.html"
+    assert soup.find("a", href="how.html")
+    assert len(soup.find_all("figure")) == 1
+
+
+def test_index_without_studies_says_how_to_get_one():
+    assert "benchlib run" in BeautifulSoup(render_index([]), "html.parser").main.get_text()
+
+
+@pytest.mark.parametrize("verdict", [*MARKS, "", "meaningfully slower"])
+def test_each_verdict_has_a_badge(verdict):
+    entry = dataclasses.replace(ENTRY, verdict=verdict, percent_change=None)
+    badge = BeautifulSoup(render_index([entry]), "html.parser").find(class_="bl-badge")
+    assert badge["style"].startswith("color:var(--bl-")
+    assert badge.find(attrs={"aria-hidden": "true"})
