@@ -19,6 +19,10 @@ from benchlib.store import StudyFolder
 class Bench(Protocol):
     """What the loop needs of a test bench; :mod:`benchlib.levers.bench` has the real one."""
 
+    @property
+    def workspace(self) -> Path:
+        """A folder for raw files, removed with everything else should the run be killed."""
+
     def prepare(self, block: int) -> None:
         """Have everything ready for a block's trials."""
 
@@ -171,9 +175,7 @@ def run_block(
     bench.prepare(trials[0].block)
     for trial in trials:
         report(f"block {trial.block}, “{trial.level}”")
-        with tempfile.TemporaryDirectory(prefix="benchlib-trial-") as raw:
-            # the load tool runs as another user and must be able to read its scripts' folder
-            Path(raw).chmod(0o755)
+        with tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw:
             measurement = bench.measure(trial, Path(raw))
             folder.keep(measurement, Path(raw))
         if measurement.error:

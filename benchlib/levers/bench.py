@@ -52,6 +52,11 @@ class Bench:
     _made: int = 0
     _reachable: dict[Path, Installation] = field(default_factory=dict)
 
+    @property
+    def workspace(self) -> Path:
+        """The run's folder, which goes when the run goes."""
+        return self.run.folder
+
     # --- building -----------------------------------------------------------------
 
     def prepare(self, block: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -132,19 +131,17 @@ class _Engine(NBClientEngine):  # type: ignore[misc]
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, listen: Listen, **_: Any) -> Any:
         """Execute in this very Python, whatever kernels the user has, over Unix sockets instead of ports."""
-        with tempfile.TemporaryDirectory(prefix="benchlib-kernel-") as sockets:
-            manager = AsyncKernelManager(
-                kernel_name=kernel_name,
-                kernel_spec_manager=KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True),
-                transport="ipc",
-                ip=str(Path(sockets) / "k"),
-            )
-            client = _Client(nb_man, km=manager, listen=listen, timeout=None)
-            try:
-                with _interrupts_handed_on(manager):
-                    return client.execute()
-            finally:
-                run_sync(manager.shutdown_kernel)(now=True)
+        manager = AsyncKernelManager(
+            kernel_name=kernel_name,
+            kernel_spec_manager=KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True),
+            transport="ipc",
+        )
+        client = _Client(nb_man, km=manager, listen=listen, timeout=None)
+        try:
+            with _interrupts_handed_on(manager):
+                return client.execute()
+        finally:
+            run_sync(manager.shutdown_kernel)(now=True)
 
 
 @contextmanager
