@@ -113,7 +113,7 @@ def analyze(
     """
     arms = _parameters(baseline, controls, margin, alpha)
     data = read_trials(trials, arms[0], arms[1:], metric)
-    fit = fit_blocks(data.block, data.level, np.log(data.value))
+    fit = fit_blocks(data.block, data.level, np.log(data.value), len(data.levels))
     sd, df = math.sqrt(fit.variance), float(fit.df)
     found = [*data.concerns, *concerns, *_data_concerns(data, sd)]
     if not sd > _NO_VARIATION:
@@ -160,8 +160,8 @@ def _parameters(baseline: str, controls: Sequence[str], margin: float, alpha: fl
         raise InputError("the baseline and each control must be levels of their own, each named once")
     if not (isinstance(margin, int | float) and 0 < margin < 1):
         raise InputError(f"margin is a fraction between 0 and 1 (0.03 is 3 %), not {margin!r}")
-    if not (isinstance(alpha, int | float) and 0 < alpha < 0.5):
-        raise InputError(f"alpha is an error rate between 0 and 0.5 (0.05 is 5 %), not {alpha!r}")
+    if not (isinstance(alpha, int | float) and 1e-6 <= alpha < 0.5):
+        raise InputError(f"alpha is an error rate from 0.000001 to 0.5 (0.05 is 5 %), not {alpha!r}")
     return arms
 
 
@@ -184,7 +184,9 @@ def _data_concerns(data: Trials, sd: float) -> list[Concern]:
     for index in np.flatnonzero(counts < LEAST_BLOCKS) if blocks >= LEAST_BLOCKS else ():
         name = data.levels[index]
         found.append(
-            Concern("few_trials", f"{name!r} has only {counts[index]} trials: no verdict", level=name)
+            Concern(
+                "few_trials", f"{name!r} has {counts[index]} usable trials: too few for a verdict", level=name
+            )
         )
     if sd <= _NO_VARIATION:
         message = (
@@ -227,9 +229,11 @@ def _table(result: Analysis, all_: Comparison, data: Trials, needed: list[int | 
     """Return the contract's table; the baseline's comparison columns stay empty."""
     levels, base = data.levels, [math.nan]
     counts = np.bincount(data.level, minlength=len(levels))
-    mean = np.bincount(data.level, data.value, len(levels)) / counts
-    squares = np.bincount(data.level, (data.value - mean[data.level]) ** 2, len(levels))
-    sd = np.sqrt(np.divide(squares, counts - 1, out=np.full(len(levels), np.nan), where=counts > 1))
+    total = np.bincount(data.level, data.value, len(levels))
+    mean = np.divide(total, counts, out=np.full(len(levels), np.nan), where=counts > 0)
+    # relative to the mean, as squares of huge values would overflow
+    squares = np.bincount(data.level, (data.value / mean[data.level] - 1) ** 2, len(levels))
+    sd = mean * np.sqrt(np.divide(squares, counts - 1, out=np.full(len(levels), np.nan), where=counts > 1))
     verdicts = [_verdict(result, all_, index, counts) for index in range(len(levels) - 1)]
     open_ = [
         word == "inconclusive" and blocks is not None for word, blocks in zip(verdicts, needed, strict=True)

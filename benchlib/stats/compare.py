@@ -8,6 +8,8 @@ from scipy.stats import t
 from benchlib.stats.dunnett import critical, loadings, tail
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
 
+_SMALLEST_P = float(np.finfo(float).tiny)  # a p is never 0, not even by underflow
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -50,8 +52,8 @@ def compare(
         below, above = np.log1p(-margin), np.log1p(margin)
         columns["low"][known], columns["high"][known] = _around(estimate[known], cut * error)
         columns["low_tost"][known], columns["high_tost"][known] = _around(estimate[known], single * error)
-        columns["p"][known] = 2.0 * t.sf(np.abs(statistic), df)
-        columns["p_adjusted"][known] = [tail(abs(value), lam, df) for value in statistic]
+        columns["p"][known] = np.maximum(2.0 * t.sf(np.abs(statistic), df), _SMALLEST_P)
+        columns["p_adjusted"][known] = [max(tail(abs(value), lam, df), _SMALLEST_P) for value in statistic]
         columns["p_tost"][known] = np.maximum(
             t.sf((estimate[known] - below) / error, df), t.sf((above - estimate[known]) / error, df)
         )
@@ -78,7 +80,7 @@ def blocks_needed(
     share = 0.5 if size < 2 else float(np.clip(1.0 - 1.0 / factor, 0.0, 0.5))
     plan = Plan(
         alpha,
-        (round(float(np.sqrt(share)), 12),) * size,
+        (round(float(np.sqrt(share)), 3),) * size,
         levels - 1,
         max(df - (levels - 1) * (blocks - 1), 0.0),
     )

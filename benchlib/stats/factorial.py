@@ -106,7 +106,7 @@ def interaction_means(
 ) -> pd.DataFrame:
     """Return the block-adjusted geometric means for an interaction plot: ``<a>, <b>, mean`` (four rows)."""
     data = read_trials(trials, str(design.index[0]), (), metric)
-    fit = fit_blocks(data.block, data.level, np.log(data.value))
+    fit = fit_blocks(data.block, data.level, np.log(data.value), len(data.levels))
     adjusted = fit.effects - fit.effects.mean() + np.log(data.value).mean()
     signs = design.set_axis([str(level) for level in design.index]).loc[list(data.levels), [a, b]]
     means = signs.assign(mean=adjusted).groupby([a, b])["mean"].mean()

@@ -22,7 +22,8 @@ class Trials:
     """Clean trials: one entry per trial in ``block``, ``level`` (indices) and ``value`` (positive).
 
     ``levels`` starts with the baseline, then the controls, then the others in the order of their
-    categories or of their first appearance; ``blocks`` are sorted where they can be.
+    categories or of their first appearance, those without a usable trial among them; ``blocks`` are
+    sorted where they can be.
     """
 
     blocks: tuple[Hashable, ...]
@@ -135,13 +136,14 @@ def _level_order(
     controls: Sequence[str],
     metric: str,
 ) -> list[str]:
-    found = list(dict.fromkeys(name for name, keep in zip(names, kept, strict=True) if keep))
+    usable = {name for name, keep in zip(names, kept, strict=True) if keep}
+    found = list(dict.fromkeys(names))
     if isinstance(column.dtype, pd.CategoricalDtype):
         found = [str(name) for name in column.dtype.categories if str(name) in found]
     for role, name in [("baseline", baseline), *(("control", control) for control in controls)]:
-        if name not in names:
-            raise InputError(f"unknown {role} {name!r}; the levels are: {', '.join(dict.fromkeys(names))}")
         if name not in found:
+            raise InputError(f"unknown {role} {name!r}; the levels are: {', '.join(found)}")
+        if name not in usable:
             raise InputError(f"{role} {name!r} has no trial with a usable {metric}")
     if len(found) < 2:
         raise InputError(f"only one level ({found[0]!r}) has trials; a comparison takes two")

@@ -57,5 +57,6 @@ def residuals(data: Trials, residual: np.ndarray, sd: float) -> pd.DataFrame:
 
 def percent(log_ratio: np.ndarray) -> np.ndarray:
     """Return log-ratios as percentage changes."""
-    change: np.ndarray = 100.0 * np.expm1(log_ratio)
+    with np.errstate(over="ignore"):  # an interval may well end at infinity
+        change: np.ndarray = 100.0 * np.expm1(log_ratio)
     return change

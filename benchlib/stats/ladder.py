@@ -37,7 +37,7 @@ def ladder(
     absent = [name for name in names if name not in data.levels]
     if absent:
         raise InputError(f"step {absent[0]!r} has no trial; the levels are: {', '.join(data.levels)}")
-    fit = fit_blocks(data.block, data.level, np.log(data.value))
+    fit = fit_blocks(data.block, data.level, np.log(data.value), len(data.levels))
     place = np.zeros((len(names), len(data.levels)))
     for row, name in enumerate(names):
         place[row, data.levels.index(name)] = 1.0

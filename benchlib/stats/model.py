@@ -46,9 +46,12 @@ class Fit:
         return projector
 
 
-def fit_blocks(block: np.ndarray, level: np.ndarray, y: np.ndarray) -> Fit:
-    """Fit the additive model to values ``y`` (n,) with block and level indices (n,) from 0."""
-    blocks, levels = int(block.max()) + 1, int(level.max()) + 1
+def fit_blocks(block: np.ndarray, level: np.ndarray, y: np.ndarray, levels: int) -> Fit:
+    """Fit the additive model to values ``y`` (n,) with block and level indices (n,) from 0.
+
+    Of the ``levels`` some may have no value: their contrasts are NaN.
+    """
+    blocks = int(block.max()) + 1
     counts = np.zeros((blocks, levels))
     np.add.at(counts, (block, level), 1.0)
     sizes = counts.sum(axis=1)

@@ -10,11 +10,12 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import nct, t
+from scipy.stats import chi, nct, t
 
 from benchlib.stats.dunnett import critical
 
 POWER = 0.80
+_HUGE_CUT = 40.0
 MOST_BLOCKS = 1000  # beyond this the answer is "not by more blocks"
 
 
@@ -76,4 +77,7 @@ def blocks_to_answer(
 
 @lru_cache(maxsize=8192)
 def _noncentrality(cut: float, df: float, power: float) -> float:
+    if cut > _HUGE_CUT:
+        # scipy's noncentral t gives up there; the noise of the mean no longer matters beside that of s
+        return cut * float(chi.ppf(power, df)) / float(np.sqrt(df))
     return float(brentq(lambda effect: nct.sf(cut, df, effect) - power, 0.0, 10.0 * cut + 20.0, xtol=1e-9))

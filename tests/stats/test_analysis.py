@@ -232,3 +232,30 @@ def test_error_rates_and_coverage_in_a_short_simulation():
     assert 8 <= invalid <= 34
     assert 362 <= covered <= 396
     assert found >= 300
+
+
+def test_a_level_whose_trials_all_failed_keeps_its_row(make_trials):
+    trials = make_trials(["base", "x", "y"], effects={"y": 0.4})
+    trials.loc[trials.level == "x", "tps"] = np.nan
+    analysis = benchlib.analyze(trials, baseline="base")
+    assert rows(analysis).n.tolist() == [5, 0, 5]
+    assert rows(analysis).verdict[["x", "y"]].tolist() == ["inconclusive", "faster"]
+    assert {w.level for w in analysis.warnings if w.code == "few_trials"} == {"x"}
+    assert json.loads(json.dumps(analysis.to_dict(), allow_nan=False))["levels"][1]["mean"] is None
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 0.001, 0.2, 0.49])
+@pytest.mark.parametrize("margin", [1e-9, 0.03, 0.999])
+@pytest.mark.parametrize(("blocks", "k", "sd"), [(2, 2, 0.02), (3, 2, 60.0), (3, 6, 1e-8), (60, 3, 3.0)])
+def test_extreme_numbers_do_not_break_it(make_trials, alpha, margin, blocks, k, sd):
+    trials = make_trials([f"l{i}" for i in range(k)], blocks=blocks, sd=sd)
+    analysis = benchlib.analyze(trials, baseline="l0", alpha=alpha, margin=margin)
+    json.dumps(analysis.to_dict(), allow_nan=False)
+    assert analysis.headline()
+
+
+def test_a_p_is_never_zero_not_even_by_underflow(make_trials):
+    trials = make_trials(["a", "b"], blocks=100, effects={"b": 600.0}, sd=0.001)
+    row = benchlib.analyze(trials, baseline="a").table.iloc[1]
+    assert row.p_value > 0
+    assert row.p_adjusted > 0

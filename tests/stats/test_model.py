@@ -33,7 +33,10 @@ def test_contrasts_agree_with_statsmodels(make_trials, absent, arms):
     trials["y"] = np.log(trials["tps"])
     theirs = ols("y ~ C(block) + C(level)", trials).fit()
     ours = fit_blocks(
-        trials["block"].to_numpy() - 1, trials["level"].map(levels.index).to_numpy(), trials["y"].to_numpy()
+        trials["block"].to_numpy() - 1,
+        trials["level"].map(levels.index).to_numpy(),
+        trials["y"].to_numpy(),
+        6,
     )
     weights = arm_weights(6, arms)
     estimate, unscaled = ours.contrasts(weights)
@@ -54,7 +57,7 @@ def test_contrasts_agree_with_statsmodels(make_trials, absent, arms):
 def test_variance_of_a_complete_design(blocks, levels, arms):
     arms = min(arms, levels - 1)
     block, level = np.array(list(itertools.product(range(blocks), range(levels)))).T
-    fit = fit_blocks(block, level, np.random.default_rng(1).normal(size=len(block)))
+    fit = fit_blocks(block, level, np.random.default_rng(1).normal(size=len(block)), levels)
     _, unscaled = fit.contrasts(arm_weights(levels, arms))
     assert fit.df == (blocks - 1) * (levels - 1)
     assert np.diag(unscaled)[arms - 1 :] == pytest.approx((1 + 1 / arms) / blocks)
@@ -62,7 +65,7 @@ def test_variance_of_a_complete_design(blocks, levels, arms):
 
 
 def test_levels_that_share_no_block_cannot_be_compared():
-    fit = fit_blocks(np.array([0, 0, 1, 1]), np.array([0, 1, 2, 3]), np.array([1.0, 2.0, 3.0, 4.0]))
+    fit = fit_blocks(np.array([0, 0, 1, 1]), np.array([0, 1, 2, 3]), np.array([1.0, 2.0, 3.0, 4.0]), 4)
     estimate, unscaled = fit.contrasts(arm_weights(4, 1))
     assert estimate[0] == pytest.approx(1.0)
     assert np.isnan(estimate[1:]).all()

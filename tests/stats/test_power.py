@@ -3,6 +3,7 @@ import pytest
 from scipy.stats import t
 
 from benchlib.stats.power import Plan, blocks_to_answer, detectable, power_of
+from benchlib.stats.simulate import analyze_sessions
 
 SD = 0.0355 / np.sqrt(2)
 
@@ -27,3 +28,19 @@ def test_blocks_grow_as_the_margin_shrinks():
 def test_there_is_an_end_to_it():
     assert blocks_to_answer(Plan(0.05, (0.0,), 1), 5.0, 2.0, 0.03, 5) is None
     assert blocks_to_answer(Plan(0.05, (0.0,), 1), 1e-6, 2.0, 0.03, 5) == 6
+
+
+@pytest.mark.parametrize(("levels", "controls"), [(2, 0), (3, 1), (5, 1)])
+def test_the_blocks_that_are_promised_give_an_answer(levels, controls):
+    arms = controls + 1
+    asked = levels - arms
+    lam = (float(np.sqrt(1 / (1 + arms))) if asked > 1 else 0.0,) * asked
+    blocks = blocks_to_answer(Plan(0.05, lam, levels - 1), SD, 1 + 1 / arms, 0.03, 2)
+    logs = np.random.default_rng(levels).normal(0, SD, (20_000, blocks, levels))
+    null = analyze_sessions(logs, controls=controls)
+    logs[:, :, -1] += np.log1p(0.03)
+    moved = analyze_sessions(logs, controls=controls)
+    inside = np.abs(null.estimate[:, -1]) + null.tost[:, -1] < np.log1p(0.03)
+    found = np.abs(moved.estimate[:, -1]) > moved.family[:, -1]
+    assert min(inside.mean(), found.mean()) == pytest.approx(0.80, abs=0.07)
+    assert min(inside.mean(), found.mean()) >= 0.79
