@@ -20,6 +20,7 @@ _SHARES = {
     "other_failures": "other_failures_percent",
     "retried_transactions": "retried_percent",
     "skipped_transactions": "skipped_percent",
+    "late_transactions": "late_percent",
 }
 _ENDS = ("transactions", "failed_transactions", "skipped_transactions")
 _ASKED = {
@@ -40,8 +41,15 @@ def check(summary: Mapping[str, Any], command: Mapping[str, str]) -> None:
 
 def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]:
     for option, key in _ASKED.items():
-        if option in command and s[key] is not None and command[option] != str(s[key]):
+        asked = command.get(option, "")
+        asked = str(int(asked)) if asked.isdecimal() else asked
+        if asked and s[key] is not None and asked != str(s[key]):
             yield f"{key} is {s[key]}, but the command line says --{option}={command[option]}"
+    reconnecting = s["average_connection_ms"] is not None
+    if command and s["initial_connection_ms"] is not None and "connect" in command:
+        yield "initial connection time was printed, but the command line says --connect"
+    if command and reconnecting and "connect" not in command:
+        yield "average connection time was printed, but the command line has no --connect"
     done, tps, clients = s["transactions"], s["tps"], s["clients"]
     if clients < 1 or (done == 0) != (tps == 0):
         yield f"{clients} clients and {done} transactions cannot give tps = {tps}"
@@ -66,18 +74,14 @@ def _shares(row: Mapping[str, Any]) -> Iterator[str]:
     parts = [row[key] or 0 for key in _ENDS]
     totals = {parts[0], parts[0] + parts[1], parts[0] + parts[2], sum(parts)} - {0}
     for key, share in _SHARES.items():
-        count, percent = row[key], row[share]
-        if (
-            None not in (count, percent)
-            and totals
-            and all(abs(100 * count / n - percent) > 0.002 for n in totals)
-        ):
+        count, percent = row.get(key), row.get(share)
+        if count is None or percent is None or not totals:
+            continue
+        if all(abs(100 * count / n - percent) > 0.002 for n in totals):
             yield f"{key} {count} is not {percent}% of {max(totals)}"
-    if (
-        None not in (row["retried_transactions"], row["retries"])
-        and row["retries"] < row["retried_transactions"]
-    ):
-        yield f"{row['retries']} retries are fewer than {row['retried_transactions']} transactions retried"
+    retried, retries = row["retried_transactions"], row["retries"]
+    if retried is not None and retries is not None and retries < retried:
+        yield f"{retries} retries are fewer than {retried} transactions retried"
 
 
 def _scripts(s: Mapping[str, Any]) -> Iterator[str]:

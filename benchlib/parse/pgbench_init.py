@@ -28,25 +28,21 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     Raises ParseError when the load did not end, or when the text holds two loads.
     """
     found: dict[str, Any] = {}
-    phases: dict[str, float | None] = {}
-    generated = False
-    ends = 0
+    timed: list[re.Match[str]] = []
     for line in text.lines:
         if tuples := _TUPLES.fullmatch(line):
-            generated = True
             put(found, "planned", int(tuples[2]), line=line, kind=KIND)
             if tuples[1] == tuples[2]:
                 put(found, "rows", int(tuples[2]), line=line, kind=KIND)
                 put(found, "load_elapsed_s", float(tuples[4]), line=line, kind=KIND)
         elif done := _DONE.fullmatch(line):
-            ends += 1
-            phases = _phases(done, line)
-        elif line == "done.":
-            ends += 1
-            phases = {"total": None}
-    if not ends or (generated and "rows" not in found):
-        raise wanted(KIND, "done in … s (…)." if not ends else "N of N tuples (100%) done (…)", text)
-    if ends > 1:
+            timed.append(done)
+    untimed = text.lines.count("done.")
+    if not timed and not untimed:
+        raise wanted(KIND, "done in … s (…).", text)
+    if "planned" in found and "rows" not in found:
+        raise wanted(KIND, f"{found['planned']} of {found['planned']} tuples (100%) done (…)", text)
+    if len(timed) > 1 or untimed > 1:
         raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
     rows, asked = found.get("rows"), options(argv).get("scale", "")
     scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() else None
@@ -56,20 +52,20 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         "rows": rows,
         "scale": scale,
         "load_elapsed_s": found.get("load_elapsed_s"),
-        "phases_s": phases,
+        "phases_s": _phases(timed[0]) if timed else {"total": None},
         "errors": errors,
     }
 
 
-def _phases(done: re.Match[str], line: str) -> dict[str, float | None]:
+def _phases(done: re.Match[str]) -> dict[str, float | None]:
     phases: dict[str, float | None] = {"total": float(done[1])}
     for part in filter(None, done[2].split(", ")):
         phase = _PHASE.fullmatch(part)
         if phase is None:
-            raise ParseError(f'{KIND}: cannot read "{part}" in "{line}"')
+            raise ParseError(f'{KIND}: cannot read "{part}" in "{done[0]}"')
         phases[re.sub(r"\W", "_", phase[1])] = float(phase[2])
     parts = [seconds or 0.0 for name, seconds in phases.items() if name != "total"]
     # The total is the sum of the phases; each is rounded to a hundredth.
     if parts and abs(sum(parts) - float(done[1])) > 0.0051 * (len(parts) + 1) + 0.01 * float(done[1]):
-        raise ParseError(f'{KIND}: the phases in "{line}" do not add up to the total')
+        raise ParseError(f'{KIND}: the phases in "{done[0]}" do not add up to the total')
     return phases

@@ -37,12 +37,20 @@ RECONNECTING = "including reconnection times"
 """From 14, with ``-C``: comparable with INCLUDING under ``-C``."""
 TPS_DEFINITIONS = (INCLUDING, EXCLUDING, WITHOUT, RECONNECTING)
 
+_INTRUDER = re.compile(r"progress: \d|starting vacuum|pgbench: |(?:NOTICE|WARNING):  |client \d+ ")
+
+
+def _words(text: str) -> str | None:
+    """Keep words as printed, unless a line of stderr broke into them."""
+    return None if _INTRUDER.search(text) or faults([text]) else text
+
+
 Fields = Mapping[str, tuple[tuple[str, Callable[[str], Any]], ...]]
 _SHARE = rf"(\d+) \({REAL} ?%\)"
 
 _HEADER: Fields = {
     r"pgbench \((\d.*?)(?:, server (.+))?\)": (("client_version", str), ("server_version", str)),
-    r"transaction type: (.+)": (("transaction_type", str),),
+    r"transaction type: (.+)": (("transaction_type", _words),),
     r"scaling factor: (\d+)": (("scale", int),),
     r"partition method: (\w+)": (("partition_method", str),),
     r"partitions: (\d+)": (("partitions", int),),
@@ -141,7 +149,11 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     statements: list[dict[str, Any]] = []
     progress: list[dict[str, Any]] = []
     rows: re.Pattern[str] | None = None
-    starts = 0
+    for once in ("transaction type: ", "number of transactions actually processed: "):
+        if sum(line.startswith(once) for line in text.lines) > 1:
+            raise ParseError(
+                f'{KIND}: two summaries in one text (two lines "{once}…"); parse each on its own'
+            )
     for index, line in enumerate(text.lines):
         if found := _TPS.fullmatch(line):
             if found[2].lower() in tps:
@@ -154,18 +166,13 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         elif found := _SCRIPT_START.fullmatch(line):
             rows = None
             if not text.torn(index):
-                scripts.append({"script": int(found[1]), "name": found[2]})
+                scripts.append({"script": int(found[1]), "name": _words(found[2])})
         elif found := _STATEMENTS.fullmatch(line):
             rows = _ROWS[found[1]]
         elif rows and (found := rows.fullmatch(line)):
             statements.append(_statement(found, scripts, torn=text.torn(index)))
         elif not _read(line, _TOP_LINES, top) and scripts and not text.torn(index):
             _read(line, _SCRIPT_LINES, scripts[-1])
-        starts += line.startswith("transaction type: ")
-    if starts > 1:
-        raise ParseError(
-            f'{KIND}: two summaries in one text (two lines "transaction type: …"); parse each on its own'
-        )
     return _finish(text, argv, top, tps, scripts, statements, progress)
 
 
@@ -237,9 +244,9 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, text: Text) ->
 
 
 def _statement(found: re.Match[str], scripts: list[dict[str, Any]], *, torn: bool) -> dict[str, Any]:
-    statement: str | None = found[4]
+    statement = _words(found[4])
     whole_text = found[4].endswith(";") and not found[4].endswith("\\;")
-    if (torn and not whole_text) or faults([found[4]]):
+    if torn and not whole_text:
         statement = None  # the numbers are whole, the words may not be
     script = scripts[-1]["script"] if scripts else 1
     values = (script, real(found[1]), whole(found[2] or None), whole(found[3] or None), statement)
