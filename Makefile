@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)  ## a real study on the embedded PostgreSQL: under five minutes, a verdict and a page
-	@$(BIN)/benchlib run configuration --profile quick
+	@$(BIN)/benchlib run configuration --profile quick $(DEMO_OPTIONS)
 
 lab: $(READY)  ## JupyterLab at notebooks/
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)

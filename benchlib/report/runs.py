@@ -166,6 +166,7 @@ def _write_index() -> Path:
                     durability=experiment.durability().get(lead["level"], ""),
                 )
             )
+    reports_root().mkdir(exist_ok=True)
     path = reports_root() / "index.html"
     path.write_text(
         render_index(
