@@ -27,7 +27,9 @@ def headline(analysis: "Analysis", level: str | None = None) -> str:
     rest = ", ".join(f"{words.count(word)} {word}" for word in _RANK if word in words)
     if not words:
         return sentence
-    return f"{sentence[:-1]}; {len(words)} other level{'s' * (len(words) > 1)}: {rest}."
+    if len(words) == 1:
+        return f"{sentence[:-1]}; the other level is {words[0]}."
+    return f"{sentence[:-1]}; {len(words)} other levels: {rest}."
 
 
 def leading(analysis: "Analysis") -> str:
@@ -90,7 +92,7 @@ def _p(p: float) -> str:
         return ""
     if p < 1e-4:
         return ", p < 0.0001"
-    return f", p = {p:.4f}" if p < 0.01 else f", p = {p:.2f}"
+    return f", p = {p:.4f}" if p < 0.001 else f", p = {p:.3f}"
 
 
 def _missing(analysis: "Analysis", row: dict[Any, Any], margin: str) -> str:
