@@ -196,10 +196,15 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
     if _runs(shell, installation):
         return installation
     prefix = installation.bindir.parent
-    target = shelter / f"pg-{installation.version}-{prefix.name}"
-    if not target.exists():
+    place = shelter / f"pg-{installation.version}"
+    target = place / prefix.parent.name / prefix.name
+    if not place.exists():
         shutil.copytree(prefix, target, symlinks=True)
-        shell.own(target)
+        # a wheel keeps the libraries of its programs beside its package, found by relative path
+        libraries = prefix.parent.with_name(f"{prefix.parent.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, place / libraries.name)
+        shell.own(place)
     moved = Installation(
         version=installation.version,
         bindir=target / installation.bindir.name,
@@ -215,8 +220,9 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
 
 
 def _runs(shell: Shell, installation: Installation) -> bool:
+    """Whether the server and a client program run; they load different libraries."""
     try:
-        done = shell.run([installation.program("postgres"), "--version"], timeout_s=20)
+        done = [shell.run([installation.program(name), "--version"], timeout_s=20) for name in ("postgres", "initdb")]
     except BenchlibError:
         return False
-    return done.returncode == 0
+    return all(one.returncode == 0 for one in done)
