@@ -29,8 +29,8 @@ FIGURE_CSS = (
 )
 """What switches between the two drawings; every figure carries it, and a page may carry it once instead."""
 
-# Only dark editors need this: a page defines the colours itself.
-_EDITOR_CSS = f"[data-jp-theme-light=false] .bl-figure,.vscode-dark .bl-figure{{{_DARK_INK}}}"
+EDITOR_CSS = f":is([data-jp-theme-light=false],.vscode-dark) :is(.bl-figure,.bl-scroll){{{_DARK_INK}}}"
+"""The dark colours inside a dark editor; a page defines the colours itself."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Figure:
     def _repr_html_(self) -> str:
         return (
             f'<figure class="bl-figure" data-figure="{html.escape(self.name)}">'
-            f"<style>{FIGURE_CSS}{_EDITOR_CSS}</style>"
+            f"<style>{FIGURE_CSS}{EDITOR_CSS}</style>"
             f"{self.wide}{self.narrow}<figcaption>{html.escape(self.caption)}</figcaption></figure>"
         )
 

@@ -1,6 +1,7 @@
 """Levels compared inside blocks: what pairing takes away of a drifting host."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ from benchlib.stats import Analysis
 _BLUE = LIGHT["blue"]
 _HEAD, _FOOT = 30.0, 36.0  # points above the rows (block numbers) and below (ticks and title)
 
-Values = Mapping[tuple[str, int], float]
+Values = Mapping[tuple[str, Any], float]
 
 
 def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
@@ -33,11 +34,11 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
     `trials`: columns `block`, `level`, the analysis's metric and, when trials failed, `error`.
     """
     metric, baseline, rows = analysis.metric, analysis.baseline, rows_of(analysis)
-    blocks = sorted(int(block) for block in trials["block"].unique())
+    blocks = sorted(trials["block"].unique())
     fine, differences = good(trials, metric.name), analysis.differences
     values = _by_trial(fine, metric.name)
     paired = _by_trial(differences, "percent")
-    failures = trials.drop(fine.index)["level"].value_counts()
+    failures = trials.drop(fine.index)["level"].astype(str).value_counts()
     failed = {level: int(failures[level]) for level in rows if level in failures}
     changes = {level: row["percent_change"] for level, row in rows.items() if known(row["percent_change"])}
     # Later blocks are darker, so that a host that slows down or speeds up shows as an order.
@@ -96,9 +97,9 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
     )
 
 
-def _by_trial(frame: pd.DataFrame, column: str) -> dict[tuple[str, int], float]:
+def _by_trial(frame: pd.DataFrame, column: str) -> dict[tuple[str, Any], float]:
     rows = frame[["level", "block", column]].itertuples(index=False, name=None)
-    return {(str(level), int(block)): float(value) for level, block, value in rows if known(value)}
+    return {(str(level), block): float(value) for level, block, value in rows if known(value)}
 
 
 def _said(level: str, percents: Sequence[float]) -> str:
@@ -113,7 +114,7 @@ def _lines(
     canvas: Canvas,
     values: Values,
     middles: Mapping[str, float],
-    shade: Mapping[int, float],
+    shade: Mapping[Any, float],
     place: tuple[float, float, float],
 ) -> None:
     """One line per block through its levels' values, numbered above the first level."""

@@ -22,7 +22,9 @@ def timeline(
 
     Seconds before `warmup_s` are shaded as not counted. `levels` sets their order.
     """
-    names = list(levels) if levels is not None else [str(v) for v in progress["level"].unique()]
+    progress = progress.assign(level=progress["level"].astype(str))
+    names = list(levels) if levels is not None else list(progress["level"].unique())
+    progress = progress.dropna(subset=[metric])
     trials = max(progress.groupby(["level", "block"]).ngroups, 1)
     end = float(progress["elapsed_s"].max()) if len(progress) else 1.0
     step = max(float(math.ceil(end / max(min(_POINTS // trials, 120), 12))), 1.0)

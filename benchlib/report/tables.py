@@ -8,6 +8,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from benchlib.plots.figure import EDITOR_CSS
 from benchlib.plots.frames import DAGGER, amount, interval, known, opening, rows_of, signed
 from benchlib.plots.style import mark_of
 from benchlib.stats import Analysis
@@ -21,10 +22,10 @@ TABLE_CSS = (
     ".bl-table{border-collapse:collapse;font-size:.88em;line-height:1.35;font-variant-numeric:tabular-nums}"
     ".bl-table caption{text-align:left;padding-bottom:.5em;font-weight:600}.bl-table caption span{"
     "display:inline-block;position:sticky;left:0;max-width:min(45rem,calc(100vw - 2.5rem))}"
-    ".bl-table th,.bl-table td{padding:.35em .75em .35em 0;text-align:left;vertical-align:top;"
+    "table.bl-table th,table.bl-table td{padding:.35em .75em .35em 0;text-align:left;vertical-align:top;"
     "border:0;border-bottom:1px solid var(--bl-grid,#dde0e6);background:none}"
     ".bl-table thead th{border-bottom:1px solid var(--bl-muted,#5c6370);vertical-align:bottom}"
-    ".bl-table .bl-number{text-align:right;white-space:nowrap}.bl-table th{font-weight:600}"
+    "table.bl-table .bl-number{text-align:right;white-space:nowrap}.bl-table th{font-weight:600}"
     ".bl-table thead .bl-number{white-space:normal}.bl-table tbody th{min-width:7em}"
     ".bl-table abbr{text-decoration:none}.bl-note{font-size:.9em;margin:.5em 0 0}"
 )
@@ -94,7 +95,10 @@ def html_table(
         [(_cell(value, write), kind) for value, write, kind in zip(row, writers, aligned, strict=True)]
         for row in frame.itertuples(index=False, name=None)
     ]
-    return Table(caption, _TEMPLATE.render(caption=caption, heads=heads, rows=rows, note=note, css=TABLE_CSS))
+    return Table(
+        caption,
+        _TEMPLATE.render(caption=caption, heads=heads, rows=rows, note=note, css=TABLE_CSS + EDITOR_CSS),
+    )
 
 
 def verdict_table(

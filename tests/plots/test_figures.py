@@ -42,8 +42,8 @@ def all_of(analysis, trials):
 
 @pytest.fixture(scope="module")
 def many():
-    """Seventeen levels, two trials failed, one comparison missing."""
-    effects = {"defaults": 0, **{f"only {p}": 5.0 * i for i, p in enumerate(PARAMETERS)}}
+    """Eighteen levels, two trials failed."""
+    effects = {"defaults": 0, "tuned": 95, **{f"only {p}": 5.0 * i for i, p in enumerate(PARAMETERS)}}
     effects |= {f"without {p}": 90 - 8.0 * i for i, p in enumerate(PARAMETERS)}
     trials = make_trials(effects, failed={(2, "only shared_buffers"), (4, "defaults")})
     return benchlib.analyze(usable(trials), baseline="defaults"), trials
@@ -215,7 +215,20 @@ def test_timeline_keeps_the_order_and_thins_long_runs(trials):
 
 
 def test_timeline_of_nothing(trials):
-    assert "No readings" in timeline(make_progress(trials).head(0), levels=["defaults"]).alt
+    readings = make_progress(trials)
+    for nothing in (readings.head(0), readings.assign(tps=np.nan)):
+        figure = timeline(nothing, levels=["defaults"])
+        assert "No readings" in figure.alt
+        assert "no readings" in figure.wide
+
+
+def test_trials_that_all_failed_and_names_that_are_numbers(trials):
+    failed = trials.assign(tps=np.nan, error="gone")
+    assert "20 failed" in drift(failed).alt
+    numbered = trials.assign(level=trials["level"].map(len), block="b" + trials["block"].astype(str))
+    found = benchlib.analyze(numbered, baseline="8")
+    assert "in 5 blocks" in paired_blocks(found, numbered).alt
+    assert "5: median" in timeline(make_progress(numbered)).alt
 
 
 def test_drift_gives_block_means_and_works_without_a_clock(trials, extreme):
@@ -230,10 +243,11 @@ def test_drift_of_a_latency_names_its_unit(trials):
 
 
 def test_shares_are_sorted_by_what_each_gives_alone(many):
-    figure = shares(many[0])
+    figure = shares(many[0], full="tuned")
     words = BeautifulSoup(figure.narrow, "html.parser").get_text("|")
     assert words.index("wal_compression") < words.index("effective_cache_size")
     assert "only wal_compression +" in figure.alt
+    assert "where tuned reaches +" in figure.alt
     assert "without wal_compression" in figure.alt
 
 
