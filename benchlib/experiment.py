@@ -26,7 +26,7 @@ from benchlib.levers.postgres import find_installation, find_pgbench
 from benchlib.levers.workloads import load_workload
 from benchlib.model import Level, Plan, Study, durability_loss
 from benchlib.planning import make_study
-from benchlib.report.tables import Table, html_table, verdict_table
+from benchlib.plots.tables import Table, html_table, verdict_table
 from benchlib.results import progress_frame, trials_frame
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.store import StudyFolder
@@ -259,7 +259,7 @@ class Experiment:
 
     def timeline(self) -> plots.Figure:
         """tps over time inside the trials."""
-        return plots.timeline(progress_frame(self.folder))
+        return plots.timeline(progress_frame(self.folder), levels=list(self.plan.factor.levels))
 
     def shares(self) -> plots.Figure | Statement:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""

@@ -17,7 +17,7 @@ from traitlets.config import Config
 from benchlib.plots import FIGURE_CSS, Figure
 from benchlib.plots.frames import signed
 from benchlib.plots.style import DARK, LIGHT, MARKS, mark_of, verdict_word
-from benchlib.report.tables import TABLE_CSS
+from benchlib.plots.tables import TABLE_CSS
 
 SITE = "PostgreSQL benchmarks"
 

@@ -8,7 +8,7 @@ import pytest
 import benchlib
 from benchlib.plots import drift, forest
 from benchlib.report.page import Link, Page
-from benchlib.report.tables import verdict_table
+from benchlib.plots.tables import verdict_table
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
-from benchlib.report.tables import html_table, p_words, verdict_table
+from benchlib.plots.tables import html_table, p_words, verdict_table
 
 
 def parsed(table):

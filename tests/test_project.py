@@ -1,0 +1,76 @@
+"""The files around the library say the same things."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ASKED_FOR = {"jupyterlab", "psycopg", "pandas", "numpy", "scipy", "matplotlib", "seaborn", "papermill", "pytest"}
+
+
+def requirements():
+    lines = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    return {r.name.lower(): r for r in map(Requirement, lines)}
+
+
+def pins():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    found = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    return {name.lower().replace("_", "-"): version for name, version in found.items()}
+
+
+def conda():
+    entries = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    pip = next(entry["pip"] for entry in entries if isinstance(entry, dict))
+    named = [Requirement(e) for e in [*entries, *pip] if isinstance(e, str) and not e.startswith("-")]
+    return {r.name.lower(): r for r in named}
+
+
+def test_the_packages_that_were_asked_for_are_there_for_pip_and_for_conda():
+    assert set(requirements()) >= ASKED_FOR
+    assert set(conda()) >= ASKED_FOR
+
+
+def test_every_requirement_is_pinned_to_a_version_that_it_allows():
+    for name, requirement in requirements().items():
+        assert pins()[name] in requirement.specifier, name
+
+
+def test_conda_users_get_every_run_time_dependency_with_the_same_lower_bound():
+    wanted = {r.name.lower(): str(r.specifier) for r in map(Requirement, PROJECT["dependencies"])}
+    given = {name: str(r.specifier) for name, r in conda().items()}
+    assert wanted.items() <= given.items()
+
+
+def test_the_lowest_python_is_the_same_everywhere():
+    assert PROJECT["requires-python"] == ">=3.11"
+    assert "python>=3.11" in (ROOT / "environment.yml").read_text()
+    assert "(3, 11)" in (ROOT / "Makefile").read_text()
+
+
+def test_pins_are_names_and_versions_and_nothing_else():
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        assert re.fullmatch(r"#.*|[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+", line), line
+
+
+def test_the_readme_names_every_notebook_and_only_make_targets_that_exist():
+    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        assert f"notebooks/{path.name}" in readme
+    for target in re.findall(r"(?:`|^)make ([a-z-]+)", readme, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_continuous_integration_runs_the_tests_and_the_demo():
+    script = (ROOT / ".ci" / "run").read_text()
+    assert "make test" in script
+    assert "make demo" in script
+
+
+def test_every_module_reads_at_one_sitting():
+    long = {p.name: n for p in (ROOT / "benchlib").rglob("*.py") if (n := len(p.read_text().splitlines())) > 450}
+    assert not long
