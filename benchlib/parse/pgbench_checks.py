@@ -54,6 +54,8 @@ def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]
     if clients < 1 or (done == 0) != (tps == 0):
         yield f"{clients} clients and {done} transactions cannot give tps = {tps}"
     planned, each = s["transactions_planned"], s["transactions_per_client"]
+    if (planned is None) != (each is None):
+        yield f"{done} transactions in all and {each} per client do not tell how many were planned"
     if planned is not None and (done > planned or (each is not None and each * clients != planned)):
         yield f"{done}/{planned} transactions do not fit {clients} clients with {each} each"
     for row in (s, *s["scripts"]):
@@ -86,7 +88,7 @@ def _shares(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _scripts(s: Mapping[str, Any]) -> Iterator[str]:
     """Check each script's share of the total; threads count without locks, so a little may be lost."""
-    tried = [row["transactions_attempted"] or row["transactions"] for row in s["scripts"]]
+    tried = [row["transactions_attempted"] or row["transactions"] or 0 for row in s["scripts"]]
     totals = {s["transactions"], sum(s[key] or 0 for key in _ENDS), sum(tried)} - {0}
     for row, count in zip(s["scripts"], tried, strict=True):
         if row["percent"] is not None and all(abs(100 * count / n - row["percent"]) > 1 for n in totals):
@@ -119,21 +121,13 @@ def _rates(s: Mapping[str, Any]) -> Iterator[str]:
         f"{s['transactions']} transactions at tps = {s['tps']} took {elapsed:.3g} s of a run of {duration} s"
     )
     # Clients that aborted end a run early; under a low rate the last wait is cut short.
-    if (
-        not s["errors"]
-        and elapsed < duration * (0.15 if limited else 0.9) - (0 if limited else 0.2)
-        and not (limited and s["transactions"] < 4)
-    ):
+    least = duration * 0.15 if limited else duration * 0.9 - 0.2
+    if elapsed < least and not s["errors"] and not (limited and s["transactions"] < 4):
         yield what
     # A last transaction may outlast the run by any time, but then the clients were busy with it.
-    idle = s["latency_stddev_ms"] is not None and _busy(s) < 0.3
-    if (
-        elapsed > 2 * duration + 5
-        and idle
-        and not limited
-        and not s["errors"]
-        and s["average_connection_ms"] is None
-    ):
+    excused = limited or s["errors"] or s["failed_transactions"] or s["average_connection_ms"] is not None
+    measured = s["latency_stddev_ms"] is not None or s["latency_average_ms"] is None
+    if elapsed > 2 * duration + 5 and measured and _busy(s) < 0.3 and not excused:
         yield what
     if elapsed > 50 * duration + 3600:
         yield what
@@ -148,6 +142,8 @@ def _latency(s: Mapping[str, Any]) -> Iterator[str]:
         if _busy({**s, "latency_average_ms": max(average - 0.0006, 0)}) > 1.1:
             yield what
         return
+    if s["failed_transactions"] and not s["latency_includes_failures"]:
+        yield f'no line "latency average = … ms (including failures)" beside {s["failed_transactions"]} failures'
     # Not measured: pgbench derived it from one of these durations, which one depends on the version.
     done = s["transactions"] + (s["failed_transactions"] or 0)
     rates = [s[key] for key in ("tps", "tps_including_connections", "tps_excluding_connections") if s[key]]

@@ -19,6 +19,7 @@ _TUPLES = re.compile(
     r"(\d+) of (\d+) tuples \((\d+)%\)(?: of \w+)? done \(elapsed (\d+\.\d\d) s, remaining (-?\d+\.\d\d) s\)"
 )
 _DONE = re.compile(r"(?:done in|total time:) (\d+\.\d\d) s \((.*)\)\.?")
+_FIRST_STEPS = ("dropping old tables...", "creating tables...")
 _PHASE = re.compile(r"([a-z][a-z -]*) (\d+\.\d\d) s")
 
 
@@ -42,7 +43,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         raise wanted(KIND, "done in … s (…).", text)
     if "planned" in found and "rows" not in found:
         raise wanted(KIND, f"{found['planned']} of {found['planned']} tuples (100%) done (…)", text)
-    if len(timed) > 1 or untimed > 1:
+    if len(timed) > 1 or untimed > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
         raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
     rows, asked = found.get("rows"), options(argv).get("scale", "")
     scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() else None

@@ -37,24 +37,28 @@ RECONNECTING = "including reconnection times"
 """From 14, with ``-C``: comparable with INCLUDING under ``-C``."""
 TPS_DEFINITIONS = (INCLUDING, EXCLUDING, WITHOUT, RECONNECTING)
 
-_INTRUDER = re.compile(r"progress: \d|starting vacuum|pgbench: |(?:NOTICE|WARNING):  |client \d+ ")
+_INTRUDER = re.compile(
+    r"progress: \d|starting vacuum|pgbench(?::| \(\d)|(?:NOTICE|WARNING):  |client \d+ |transaction type: "
+)
 
 
 def _words(text: str) -> str | None:
-    """Keep words as printed, unless a line of stderr broke into them."""
-    return None if _INTRUDER.search(text) or faults([text]) else text
+    """Keep words as printed, unless they are torn or another line broke into them."""
+    torn = text.startswith("<") and not text.endswith(">")  # a builtin script's name
+    return None if torn or _INTRUDER.search(text) or faults([text]) else text
 
 
 Fields = Mapping[str, tuple[tuple[str, Callable[[str], Any]], ...]]
+_VERSION = r"(\d[^(),:]*(?: \([^()]+\))?)"  # distributions nest brackets
 _SHARE = rf"(\d+) \({REAL} ?%\)"
 
 _HEADER: Fields = {
-    r"pgbench \((\d.*?)(?:, server (.+))?\)": (("client_version", str), ("server_version", str)),
+    rf"pgbench \({_VERSION}(?:, server {_VERSION})?\)": (("client_version", str), ("server_version", str)),
     r"transaction type: (.+)": (("transaction_type", _words),),
     r"scaling factor: (\d+)": (("scale", int),),
-    r"partition method: (\w+)": (("partition_method", str),),
+    r"partition method: (range|hash|list)": (("partition_method", str),),
     r"partitions: (\d+)": (("partitions", int),),
-    r"query mode: (\w+)": (("query_mode", str),),
+    r"query mode: (simple|extended|prepared)": (("query_mode", str),),
     r"number of clients: (\d+)": (("clients", int),),
     r"number of threads: (\d+)": (("threads", int),),
     r"maximum number of tries: (\d+)": (("max_tries", int),),
@@ -117,14 +121,15 @@ def _keys(fields: Fields) -> list[str]:
 
 _SCRIPT_KEYS = ("script", "name", *_keys(_SCRIPT))
 _TOP_LINES, _SCRIPT_LINES = _table({**_HEADER, **_OUTCOMES}), _table(_SCRIPT)
-_TPS = re.compile(rf"tps = {REAL} \(({'|'.join(TPS_DEFINITIONS)})\)", re.IGNORECASE)
+_TPS = re.compile(rf"tps = (\d+\.\d+|{NAN}) \(({'|'.join(TPS_DEFINITIONS)})\)", re.IGNORECASE)
 _SCRIPT_START = re.compile(r"SQL script (\d+): (.+)")
+_DIGITS = re.compile(r"[\d/]+")
 _STATEMENTS = re.compile(
     r"(?:- )?statement latencies in milliseconds(| and failures|, failures and retries):"
 )
 # The heading says how many counts stand between latency and statement; a row without its statement is torn.
 _ROWS = {
-    heading: re.compile(rf"{REAL3} +{counts}(\S.*)", re.IGNORECASE)
+    heading: re.compile(rf"{REAL3} +{counts}((?!ms )\S.*)", re.IGNORECASE)
     for heading, counts in {
         "": "()()", " and failures": r"(\d+)() +", ", failures and retries": r"(\d+) +(\d+) +",
     }.items()
@@ -168,11 +173,16 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
             if not text.torn(index):
                 scripts.append({"script": int(found[1]), "name": _words(found[2])})
         elif found := _STATEMENTS.fullmatch(line):
+            if rows:
+                raise wanted(KIND, f"SQL script {len(scripts) + 1}: …", text)
             rows = _ROWS[found[1]]
         elif rows and (found := rows.fullmatch(line)):
             statements.append(_statement(found, scripts, torn=text.torn(index)))
-        elif not _read(line, _TOP_LINES, top) and scripts and not text.torn(index):
-            _read(line, _SCRIPT_LINES, scripts[-1])
+        elif scripts:
+            if not text.torn(index):
+                _read(line, _SCRIPT_LINES, scripts[-1])
+        elif _read(line, _TOP_LINES, top) and _DIGITS.fullmatch("".join(text.lines[index + 1 : index + 2])):
+            raise ParseError(f'{KIND}: "{line}" is torn: only digits follow')
     return _finish(text, argv, top, tps, scripts, statements, progress)
 
 
@@ -186,10 +196,16 @@ def _finish(
     progress: list[dict[str, Any]],
 ) -> dict[str, Any]:
     command = options(argv)
-    definition = _definition(tps, "connect" in {**typed_options(text.lines), **command}, text)
+    reconnect = "connect" in {**typed_options(text.lines), **command}
+    definition = _definition(tps, reconnect, "client_version" in top, text)
     for key, line in _REQUIRED.items():
         if key not in top:
             raise wanted(KIND, line, text)
+    if "duration_s" not in top and "transactions_per_client" not in top:
+        raise wanted(KIND, "duration: … s", text)
+    for each in scripts:
+        if "percent" not in each:
+            raise wanted(KIND, f"SQL script {each['script']}: … transactions (…% of total", text)
     errors = faults(text.lines)
     result: dict[str, Any] = {
         **dict.fromkeys(_keys({**_HEADER, **_OUTCOMES})),
@@ -198,7 +214,7 @@ def _finish(
         "tps_definition": definition,
         "tps_including_connections": tps.get(INCLUDING),
         "tps_excluding_connections": tps.get(EXCLUDING),
-        "scripts": [{**dict.fromkeys(_SCRIPT_KEYS), **each} for each in scripts if "transactions" in each],
+        "scripts": [{**dict.fromkeys(_SCRIPT_KEYS), **each} for each in scripts],
         "statements": statements,
         "progress": progress,
         "errors": errors,
@@ -226,11 +242,13 @@ def _read(line: str, table: Table, into: dict[str, Any]) -> bool:
     return False
 
 
-def _definition(tps: Mapping[str, float | None], reconnect: bool, text: Text) -> str:
+def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, text: Text) -> str:
     """Choose the comparable tps among those printed, and refuse where it is not there whole."""
     newer = [name for name in (WITHOUT, RECONNECTING) if name in tps]
     if len(newer) > 1 or (newer and len(tps) > 1):
         raise ParseError(f"{KIND}: two summaries in one text (tps both {' and '.join(tps)})")
+    if banner and not newer and tps:
+        raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
     if newer:
         chosen = newer[0]
     else:

@@ -243,11 +243,16 @@ def test_failed_transactions_are_among_the_planned() -> None:
         (("processed: 53811", "processed: 5381"), r"took 6\.04 s of a run of 60 s"),
         (("processed: 53811", "processed: 0"), "0 transactions cannot give"),
         (("tps = 897", "tps = 8"), "does not fit 10 clients|took"),
-        (("tps = 897.02", "tps = 89702"), "took"),
+        (("tps = 897.02", "tps = 89702.02"), "took"),
         (("clients: 10", "clients: 1"), "does not fit 1 clients"),
         (("clients: 10", "clients: 0"), "0 clients"),
         (("latency average = 11.148 ms", "latency average = 1.148 ms"), "does not fit 10 clients"),
+        (("failed transactions: 0 (0.000%)", "failed transactions: 189 (0.350%)"), "including failures"),
         (("failed transactions: 0 (0.000%)", "failed transactions: 89 (0.350%)"), "is not 0.35%"),
+        (("processed: 53811", "processed: 538\n11"), "only digits follow"),
+        (("processed: 53811", "processed: 53811/60000"), "do not tell how many were planned"),
+        (("duration: 60 s\n", ""), 'no line "duration: … s"'),
+        (("pgbench (17.2)", "tps = 1.000000 (including connections establishing)"), "two summaries"),
         (("query mode: simple\n", "query mode: simple\nquery mode: prepared\n"), "contradicts an earlier line"),
     ],
 )  # fmt: skip
@@ -264,7 +269,7 @@ def test_a_damaged_summary_is_refused(damage: tuple[str, str], why: str) -> None
         (("tps = 618.764555 (including connections establishing)\n", ""), "no line .tps = … .including"),
         (("tps = 622.977698 (excluding connections establishing)\n", ""), "no line .tps = … .excluding"),
         (("latency average = 15.844 ms", "latency average = 158.44 ms"), "does not fit 10 clients"),
-        (("tps = 618.764555 (including connections establishing)", "tps = 9 (without initial connection time)"), "two"),
+        (("tps = 618.764555 (including connections establishing)", "tps = 9.1 (without initial connection time)"), "two"),
     ],
 )  # fmt: skip
 def test_a_damaged_older_summary_is_refused(damage: tuple[str, str], why: str) -> None:
@@ -391,6 +396,39 @@ def test_a_last_row_without_its_newline_keeps_its_number_and_loses_words_that_ma
     assert parse_text(TWO_SCRIPTS.rstrip())["statements"][-1]["statement"] == "SELECT 2;"
     torn = parse_text(TWO_SCRIPTS.rstrip()[:-2])["statements"][-1]
     assert (torn["latency_ms"], torn["failures"], torn["statement"]) == (16.261, 3, None)
+
+
+def test_a_torn_reading_is_no_statement() -> None:
+    text = RUN_12 + "statement latencies in milliseconds:\n         0.406  SELECT 1;\n0.517 ms stddev 0.101\n"
+    assert [row["latency_ms"] for row in parse_text(text)["statements"]] == [0.406]
+
+
+def test_the_banner_of_another_run_is_no_version_of_this_one() -> None:
+    with pytest.raises(ParseError, match="two runs in one text"):
+        parse_text("pgbench (17.2)\n" + RUN_12)
+
+
+def test_words_that_another_line_broke_into_are_absent() -> None:
+    for name in ("<builtin: TPC-B", "<bprogress: 1.0 s", "a.spgbench: error: Run was aborted"):
+        assert parse_text(RUN_17.replace("<builtin: TPC-B (sort of)>", name))["transaction_type"] is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        (" - 13500 transactions (25.1% of total, tps = 225.043500)\n", "SQL script 2: … transactions"),
+        ("SQL script 2: b.sql\n - weight: 1 (targets 25.0% of total)\n", "contradicts an earlier line"),
+    ],
+)
+def test_a_script_that_lost_a_line_is_refused(lost: str, why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        parse_text(TWO_SCRIPTS.replace(lost, ""))
+
+
+def test_statements_of_a_script_without_its_name_are_refused() -> None:
+    section = TWO_SCRIPTS[TWO_SCRIPTS.index(" - statement") : TWO_SCRIPTS.index("SQL script 2")]
+    with pytest.raises(ParseError, match=r'no line "SQL script 2: …"'):
+        parse_text(TWO_SCRIPTS.replace(section, section * 2))
 
 
 def test_a_missing_script_is_missed() -> None:

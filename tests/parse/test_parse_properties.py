@@ -13,8 +13,7 @@ from benchlib.parse import parse_text
 
 REPORTS = [case for case in CASES if "refused" not in outcome(case.both, case.argv)]
 LOGS = [case for case in CASES if case.log]
-settings.register_profile("parse", derandomize=True, deadline=None, max_examples=150, database=None)
-settings.load_profile("parse")
+bounded = settings(derandomize=True, deadline=None, max_examples=150, database=None)
 
 GARBAGE = st.sampled_from(
     [
@@ -59,24 +58,26 @@ def right_or_refused(text: str, case: Case, *, argv: bool = False) -> None:
 @pytest.mark.parametrize("case", REPORTS, ids=lambda case: case.name)
 def test_a_text_cut_anywhere_is_right_or_refused(case: Case) -> None:
     text = case.both
-    for cut in range(0, len(text), 1 if len(text) < 700 else 5):
+    for cut in range(0, len(text), 1 if len(text) < 600 else 7):
         right_or_refused(text[:cut], case)
 
 
 @pytest.mark.parametrize("case", REPORTS, ids=lambda case: case.name)
 def test_stdout_cut_anywhere_before_stderr_is_right_or_refused(case: Case) -> None:
     stdout, stderr = case.read("stdout"), case.read("stderr")[:400]
-    for cut in range(0, len(stdout), 7):
+    for cut in range(0, len(stdout), 11):
         for glue in ("", "\n"):
             right_or_refused(stdout[:cut] + glue + stderr, case)
 
 
+@bounded
 @given(st.data())
 def test_a_text_that_lost_its_beginning_is_right_or_refused(data: st.DataObject) -> None:
     case = data.draw(st.sampled_from(REPORTS))
     right_or_refused(case.both[data.draw(st.integers(0, len(case.both))) :], case)
 
 
+@bounded
 @given(st.data())
 def test_lines_of_stdout_and_stderr_in_any_mixture_read_the_same(data: st.DataObject) -> None:
     case = data.draw(st.sampled_from(REPORTS))
@@ -89,6 +90,7 @@ def test_lines_of_stdout_and_stderr_in_any_mixture_read_the_same(data: st.DataOb
     assert found["complete"] == truth["complete"]
 
 
+@bounded
 @given(st.data())
 def test_a_line_of_stderr_breaking_into_stdout_never_gives_a_wrong_number(data: st.DataObject) -> None:
     case = data.draw(
@@ -102,6 +104,7 @@ def test_a_line_of_stderr_breaking_into_stdout_never_gives_a_wrong_number(data: 
     right_or_refused(text[:at] + line + text[at:], case)
 
 
+@bounded
 @given(st.data())
 def test_garbage_lines_never_give_a_wrong_number(data: st.DataObject) -> None:
     case = data.draw(st.sampled_from(REPORTS))
@@ -111,6 +114,7 @@ def test_garbage_lines_never_give_a_wrong_number(data: st.DataObject) -> None:
     right_or_refused("\n".join(lines), case)
 
 
+@bounded
 @given(st.data())
 def test_lost_and_doubled_lines_never_give_a_wrong_number(data: st.DataObject) -> None:
     case = data.draw(st.sampled_from(REPORTS))
@@ -121,6 +125,7 @@ def test_lost_and_doubled_lines_never_give_a_wrong_number(data: st.DataObject) -
         right_or_refused("".join(lines[: at + 1] + lines[at:]), case)
 
 
+@bounded
 @given(st.data())
 def test_a_lost_digit_of_a_key_figure_is_refused(data: st.DataObject) -> None:
     """The one kind of damage that leaves the shape of a line whole."""
@@ -164,6 +169,7 @@ def test_a_summary_given_twice_is_ambiguous(case: Case) -> None:
         parse_text(case.both * 2)
 
 
+@bounded
 @given(st.data())
 def test_a_log_cut_anywhere_counts_only_whole_lines(data: st.DataObject) -> None:
     case = data.draw(st.sampled_from(LOGS))
