@@ -60,7 +60,7 @@ def test_p_words(p, words):
 def test_verdicts(analysis):
     soup = parsed(verdict_table(analysis, durability={"tuned": "the last commits"}))
     rows = {tr.th.get_text(): [td.get_text() for td in tr.find_all("td")] for tr in soup.tbody.find_all("tr")}
-    assert list(rows) == ["defaults", "control", "tuned†"]
+    assert list(rows) == ["defaults", "control", "tuned, synchronous_commit on", "tuned†"]
     assert rows["defaults"][:3] == ["", "", "baseline"]
     tuned = analysis.table.set_index("level").loc["tuned"]
     assert rows["tuned†"][0] == f"+{tuned['percent_change']:.1f}\u00a0%"
