@@ -213,7 +213,7 @@ class Bench:
 
     def _measure(self, trial: Trial, cluster: Cluster, folder: Path, notes: _Notes) -> None:
         load = self.plan.level_load(trial.level)
-        notes.settings = cluster.check_settings()
+        notes.settings = cluster.check_settings(DATABASE)
         notes.server_version = cluster.version()
         cluster.execute("CHECKPOINT")
         statistics.reset(cluster)

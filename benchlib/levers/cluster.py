@@ -8,9 +8,11 @@ guardian process ends it when this process dies.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +112,7 @@ class Cluster:
 
         Raises:
             ServerError: it ended, or did not answer in time; its last words are in the message.
-            SettingError: it runs, but not with the settings that were asked for.
+            SettingError: it ran, but not with the settings that were asked for, and was stopped.
 
         """
         program = self.installation.program("postgres")
@@ -127,25 +129,29 @@ class Cluster:
             raise ServerError(
                 f"{self.installation.label} did not answer within {START_LIMIT_S:.0f} s of its start"
             )
-        self.check_settings()
+        try:
+            self.check_settings()
+        except BaseException:
+            self.stop(immediately=True)
+            raise
 
-    def check_settings(self) -> dict[str, str]:
+    def check_settings(self, dbname: str = "postgres") -> dict[str, str]:
         """The settings that were asked for as the server shows them: its own reading, with units.
+
+        They are those of a session in ``dbname``, since a database may have settings of its own.
 
         Raises:
             SettingError: one of them did not take.
 
         """
-        found = {s.name.lower(): s for s in self.settings()}
+        found = {s.name.lower(): s for s in self.settings(dbname)}
         if wrong := differences(self._settings, found):
             raise SettingError("a setting did not take: " + "; ".join(wrong))
         return {name: found[name.lower()].shown() for name in self._settings}
 
-    def settings(self) -> list[ServerSetting]:
-        """Every parameter as the running server shows it."""
-        rows = self.query(
-            "SELECT name, setting, unit, vartype FROM pg_settings ORDER BY name", dbname="postgres"
-        )
+    def settings(self, dbname: str = "postgres") -> list[ServerSetting]:
+        """Every parameter as the running server shows it to a session in a database."""
+        rows = self.query("SELECT name, setting, unit, vartype FROM pg_settings ORDER BY name", dbname=dbname)
         return [ServerSetting(r["name"], r["setting"], r["unit"], r["vartype"]) for r in rows]
 
     def stop(self, *, immediately: bool = False) -> None:
@@ -165,11 +171,12 @@ class Cluster:
         self._process = None
 
     def connect(self, dbname: str = DATABASE) -> psycopg.Connection[Any]:
-        """A connection in autocommit mode, as the superuser."""
-        return psycopg.connect(
-            host=str(self.sockets), port=5432, user=SUPERUSER, dbname=dbname, autocommit=True, connect_timeout=10,
-            application_name="benchlib",
-        )  # fmt: skip
+        """A connection in autocommit mode, as the superuser, whatever the caller's ``PG*`` variables say."""
+        with _no_connection_variables():
+            return psycopg.connect(
+                host=str(self.sockets), port=5432, user=SUPERUSER, dbname=dbname, autocommit=True, connect_timeout=10,
+                application_name="benchlib",
+            )  # fmt: skip
 
     def query(self, sql: str, dbname: str = DATABASE) -> list[dict[str, Any]]:
         """The rows of one query, as dictionaries.
@@ -183,7 +190,7 @@ class Cluster:
                 cursor.execute(sql)
                 return cursor.fetchall() if cursor.description else []
         except psycopg.Error as reason:
-            raise ServerError(f"the server refused or went away: {_last_words(str(reason))}") from reason
+            raise ServerError(f"the server refused or went away: {_reason(reason)}") from reason
 
     def execute(self, *statements: str, dbname: str = DATABASE) -> None:
         """Run statements one by one, each committed by itself.
@@ -197,7 +204,7 @@ class Cluster:
                 for statement in statements:
                     connection.execute(statement)
         except psycopg.Error as reason:
-            raise ServerError(f"the server refused or went away: {_last_words(str(reason))}") from reason
+            raise ServerError(f"the server refused or went away: {_reason(reason)}") from reason
 
     def version(self) -> str:
         """The server's version as it tells it itself (``18.4``)."""
@@ -220,11 +227,43 @@ class Cluster:
 _COPY_OPTIONS = ("-a", "--reflink=auto") if Path("/proc").exists() else ("-a",)
 
 
+@contextlib.contextmanager
+def _no_connection_variables() -> Iterator[None]:
+    """The environment without ``PGHOSTADDR``, ``PGSERVICE`` and the like: libpq reads them itself."""
+    held = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
+    try:
+        yield
+    finally:
+        os.environ.update(held)
+
+
+def _reason(error: psycopg.Error) -> str:
+    """What the server said of a statement or a connection, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return error.diag.message_primary or (_marked(lines) or lines or ["it said nothing"])[0]
+
+
 def _last_words(text: str) -> str:
     """The line of a program's output that says why it failed."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for mark in ("FATAL:", "PANIC:", "ERROR:", "error:"):
-        for line in lines:
-            if mark in line:
-                return line[line.index(mark) :]
-    return lines[-1] if lines else "it said nothing"
+    marked = _marked(lines)
+    if marked and "contains errors" in marked[0]:
+        # what is wrong in a configuration file stands in the lines before
+        told = [line for line in lines if "LOG:" in line and _IN_FILE.search(line)] or [
+            line for line in lines if "LOG:" in line and "parameter" in line
+        ]
+        marked = [_IN_FILE.sub("", line[line.index("LOG:") + 4 :]).strip() for line in told] or marked
+    return (marked or lines[-1:] or ["it said nothing"])[0]
+
+
+_IN_FILE = re.compile(r' in file ".*" line \d+')
+
+
+def _marked(lines: Sequence[str]) -> list[str]:
+    """The lines that tell an error, from their mark on, the gravest first."""
+    return [
+        line[line.index(mark) :]
+        for mark in ("FATAL:", "PANIC:", "ERROR:", "error:")
+        for line in lines
+        if mark in line
+    ]
