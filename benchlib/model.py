@@ -78,7 +78,10 @@ class Workload(Model):
 
 
 class Load(Model):
-    """How hard, and for how long, the load tool drives the server. Times in seconds."""
+    """How hard, and for how long, the load tool drives the server. Times in seconds.
+
+    ``variables`` are what the workload's scripts may use as ``:name``.
+    """
 
     clients: Annotated[int, Field(ge=1, le=100_000)] = 4
     threads: Annotated[int, Field(ge=1, le=100_000)] = 2
@@ -90,6 +93,7 @@ class Load(Model):
     max_tries: Annotated[int, Field(ge=1)] | None = None
     connect_per_transaction: bool = False
     report_per_command: bool = False
+    variables: dict[str, int | float | str] = {}
 
 
 def _version_text(value: object) -> object:
@@ -106,6 +110,7 @@ class LoadPatch(Model):
     threads: int | None = None
     protocol: Protocol | None = None
     rate: float | None = None
+    variables: dict[str, int | float | str] | None = None
 
 
 class Level(Model):

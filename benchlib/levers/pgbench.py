@@ -53,7 +53,6 @@ def run_argv(
     failures_detailed: bool = False,
     exit_on_abort: bool = False,
     vacuum: bool = False,
-    variables: Mapping[str, str | int | float] | None = None,
 ) -> list[str]:
     """The command line of one load.
 
@@ -89,7 +88,7 @@ def run_argv(
             "--sampling-rate": sampling_rate,
         }
     )
-    for name, value in (variables or {}).items():
+    for name, value in load.variables.items():
         argv.append(f"--define={name}={value}")
     for script, path in scripts:
         weight = f"@{script.weight}" if len(scripts) > 1 else ""
