@@ -20,6 +20,7 @@ import pandas as pd
 
 from benchlib import __version__, plots
 from benchlib.errors import InputError, StudyError
+from benchlib.guardian import scratch_root
 from benchlib.levers import host
 from benchlib.levers.bench import open_bench, preflight
 from benchlib.levers.postgres import find_installation, find_pgbench
@@ -27,8 +28,8 @@ from benchlib.levers.workloads import load_workload
 from benchlib.model import Level, Plan, Study, durability_loss
 from benchlib.planning import make_study
 from benchlib.plots.tables import Table, html_table, verdict_table
-from benchlib.results import progress_frame, trials_frame
-from benchlib.stats import Analysis, Concern, analyze
+from benchlib.results import concerns, progress_frame, trials_frame
+from benchlib.stats import Analysis, analyze
 from benchlib.store import StudyFolder
 from benchlib.study import Progress, keep_study, missing, run_study, set_failed_aside
 
@@ -159,7 +160,7 @@ class Experiment:
         if not self.folder.exists():
             preflight(self.plan, scratch)
         fresh = self.study.model_copy(
-            update={"provenance": provenance(self.study, scratch or self.folder.path)}
+            update={"provenance": provenance(self.study, scratch or scratch_root())}
         )
         self.study = keep_study(self.folder, fresh)
         if self._retry_failed:
@@ -171,7 +172,7 @@ class Experiment:
             lambda words: open_bench(self.plan, self.folder.name, scratch=scratch, tell=words),
             tell,
         )
-        for name in ("trials", "analysis"):
+        for name in ("trials", "progress", "analysis"):
             self.__dict__.pop(name, None)
 
     def _same_host(self) -> None:
@@ -188,6 +189,11 @@ class Experiment:
     def trials(self) -> pd.DataFrame:
         """One row per kept trial; see :func:`benchlib.results.trials_frame`."""
         return trials_frame(self.folder)
+
+    @cached_property
+    def progress(self) -> pd.DataFrame:
+        """tps over time inside the trials; see :func:`benchlib.results.progress_frame`."""
+        return progress_frame(self.folder)
 
     @cached_property
     def analysis(self) -> Analysis:
@@ -208,24 +214,8 @@ class Experiment:
             controls=self.plan.factor.controls,
             metric=self.plan.metric,
             margin=self.plan.margin,
-            concerns=self.concerns(),
+            concerns=concerns(self.trials, self.progress),
         )
-
-    def concerns(self) -> list[Concern]:
-        """What the trials themselves give reason to doubt: a busy load tool, failed transactions."""
-        found = []
-        for trial_id, measurement in self.folder.kept().items():
-            found += [
-                Concern(
-                    remark.code, f"{trial_id}: {remark.message}", grave=True, level=measurement.trial.level
-                )
-                for remark in measurement.warnings
-            ]
-        for row in self.trials.to_dict("records"):
-            if row["failed_transactions"] and row["failed_transactions"] > 0:
-                message = f"block {row['block']}: {row['failed_transactions']:.0f} failed transactions"
-                found.append(Concern("failed_transactions", message, grave=True, level=row["level"]))
-        return found
 
     def validity(self) -> Table:
         """Every reason to doubt the verdicts, or that there is none."""
@@ -259,7 +249,7 @@ class Experiment:
 
     def timeline(self) -> plots.Figure:
         """tps over time inside the trials."""
-        return plots.timeline(progress_frame(self.folder), levels=list(self.plan.factor.levels))
+        return plots.timeline(self.progress, levels=list(self.plan.factor.levels))
 
     def shares(self) -> plots.Figure | Statement:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""

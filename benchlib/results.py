@@ -13,6 +13,7 @@ import pandas as pd
 from benchlib.errors import ParseError
 from benchlib.model import Measurement
 from benchlib.parse import parse_text
+from benchlib.stats import Concern, validity
 from benchlib.store import StudyFolder
 
 TRIAL_COLUMNS = (
@@ -26,6 +27,7 @@ TRIAL_COLUMNS = (
     "latency_stddev_ms",
     "transactions",
     "failed_transactions",
+    "retried_transactions",
     "client_cpu_share",
     "wal_bytes_per_transaction",
     "checkpoints",
@@ -61,6 +63,30 @@ def progress_frame(folder: StudyFolder) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["level", "block", "elapsed_s", "tps"])
 
 
+def concerns(trials: pd.DataFrame, progress: pd.DataFrame) -> list[Concern]:
+    """What the trials themselves give reason to doubt, level by level.
+
+    Failed or retried transactions, a load tool that was the bottleneck, trials without a steady state.
+    ``trials`` and ``progress`` are the frames of this module.
+    """
+    good = trials[trials["error"].isna()]
+    found: list[Concern | None] = []
+    for level, rows in good.groupby("level", sort=False):
+        counts = [
+            int(rows[name].fillna(0).sum())
+            for name in ("transactions", "failed_transactions", "retried_transactions")
+        ]
+        found.append(validity.failures(str(level), *counts))
+    for level, rows in progress.groupby("level", sort=False):
+        series = [readings["tps"].to_list() for _, readings in rows.groupby("block")]
+        # the warm-up was a run of its own, so nothing of the series is to be cut
+        found.append(validity.unsteady(str(level), [validity.steadiness(s, warmup_s=0) for s in series]))
+    shares = {
+        str(level): rows["client_cpu_share"].to_list() for level, rows in good.groupby("level", sort=False)
+    }
+    return [concern for concern in found if concern] + list(validity.client_bound(shares))
+
+
 def _report(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[str, Any] | None:
     stdout = folder.raw(trial_id, "stdout")
     if stdout is None:
@@ -88,7 +114,14 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
         return {**row, "error": str(reason)}
     if report is None:
         return {**row, "error": "the trial's output is not there"}
-    for name in ("tps", "latency_average_ms", "latency_stddev_ms", "transactions", "failed_transactions"):
+    for name in (
+        "tps",
+        "latency_average_ms",
+        "latency_stddev_ms",
+        "transactions",
+        "failed_transactions",
+        "retried_transactions",
+    ):
         row[name] = report[name]
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         row["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
