@@ -54,9 +54,16 @@ class Run:
 
     def check_guarded(self) -> None:
         """Start the guardian again if somebody has ended it."""
-        if not psutil.pid_exists(self._guardian):
+        if not _on_guard(self._guardian):
             os.close(self._pipe)
             self._pipe, self._guardian = _start_guardian(self.folder)
+
+
+def _on_guard(pid: int) -> bool:
+    """Whether the guardian lives. In a container nobody may collect the dead: they stay as zombies."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @contextlib.contextmanager
@@ -189,8 +196,10 @@ def _lock(scratch: Path, what: str) -> Iterator[None]:
         file.truncate(0)
         file.write(f"{what} (process {os.getpid()})")
         file.flush()
-        yield
-        file.truncate(0)
+        try:
+            yield
+        finally:
+            file.truncate(0)
 
 
 def _start_guardian(folder: Path) -> tuple[int, int]:

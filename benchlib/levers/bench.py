@@ -9,6 +9,7 @@ trial. Both start from a loaded template that is copied.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import shutil
 import time
@@ -17,13 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchlib.design import Trial
-from benchlib.errors import BenchlibError, InvariantError, PreflightError, ServerError, StudyError
+from benchlib.errors import BenchlibError, InvariantError, PreflightError, ServerError, StudyError, TrialError
 from benchlib.guardian import Run, guarded_run, scratch_root
 from benchlib.levers import host, pgbench, statistics
 from benchlib.levers.cluster import DATABASE, SUPERUSER, Cluster
 from benchlib.levers.postgres import Installation, find_installation, find_pgbench, runnable_by
 from benchlib.model import Level, Load, Measurement, Plan, Remark, Script
 from benchlib.shell import Shell, server_user
+from benchlib.store import TRANSACTION_LOG
 
 MIB_PER_SCALE = 16
 """Size of pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)."""
@@ -46,6 +48,7 @@ class Bench:
     run: Run
     shell: Shell
     tell: Callable[[str], None] = lambda words: None
+    _empty: dict[tuple[Path, tuple[str, ...]], Cluster] = field(default_factory=dict)
     _templates: dict[tuple[Path, tuple[str, ...]], Cluster] = field(default_factory=dict)
     _standing: dict[str, Cluster] = field(default_factory=dict)
     _period: int | None = None
@@ -92,18 +95,30 @@ class Bench:
         level = self.plan.level(name)
         self._made += 1
         cluster = self._template(level).clone(self.run.folder / f"c{self._made:03d}")
-        cluster.configure(level.settings)
-        cluster.start()
+        try:
+            cluster.configure(level.settings)
+            cluster.start()
+        except BaseException:
+            self._discard(cluster)
+            raise
         return cluster
+
+    def _initialised(self, level: Level) -> Cluster:
+        """The cluster that becomes a level's template, as initdb left it until it is loaded."""
+        installation = self._installation(level)
+        key = (installation.bindir, level.initdb)
+        if key not in self._empty:
+            cluster = Cluster(self.shell, installation, self.run.folder / f"t{len(self._empty)}")
+            cluster.create(level.initdb)
+            self._empty[key] = cluster
+        return self._empty[key]
 
     def _template(self, level: Level) -> Cluster:
         """The loaded, stopped cluster that a level's clusters are copies of."""
-        installation = self._installation(level)
-        key = (installation.bindir, level.initdb)
+        template = self._initialised(level)
+        key = (template.installation.bindir, level.initdb)
         if key not in self._templates:
-            self.tell(f"loading the data set into {installation.label}")
-            template = Cluster(self.shell, installation, self.run.folder / f"t{len(self._templates)}")
-            template.create(level.initdb)
+            self.tell(f"loading the data set into {template.installation.label}")
             template.configure(_FAST_LOADING)
             template.start()
             try:
@@ -147,7 +162,7 @@ class Bench:
             template.stop(immediately=True)
 
     def check_settings(self) -> None:
-        """Ask each level's server whether it would take its settings, before anything is measured.
+        """Ask each level's server whether it would take its settings, before anything is loaded.
 
         Raises:
             PreflightError: it would not; in the server's own words.
@@ -155,7 +170,10 @@ class Bench:
         """
         for name in self.plan.factor.levels:
             level = self.plan.level(name)
-            probe = self._template(level)
+            try:
+                probe = self._initialised(level)
+            except TrialError as reason:
+                raise PreflightError(f"level “{name}”: {reason}") from reason
             probe.configure(level.settings)
             if words := probe.refusal():
                 raise PreflightError(f"level “{name}”: the server refuses its settings: {words}")
@@ -221,13 +239,16 @@ class Bench:
         count_before = self._count(cluster)
         before = statistics.snapshot(cluster)
 
+        logs = self._log_folder() if load.transaction_log else None
         argv = pgbench.run_argv(self._pgbench(), _connection(cluster), load, self._scripts(folder), seed=trial.seed,
-                                scale=self._scale_option())  # fmt: skip
+                                scale=self._scale_option(), log_prefix=logs and logs / "log")  # fmt: skip
         notes.argv = ["pgbench", *argv[1:]]
         done = pgbench.drive(
             self.shell, argv, stdout=folder / "stdout", stderr=folder / "stderr", limit_s=_time_limit(load)
         )
         notes.returncode, notes.wall_s, notes.cpu_s = done.returncode, done.wall_s, done.cpu_s
+        if logs:
+            _pack(logs, folder / TRANSACTION_LOG)
 
         if not cluster.running:
             raise ServerError(
@@ -251,6 +272,12 @@ class Bench:
             )
         if self.plan.arrangement == "standing":
             self._settle(cluster)
+
+    def _log_folder(self) -> Path:
+        """An empty folder that the load tool may write its log to."""
+        folder = self.run.folder / "log"
+        shutil.rmtree(folder, ignore_errors=True)
+        return self.shell.make_directory(folder)
 
     def _warm(self, cluster: Cluster, load: Load, *, seed: int) -> None:
         if load.warmup_s == 0:
@@ -327,6 +354,14 @@ class _Notes:
 
 def _connection(cluster: Cluster) -> pgbench.Connection:
     return pgbench.Connection(host=str(cluster.sockets), port=5432, user=SUPERUSER, dbname=DATABASE)
+
+
+def _pack(logs: Path, target: Path) -> None:
+    """Keep the log files of all threads, one after the other, compressed."""
+    with gzip.open(target, "wb", compresslevel=3) as packed:
+        for part in sorted(logs.iterdir()):
+            with part.open("rb") as file:
+                shutil.copyfileobj(file, packed)
 
 
 def _time_limit(load: Load) -> float:

@@ -244,7 +244,7 @@ def test_a_copy_is_independent_of_what_it_was_copied_from(new_cluster: NewCluste
         copy.execute("CREATE TABLE own AS SELECT 2 AS n", "DROP TABLE shared", dbname="postgres")
         assert copy.query("SELECT n FROM own", dbname="postgres") == [{"n": 2}]
         assert original.query("SELECT n FROM shared", dbname="postgres") == [{"n": 1}]
-        with pytest.raises(ServerError, match="relation .own. does not exist"):
+        with pytest.raises(ServerError, match=r"relation .own. does not exist"):
             original.query("SELECT n FROM own", dbname="postgres")
         assert (value(original, "work_mem"), value(copy, "work_mem")) == ("8192 kB", "9216 kB")
     finally:
