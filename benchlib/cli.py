@@ -176,7 +176,11 @@ def _yaml(text: str, where: str) -> Any:
 
 
 def _yaml_parameters(file: Path) -> dict[str, Any]:
-    values = _yaml(file.read_text(), file.name)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"{file.name}: cannot be read: {reason}") from None
+    values = _yaml(text, file.name)
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise InputError(f"{file.name}: want parameters and their values, such as 'blocks: 7'")
     return values
@@ -287,11 +291,11 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
     results = []
     for file in files:
         try:
-            text = sys.stdin.read() if str(file) == "-" else file.read_bytes().decode(errors="replace")
+            given = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
         except OSError as reason:
             raise InputError(f"cannot read {file}: {reason.strerror}") from None
         try:
-            results.append(parse_text(text, kind=kind))
+            results.append(parse_text(given.decode(errors="replace"), kind=kind))
         except BenchlibError as reason:
             raise type(reason)(f"{file}: {reason}") from None
     if as_json:
@@ -376,6 +380,8 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    except Exception as reason:  # a fault of ours: still one line, and where to look
+        _fail(f"unexpected {type(reason).__name__}: {reason} (--debug shows where)", 1, debug)
 
 
 def _fail(message: str, status: int, debug: bool) -> None:

@@ -1,0 +1,468 @@
+"""The command line as its callers meet it: what it prints, where, and with which exit status."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+
+from benchlib import doctor as doctor_module
+from benchlib.cli import cli, main
+from benchlib.design import randomised_blocks
+from benchlib.errors import StudyError
+from benchlib.guardian import SCRATCH_VARIABLE, guarded_run
+from benchlib.levers.workloads import load_workload
+from benchlib.model import Factor, Level, Load, Measurement, Plan, Study
+from benchlib.store import DATA_VARIABLE, StudyFolder
+
+SUMMARY = """\
+pgbench (18.4)
+transaction type: <builtin: TPC-B (sort of)>
+scaling factor: 1
+query mode: simple
+number of clients: 2
+number of threads: 1
+maximum number of tries: 1
+duration: 1 s
+number of transactions actually processed: 1000
+number of failed transactions: 0 (0.000%)
+latency average = 2.000 ms
+initial connection time = 3.000 ms
+tps = 1000.000000 (without initial connection time)
+"""
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The one line of an error."""
+        assert self.out == ""
+        assert self.err.count("\n") == 1, self.err
+        assert self.err.startswith("benchlib: ")
+        return self.err.strip()
+
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    with tempfile.TemporaryDirectory(prefix="bl", dir="/var/tmp") as scratch:
+        monkeypatch.setenv(SCRATCH_VARIABLE, scratch)
+        monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "notebooks").mkdir()
+        for path in (Path(__file__).parent.parent / "notebooks").glob("*.ipynb"):
+            (tmp_path / "notebooks" / path.name).write_bytes(path.read_bytes())
+        yield
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*words: object) -> Said:
+        status = 0
+        try:
+            main([str(word) for word in words])
+        except SystemExit as reason:
+            status = reason.code if isinstance(reason.code, int) else 99
+        return Said(status, *capsys.readouterr())
+
+    return call
+
+
+def commands(
+    command: click.Command = cli, path: tuple[str, ...] = ()
+) -> list[tuple[tuple[str, ...], click.Command]]:
+    found = [(path, command)]
+    for name, child in getattr(command, "commands", {}).items():
+        found += commands(child, (*path, name))
+    return found
+
+
+# --- every command ------------------------------------------------------------------
+
+
+def test_the_commands_are_those_of_the_contract() -> None:
+    assert {" ".join(path) for path, _ in commands()} == {
+        "", "doctor", "postgres", "postgres list", "postgres install", "run", "report", "analyze", "parse",
+        "studies", "recover",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), commands(), ids=lambda x: "-".join(x) if isinstance(x, tuple) else ""
+)
+def test_every_command_says_what_it_does_and_shows_an_example(
+    path: tuple[str, ...], command: click.Command, run: Run
+) -> None:  # fmt: skip
+    said = run(*path, "--help")
+    assert said.status == 0
+    assert command.help, "a command lacks documentation"
+    assert command.help.strip().splitlines()[0].rstrip().endswith((".", "?"))
+    assert "Example" in said.out
+    assert "\n  " + " ".join(("  benchlib", *path)) in said.out, "the example shows another command"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{parameter.name} lacks help"
+        else:
+            assert parameter.make_metavar(click.Context(command)).strip("[].") in said.out
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands()], ids="-".join)
+def test_an_unknown_option_is_bad_usage_in_one_line(path: tuple[str, ...], run: Run) -> None:
+    said = run(*path, "--no-such-option")
+    assert said.status == 2
+    assert "--no-such-option" in said.line
+    assert "--help" in said.line
+
+
+def test_without_a_command_the_help_is_shown(run: Run) -> None:
+    said = run()
+    assert said.status == 2
+    assert "Usage: benchlib" in said.err + said.out
+
+
+@pytest.mark.parametrize(
+    "words", [["repot"], ["analyze"], ["analyze", "x.csv"], ["parse"], ["run"], ["postgres", "nope"]]
+)
+def test_bad_usage_is_one_line_with_status_2(words: list[str], run: Run) -> None:
+    assert run(*words).line
+    assert run(*words).status == 2
+
+
+def test_the_version_is_told(run: Run) -> None:
+    said = run("--version")
+    assert said.status == 0
+    assert said.out.startswith("benchlib, version ")
+
+
+@pytest.mark.parametrize(
+    "words", [["--debug", "report", "nope"], ["report", "--debug", "nope"], ["report", "nope", "--debug"]]
+)
+def test_debug_shows_the_traceback_wherever_it_stands(words: list[str], run: Run) -> None:
+    said = run(*words)
+    assert said.status == 2
+    assert "Traceback (most recent call last)" in said.err
+    assert said.err.rstrip().splitlines()[-1].startswith("benchlib: no study 'nope'")
+
+
+def test_a_failed_run_is_status_1_and_an_unforeseen_error_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(reason: BaseException) -> Callable[[], None]:
+        def raising() -> None:
+            raise reason
+
+        return raising
+
+    monkeypatch.setattr(doctor_module, "examine", fail(StudyError("the disk is full")))
+    assert run("doctor") == Said(1, "", "benchlib: the disk is full\n")
+    monkeypatch.setattr(doctor_module, "examine", fail(ZeroDivisionError("two\nlines")))
+    said = run("doctor")
+    assert said.status == 1
+    assert "ZeroDivisionError: two lines" in said.line
+    assert "--debug" in said.line
+    assert "Traceback" in run("doctor", "--debug").err
+    monkeypatch.setattr(doctor_module, "examine", fail(KeyboardInterrupt()))
+    assert run("doctor") == Said(1, "", "\nbenchlib: stopped\n"), "below the ^C of the terminal"
+
+
+def test_a_reader_who_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "big").write_text(SUMMARY)
+    words = [sys.executable, "-m", "benchlib", "parse", *["big"] * 3000, "--json"]
+    program = "import sys; from benchlib.cli import main; main(sys.argv[1:])"
+    words[1:3] = ["-c", program]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert process.stdout is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(30) in (0, 1)
+
+
+# --- run ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nope"], "no notebook 'nope' (there is: configuration, template)"),
+        (["missing.ipynb"], "no notebook 'missing.ipynb'"),
+        (["configuration", "-p", "cleints", "3"], "unknown parameter cleints: did you mean clients?"),
+        (["configuration", "-p", "zzz", "3"], "unknown parameter zzz: there are factor, question"),
+        (["configuration", "-p", "clients", "many"], "parameter clients: "),
+        (["configuration", "-p", "clients", "[1"], "-p clients: not YAML"),
+        (["configuration", "-p", "clients"], "requires 2 arguments"),
+        (["configuration", "-p", "clients", "-3"], "clients"),
+        (["configuration", "-p", "margin", "7"], "margin"),
+        (["configuration", "-p", "baseline", "nope"], "parameter baseline: 'nope' is not among the levels"),
+        (["configuration", "-p", "workload", "nope"], "no workload 'nope': there are insert"),
+        (["configuration", "-p", "study", "../x"], "study name '../x'"),
+        (["configuration", "--profile", "huge"], "'huge' is not one of quick, standard, full"),
+        (["configuration", "-f", "nope.yaml"], "nope.yaml"),
+        (["configuration", "-f", "list.yaml"], "list.yaml: want parameters and their values"),
+        (["configuration", "-f", "broken.yaml"], "broken.yaml: not YAML"),
+        (["configuration", "-f", "binary.yaml"], "binary.yaml"),
+        (["configuration", "-p", "levels", "{a: {}, b: {setings: {}}}", "-p", "baseline", "a"], "level “b”: setings"),
+        (["configuration", "-p", "levels", "{a: {}, b: {storage: {fs: ext4}}}", "-p", "baseline", "a"], "names 'storage'"),
+        (["configuration", "-p", "levels", "{a: {}, b: {postgres: '9'}}", "-p", "baseline", "a"], "PostgreSQL 9 is not installed here"),
+        (["configuration", "-p", "run", "false"], "no study 'configuration-quick'"),
+        (["broken.ipynb"], "broken.ipynb is not a notebook"),
+        (["empty.ipynb"], "empty.ipynb has no cell tagged 'parameters'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_refused_in_one_line_before_anything_is_made(
+    words: list[str], told: str, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
+    (tmp_path / "broken.yaml").write_text("a: [1\n")
+    (tmp_path / "binary.yaml").write_bytes(b"blocks: \xff\xfe\x00\n")
+    (tmp_path / "broken.ipynb").write_text("not json")
+    (tmp_path / "empty.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    said = run("run", *words)
+    assert told in said.line
+    assert said.status == 2
+    assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "reports").exists()
+
+
+def test_the_parameters_of_a_notebook_are_listed_with_types_defaults_and_help(run: Run) -> None:
+    said = run("run", "configuration", "--help-notebook")
+    assert said.status == 0
+    assert "clients: int = 0\n    sessions of the load" in said.out
+    assert "profile: str = 'quick'" in said.out
+
+
+# --- report and studies -------------------------------------------------------------
+
+
+def keep_a_study(name: str, kept: int = 3, failed: int = 1) -> StudyFolder:
+    levels = {"defaults": Level(), "tuned": Level(settings={"work_mem": "8MB"})}
+    plan = Plan(
+        factor=Factor(question="?", baseline="defaults", levels=levels),
+        workload=load_workload("insert"), load=Load(duration_s=1), scale=1, seed=1,
+    )  # fmt: skip
+    trials = randomised_blocks(list(levels), 2, 1)
+    folder = StudyFolder(name)
+    folder.write(Study(name=name, title="A study", plan=plan, trials=trials))
+    empty = Path(tempfile.mkdtemp())
+    for number, trial in enumerate(trials[:kept]):
+        error = "it broke" if number < failed else None
+        folder.keep(Measurement(trial=trial, started_s=1, finished_s=2, error=error), empty)
+    empty.rmdir()
+    return folder
+
+
+def test_studies_are_listed_with_how_complete_they_are(run: Run) -> None:
+    assert run("studies") == Said(0, "no studies yet: 'benchlib run configuration' makes one\n", "")
+    assert json.loads(run("studies", "--json").out) == []
+    keep_a_study("one")
+    keep_a_study("two", kept=4, failed=0)
+    assert json.loads(run("studies", "--json").out) == [
+        {"study": "one", "trials": 4, "kept": 3, "failed": 1, "title": "A study"},
+        {"study": "two", "trials": 4, "kept": 4, "failed": 0, "title": "A study"},
+    ]
+    listed = run("studies").out
+    assert "3/4 trials, 1 failed" in listed
+    assert "4/4 trials  A study" in listed
+
+
+def test_a_damaged_study_is_named_in_one_line(run: Run) -> None:
+    folder = keep_a_study("hurt")
+    (folder.path / "study.json").write_text("{")
+    said = run("studies")
+    assert said.status == 2
+    assert "hurt/study.json is damaged" in said.line
+
+
+def test_a_damaged_study_does_not_keep_the_others_from_being_rendered(run: Run, tmp_path: Path) -> None:
+    keep_a_study("fine", kept=0)
+    (keep_a_study("hurt").path / "study.json").write_text("{")
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "hurt.html").write_text("a page of better days")
+    said = run("report")
+    assert said.status == 0
+    assert "left out: hurt/study.json is damaged" in said.out
+    assert "index: " in said.out
+
+
+def test_a_report_on_what_cannot_be_shown_says_why(run: Run) -> None:
+    assert "no study 'nope' in data/ (there is: none yet)" in run("report", "nope").line
+    keep_a_study("bare", kept=0)
+    said = run("report", "bare")
+    assert said.status in (1, 2)
+    assert "bare" in said.line
+    said = run("report")
+    assert said.status == 0
+    assert "left out: study 'bare'" in said.out
+
+
+# --- parse --------------------------------------------------------------------------
+
+
+def test_one_file_is_one_object_and_several_are_a_list(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(SUMMARY)
+    one = json.loads(run("parse", "a.txt", "--json").out)
+    assert (one["kind"], one["complete"], one["tps"]) == ("pgbench_summary", True, 1000.0)
+    assert one["late_transactions"] is None
+    assert json.loads(run("parse", "a.txt", "a.txt", "--json").out) == [one, one]
+    assert "tps                          1000.0" in run("parse", "a.txt").out
+
+
+def test_a_dash_reads_the_standard_input_whatever_bytes_it_holds(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bytes_in = TextIOWrapper(BytesIO(b"\xff\xfe garbage\n" + SUMMARY.encode()), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", bytes_in)
+    said = run("parse", "-", "--json")
+    assert said.status == 0
+    assert json.loads(said.out)["transactions"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("garbage.txt", "garbage.txt: "),
+        ("empty.txt", "empty.txt: "),
+        ("cut.txt", "cut.txt: "),
+        ("missing.txt", "cannot read missing.txt: No such file"),
+        ("notebooks", "notebooks"),
+    ],
+)
+def test_what_cannot_be_parsed_is_named_with_the_file(name: str, told: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "garbage.txt").write_bytes(bytes(range(256)))
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "cut.txt").write_text(SUMMARY[: SUMMARY.index("tps =")])
+    said = run("parse", name, "--json")
+    assert told in said.line
+    assert said.status == 2
+
+
+def test_an_unknown_kind_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(SUMMARY)
+    said = run("parse", "a.txt", "--kind", "nope")
+    assert said.status == 2
+    assert "nope" in said.line
+    assert "pgbench_summary" in said.line
+
+
+# --- analyze ------------------------------------------------------------------------
+
+TRIALS = "block,level,tps\n" + "".join(
+    f"{block},{level},{1000 + 10 * block + more + noise}\n"
+    for block, noises in enumerate(((3, 0, 5), (0, 4, 1), (2, 1, 6), (1, 3, 0), (4, 2, 2), (0, 1, 3)), 1)
+    for (level, more), noise in zip((("defaults", 0), ("control", 0), ("tuned", 200)), noises, strict=True)
+)
+
+
+def test_verdicts_on_anybodys_trials(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TRIALS)
+    said = run("analyze", "t.csv", "--baseline", "defaults", "--control", "control", "--json")
+    assert said.status == 0
+    told: dict[str, Any] = json.loads(said.out)
+    assert (told["baseline"], told["metric"], told["blocks"]) == ("defaults", "tps", 6)
+    verdicts = {row["level"]: row["verdict"] for row in told["levels"]}
+    assert verdicts["tuned"] == "faster"
+    text = run("analyze", "t.csv", "--baseline", "defaults").out
+    assert "tuned" in text
+    assert "faster" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "told"),
+    [
+        ("block,tps\n1,5\n", [], "level"),
+        ("block,level\n1,defaults\n", [], "tps"),
+        (TRIALS.replace("1013", "fast", 1), [], "tps"),
+        ("", [], "t.csv is not a CSV file"),
+        ("block,level,tps\n", [], ""),
+        ("block,level,tps\n1,defaults,5\n2,defaults,6\n", [], "level"),
+        (TRIALS, ["--baseline", "nope"], "nope"),
+        (TRIALS, ["--control", "nope"], "nope"),
+        (TRIALS, ["--metric", "nope"], "nope"),
+        (TRIALS, ["--margin", "7"], "margin"),
+        (TRIALS, ["--alpha", "0"], "alpha"),
+        (TRIALS + "1,tuned,9\n", [], ""),
+        ("block,level,tps\n1,defaults,5\n1,tuned,-6\n2,defaults,5\n2,tuned,0\n", [], "tps"),
+        ('block,level,tps\n1,"defaults,5\n', [], ""),
+        ("a,b\n1,2,3,4\n5,6\n7,8,9\n", [], "block"),
+    ],
+)
+def test_a_hostile_file_is_refused_in_one_line(
+    content: str, options: list[str], told: str, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    baseline = [] if "--baseline" in options else ["--baseline", "defaults"]
+    said = run("analyze", "t.csv", *baseline, *options)
+    assert told in said.line
+    assert said.status == 2
+
+
+def test_a_file_that_is_no_text_is_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"\x00\xff\xfe" * 50)
+    said = run("analyze", "t.csv", "--baseline", "defaults")
+    assert said.line
+    assert said.status == 2
+
+
+# --- doctor, postgres, recover ------------------------------------------------------
+
+
+@pytest.mark.pg
+def test_the_doctor_reports_in_json_and_in_words(run: Run) -> None:
+    said = run("doctor", "--json")
+    assert said.status == 0
+    assert {"installations", "levers", "free", "clock"} <= json.loads(said.out).keys()
+    words = run("doctor")
+    assert words.status == 0
+    assert "replication  does not work  not available yet" in words.out
+
+
+@pytest.mark.pg
+def test_the_installations_are_listed(run: Run) -> None:
+    rows = json.loads(run("postgres", "list", "--json").out)
+    assert {"16", "18"} <= {row["version"].split(".")[0] for row in rows}
+    assert all(row.keys() == {"version", "builder", "pgbench", "folder"} for row in rows)
+    assert "embedded wheel" in run("postgres", "list").out
+
+
+def test_no_installation_at_all_is_an_error_that_says_what_to_do(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchlib.levers.postgres.installations", lambda: ())
+    said = run("postgres", "list")
+    assert said.status == 2
+    assert "pip install" in said.line
+    assert json.loads(run("postgres", "list", "--json").out) == []
+
+
+def test_fetching_an_installation_says_that_it_is_not_there_yet(run: Run) -> None:
+    said = run("postgres", "install", "13.23")
+    assert said.status == 1
+    assert "13.23 is not there yet" in said.line
+
+
+def test_recovering_says_what_it_removed_and_refuses_during_a_run(run: Run, tmp_path: Path) -> None:
+    import os
+
+    scratch = Path(os.environ[SCRATCH_VARIABLE])
+    assert run("recover") == Said(0, "nothing was left behind\n", "")
+    (scratch / "run-gone").mkdir()
+    assert run("recover") == Said(0, "removed what 1 crashed run(s) left\n", "")
+    assert not (scratch / "run-gone").exists()
+    with guarded_run(scratch, "study “here”"):
+        said = run("recover")
+        assert said.status == 2
+        assert "study “here” (process" in said.line
