@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from benchlib.design import Trial
 
@@ -22,22 +22,24 @@ SettingValue = bool | int | float | str
 Protocol = Literal["simple", "extended", "prepared"]
 Arrangement = Literal["standing", "fresh"]
 
-_OFF = frozenset({"off", "false", "no", "0", "of", "n", "f"})
-_ON = frozenset({"on", "true", "yes", "1", "y", "t"})
+# any beginning that tells them apart will do for PostgreSQL
+_OFF = frozenset({"0", "of", "off", *("false"[:n] for n in range(1, 6)), "n", "no"})
+_ON = frozenset({"1", "on", *("true"[:n] for n in range(1, 5)), "y", "ye", "yes"})
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
 
 
 class Model(BaseModel):
     """Base of all data here: immutable, and a misspelt key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Script(Model):
     """One script of a workload: pgbench's built-in by name, or SQL text, with its weight."""
 
-    builtin: str | None = None
+    builtin: Literal["tpcb-like", "simple-update", "select-only"] | None = None
     sql: str | None = None
-    weight: Annotated[int, Field(ge=0)] = 1
+    weight: Annotated[int, Field(ge=0, le=1_000_000)] = 1
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -71,10 +73,20 @@ class Workload(Model):
     prose: str = ""
     pgbench_tables: bool = True
     load_sql: str = ""
-    scripts: tuple[Script, ...] = Field(min_length=1)
+    scripts: tuple[Script, ...] = Field(min_length=1, max_length=128)  # pgbench takes no more
     vacuum: tuple[str, ...] = ()
     truncate: tuple[str, ...] = ()
     invariant: Invariant = Invariant()
+
+    @model_validator(mode="after")
+    def _something_runs(self) -> Self:
+        if not any(script.weight for script in self.scripts):
+            raise ValueError("no script has a weight above 0")
+        return self
+
+
+Clients = Annotated[int, Field(ge=1, le=100_000)]
+Rate = Annotated[float, Field(gt=0)]
 
 
 class Load(Model):
@@ -83,12 +95,12 @@ class Load(Model):
     ``variables`` are what the workload's scripts may use as ``:name``.
     """
 
-    clients: Annotated[int, Field(ge=1, le=100_000)] = 4
-    threads: Annotated[int, Field(ge=1, le=100_000)] = 2
+    clients: Clients = 4
+    threads: Clients = 2
     protocol: Protocol = "simple"
     duration_s: Annotated[int, Field(ge=1, le=7 * 86400)] = 15
     warmup_s: Annotated[int, Field(ge=0, le=86400)] = 2
-    rate: Annotated[float, Field(gt=0)] | None = None
+    rate: Rate | None = None
     latency_limit_ms: Annotated[float, Field(gt=0)] | None = None
     max_tries: Annotated[int, Field(ge=1)] | None = None
     connect_per_transaction: bool = False
@@ -103,13 +115,27 @@ def _version_text(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
+def _setting_names(settings: dict[str, SettingValue]) -> dict[str, SettingValue]:
+    """Names in lower case, since PostgreSQL does not tell case apart; each once, each a name."""
+    found: dict[str, SettingValue] = {}
+    for name, value in settings.items():
+        if not _SETTING.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a server parameter")
+        if name.lower() in found:
+            raise ValueError(f"{name.lower()} is there twice")
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError(f"{name}: a value cannot hold a zero byte")
+        found[name.lower()] = value
+    return found
+
+
 class LoadPatch(Model):
     """What a level changes of the study's load; what it leaves out stays."""
 
-    clients: int | None = None
-    threads: int | None = None
+    clients: Clients | None = None
+    threads: Clients | None = None
     protocol: Protocol | None = None
-    rate: float | None = None
+    rate: Rate | None = None
     variables: dict[str, int | float | str] | None = None
 
 
@@ -124,7 +150,7 @@ class Level(Model):
     """
 
     postgres: Annotated[str | None, BeforeValidator(_version_text)] = None
-    settings: dict[str, SettingValue] = {}
+    settings: Annotated[dict[str, SettingValue], AfterValidator(_setting_names)] = {}
     initdb: tuple[str, ...] = ()
     load: LoadPatch = LoadPatch()
     replication: dict[str, Any] | None = None
@@ -253,12 +279,13 @@ def durability_loss(settings: Mapping[str, SettingValue]) -> str | None:
     Source: PostgreSQL documentation, "Reliability and the Write-Ahead Log" and the
     descriptions of ``fsync``, ``full_page_writes`` and ``synchronous_commit``.
     """
+    off = {name.lower() for name, value in settings.items() if is_off(value)}
     losses = []
-    if is_off(settings.get("fsync", "on")):
+    if "fsync" in off:
         losses.append("a power cut can corrupt the whole cluster (fsync = off)")
-    if is_off(settings.get("full_page_writes", "on")):
+    if "full_page_writes" in off:
         losses.append("a power cut can leave torn pages (full_page_writes = off)")
-    if is_off(settings.get("synchronous_commit", "on")):
+    if "synchronous_commit" in off:
         losses.append("a crash loses the latest acknowledged commits (synchronous_commit = off)")
     return "; ".join(losses) or None
 

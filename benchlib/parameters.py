@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from benchlib.errors import InputError
 
@@ -37,15 +37,25 @@ class Parameter:
         """The value as the declared type.
 
         Raises:
-            InputError: it is not one; the message names the parameter, the type and the value.
+            InputError: it is not one, or the type is not one that a parameter may have; the
+                message names the parameter, the type and the value.
 
         """
-        annotation = eval(self.type, {"__builtins__": {}}, _TYPES)
         try:
-            return TypeAdapter(annotation, config=ConfigDict(strict=False)).validate_python(value)
+            adapter: TypeAdapter[Any] = TypeAdapter(eval(self.type, {"__builtins__": {}}, _TYPES))
+        except Exception:
+            raise InputError(
+                f"parameter {self.name}: '{self.type}' is not a type of parameters; there are {', '.join(_TYPES)}"
+            ) from None
+        try:
+            checked_value = adapter.validate_python(value)
         except ValidationError as reason:
             problem = reason.errors()[0]["msg"]
             raise InputError(f"parameter {self.name}: {problem} (got {value!r}, want {self.type})") from None
+        if isinstance(value, bool) and not isinstance(checked_value, bool):
+            # yes and no would become 1 and 0
+            raise InputError(f"parameter {self.name}: got {value!r}, want {self.type}")
+        return checked_value
 
 
 def declared(source: str) -> dict[str, Parameter]:
@@ -66,11 +76,10 @@ def declared(source: str) -> dict[str, Parameter]:
             name = node.target.id
             try:
                 default = ast.literal_eval(node.value)
-            except ValueError:
+            except (ValueError, TypeError):
                 raise InputError(f"parameter {name}: the default must be a plain value") from None
-            found[name] = Parameter(
-                name, ast.unparse(node.annotation), default, comments.get(node.lineno, "")
-            )
+            help_ = comments.get(node.lineno) or comments.get(node.end_lineno or 0, "")
+            found[name] = Parameter(name, ast.unparse(node.annotation), default, help_)
     return found
 
 
@@ -143,6 +152,8 @@ def from_history(cells: list[str], namespace: Mapping[str, Any]) -> dict[str, An
     for cell in cells[at:]:
         if cell.startswith("# Parameters\n"):
             refuse_unknown(sorted(assigned(cell)), parameters)
+    if unset := [name for name in parameters if name not in namespace]:
+        raise InputError(f"run the parameters cell again: {unset[0]} has no value")
     return checked(parameters, {name: namespace[name] for name in parameters})
 
 

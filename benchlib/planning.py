@@ -13,6 +13,7 @@ from benchlib.model import Factor, Level, Load, Plan, Study, Workload, resolve_m
 
 CONTROL = "control"
 _SPARE_CONNECTIONS = 20
+_NEEDED = ("factor", "question", "profile", "profiles", "levels", "baseline", "workload")
 _LOAD_KEYS = frozenset(Load.model_fields)
 _PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every"}
 
@@ -20,13 +21,21 @@ _PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every"}
 def first_problem(reason: ValidationError) -> str:
     """The first thing that a validation found, in one line: where, and what."""
     problem = reason.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "it"
+    where = ".".join(str(part) for part in problem["loc"] if part != "[key]") or "it"
     more = f" (and {reason.error_count() - 1} more)" if reason.error_count() > 1 else ""
-    return f"{where}: {problem['msg'].removeprefix('Value error, ')}{more}"
+    words = f"{where}: {problem['msg'].removeprefix('Value error, ')}{more}"
+    return " ".join(words.split())
 
 
 def study_name(values: Mapping[str, Any]) -> str:
-    """The study's name: the one asked for, or factor, profile and what was taken apart."""
+    """The study's name: the one asked for, or factor, profile and what was taken apart.
+
+    Raises:
+        InputError: a parameter that every factor needs is not declared.
+
+    """
+    if absent := [name for name in _NEEDED if name not in values]:
+        raise InputError(f"parameter {absent[0]}: the parameters cell does not declare it")
     parts = [values["factor"], values["profile"], "shares" if values.get("shares_of") else ""]
     return values.get("study") or "-".join(part for part in parts if part)
 
@@ -45,7 +54,7 @@ def make_study(
         InputError: the parameters do not make a study; the message names the one.
 
     """
-    sizes = _sizes(values)
+    name, sizes = study_name(values), _sizes(values)
     try:
         load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
         plan = Plan(
@@ -63,7 +72,7 @@ def make_study(
     except ValidationError as reason:
         raise InputError(f"the parameters do not make a study: {first_problem(reason)}") from None
     return Study(
-        name=study_name(values),
+        name=name,
         title=values["factor"].replace("_", " ").capitalize(),
         notebook=values["factor"],
         parameters=dict(values),
@@ -75,14 +84,17 @@ def make_study(
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     """What the profile says, and above it what the parameters say."""
-    profiles = values.get("profiles", {})
-    if values["profile"] not in profiles:
-        raise InputError(f"parameter profile: '{values['profile']}' is not one of {', '.join(profiles)}")
-    chosen = profiles[values["profile"]]
-    unknown = sorted(set(chosen) - _PROFILE_KEYS)
-    if unknown:
+    profiles, name = values["profiles"], values["profile"]
+    if not isinstance(profiles, Mapping):
+        raise InputError(f"parameter profiles: want names with their sizes, got {profiles!r}")
+    if name not in profiles:
+        raise InputError(f"parameter profile: '{name}' is not one of {', '.join(map(str, profiles))}")
+    chosen = profiles[name]
+    if not isinstance(chosen, Mapping):
+        raise InputError(f"profile {name}: want sizes such as {{'blocks': 5}}, got {chosen!r}")
+    if unknown := [key for key in chosen if key not in _PROFILE_KEYS]:
         raise InputError(
-            f"profile {values['profile']}: unknown key {unknown[0]}; there are {', '.join(sorted(_PROFILE_KEYS))}"
+            f"profile {name}: unknown key {unknown[0]!r}; there are {', '.join(sorted(_PROFILE_KEYS))}"
         )
     own = {key: values[key] for key in _PROFILE_KEYS if values.get(key)}
     return {**chosen, **own}
@@ -90,7 +102,13 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _factor(values: Mapping[str, Any], memory_bytes: int) -> Factor:
     levels = {}
+    if not isinstance(values["levels"], Mapping):
+        raise InputError(f"parameter levels: want names with what each changes, got {values['levels']!r}")
     for name, patch in values["levels"].items():
+        if not isinstance(name, str):  # YAML reads 16 as a number, and on as true
+            raise InputError(f"level {name!r}: put its name in quotes, it is read as a {type(name).__name__}")
+        if not name.isprintable():
+            raise InputError(f"level {name!r}: its name cannot be printed; choose another")
         if not isinstance(patch, Mapping):
             raise InputError(f"level “{name}”: want a mapping such as {{'settings': {{…}}}}, got {patch!r}")
         levels[name] = _level(name, patch, memory_bytes)
@@ -125,11 +143,19 @@ def _level(name: str, patch: Mapping[str, Any], memory_bytes: int) -> Level:
 
 
 def _shares(baseline: Level, target: Level) -> dict[str, Level]:
-    """A level for each setting alone, and one for the whole set without it."""
-    apart = one_at_a_time(baseline.settings, target.settings) | leave_one_out(
-        baseline.settings, target.settings
-    )
-    return {name: target.model_copy(update={"settings": settings}) for name, settings in apart.items()}
+    """The baseline with one of the target's settings, for each; and the target without it, for each."""
+    if left_out := [name for name in baseline.settings if name not in target.settings]:
+        raise InputError(
+            f"parameter shares_of: the baseline sets {left_out[0]} and the level does not; set it in both"
+        )
+    alone = one_at_a_time(baseline.settings, target.settings)
+    without = leave_one_out(baseline.settings, target.settings)
+    if len(alone) < 2:
+        raise InputError("parameter shares_of: the level needs two settings that differ from the baseline's")
+    return {
+        **{name: baseline.model_copy(update={"settings": settings}) for name, settings in alone.items()},
+        **{name: target.model_copy(update={"settings": settings}) for name, settings in without.items()},
+    }
 
 
 def _base(values: Mapping[str, Any], load: Load, memory_bytes: int) -> Level:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchlib.errors import ParseError
+from benchlib.errors import InputError, ParseError
 from benchlib.model import Measurement
 from benchlib.parse import parse_text
 from benchlib.stats import Concern, validity
@@ -50,7 +50,11 @@ def progress_frame(folder: StudyFolder) -> pd.DataFrame:
     """tps over time inside the trials: columns ``level, block, elapsed_s, tps``, a row a second."""
     rows = []
     for trial_id, measurement in folder.kept().items():
-        if measurement.error is None and (report := _report(folder, trial_id, measurement)):
+        try:
+            report = _report(folder, trial_id, measurement) if measurement.error is None else None
+        except ParseError:  # the frame of trials has the reason
+            continue
+        if report and report["complete"]:
             rows += [
                 {
                     "level": measurement.trial.level,
@@ -110,10 +114,13 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
         return row
     try:
         report = _report(folder, trial_id, measurement)
-    except ParseError as reason:
+        costs = _costs(folder, trial_id, report["transactions"]) if report else {}
+    except InputError as reason:
         return {**row, "error": str(reason)}
     if report is None:
         return {**row, "error": "the trial's output is not there"}
+    if not report["complete"]:
+        return {**row, "error": f"pgbench did not run to its end: {' '.join(report['errors'][:1])}"}
     for name in (
         "tps",
         "latency_average_ms",
@@ -125,16 +132,26 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
         row[name] = report[name]
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         row["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
-    if counters := folder.raw_json(trial_id, "statistics.json"):
-        before: Any = counters["before"]
-        after: Any = counters["after"]
-        if report["transactions"]:
-            written = lsn_bytes(after["lsn"]) - lsn_bytes(before["lsn"])
-            row["wal_bytes_per_transaction"] = written / report["transactions"]
+    return {**row, **costs}
+
+
+def _costs(folder: StudyFolder, trial_id: str, transactions: int | None) -> dict[str, float]:
+    """What the server's counters say that a trial cost; a counter that went backwards says nothing."""
+    counters: Any = folder.raw_json(trial_id, "statistics.json")
+    if counters is None:
+        return {}
+    costs: dict[str, float] = {}
+    try:
+        before, after = counters["before"], counters["after"]
+        written = lsn_bytes(after["lsn"]) - lsn_bytes(before["lsn"])
         seen = checkpoints(before), checkpoints(after)
-        if seen[0] is not None and seen[1] is not None:
-            row["checkpoints"] = seen[1] - seen[0]
-    return row
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{trial_id}/statistics.json is damaged") from None
+    if transactions and written >= 0:
+        costs["wal_bytes_per_transaction"] = written / transactions
+    if seen[0] is not None and seen[1] is not None and seen[1] >= seen[0]:
+        costs["checkpoints"] = seen[1] - seen[0]
+    return costs
 
 
 def lsn_bytes(lsn: str) -> int:

@@ -123,7 +123,7 @@ class Shell:
                 _stop(process)
                 if isinstance(reason, subprocess.TimeoutExpired):
                     raise TimeLimitError(
-                        f"{Path(str(argv[0])).name} did not end within {timeout_s:.0f} s and was stopped"
+                        f"{Path(str(argv[0])).name} did not end within {timeout_s:g} s and was stopped"
                     ) from None
                 raise
             wall = time.monotonic() - started
@@ -174,7 +174,8 @@ class Shell:
             for folder, _, files in os.walk(path):
                 os.chown(folder, entry.pw_uid, entry.pw_gid)
                 for name in files:
-                    os.chown(Path(folder) / name, entry.pw_uid, entry.pw_gid)
+                    # a link itself, never the file of somebody else's that it leads to
+                    os.chown(Path(folder) / name, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
             if path.is_file():
                 os.chown(path, entry.pw_uid, entry.pw_gid)
 
@@ -203,13 +204,15 @@ def _communicate(process: subprocess.Popen[bytes], timeout_s: float | None) -> t
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask the process and its group to end, then make them."""
+    """Ask the process to end, then make it and all of its group end; give its pipes back."""
     for sig, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sig)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience)
-            return
+    for pipe in (process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
 
 
 def which(name: str) -> Path | None:

@@ -83,7 +83,7 @@ class StudyFolder:
         """The study.
 
         Raises:
-            InputError: there is none of that name, or its file is damaged.
+            InputError: there is none of that name, or its file is damaged or closed to us.
 
         """
         try:
@@ -94,7 +94,11 @@ class StudyFolder:
                 f"no study '{self.name}' in {self.path.parent.name}/ (there is: {known})"
             ) from None
         except ValidationError as reason:
-            raise InputError(f"{self.name}/study.json is damaged: {reason.errors()[0]['msg']}") from reason
+            raise InputError(
+                f"{self.name}/study.json is damaged ({reason.errors()[0]['msg']}): bring it back from a copy"
+            ) from reason
+        except OSError as reason:
+            raise InputError(f"cannot read {self.name}/study.json: {reason.strerror}") from reason
 
     def keep(self, measurement: Measurement, folder: Path) -> None:
         """Keep a trial: its measurement and the raw files in ``folder``, whole or not at all.
@@ -142,7 +146,10 @@ class StudyFolder:
                 try:
                     found[trial.id] = Measurement.model_validate_json(path.read_bytes())
                 except ValidationError as reason:
-                    raise InputError(f"{self.name}: {trial.id}/measurement.json is damaged") from reason
+                    raise InputError(
+                        f"{self.name}: trials/{trial.id}/measurement.json is damaged: "
+                        "bring it back from a copy, or remove that folder and run the trial again"
+                    ) from reason
         return found
 
     def raw(self, trial_id: str, name: str) -> str | None:
@@ -151,15 +158,29 @@ class StudyFolder:
         return path.read_bytes().decode(errors="replace") if path.is_file() else None
 
     def raw_json(self, trial_id: str, name: str) -> Mapping[str, object] | None:
-        """A raw JSON file of a trial; None if the trial left none."""
+        """A raw JSON file of a trial; None if the trial left none.
+
+        Raises:
+            InputError: the file is damaged.
+
+        """
         text = self.raw(trial_id, name)
-        return json.loads(text) if text else None
+        if text is None:
+            return None
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise InputError(f"{trial_id}/{name} is damaged")
+        return found
 
 
 def study_names(root: Path | None = None) -> list[str]:
-    """The names of the studies that are kept, sorted."""
+    """The names of the studies that are kept, sorted; a folder that no study can be named after is none."""
     root = root or data_root()
-    return sorted(path.parent.name for path in root.glob("*/study.json"))
+    names = (path.parent.name for path in root.glob("*/study.json"))
+    return sorted(name for name in names if _NAME.fullmatch(name))
 
 
 @contextlib.contextmanager
@@ -176,7 +197,7 @@ def _disk(path: Path) -> Iterator[None]:
 
 
 def _write_synced(path: Path, text: str) -> None:
-    with path.open("w") as file:
+    with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from benchlib.design import Trial, randomised_blocks
 from benchlib.errors import InputError, Interrupted, StudyError
@@ -84,14 +84,26 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
             f"choose another name (-p study NAME), or remove {folder.path.parent.name}/{folder.name}"
         )
     if study.blocks > kept.blocks:
-        kept = kept.model_copy(update={"trials": study.trials, "parameters": study.parameters})
+        # from what is kept: the plan asked for may name its levels in another order
+        more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)
+        kept = kept.model_copy(update={"trials": kept.trials + more, "parameters": study.parameters})
         folder.write(kept)
     return kept
 
 
 def _what_differs(kept: Plan, asked: Plan) -> str:
-    there, here = kept.model_dump(), asked.model_dump()
-    return ", ".join(name for name in there if there[name] != here[name])
+    paths = list(_differing(kept.model_dump(), asked.model_dump()))
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return ", ".join(paths[:3]) + more
+
+
+def _differing(kept: Any, asked: Any, path: str = "") -> Iterable[str]:
+    """Where two values differ, such as ``factor.levels.tuned.settings.work_mem``."""
+    if isinstance(kept, dict) and isinstance(asked, dict):
+        for key in kept | asked:
+            yield from _differing(kept.get(key), asked.get(key), f"{path}.{key}".lstrip("."))
+    elif kept != asked:
+        yield path
 
 
 def missing(study: Study, kept: Iterable[str]) -> list[Trial]:
@@ -156,12 +168,12 @@ def run_study(folder: StudyFolder, open_bench: OpenBench, tell: Tell = lambda pr
                 for measurement in run_block(folder, bench, trials, report):
                     measurements[measurement.trial.id] = measurement
                     seconds.append(measurement.finished_s - measurement.started_s)
-                if all(measurements[trial.id].error for trial in trials):
-                    first = measurements[trials[0].id].error
-                    raise StudyError(f"every trial of block {block} failed, so the run stops: {first}")
+                errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
+                if all(errors):
+                    raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
     except KeyboardInterrupt:
         raise Interrupted(
-            f"stopped: {len(measurements)} of {len(study.trials)} trials are kept in "
+            f"stopped: {len(folder.kept())} of {len(study.trials)} trials are kept in "
             f"{folder.path.parent.name}/{folder.name}; run the same again to go on from there"
         ) from None
     report("done")
@@ -170,14 +182,25 @@ def run_study(folder: StudyFolder, open_bench: OpenBench, tell: Tell = lambda pr
 def run_block(
     folder: StudyFolder, bench: Bench, trials: Iterable[Trial], report: Callable[[str], None]
 ) -> Iterable[Measurement]:
-    """Run the missing trials of one block and keep each; needs nothing but the study and the bench."""
+    """Run the missing trials of one block and keep each; needs nothing but the study and the bench.
+
+    Raises:
+        StudyError: nothing more can be measured, or kept.
+
+    """
     trials = list(trials)
     bench.prepare(trials[0].block)
     for trial in trials:
         report(f"block {trial.block}, “{trial.level}”")
-        with tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw:
-            measurement = bench.measure(trial, Path(raw))
-            folder.keep(measurement, Path(raw))
+        try:
+            with tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw:
+                measurement = bench.measure(trial, Path(raw))
+                folder.keep(measurement, Path(raw))
+        except OSError as reason:
+            raise StudyError(
+                f"trial {trial.id} cannot be measured here: {reason.strerror or reason}; "
+                "mend that and run again, the trials already kept are safe"
+            ) from reason
         if measurement.error:
             report(f"block {trial.block}, “{trial.level}” failed: {measurement.error}")
         yield measurement

@@ -91,7 +91,8 @@ def run_argv(
     for name, value in load.variables.items():
         argv.append(f"--define={name}={value}")
     for script, path in scripts:
-        weight = f"@{script.weight}" if len(scripts) > 1 else ""
+        # pgbench takes what follows the last @ for a weight, also inside a path
+        weight = f"@{script.weight}" if len(scripts) > 1 or "@" in str(path) else ""
         argv.append(f"--builtin={script.builtin}{weight}" if script.builtin else f"--file={path}{weight}")
     return [*argv, connection.dbname]
 
@@ -137,7 +138,7 @@ def _options(values: Mapping[str, Any]) -> list[str]:
         if value is True:
             argv.append(name)
         elif value is not None and value is not False:
-            argv.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
+            argv.append(f"{name}={value:.15g}" if isinstance(value, float) else f"{name}={value}")
     return argv
 
 
@@ -190,7 +191,9 @@ def cpu_share(cpu_s: float, wall_s: float, threads: int) -> float | None:
 def _reason(stderr: str) -> str:
     """The line that says why; progress and notices say nothing."""
     lines = [
-        line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("progress:")
+        line.strip()
+        for line in stderr.splitlines()
+        if line.strip() and not line.startswith(("progress:", "pgbench: setting random seed"))
     ]
     for line in lines:
         if "FATAL" in line or "error:" in line or "aborted" in line or "failed" in line:

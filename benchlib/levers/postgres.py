@@ -7,6 +7,7 @@ PGDG's layouts, Homebrew's, conda's, and whatever ``pg_config`` on the PATH name
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -153,7 +154,8 @@ def find_installation(name: str | None, known: Iterable[Installation] | None = N
     if name is None:
         return default_installation(known)
     if "/" in name:
-        given = describe(Path(name)) or describe(Path(name) / "bin")
+        folder = Path(name).expanduser().absolute()
+        given = describe(folder) or describe(folder / "bin")
         if given is None:
             raise PreflightError(
                 f"{name} holds no PostgreSQL that runs here (wanted postgres and initdb in it)"
@@ -196,7 +198,8 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
     if _runs(shell, installation):
         return installation
     prefix = installation.bindir.parent
-    place = shelter / f"pg-{installation.version}"
+    which_one = hashlib.sha256(str(prefix).encode()).hexdigest()[:8]  # builds of one version stay apart
+    place = shelter / f"pg-{installation.version}-{which_one}"
     target = place / prefix.parent.name / prefix.name
     if not place.exists():
         shutil.copytree(prefix, target, symlinks=True)
@@ -222,7 +225,10 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
 def _runs(shell: Shell, installation: Installation) -> bool:
     """Whether the server and a client program run; they load different libraries."""
     try:
-        done = [shell.run([installation.program(name), "--version"], timeout_s=20) for name in ("postgres", "initdb")]
+        done = [
+            shell.run([installation.program(name), "--version"], timeout_s=20)
+            for name in ("postgres", "initdb")
+        ]
     except BenchlibError:
         return False
     return all(one.returncode == 0 for one in done)

@@ -32,8 +32,10 @@ def load_workload(name: str) -> Workload:
             f"no workload '{name}': there are {', '.join(workload_names())}, or give the path of a .toml file"
         )
     try:
-        return Workload.model_validate(tomllib.loads(path.read_text()))
-    except tomllib.TOMLDecodeError as reason:
+        return Workload.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as reason:
+        raise InputError(f"workload {path.name} cannot be read: {reason.strerror}") from reason
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
         raise InputError(f"workload {path.name} is not TOML: {reason}") from reason
     except ValidationError as reason:
         raise InputError(f"workload {path.name}: {first_problem(reason)}") from reason
