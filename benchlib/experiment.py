@@ -11,7 +11,7 @@ import html
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,20 @@ from benchlib.levers import host
 from benchlib.levers.bench import open_bench, preflight
 from benchlib.levers.postgres import find_installation, find_pgbench
 from benchlib.levers.workloads import load_workload
+from benchlib.metrics import METRICS
 from benchlib.model import Level, Plan, Study, durability_loss
-from benchlib.planning import make_study
+from benchlib.planning import CONTROL, make_study
 from benchlib.plots.tables import Table, html_table, verdict_table
-from benchlib.results import concerns, progress_frame, trials_frame
+from benchlib.results import TRIAL_COLUMNS, concerns, progress_frame, trials_frame
 from benchlib.stats import Analysis, analyze
-from benchlib.store import StudyFolder
-from benchlib.study import Progress, keep_study, missing, run_study, set_failed_aside
+from benchlib.stats.history import LEAST_STUDIES, Prior, estimate_prior
+from benchlib.stats.pilot import plan_study as plan_study_size
+from benchlib.stats.sequential import Decision, decide, plan_looks
+from benchlib.store import StudyFolder, walk
+from benchlib.study import Progress, design, keep_study, missing, run_study, set_failed_aside
 
+PILOT_S = 12
+PILOT_BLOCKS = 3
 _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
 
 
@@ -43,7 +49,11 @@ def plan_study(values: Mapping[str, Any]) -> Study:
         InputError: the parameters do not make a study.
 
     """
-    return make_study(values, host.memory_bytes(), load_workload, {})
+    study = make_study(values, host.memory_bytes(), load_workload, {})
+    if study.plan.metric not in METRICS.keys() & set(TRIAL_COLUMNS):
+        known = ", ".join(name for name in TRIAL_COLUMNS if name in METRICS)
+        raise InputError(f"parameter metric: trials have no '{study.plan.metric}'; there are {known}")
+    return study
 
 
 def provenance(study: Study, scratch: Path) -> dict[str, Any]:
@@ -85,7 +95,7 @@ class Experiment:
     ) -> None:
         self.folder = folder
         self.study = study
-        self._may_run = run
+        self.may_run = run
         self._retry_failed = retry_failed
 
     # --- asking what is planned ----------------------------------------------------
@@ -138,7 +148,7 @@ class Experiment:
             PreflightError: this machine cannot run it.
 
         """
-        if not self._may_run or (self.folder.exists() and not missing(self.study, self.folder.kept())):
+        if not self.may_run or (self.folder.exists() and not missing(self.study, self.folder.kept())):
             rows = [("trials", "nothing is run: what is shown is kept, no server is needed")]
         else:
             rows = preflight(self.plan)
@@ -155,7 +165,7 @@ class Experiment:
             StudyError: as :func:`benchlib.study.run_study`.
 
         """
-        if not self._may_run:
+        if not self.may_run:
             return
         if not self.folder.exists():
             preflight(self.plan, scratch)
@@ -167,13 +177,9 @@ class Experiment:
             set_failed_aside(self.folder)
         if missing(self.study, self.folder.kept()):
             self._same_host()
-        run_study(
-            self.folder,
-            lambda words: open_bench(self.plan, self.folder.name, scratch=scratch, tell=words),
-            tell,
-        )
-        for name in ("trials", "progress", "analysis"):
-            self.__dict__.pop(name, None)
+        bench = partial(open_bench, self.plan, self.folder.name, scratch=scratch)
+        run_study(self.folder, lambda words: bench(tell=words), tell, self._enough)
+        self._forget()
 
     def _same_host(self) -> None:
         measured_on = self.study.provenance.get("host", {}).get("identity")
@@ -182,6 +188,38 @@ class Experiment:
                 f"study '{self.folder.name}' was begun on another machine: comparisons stay on one host; "
                 "choose another name (-p study NAME)"
             )
+
+    def pilot(self, tell: Callable[[Progress], None], *, scratch: Path | None = None) -> Statement:
+        """A few short trials of the baseline and its twin: how long the trials and how many blocks should be.
+
+        They are a study of their own, ``NAME-pilot``, so they are kept and resumed like any other.
+        """
+        factor = self.plan.factor
+        arms = dict.fromkeys((factor.baseline, CONTROL), factor.levels[factor.baseline])
+        plan = self.plan.model_copy(
+            update={
+                "factor": factor.model_copy(update={"levels": arms, "controls": (CONTROL,)}),
+                "load": self.plan.load.model_copy(update={"duration_s": PILOT_S}),
+                "looks": (),
+            }
+        )
+        name = f"{self.folder.name}-pilot"
+        study = Study(
+            name=name, title=f"{self.study.title}, pilot", plan=plan, trials=design(plan, PILOT_BLOCKS)
+        )
+        pilot = Experiment(StudyFolder(name, self.folder.path.parent), study)
+        pilot.run(tell, scratch=scratch)
+        kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
+        overhead = sum(m.finished_s - m.started_s - (m.load_wall_s or 0) for m in kept) / max(len(kept), 1)
+        series = [rows["tps"].dropna().to_list() for _, rows in pilot.progress.groupby(["level", "block"])]
+        found = plan_study_size(
+            series,
+            levels=len(factor.levels),
+            controls=len(factor.controls),
+            overhead_s=overhead,
+            margin=self.plan.margin,
+        )
+        return Statement(found.sentence(self.plan.margin))
 
     # --- what came out --------------------------------------------------------------
 
@@ -208,14 +246,57 @@ class Experiment:
             raise StudyError(
                 f"study '{self.folder.name}' has no block with two trials to compare: run it first"
             )
-        return analyze(
-            self.trials,
-            baseline=self.plan.factor.baseline,
-            controls=self.plan.factor.controls,
-            metric=self.plan.metric,
-            margin=self.plan.margin,
-            concerns=concerns(self.trials, self.progress),
+        return self._look().analysis if self.plan.looks else analyze(self.trials, **self._comparison())
+
+    def _comparison(self) -> dict[str, Any]:
+        """What the trials are compared by."""
+        return {
+            "baseline": self.plan.factor.baseline,
+            "controls": self.plan.factor.controls,
+            "metric": self.plan.metric,
+            "margin": self.plan.margin,
+            "concerns": concerns(self.trials, self.progress),
+            "history": self._history(),
+        }
+
+    def _history(self) -> Prior | None:
+        """What this host's earlier studies of the same load say of its noise; None with fewer than twelve."""
+        earlier = [folder for folder in walk(self.folder.path.parent) if self._is_like(folder.read())]
+        if len(earlier) < LEAST_STUDIES:
+            return None
+        known = [analyze(e.trials, **{**e._comparison(), "history": None}) for e in map(shown, earlier)]
+        return estimate_prior([a.residual_sd**2 for a in known], [a.df for a in known])
+
+    def _is_like(self, other: Study) -> bool:
+        """Whether another study ran the same load on the same host, and was begun before this one."""
+        here, there = self.study.provenance, other.provenance
+        same = ("workload", "load", "scale", "arrangement", "metric")
+        return (
+            other.name != self.study.name
+            and here.get("host", {}).get("identity") == there.get("host", {}).get("identity") is not None
+            and str(there.get("created", "")) < str(here.get("created", ""))
+            and all(getattr(other.plan, name) == getattr(self.plan, name) for name in same)
         )
+
+    def _look(self) -> Decision:
+        """The verdict at the latest look of a study that may stop early, at that look's share of alpha."""
+        factor = self.plan.factor
+        looks = plan_looks(len(factor.levels), len(factor.controls), looks=self.plan.looks)
+        return decide(self.trials, looks, **self._comparison())
+
+    def _enough(self) -> str | None:
+        """Why the study may stop here; None where it has to go on, or runs all its blocks."""
+        self._forget()
+        whole = self.trials.groupby("block").size().eq(len(self.plan.factor.levels)).sum()
+        if whole not in self.plan.looks:
+            return None
+        look = self._look()
+        return look.reason if look.stop else None
+
+    def _forget(self) -> None:
+        """Derive anew: trials have been added."""
+        for name in ("trials", "progress", "analysis"):
+            self.__dict__.pop(name, None)
 
     def validity(self) -> Table:
         """Every reason to doubt the verdicts, or that there is none."""
@@ -308,6 +389,16 @@ class Experiment:
             ("Machine", f"{machine.get('processors')} × {machine.get('processor')}, {machine.get('memory_mib', 0) / 1024:.0f} GiB"),
             ("Measured", str(self.study.provenance.get("created", ""))[:10]),
         ]  # fmt: skip
+
+
+def shown(folder: StudyFolder) -> Experiment:
+    """The experiment of a kept study, to be shown and not run.
+
+    Raises:
+        InputError: there is no such study.
+
+    """
+    return Experiment(folder, folder.read(), run=False)
 
 
 def _flat(level: Level) -> dict[str, str]:

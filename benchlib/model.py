@@ -105,6 +105,7 @@ class Load(Model):
     max_tries: Annotated[int, Field(ge=1)] | None = None
     connect_per_transaction: bool = False
     report_per_command: bool = False
+    transaction_log: bool = False
     variables: dict[str, int | float | str] = {}
 
 
@@ -193,7 +194,11 @@ class Factor(Model):
 
 
 class Plan(Model):
-    """All that decides what a study runs: two studies with one plan are one study."""
+    """All that decides what a study runs: two studies with one plan are one study.
+
+    ``looks``, where there are any, are the numbers of blocks after which it may stop early;
+    a study without them runs all its blocks.
+    """
 
     factor: Factor
     base: Level = Level()
@@ -205,6 +210,7 @@ class Plan(Model):
     seed: int
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.03
     metric: str = "tps"
+    looks: tuple[int, ...] = ()
 
     def level(self, name: str) -> Level:
         """A level as it runs: its patch over the study's base."""

@@ -10,7 +10,7 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from benchlib.errors import InputError
-from benchlib.experiment import Experiment, plan_study
+from benchlib.experiment import Experiment, plan_study, shown
 from benchlib.parameters import from_history
 from benchlib.planning import study_name
 from benchlib.store import StudyFolder
@@ -42,12 +42,18 @@ def experiment_of(values: Mapping[str, Any]) -> Experiment:
     """
     folder = StudyFolder(study_name(values))
     if not values.get("run", True):
-        return Experiment(folder, folder.read(), run=False)
+        return shown(folder)
     return Experiment(folder, plan_study(values), retry_failed=bool(values.get("retry_failed")))
 
 
 def run_missing(experiment: Experiment) -> None:
-    """Run what is missing, showing how far it is in one line that is updated."""
+    """Run what is missing, showing how far it is in one line that is updated.
+
+    With the parameter ``pilot`` a pilot comes first, and its sentence is shown before the study starts.
+    """
+    if experiment.study.parameters.get("pilot") and experiment.may_run:
+        sentence = experiment.pilot(_line())
+        display(_bundle(str(sentence)), raw=True, metadata=PROGRESS)  # type: ignore[no-untyped-call]
     experiment.run(_line())
 
 

@@ -10,8 +10,10 @@ from pydantic import ValidationError
 from benchlib.design import leave_one_out, one_at_a_time, randomised_blocks
 from benchlib.errors import InputError
 from benchlib.model import Factor, Level, Load, Plan, Study, Workload, resolve_memory_shares
+from benchlib.stats.sequential import LOOKS
 
 CONTROL = "control"
+AUTO = "auto"
 _SPARE_CONNECTIONS = 20
 _NEEDED = ("factor", "question", "profile", "profiles", "levels", "baseline", "workload")
 _LOAD_KEYS = frozenset(Load.model_fields)
@@ -55,8 +57,12 @@ def make_study(
 
     """
     name, sizes = study_name(values), _sizes(values)
+    blocks, looks = _blocks(sizes.get("blocks", AUTO))
+    metric = values.get("metric", "tps")
     try:
         load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
+        if needs_transaction_log(metric):
+            load = load.model_copy(update={"transaction_log": True})
         plan = Plan(
             factor=_factor(values, memory_bytes),
             base=_base(values, load, memory_bytes),
@@ -67,7 +73,8 @@ def make_study(
             rebuild_every=sizes.get("rebuild_every", 2),
             seed=values.get("seed", 1),
             margin=values.get("margin", 0.03),
-            metric=values.get("metric", "tps"),
+            metric=metric,
+            looks=looks,
         )
     except ValidationError as reason:
         raise InputError(f"the parameters do not make a study: {first_problem(reason)}") from None
@@ -77,9 +84,24 @@ def make_study(
         notebook=values["factor"],
         parameters=dict(values),
         plan=plan,
-        trials=randomised_blocks(list(plan.factor.levels), sizes.get("blocks", 5), plan.seed),
+        trials=randomised_blocks(list(plan.factor.levels), blocks, plan.seed),
         provenance=dict(provenance),
     )
+
+
+def needs_transaction_log(metric: str) -> bool:
+    """Whether a metric is a latency quantile, which only the log of all transactions gives."""
+    return metric.startswith("latency_p")
+
+
+def _blocks(asked: object) -> tuple[int, tuple[int, ...]]:
+    """How many blocks are planned, and after which of them the study may stop early."""
+    if str(asked) == AUTO:
+        return LOOKS[-1], LOOKS
+    try:
+        return int(str(asked)), ()
+    except ValueError:
+        raise InputError(f"parameter blocks: want a whole number or '{AUTO}', got {asked!r}") from None
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Nothing derived is stored, so a mended parser needs no rerun.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,10 @@ from benchlib.errors import InputError, ParseError
 from benchlib.model import Measurement
 from benchlib.parse import parse_text
 from benchlib.stats import Concern, validity
-from benchlib.store import StudyFolder
+from benchlib.store import TRANSACTION_LOG, StudyFolder
+
+QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
+"""Metrics that come from the log of all transactions; missing where none was kept."""
 
 TRIAL_COLUMNS = (
     "block",
@@ -25,6 +29,7 @@ TRIAL_COLUMNS = (
     "tps",
     "latency_average_ms",
     "latency_stddev_ms",
+    *QUANTILES,
     "transactions",
     "failed_transactions",
     "retried_transactions",
@@ -99,6 +104,16 @@ def _report(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dic
     return parse_text(text, kind="pgbench_summary", argv=list(measurement.load_argv) or None)
 
 
+def _quantiles(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[str, float | None]:
+    """The latency quantiles of a trial, from its transaction log; none where no log was kept."""
+    packed = folder.raw_bytes(trial_id, TRANSACTION_LOG)
+    if packed is None:
+        return {}
+    text = gzip.decompress(packed).decode()
+    latency = parse_text(text, kind="transaction_log", argv=list(measurement.load_argv) or None)["latency_ms"]
+    return {name: latency[name.split("_")[1]] for name in QUANTILES}
+
+
 def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[str, Any]:
     trial = measurement.trial
     row: dict[str, Any] = {
@@ -130,6 +145,7 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
         "retried_transactions",
     ):
         row[name] = report[name]
+    row |= _quantiles(folder, trial_id, measurement)
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         row["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
     return {**row, **costs}

@@ -22,6 +22,7 @@ from benchlib.errors import InputError, StudyError
 from benchlib.model import Measurement, Study
 
 DATA_VARIABLE = "BENCHLIB_DATA"
+TRANSACTION_LOG = "transactions.log.gz"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PENDING = ".pending-"
 
@@ -154,8 +155,13 @@ class StudyFolder:
 
     def raw(self, trial_id: str, name: str) -> str | None:
         """A raw file of a trial as text, undecodable bytes replaced; None if the trial left none."""
+        found = self.raw_bytes(trial_id, name)
+        return None if found is None else found.decode(errors="replace")
+
+    def raw_bytes(self, trial_id: str, name: str) -> bytes | None:
+        """A raw file of a trial as it is; None if the trial left none."""
         path = self._trials / trial_id / name
-        return path.read_bytes().decode(errors="replace") if path.is_file() else None
+        return path.read_bytes() if path.is_file() else None
 
     def raw_json(self, trial_id: str, name: str) -> Mapping[str, object] | None:
         """A raw JSON file of a trial; None if the trial left none.

@@ -126,11 +126,20 @@ def set_failed_aside(folder: StudyFolder) -> int:
     return len(again)
 
 
-def run_study(folder: StudyFolder, open_bench: OpenBench, tell: Tell = lambda progress: None) -> None:
+Enough = Callable[[], str | None]
+
+
+def run_study(
+    folder: StudyFolder,
+    open_bench: OpenBench,
+    tell: Tell = lambda progress: None,
+    enough: Enough = lambda: None,
+) -> None:
     """Run the trials that are missing, block by block, and keep each as it ends.
 
     Nothing is opened when nothing is missing. A failed trial is kept with its error and the
-    run goes on; when no trial of a whole block succeeds, it stops.
+    run goes on; when no trial of a whole block succeeds, it stops. ``enough`` is asked before each
+    block whether what is kept settles the question; its answer says why.
 
     Raises:
         Interrupted: Ctrl-C; the current trial is dropped, the others are kept.
@@ -140,7 +149,7 @@ def run_study(folder: StudyFolder, open_bench: OpenBench, tell: Tell = lambda pr
     study = folder.read()
     measurements = folder.kept()
     todo = missing(study, measurements)
-    if not todo:
+    if not todo or enough():
         return
     started = time.monotonic()
     seconds: list[float] = []
@@ -164,6 +173,9 @@ def run_study(folder: StudyFolder, open_bench: OpenBench, tell: Tell = lambda pr
     try:
         with open_bench(report) as bench:
             for block in sorted({trial.block for trial in todo}):
+                if reason := enough():
+                    report(f"done early: {reason}")
+                    return
                 trials = [trial for trial in todo if trial.block == block]
                 for measurement in run_block(folder, bench, trials, report):
                     measurements[measurement.trial.id] = measurement

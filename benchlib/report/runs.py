@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 
 from benchlib.errors import BenchlibError, InputError
-from benchlib.experiment import Experiment
+from benchlib.experiment import Experiment, shown
 from benchlib.levers.bench import preflight
 from benchlib.notebook import experiment_of
 from benchlib.parameters import checked
@@ -60,7 +60,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
     executed = reports_root() / f"{name}.ipynb"
     execute(path, given, executed, listen)
     page = _publish(StudyFolder(name), path, listen)
-    return Outcome(_shown(StudyFolder(name)).analysis.headline(), page, _write_index())
+    return Outcome(shown(StudyFolder(name)).analysis.headline(), page, _write_index())
 
 
 def report_studies(names: Sequence[str], listen: Listen) -> list[str]:
@@ -75,8 +75,8 @@ def report_studies(names: Sequence[str], listen: Listen) -> list[str]:
     lines = []
     folders = [StudyFolder(name) for name in names] or list(walk())
     for folder in folders:
-        study = folder.read()
         try:
+            study = folder.read()
             if study.notebook is None:
                 raise InputError(f"study '{folder.name}' names no notebook")
             page = _publish(folder, find_notebook(study.notebook), listen)
@@ -89,13 +89,9 @@ def report_studies(names: Sequence[str], listen: Listen) -> list[str]:
     return [*lines, f"index: {_write_index()}"]
 
 
-def _shown(folder: StudyFolder) -> Experiment:
-    return Experiment(folder, folder.read(), run=False)
-
-
 def _publish(folder: StudyFolder, notebook: Path, listen: Listen) -> Path:
     """Execute the notebook on what is kept; write the page, the notebook and the downloads."""
-    experiment = _shown(folder)
+    experiment = shown(folder)
     experiment.analysis  # noqa: B018 - a study that shows nothing is refused before a kernel starts
     listen(f"{folder.name}: rendering")
     root = reports_root()
@@ -104,12 +100,12 @@ def _publish(folder: StudyFolder, notebook: Path, listen: Listen) -> Path:
     given = {**experiment.study.parameters, "study": folder.name, "run": False}
     known = notebook_parameters(notebook)
     execute(notebook, {k: v for k, v in given.items() if k in known}, executed)
-    shown = _without_times(nbformat.read(executed, as_version=4))  # type: ignore[no-untyped-call]
-    nbformat.write(shown, executed)  # type: ignore[no-untyped-call]
+    timeless = _without_times(nbformat.read(executed, as_version=4))  # type: ignore[no-untyped-call]
+    nbformat.write(timeless, executed)  # type: ignore[no-untyped-call]
     experiment.trials.to_csv(root / f"{folder.name}.trials.csv", index=False)
     shutil.copyfile(folder.path / "study.json", root / f"{folder.name}.study.json")
     path = root / f"{folder.name}.html"
-    path.write_text(render_page(shown, _page(experiment)))
+    path.write_text(render_page(timeless, _page(experiment)))
     return path
 
 
@@ -146,12 +142,15 @@ def _lead(experiment: Experiment) -> dict[str, Any]:
 
 
 def _write_index() -> Path:
-    """The index of every study that has a page."""
+    """The index of every study that has a page and can still be read."""
     entries = []
     for folder in walk():
         if (reports_root() / f"{folder.name}.html").is_file():
-            experiment = _shown(folder)
-            lead = _lead(experiment)
+            try:
+                experiment = shown(folder)
+                lead = _lead(experiment)
+            except BenchlibError:
+                continue
             facts = dict(experiment.facts())
             entries.append(
                 IndexEntry(
