@@ -125,6 +125,6 @@ def _me() -> str:
 
 
 def _existing(path: Path) -> Path:
-    while not path.exists():
+    while not os.access(path, os.F_OK):
         path = path.parent
     return path

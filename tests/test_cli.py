@@ -208,7 +208,7 @@ def test_a_reader_who_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
         (["configuration", "-p", "clients", "-3"], "clients"),
         (["configuration", "-p", "margin", "7"], "margin"),
         (["configuration", "-p", "baseline", "nope"], "parameter baseline: 'nope' is not among the levels"),
-        (["configuration", "-p", "workload", "nope"], "no workload 'nope': there are insert"),
+        (["configuration", "-p", "workload", "nope"], "no workload 'nope': there are "),
         (["configuration", "-p", "study", "../x"], "study name '../x'"),
         (["configuration", "--profile", "huge"], "'huge' is not one of quick, standard, full"),
         (["configuration", "-f", "nope.yaml"], "nope.yaml"),

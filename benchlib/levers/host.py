@@ -98,10 +98,16 @@ def facts(scratch: Path) -> dict[str, Any]:
 
 
 def free_mib(path: Path) -> int:
-    """Free space in MiB where a path is, or where it would be."""
-    while not path.exists():
+    """Free space in MiB where a path is, or where it would be; of a closed folder, where that is."""
+    while not _there(path):
         path = path.parent
     return shutil.disk_usage(path).free // MEBIBYTE
+
+
+def _there(path: Path) -> bool:
+    with contextlib.suppress(PermissionError):
+        return path.exists()
+    return False
 
 
 def available_memory_mib() -> int:

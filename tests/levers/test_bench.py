@@ -21,14 +21,16 @@ from benchlib.levers import bench as bench_module
 from benchlib.levers import pgbench
 from benchlib.levers.bench import Bench, open_bench, preflight
 from benchlib.levers.cluster import Cluster
-from benchlib.levers.workloads import load_workload, workload_names
-from benchlib.model import Factor, Level, Load, Measurement, Plan, Study, Workload
+from benchlib.levers.workloads import load_workload
+from benchlib.model import Factor, Level, Load, Measurement, Plan, Study
 from benchlib.store import StudyFolder
 from benchlib.study import keep_study, run_study
 
 pytestmark = pytest.mark.pg
 
 TWO = {"first": {}, "second": {"settings": {"work_mem": "8MB"}}}
+
+WORKLOADS = ("insert", "select-only", "simple-update", "tpcb-like")
 
 WRONG_COUNT = """
 name = "wrong-count"
@@ -155,7 +157,7 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement: str
     assert eventually(lambda: processes_under(scratch) == [])
 
 
-@pytest.mark.parametrize("workload", workload_names())
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_a_workloads_invariant_holds_after_its_trial(workload: str, trials: Trials) -> None:
     bench = trials.bench(plan(workload=workload, arrangement="fresh"))
     assert bench.plan.workload.invariant.count
@@ -164,7 +166,7 @@ def test_a_workloads_invariant_holds_after_its_trial(workload: str, trials: Tria
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", workload_names())
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_a_workloads_invariant_holds_trial_after_trial(workload: str) -> None:
     folder = run_whole(plan(workload=workload, load={"warmup_s": 1}, rebuild_every=3), 3, workload)
     assert [m.error for m in folder.kept().values()] == [None] * 6
@@ -429,8 +431,3 @@ def test_a_level_may_change_the_load(fresh_bench: Bench, trials: Trials) -> None
     measurement, folder = trials.run(fresh_bench, "three")
     assert {"--client=3", "--protocol=prepared"} <= set(measurement.load_argv)
     assert "number of clients: 3" in (folder / "stdout").read_text()
-
-
-def test_workload_names_are_those_that_ship() -> None:
-    assert workload_names() == ["insert", "select-only", "simple-update", "tpcb-like"]
-    assert all(isinstance(load_workload(name), Workload) for name in workload_names())
