@@ -32,11 +32,14 @@ from benchlib.plots.tables import Table, html_table, verdict_table
 from benchlib.results import TRIAL_COLUMNS, concerns, progress_frame, trials_frame
 from benchlib.stats import Analysis, analyze
 from benchlib.stats.history import LEAST_STUDIES, Prior, estimate_prior
+from benchlib.stats.multiple import exploratory
 from benchlib.stats.pilot import plan_study as plan_study_size
+from benchlib.stats.sensitivity import sensitivity
 from benchlib.stats.sequential import Decision, decide, plan_looks
 from benchlib.store import StudyFolder, walk
 from benchlib.study import Progress, design, keep_study, missing, run_study, set_failed_aside
 
+EXPLORATORY = ("latency_average_ms", "latency_stddev_ms", "latency_p99_ms", "wal_bytes_per_transaction")
 PILOT_S = 12
 PILOT_BLOCKS = 3
 _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
@@ -315,6 +318,27 @@ class Experiment:
     def verdicts(self) -> Table:
         """Means, deviations, intervals and verdicts, a row per level."""
         return verdict_table(self.analysis, durability=self.durability())
+
+    def sensitivity(self) -> Table | Statement:
+        """The same question by methods with other assumptions; nothing with fewer than five blocks."""
+        rows = sensitivity(self.analysis)
+        if rows.empty:
+            return Statement("With fewer than five blocks no rank or resampling method can say anything.")
+        labels = {"percent_change": "change, %", "ci_low": "from, %", "ci_high": "to, %", "p_value": "p"}
+        return html_table(rows, "The same by other methods (single p, not adjusted)", labels=labels)
+
+    def exploratory(self) -> Table:
+        """Every other figure of the trials by the same model: leads to follow, not verdicts."""
+        good = self.trials[self.trials["error"].isna()]
+        usable = [
+            name for name in EXPLORATORY if name != self.plan.metric and good[name].astype(float).gt(0).all()
+        ]
+        factor = self.plan.factor
+        rows = exploratory(self.trials, usable, baseline=factor.baseline, controls=factor.controls)
+        labels = {"percent_change": "change, %", "p_value": "p", "p_bh": "p (false discovery rate)"}
+        return html_table(
+            rows.drop(columns="noteworthy"), "Exploratory: other figures by the same model", labels=labels
+        )
 
     def forest(self) -> plots.Figure:
         """Percentage changes with their intervals."""
