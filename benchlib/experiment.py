@@ -28,7 +28,8 @@ from benchlib.levers.workloads import load_workload
 from benchlib.metrics import METRICS
 from benchlib.model import Level, Plan, Study, durability_loss
 from benchlib.planning import CONTROL, make_study
-from benchlib.plots.tables import Table, html_table, verdict_table
+from benchlib.plots.frames import signed
+from benchlib.plots.tables import Table, html_table, p_words, verdict_table
 from benchlib.results import TRIAL_COLUMNS, concerns, progress_frame, trials_frame
 from benchlib.stats import Analysis, analyze
 from benchlib.stats.history import LEAST_STUDIES, Prior, estimate_prior
@@ -42,6 +43,9 @@ from benchlib.study import Progress, design, keep_study, missing, run_study, set
 EXPLORATORY = ("latency_average_ms", "latency_stddev_ms", "latency_p99_ms", "wal_bytes_per_transaction")
 PILOT_S = 12
 PILOT_BLOCKS = 3
+_FORMATS = dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed) | {
+    name: lambda p: p_words(p) or "" for name in ("p_value", "p_bh")
+}
 _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
 
 
@@ -324,8 +328,9 @@ class Experiment:
         rows = sensitivity(self.analysis)
         if rows.empty:
             return Statement("With fewer than five blocks no rank or resampling method can say anything.")
-        labels = {"percent_change": "change, %", "ci_low": "from, %", "ci_high": "to, %", "p_value": "p"}
-        return html_table(rows, "The same by other methods (single p, not adjusted)", labels=labels)
+        labels = {"percent_change": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
+        caption = "The same by other methods (single p, not adjusted)"
+        return html_table(rows, caption, labels=labels, formats=_FORMATS)
 
     def exploratory(self) -> Table:
         """Every other figure of the trials by the same model: leads to follow, not verdicts."""
@@ -335,10 +340,10 @@ class Experiment:
         ]
         factor = self.plan.factor
         rows = exploratory(self.trials, usable, baseline=factor.baseline, controls=factor.controls)
-        labels = {"percent_change": "change, %", "p_value": "p", "p_bh": "p (false discovery rate)"}
-        return html_table(
-            rows.drop(columns="noteworthy"), "Exploratory: other figures by the same model", labels=labels
-        )
+        rows["metric"] = [METRICS[name].title for name in rows["metric"]]
+        labels = {"percent_change": "change", "p_value": "p", "p_bh": "p (false discovery rate)"}
+        caption = "Exploratory: other figures by the same model"
+        return html_table(rows.drop(columns="noteworthy"), caption, labels=labels, formats=_FORMATS)
 
     def forest(self) -> plots.Figure:
         """Percentage changes with their intervals."""

@@ -80,7 +80,7 @@ def _forest_caption(analysis: Analysis, words: str, lost: Mapping[str, str]) -> 
     base = f" (mean {mean} {analysis.metric.unit})".replace(" )", ")")
     text = (
         f"Change of {words} against {analysis.baseline}{base} over {analysis.blocks} blocks; "
-        f"bars are {100 * (1 - analysis.alpha):g} % intervals, adjusted for the number of levels. "
+        f"bars are {100 * (1 - analysis.alpha):.3g} % intervals, adjusted for the number of levels. "
         f"Shaded: ±{100 * analysis.margin:g} %, the margin within which a level counts as equivalent "
         "(judged by a narrower, 90 % interval)."
     )
@@ -161,7 +161,7 @@ def shares(
         + f": {said or 'no such levels'}.",
         caption=f"Filled: the baseline {analysis.baseline} with one parameter changed. Hollow: "
         f"{full or 'all changes'} with one parameter put back; the further left of the dashed line, "
-        f"the more that parameter matters. Bars are {100 * (1 - analysis.alpha):g} % intervals.",
+        f"the more that parameter matters. Bars are {100 * (1 - analysis.alpha):.3g} % intervals.",
     )
 
 

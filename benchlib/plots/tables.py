@@ -111,7 +111,7 @@ def verdict_table(
     metric, rows = analysis.metric, rows_of(analysis)
     lost = {level: text for level, text in durability.items() if level in rows}
     unit = f", {metric.unit}" if metric.unit else ""
-    confidence = f"{100 * (1 - analysis.alpha):g} % interval"
+    confidence = f"{100 * (1 - analysis.alpha):.3g} % interval"
     # The answer first: on a phone the first columns are what is seen before scrolling.
     columns = ["level", "change", confidence, "verdict", f"mean ± sd{unit}", "cv, %", "n", "p", "adjusted p"]
     table = pd.DataFrame(

@@ -78,7 +78,7 @@ def _figures(analysis: "Analysis", row: dict[Any, Any]) -> str:
     change = f"{format_percent(row['percent_change'])} % {of}"
     if not np.isfinite(row["ci_low"]):
         return change
-    confidence = f"{100 * (1 - analysis.alpha):.4g} %"
+    confidence = f"{100 * (1 - analysis.alpha):.3g} %"
     interval = f"{format_percent(row['ci_low'])} to {format_percent(row['ci_high'])}"
     return f"{change} ({confidence} interval {interval})"
 
