@@ -356,6 +356,43 @@ def recover() -> None:
     click.echo(f"removed what {len(left)} crashed run(s) left" if left else "nothing was left behind")
 
 
+@cli.command()
+@click.option("--simulate", is_flag=True, help="By simulation (minutes), without any server.")
+@click.option("--sessions", type=int, help="Real studies (20), or simulated ones in each situation (100000).")
+@click.option("--blocks", type=int, help="Blocks of each real study (5).")
+@click.option("--duration", type=int, help="Seconds of each real trial (2).")
+@click.option("--effect", type=float, help="The injected change, a fraction (0.05).")
+@click.option("--seed", type=int, default=1, show_default=True, help="Where chance begins.")
+def calibrate(simulate: bool, seed: int, **given: Any) -> None:
+    """Put the suite itself on trial: false alarms between identical systems, known changes found.
+
+    Runs real pgbench studies on this machine (about 40 minutes; the same again goes on after an
+    interruption), or with --simulate simulated ones. Its page is reports/calibration.html.
+
+    \b
+    Examples:
+      benchlib calibrate
+      benchlib calibrate --sessions 4 --duration 5 --effect 0.1
+      benchlib calibrate --simulate
+    """
+    from benchlib.calibrate import Options, calibrate_here
+    from benchlib.calibrate import simulate as simulate_all
+    from benchlib.report.calibration import publish, sentence
+    from benchlib.report.runs import reports_root
+
+    given = {name: value for name, value in given.items() if value is not None}
+    if simulate:
+        if real := [name for name in given if name != "sessions"]:
+            raise click.UsageError(f"--{real[0]} belongs to real studies: leave out --simulate, or it")
+        simulate_all(_progress_printer(), **given, seed=seed)
+    else:
+        if "duration" in given:
+            given["duration_s"] = given.pop("duration")
+        click.echo(sentence(calibrate_here(Options(**given, seed=seed), _progress_printer())))
+    publish(reports_root())
+    click.echo(f"page: {reports_root() / 'calibration.html'}")
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; errors are one line on stderr."""
     given = sys.argv[1:] if argv is None else argv
