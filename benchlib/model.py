@@ -140,6 +140,14 @@ class LoadPatch(Model):
     variables: dict[str, int | float | str] | None = None
 
 
+def _patched(load: dict[str, Any], patch: LoadPatch) -> dict[str, Any]:
+    """A load with what a patch changes; of the variables, those that the patch names."""
+    changes = patch.model_dump(exclude_none=True)
+    if "variables" in changes:
+        changes["variables"] = {**(load["variables"] or {}), **changes["variables"]}
+    return {**load, **changes}
+
+
 class Level(Model):
     """One treatment: what it changes of what the study would run otherwise.
 
@@ -163,7 +171,7 @@ class Level(Model):
         """This level as a patch over ``base``: its settings and load win, the rest of base stays."""
         patched = {k: v for k, v in self.model_dump(exclude_unset=True).items() if v not in (None, (), {})}
         patched["settings"] = {**base.settings, **self.settings}
-        patched["load"] = {**base.load.model_dump(), **self.load.model_dump(exclude_none=True)}
+        patched["load"] = _patched(base.load.model_dump(), self.load)
         return Level.model_validate({**base.model_dump(), **patched})
 
 
@@ -218,9 +226,7 @@ class Plan(Model):
 
     def level_load(self, name: str) -> Load:
         """The load that a level is run with."""
-        return Load.model_validate(
-            {**self.load.model_dump(), **self.level(name).load.model_dump(exclude_none=True)}
-        )
+        return Load.model_validate(_patched(self.load.model_dump(), self.level(name).load))
 
 
 class Study(Model):

@@ -9,12 +9,14 @@ from pydantic import ValidationError
 
 from benchlib.design import leave_one_out, one_at_a_time, randomised_blocks
 from benchlib.errors import InputError
+from benchlib.metrics import metric as known_metric
 from benchlib.model import Factor, Level, Load, Plan, Study, Workload, resolve_memory_shares
 from benchlib.stats.sequential import LOOKS
 
 CONTROL = "control"
 AUTO = "auto"
 _SPARE_CONNECTIONS = 20
+_MOST_BLOCKS = 1000
 _NEEDED = ("factor", "question", "profile", "profiles", "levels", "baseline", "workload")
 _LOAD_KEYS = frozenset(Load.model_fields)
 _PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every"}
@@ -58,7 +60,7 @@ def make_study(
     """
     name, sizes = study_name(values), _sizes(values)
     blocks, looks = _blocks(sizes.get("blocks", AUTO))
-    metric = values.get("metric", "tps")
+    metric = known_metric(values.get("metric", "tps")).name
     try:
         load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
         if needs_transaction_log(metric):
@@ -98,10 +100,9 @@ def _blocks(asked: object) -> tuple[int, tuple[int, ...]]:
     """How many blocks are planned, and after which of them the study may stop early."""
     if str(asked) == AUTO:
         return LOOKS[-1], LOOKS
-    try:
+    if str(asked).isdecimal() and 1 <= int(str(asked)) <= _MOST_BLOCKS:
         return int(str(asked)), ()
-    except ValueError:
-        raise InputError(f"parameter blocks: want a whole number or '{AUTO}', got {asked!r}") from None
+    raise InputError(f"parameter blocks: want 1 to {_MOST_BLOCKS}, or '{AUTO}', got {asked!r}")
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Nothing derived is stored, so a mended parser needs no rerun.
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,7 +110,10 @@ def _quantiles(folder: StudyFolder, trial_id: str, measurement: Measurement) -> 
     packed = folder.raw_bytes(trial_id, TRANSACTION_LOG)
     if packed is None:
         return {}
-    text = gzip.decompress(packed).decode()
+    try:
+        text = gzip.decompress(packed).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+        raise InputError(f"{trial_id}/{TRANSACTION_LOG} is damaged") from None
     latency = parse_text(text, kind="transaction_log", argv=list(measurement.load_argv) or None)["latency_ms"]
     return {name: latency[name.split("_")[1]] for name in QUANTILES}
 
@@ -130,6 +134,7 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
     try:
         report = _report(folder, trial_id, measurement)
         costs = _costs(folder, trial_id, report["transactions"]) if report else {}
+        quantiles = _quantiles(folder, trial_id, measurement)
     except InputError as reason:
         return {**row, "error": str(reason)}
     if report is None:
@@ -145,10 +150,9 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
         "retried_transactions",
     ):
         row[name] = report[name]
-    row |= _quantiles(folder, trial_id, measurement)
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         row["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
-    return {**row, **costs}
+    return {**row, **quantiles, **costs}
 
 
 def _costs(folder: StudyFolder, trial_id: str, transactions: int | None) -> dict[str, float]:

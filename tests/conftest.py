@@ -1,0 +1,68 @@
+"""What tests of the spine share: a small plan, a small study, a place for data that is not the user's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from benchlib.model import Factor, Level, Load, Plan, Script, Study, Workload
+from benchlib.store import DATA_VARIABLE, StudyFolder
+from benchlib.study import design
+
+# a loaded machine is no reason to fail
+settings.register_profile("benchlib", deadline=None)
+settings.load_profile("benchlib")
+
+WORKLOAD = Workload(name="tpcb-like", title="TPC-B-like transactions", scripts=(Script(builtin="tpcb-like"),))
+
+
+@pytest.fixture
+def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty ``data/`` of the test's own."""
+    root = tmp_path / "data"
+    monkeypatch.setenv(DATA_VARIABLE, str(root))
+    return root
+
+
+@pytest.fixture
+def plan_of() -> Callable[..., Plan]:
+    """Makes a plan: defaults, its control and tuned, three seconds each; any part can be replaced."""
+
+    def make(**changes: Any) -> Plan:
+        levels = changes.pop("levels", {"tuned": Level(settings={"work_mem": "8MB"})})
+        factor = Factor(
+            question="Does it help?",
+            baseline="defaults",
+            controls=("control",),
+            levels={"defaults": Level(), "control": Level(), **levels},
+        )
+        parts = {"factor": factor, "workload": WORKLOAD, "load": Load(duration_s=3), "scale": 1, "seed": 7}
+        return Plan(**{**parts, **changes})
+
+    return make
+
+
+@pytest.fixture
+def study_of(plan_of: Callable[..., Plan]) -> Callable[..., Study]:
+    """Makes a study of that plan: two blocks of three trials; a name and a plan may be given."""
+
+    def make(blocks: int = 2, *, name: str = "small", plan: Plan | None = None, **changes: Any) -> Study:
+        plan = plan or plan_of(**changes)
+        return Study(name=name, title="Small", plan=plan, trials=design(plan, blocks))
+
+    return make
+
+
+@pytest.fixture
+def folder_of(data_root: Path, study_of: Callable[..., Study]) -> Callable[..., StudyFolder]:
+    """Writes a study and gives its folder."""
+
+    def make(*args: Any, **changes: Any) -> StudyFolder:
+        study = study_of(*args, **changes)
+        folder = StudyFolder(study.name)
+        folder.write(study)
+        return folder
+
+    return make

@@ -1,0 +1,140 @@
+"""A test bench without servers: it writes what pgbench 18 would have written, and fails when told to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from benchlib.design import Trial
+from benchlib.errors import StudyError
+from benchlib.model import Measurement, Plan
+
+Tps = Mapping[str, float] | Callable[[Trial], float]
+WAL_PER_TRANSACTION = 512
+
+
+def pgbench_output(
+    *, tps: float, clients: int = 4, threads: int = 2, duration_s: int = 3, seed: int = 1
+) -> tuple[str, str]:
+    """stdout and stderr of a pgbench 18 run of that speed; every figure fits the others."""
+    transactions = round(tps * duration_s)
+    rate = transactions / duration_s
+    latency = 1000 * clients / rate
+    stdout = f"""\
+pgbench (18.4)
+transaction type: <builtin: TPC-B (sort of)>
+scaling factor: 1
+query mode: simple
+number of clients: {clients}
+number of threads: {threads}
+maximum number of tries: 1
+duration: {duration_s} s
+number of transactions actually processed: {transactions}
+number of failed transactions: 0 (0.000%)
+latency average = {latency:.3f} ms
+latency stddev = {latency / 2:.3f} ms
+initial connection time = 4.567 ms
+tps = {rate:.6f} (without initial connection time)
+"""
+    progress = "".join(
+        f"progress: {second}.0 s, {rate:.1f} tps, lat {latency:.3f} ms stddev {latency / 2:.3f}, 0 failed\n"
+        for second in range(1, duration_s + 1)
+    )
+    return stdout, f"pgbench: setting random seed to {seed}\n{progress}"
+
+
+def counters(transactions: int, *, checkpoints: int = 1) -> dict[str, object]:
+    """The server's counters before and after, as PostgreSQL 17 and later have them."""
+    start = (1 << 32) - 4096  # so that the position passes from 0/… to 1/…
+    end = start + WAL_PER_TRANSACTION * transactions
+
+    def snapshot(position: int, timed: int) -> dict[str, object]:
+        return {
+            "lsn": f"{position >> 32:X}/{position & 0xFFFFFFFF:X}",
+            "at": 1_700_000_000.0,
+            "bgwriter": {"buffers_alloc": 13, "buffers_clean": 0},
+            "checkpointer": {"num_timed": timed, "num_requested": 4},
+        }
+
+    return {"before": snapshot(start, 2), "after": snapshot(end, 2 + checkpoints)}
+
+
+class FakeBench:
+    """What :class:`benchlib.study.Bench` asks for, at a speed per level or per trial.
+
+    ``failing`` are levels, or numbers of calls (from 1), with the words of a measurement's error;
+    ``raising`` are numbers of calls with the exception that comes out of ``measure``;
+    ``unbuildable`` are blocks that cannot be prepared. ``prepared``, ``measured``, ``opened`` and ``closed``
+    are what happened.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        workspace: Path,
+        tps: Tps | None = None,
+        *,
+        failing: Mapping[str | int, str] | None = None,
+        raising: Mapping[int, BaseException] | None = None,
+        unbuildable: Mapping[int, str] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.workspace = workspace
+        self.tps = tps or dict.fromkeys(plan.factor.levels, 1000.0)
+        self.failing = failing or {}
+        self.raising = raising or {}
+        self.unbuildable = unbuildable or {}
+        self.prepared: list[int] = []
+        self.measured: list[str] = []
+        self.opened = self.closed = 0
+
+    @contextlib.contextmanager
+    def open(self, tell: Callable[[str], None]) -> Iterator[FakeBench]:
+        self.opened += 1
+        tell("building clusters")
+        try:
+            yield self
+        finally:
+            self.closed += 1
+
+    def prepare(self, block: int) -> None:
+        if block in self.unbuildable:
+            raise StudyError(self.unbuildable[block])
+        self.prepared.append(block)
+
+    def measure(self, trial: Trial, folder: Path) -> Measurement:
+        self.measured.append(trial.id)
+        call = len(self.measured)
+        load = self.plan.level_load(trial.level)
+        tps = self.tps(trial) if callable(self.tps) else self.tps[trial.level]
+        stdout, stderr = pgbench_output(
+            tps=tps,
+            clients=load.clients,
+            threads=min(load.threads, load.clients),
+            duration_s=load.duration_s,
+            seed=trial.seed,
+        )
+        error = self.failing.get(call) or self.failing.get(trial.level)
+        if error:
+            stdout, stderr = "", f"{stderr}pgbench: error: {error}\n"
+        (folder / "stdout").write_text(stdout)
+        (folder / "stderr").write_text(stderr)
+        if call in self.raising:
+            raise self.raising[call]
+        if not error:
+            (folder / "statistics.json").write_text(json.dumps(counters(round(tps * load.duration_s))))
+        started = 1_700_000_000.0 + 20 * call
+        return Measurement(
+            trial=trial,
+            started_s=started,
+            finished_s=started + load.duration_s + 1,
+            load_argv=("pgbench", f"--client={load.clients}", f"--time={load.duration_s}", "bench"),
+            load_returncode=1 if error else 0,
+            load_wall_s=load.duration_s + 0.1,
+            load_cpu_s=0.25,
+            server_version=None if error else "18.4",
+            error=error,
+            error_kind="ServerError" if error else None,
+        )

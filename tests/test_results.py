@@ -1,0 +1,230 @@
+"""Frames are what the raw files say: the right figure, a missing one or an error, never a wrong one."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output
+
+from benchlib.results import TRIAL_COLUMNS, checkpoints, concerns, lsn_bytes, progress_frame, trials_frame
+from benchlib.store import TRANSACTION_LOG, StudyFolder
+from benchlib.study import run_study
+
+TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
+
+
+@pytest.fixture
+def run(folder_of, tmp_path: Path) -> Callable[..., StudyFolder]:
+    """Runs a small study on a fake bench; one block unless told otherwise."""
+
+    def make(blocks: int = 1, **options) -> StudyFolder:
+        folder = folder_of(blocks)
+        run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS, **options).open)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def of_tuned(run) -> Callable[..., pd.Series]:
+    """The row of the level “tuned” after one of its raw files was replaced (None: removed)."""
+
+    def make(name: str, content: str | bytes | None, *, folder: StudyFolder | None = None) -> pd.Series:
+        folder = folder or run()
+        (trial,) = [t for t in folder.read().trials if t.level == "tuned"]
+        path = folder.path / "trials" / trial.id / name
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        frame = trials_frame(folder)
+        assert frame["error"].isna().sum() >= 2, "the other trials stay as they are"
+        return frame.set_index("level").loc["tuned"]
+
+    return make
+
+
+def figures(row: pd.Series) -> pd.Series:
+    return row.drop(["block", "position", "seed", "started_s", "server_version", "error"])
+
+
+def test_a_row_per_trial_in_the_order_of_the_design(run) -> None:
+    folder = run(2)
+    frame = trials_frame(folder)
+    assert list(frame.columns) == list(TRIAL_COLUMNS)
+    trials = folder.read().trials
+    assert list(zip(frame.block, frame.position, frame.level, frame.seed, strict=True)) == [
+        (t.block, t.position, t.level, t.seed) for t in trials
+    ]
+    assert frame["error"].isna().all()
+
+
+def test_figures_are_those_that_pgbench_printed(run) -> None:
+    tuned = trials_frame(run()).set_index("level").loc["tuned"]
+    assert tuned.tps == pytest.approx(2000)
+    assert tuned.latency_average_ms == pytest.approx(2.0)
+    assert tuned.latency_stddev_ms == pytest.approx(1.0)
+    assert (tuned.transactions, tuned.failed_transactions, tuned.server_version) == (6000, 0, "18.4")
+    assert tuned.client_cpu_share == pytest.approx(0.25 / (3.1 * 2))
+    assert tuned.wal_bytes_per_transaction == WAL_PER_TRANSACTION
+    assert tuned.checkpoints == 1
+
+
+def test_an_empty_study_is_an_empty_frame_with_its_columns(folder_of) -> None:
+    frame = trials_frame(folder_of())
+    assert list(frame.columns) == list(TRIAL_COLUMNS)
+    assert frame.empty
+    assert list(progress_frame(folder_of()).columns) == ["level", "block", "elapsed_s", "tps"]
+
+
+def test_a_failed_trial_is_a_row_with_its_error_and_no_figures(run) -> None:
+    frame = trials_frame(run(failing={"tuned": "server went away"})).set_index("level")
+    assert frame.loc["tuned", "error"] == "server went away"
+    assert figures(frame.loc["tuned"]).isna().all()
+    assert frame.loc["defaults", "tps"] == pytest.approx(1000)
+
+
+def test_progress_is_a_row_a_second(run) -> None:
+    frame = progress_frame(run(2, failing={1: "lost"}))
+    assert len(frame) == 5 * 3
+    assert list(frame.elapsed_s[:3]) == [1.0, 2.0, 3.0]
+    tuned = frame[frame.level == "tuned"]
+    assert set(tuned.tps) == {2000.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "the trial's output is not there"),
+        ("", "pgbench summary: "),
+        ("Segmentation fault\n", "pgbench summary: "),
+        (pgbench_output(tps=2000)[0][:-120], "pgbench summary: "),
+        (pgbench_output(tps=2000)[0].replace("processed: 6000", "processed: 600"), "pgbench summary: "),
+        (pgbench_output(tps=2000)[0].replace("tps = 2000", "tps = 20"), "pgbench summary: "),
+    ],
+    ids=["gone", "empty", "other words", "cut short", "a lost digit", "lost digits of tps"],
+)
+def test_a_damaged_output_is_an_error_not_a_figure(of_tuned, content: str | None, why: str) -> None:
+    row = of_tuned("stdout", content)
+    assert why in row.error
+    assert figures(row).isna().all()
+
+
+def test_a_lost_client_is_an_error_whatever_the_summary_claims(of_tuned) -> None:
+    row = of_tuned(
+        "stderr",
+        "pgbench: error: client 3 aborted in command 4 (SQL) of script 0; perhaps the backend died while processing\n",
+    )
+    assert row.error.startswith("pgbench did not run to its end: ")
+    assert "client 3 aborted" in row.error
+    assert figures(row).isna().all()
+
+
+def test_progress_of_a_damaged_trial_is_left_out(run, of_tuned) -> None:
+    folder = run()
+    of_tuned("stdout", "tps = 5", folder=folder)
+    assert set(progress_frame(folder).level) == {"defaults", "control"}
+
+
+def test_without_counters_the_costs_are_missing_and_the_rest_stays(of_tuned) -> None:
+    row = of_tuned("statistics.json", None)
+    assert row.tps == pytest.approx(2000)
+    assert pd.isna(row.error)
+    assert pd.isna(row.wal_bytes_per_transaction)
+    assert pd.isna(row.checkpoints)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '{"before": {}, "after": {}}', '{"before": null, "after": null}',
+     '{"before": {"lsn": null}, "after": {"lsn": "0/1"}}', '{"before": {"lsn": "x"}, "after": {"lsn": "0/1"}}'],
+)  # fmt: skip
+def test_damaged_counters_are_an_error(of_tuned, content: str) -> None:
+    row = of_tuned("statistics.json", content)
+    assert row.error.endswith("statistics.json is damaged")
+    assert figures(row).isna().all()
+
+
+def with_snapshots(**changes: dict[str, object]) -> str:
+    found = counters(6000)
+    for when, parts in changes.items():
+        found[when] = {**found[when], **parts}  # type: ignore[dict-item]
+    return json.dumps(found)
+
+
+def test_counters_that_went_backwards_say_nothing(of_tuned) -> None:
+    row = of_tuned(
+        "statistics.json",
+        with_snapshots(after={"lsn": "0/0", "checkpointer": {"num_timed": 0, "num_requested": 0}}),
+    )
+    assert pd.isna(row.wal_bytes_per_transaction)
+    assert pd.isna(row.checkpoints)
+    assert row.tps == pytest.approx(2000)
+
+
+def test_checkpoints_up_to_16_are_counted_by_the_background_writer(of_tuned) -> None:
+    older = {"checkpointer": None, "bgwriter": {"checkpoints_timed": 1, "checkpoints_req": 2}}
+    later = {"checkpointer": None, "bgwriter": {"checkpoints_timed": 2, "checkpoints_req": 4}}
+    assert of_tuned("statistics.json", with_snapshots(before=older, after=later)).checkpoints == 3
+
+
+def test_where_nobody_counts_checkpoints_they_are_missing(of_tuned) -> None:
+    nobody = {"checkpointer": None, "bgwriter": {"buffers_alloc": 3}}
+    row = of_tuned("statistics.json", with_snapshots(before=nobody, after=nobody))
+    assert pd.isna(row.checkpoints)
+    assert row.wal_bytes_per_transaction == WAL_PER_TRANSACTION
+
+
+def test_a_trial_without_any_checkpoint_has_none(of_tuned) -> None:
+    assert of_tuned("statistics.json", json.dumps(counters(6000, checkpoints=0))).checkpoints == 0
+
+
+def test_what_went_wrong_inside_a_trial_is_a_concern_of_its_level(run) -> None:
+    folder = run(2)
+    trials, progress = trials_frame(folder), progress_frame(folder)
+    assert concerns(trials, progress) == []
+    trials.loc[trials.level == "tuned", "failed_transactions"] = 100.0
+    trials.loc[trials.level == "control", "client_cpu_share"] = 0.99
+    assert {concern.level for concern in concerns(trials, progress)} == {"tuned", "control"}
+
+
+@pytest.mark.parametrize(
+    ("lsn", "wanted"),
+    [("0/0", 0), ("0/16B3740", 0x16B3740), ("1/0", 1 << 32), ("A/FFFFFFFF", 11 * (1 << 32) - 1)],
+)
+def test_a_position_in_the_wal_is_a_number_of_bytes(lsn: str, wanted: int) -> None:
+    assert lsn_bytes(lsn) == wanted
+
+
+def test_both_spellings_of_a_snapshot_count_timed_and_requested() -> None:
+    assert checkpoints({"checkpointer": {"num_timed": 3, "num_requested": 4}, "bgwriter": {}}) == 7
+    assert checkpoints({"bgwriter": {"checkpoints_timed": 3, "checkpoints_req": 4}}) == 7
+    assert checkpoints({"checkpointer": None, "bgwriter": None}) is None
+    assert checkpoints({}) is None
+
+
+LOG = "".join(
+    f"{client} {number} {1000 * number} 0 17000000{number:02d} 5\n"
+    for client in (0, 1)
+    for number in range(1, 51)
+)
+
+
+def test_latency_quantiles_come_from_the_transaction_log_where_there_is_one(run, of_tuned) -> None:
+    assert trials_frame(run())["latency_p95_ms"].isna().all()
+    row = of_tuned(TRANSACTION_LOG, gzip.compress(LOG.encode()))
+    assert row.latency_p50_ms == pytest.approx(25.5, abs=1)
+    assert 47 <= row.latency_p95_ms <= 49
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"x", gzip.compress(LOG.encode())[:-9], gzip.compress(b"\xff\xfe"), gzip.compress(b"no log\n")],
+)
+def test_a_damaged_transaction_log_is_an_error(of_tuned, content: bytes) -> None:
+    row = of_tuned(TRANSACTION_LOG, content)
+    assert "log" in row.error
+    assert figures(row).isna().all()
