@@ -125,6 +125,11 @@ class StudyFolder:
                 shutil.rmtree(pending, ignore_errors=True)
                 raise
 
+    def withdraw(self) -> None:
+        """Remove the study again, unless a trial has been kept."""
+        if self.exists() and not self.kept():
+            shutil.rmtree(self.path, ignore_errors=True)
+
     def set_aside(self, trial_id: str) -> None:
         """Move a kept trial out of the study, into ``spoilt/``, where it stays as evidence."""
         spoilt = self.path / "spoilt"

@@ -12,7 +12,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,20 @@ import nbformat
 import papermill
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
+from nbclient.exceptions import DeadKernelError
 from nbclient.util import run_sync
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 from papermill.exceptions import PapermillExecutionError
 
 from benchlib import errors
-from benchlib.errors import BenchlibError, InputError, StudyError
+from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
 from benchlib.notebook import PROGRESS
 from benchlib.parameters import Parameter, checked, declared
 from benchlib.store import project_root
 
 _ENGINE = "benchlib"
+_STOPPED = "stopped; run the same again to go on from what is kept"
 Listen = Callable[[str], None]
 
 
@@ -77,14 +80,16 @@ def execute(path: Path, given: Mapping[str, Any], output: Path, listen: Listen =
 
     Raises:
         BenchlibError: the one that the notebook raised, of the same kind and words.
-        StudyError: the notebook failed with an error that is not ours; the executed notebook
-            has its traceback.
+        Interrupted: Ctrl-C.
+        StudyError: the notebook failed with an error that is not ours (the executed notebook
+            has its traceback), or its kernel ended.
 
     """
     parameters = notebook_parameters(path)
     values = checked(parameters, given)
     papermill_engines.register(_ENGINE, _Engine)
     output.parent.mkdir(parents=True, exist_ok=True)
+    request = _StopRequest()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -97,9 +102,16 @@ def execute(path: Path, given: Mapping[str, Any], output: Path, listen: Listen =
                 progress_bar=False,
                 cwd=str(project_root()),
                 listen=listen,
+                request=request,
             )
     except PapermillExecutionError as reason:
         raise _ours(reason, output) from None
+    except (DeadKernelError, RuntimeError) as reason:  # the latter if it dies while it starts
+        if request.made:
+            raise Interrupted(_STOPPED) from None
+        raise StudyError(
+            f"the notebook's kernel ended ({reason}); run the same again to go on from what is kept"
+        ) from None
 
 
 def _ours(reason: PapermillExecutionError, output: Path) -> BenchlibError:
@@ -108,20 +120,58 @@ def _ours(reason: PapermillExecutionError, output: Path) -> BenchlibError:
     if isinstance(kind, type) and issubclass(kind, BenchlibError):
         return kind(reason.evalue)
     if reason.ename == "KeyboardInterrupt":
-        return errors.Interrupted("stopped; run the same again to go on from what is kept")
+        return Interrupted(_STOPPED)
     return StudyError(f"the notebook failed: {reason.ename}: {reason.evalue} (see {output})")
+
+
+@dataclass
+class _StopRequest:
+    """A Ctrl-C on its way to the kernel, which hears it only while it executes a cell."""
+
+    made: bool = False
+    kernel: int | None = None
+    busy: bool = False
+
+    def make(self) -> None:
+        """Stop what is being executed, or what is next."""
+        print("\nstopping: the current trial is dropped, the servers stop …", file=sys.stderr, flush=True)
+        self.made = True
+        if self.busy:
+            self._deliver()
+
+    def state(self, state: str) -> None:
+        """Hear that the kernel is now busy or idle."""
+        begins = state == "busy" and not self.busy
+        self.busy = state == "busy"
+        if begins and self.made:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        if self.kernel:
+            with suppress(ProcessLookupError):
+                os.kill(self.kernel, signal.SIGINT)
 
 
 class _Client(PapermillNotebookClient):  # type: ignore[misc]
     """Hands on progress, and a Ctrl-C."""
 
-    def __init__(self, *args: Any, listen: Listen, **more: Any) -> None:
+    def __init__(self, *args: Any, listen: Listen, request: _StopRequest, **more: Any) -> None:
         super().__init__(*args, **more)
         self._listen = listen
+        self._request = request
+
+    def execute_cell(self, cell: Any, cell_index: int, **more: Any) -> Any:
+        """As the base class does, unless somebody asked to stop."""
+        if self._request.made:
+            raise Interrupted(_STOPPED)
+        self._request.kernel = getattr(self.km.provisioner, "pid", None)
+        return super().execute_cell(cell, cell_index, **more)
 
     def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
         """As the base class does, and the text of a progress display goes to the listener."""
         content = msg.get("content", {})
+        if msg.get("msg_type") == "status":
+            self._request.state(content["execution_state"])
         if PROGRESS.items() <= content.get("metadata", {}).items():
             self._listen(content["data"].get("text/plain", ""))
         return super().process_message(msg, cell, cell_index)
@@ -129,35 +179,30 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
 
 class _Engine(NBClientEngine):  # type: ignore[misc]
     @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, listen: Listen, **_: Any) -> Any:
+    def execute_managed_notebook(
+        cls, nb_man: Any, kernel_name: str, *, listen: Listen, request: _StopRequest, **_: Any
+    ) -> Any:
         """Execute in this very Python, whatever kernels the user has, over Unix sockets instead of ports."""
         manager = AsyncKernelManager(
             kernel_name=kernel_name,
             kernel_spec_manager=KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True),
             transport="ipc",
         )
-        client = _Client(nb_man, km=manager, listen=listen, timeout=None)
+        client = _Client(nb_man, km=manager, listen=listen, request=request, timeout=None)
         try:
-            with _interrupts_handed_on(manager):
+            with _interrupts_handed_on(request):
                 return client.execute()
         finally:
             run_sync(manager.shutdown_kernel)(now=True)
 
 
 @contextmanager
-def _interrupts_handed_on(manager: AsyncKernelManager) -> Iterator[None]:
+def _interrupts_handed_on(request: _StopRequest) -> Iterator[None]:
     """Pass Ctrl-C on to the kernel; the notebook then ends by itself, in order."""
-
-    def hand_on(*_: object) -> None:
-        print("\nstopping: the current trial is dropped, the servers stop …", file=sys.stderr, flush=True)
-        pid = getattr(manager.provisioner, "pid", None)
-        if pid:
-            os.kill(pid, signal.SIGINT)
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, hand_on)
+    before = signal.signal(signal.SIGINT, lambda *_: request.make())
     try:
         yield
     finally:

@@ -110,11 +110,13 @@ def _publish(folder: StudyFolder, notebook: Path, listen: Listen) -> Path:
 
 
 def _without_times(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook without papermill's clock readings: the same input gives the same file."""
+    """The notebook without papermill's clock readings and dice: the same input gives the same file."""
     notebook.metadata.pop("papermill", None)
     for cell in notebook.cells:
         for key in ("papermill", "execution"):
             cell.metadata.pop(key, None)
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell["id"] = "injected-parameters"  # papermill draws a new one each time
     return notebook
 
 
