@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from benchlib import __version__, plots
-from benchlib.errors import InputError, StudyError
+from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
 from benchlib.guardian import scratch_root
 from benchlib.levers import host
 from benchlib.levers.bench import open_bench, preflight
@@ -174,7 +174,8 @@ class Experiment:
         """
         if not self.may_run:
             return
-        if not self.folder.exists():
+        new = not self.folder.exists()
+        if new:
             preflight(self.plan, scratch)
         fresh = self.study.model_copy(
             update={"provenance": provenance(self.study, scratch or scratch_root())}
@@ -185,7 +186,12 @@ class Experiment:
         if missing(self.study, self.folder.kept()):
             self._same_host()
         bench = partial(open_bench, self.plan, self.folder.name, scratch=scratch)
-        run_study(self.folder, lambda words: bench(tell=words), tell, self._enough)
+        try:
+            run_study(self.folder, lambda words: bench(tell=words), tell, self._enough)
+        except (PreflightError, StudyError) as reason:
+            if new and not isinstance(reason, Interrupted):
+                self.folder.withdraw()  # a level to be mended must not be in its own way
+            raise
         self._forget()
 
     def _same_host(self) -> None:

@@ -154,7 +154,12 @@ def from_history(cells: list[str], namespace: Mapping[str, Any]) -> dict[str, An
             refuse_unknown(sorted(assigned(cell)), parameters)
     if unset := [name for name in parameters if name not in namespace]:
         raise InputError(f"run the parameters cell again: {unset[0]} has no value")
-    return checked(parameters, {name: namespace[name] for name in parameters})
+    return checked(parameters, {name: _text_again(namespace[name], p.type) for name, p in parameters.items()})
+
+
+def _text_again(value: Any, wanted: str) -> Any:
+    """A whole number where text is wanted, as text: ``papermill -p`` makes numbers of what looks like one."""
+    return str(value) if wanted == "str" and type(value) is int else value
 
 
 def declared_quietly(source: str) -> dict[str, Parameter]:
