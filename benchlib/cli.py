@@ -16,6 +16,7 @@ from benchlib import __version__
 from benchlib.errors import BenchlibError, InputError
 
 # Heavy imports (papermill, scipy, matplotlib) wait inside the commands: --help answers at once.
+_QUIET_LOAD = 0.3
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -366,8 +367,9 @@ def recover() -> None:
 def calibrate(simulate: bool, seed: int, **given: Any) -> None:
     """Put the suite itself on trial: false alarms between identical systems, known changes found.
 
-    Runs real pgbench studies on this machine (about 40 minutes; the same again goes on after an
-    interruption), or with --simulate simulated ones. Its page is reports/calibration.html.
+    Runs real pgbench studies on this machine (about 40 minutes, and nothing else should run then;
+    the same again goes on after an interruption), or with --simulate simulated ones. Its page is
+    reports/calibration.html.
 
     \b
     Examples:
@@ -377,6 +379,7 @@ def calibrate(simulate: bool, seed: int, **given: Any) -> None:
     """
     from benchlib.calibrate import Options, calibrate_here
     from benchlib.calibrate import simulate as simulate_all
+    from benchlib.levers.host import load_average
     from benchlib.report.calibration import publish, sentence
     from benchlib.report.runs import reports_root
 
@@ -388,7 +391,12 @@ def calibrate(simulate: bool, seed: int, **given: Any) -> None:
     else:
         if "duration" in given:
             given["duration_s"] = given.pop("duration")
-        click.echo(sentence(calibrate_here(Options(**given, seed=seed), _progress_printer())))
+        options = Options(**given, seed=seed)
+        if (busy := load_average()) > _QUIET_LOAD:
+            click.echo(
+                f"other work is running here (load {busy:.1f}): its noise may hide the change", err=True
+            )
+        click.echo(sentence(calibrate_here(options, _progress_printer())))
     publish(reports_root())
     click.echo(f"page: {reports_root() / 'calibration.html'}")
 
