@@ -87,6 +87,8 @@ class Workload(Model):
 
 Clients = Annotated[int, Field(ge=1, le=100_000)]
 Rate = Annotated[float, Field(gt=0)]
+NotEmpty = Annotated[str, Field(min_length=1)]
+Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], int | float | NotEmpty]
 
 
 class Load(Model):
@@ -106,7 +108,7 @@ class Load(Model):
     connect_per_transaction: bool = False
     report_per_command: bool = False
     transaction_log: bool = False
-    variables: dict[str, int | float | str] = {}
+    variables: Variables = {}
 
 
 def _version_text(value: object) -> object:
@@ -137,7 +139,7 @@ class LoadPatch(Model):
     threads: Clients | None = None
     protocol: Protocol | None = None
     rate: Rate | None = None
-    variables: dict[str, int | float | str] | None = None
+    variables: Variables | None = None
 
 
 def _patched(load: dict[str, Any], patch: LoadPatch) -> dict[str, Any]:

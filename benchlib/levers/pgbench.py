@@ -6,17 +6,19 @@ every server, so its spelling of options is the one used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from benchlib.errors import LoadError
+from benchlib.errors import InputError, LoadError
 from benchlib.model import Load, Script
 from benchlib.parse import parse_text
 from benchlib.shell import Completed, Shell
 
 InitStep = Literal["d", "t", "g", "G", "v", "p", "f"]
+_NOTHING = re.compile(r"^number of transactions actually processed: 0(/\d+)?$", re.MULTILINE)
 CLIENT_BOUND_SHARE = 0.9
 """A pgbench thread that is on the CPU for more than this share of its time holds the server back."""
 
@@ -60,16 +62,28 @@ def run_argv(
     written to. ``duration_s`` replaces the load's own (a warm-up does); with
     ``transactions`` the load ends after so many of each client instead.
     ``progress_s`` is the interval of the progress report in seconds, None for none.
+
+    Raises:
+        InputError: pgbench would refuse these options together; the message says which.
+
     """
+    ends = None if transactions is not None else load.duration_s if duration_s is None else duration_s
+    _refuse(
+        log_prefix is None and (aggregate_interval_s or sampling_rate), "an interval or a sample needs a log"
+    )
+    _refuse(aggregate_interval_s and sampling_rate, "a log is sampled or aggregated, not both")
+    _refuse(
+        aggregate_interval_s and ends and ends % aggregate_interval_s,
+        "the log's interval does not divide the duration",
+    )
+    _refuse(progress_timestamp and progress_s is None, "timestamps of the progress need a progress report")
     argv = [str(program), *connection.options()]
     argv += _options({"--client": load.clients, "--jobs": min(load.threads, load.clients)})
     argv += _options({"--protocol": load.protocol})
-    if transactions is not None:
-        argv += _options({"--transactions": transactions})
-    else:
-        argv += _options({"--time": duration_s if duration_s is not None else load.duration_s})
     argv += _options(
         {
+            "--transactions": transactions,
+            "--time": ends,
             "--no-vacuum": not vacuum,
             "--progress": progress_s,
             "--progress-timestamp": progress_timestamp,
@@ -112,7 +126,13 @@ def init_argv(
     index_tablespace: str | None = None,
     quiet: bool = True,
 ) -> list[str]:
-    """The command line that loads pgbench's tables: ``scale`` × 100,000 accounts, about 15 MB each."""
+    """The command line that loads pgbench's tables: ``scale`` × 100,000 accounts, about 15 MB each.
+
+    Raises:
+        InputError: pgbench would refuse these options together; the message says which.
+
+    """
+    _refuse(partition_method and not partitions, "a partition method needs a number of partitions")
     argv = [str(program), "--initialize", *connection.options()]
     argv += _options(
         {
@@ -129,6 +149,17 @@ def init_argv(
         }
     )
     return [*argv, connection.dbname]
+
+
+def _refuse(conflict: object, words: str) -> None:
+    """Make sure that there is no conflict.
+
+    Raises:
+        InputError: there is one; in those words.
+
+    """
+    if conflict:
+        raise InputError(f"pgbench: {words}")
 
 
 def _options(values: Mapping[str, Any]) -> list[str]:
@@ -175,11 +206,11 @@ def summary(stdout: str, stderr: str, returncode: int, argv: Sequence[str]) -> d
     """
     if returncode != 0:
         raise LoadError(f"pgbench ended with status {returncode}: {_reason(stderr)}")
+    if _NOTHING.search(stdout):  # then no speed is printed either
+        raise LoadError("pgbench finished without a single transaction")
     report = parse_text(f"{stdout}\n{stderr}", kind="pgbench_summary", argv=list(argv))
     if not report["complete"]:
         raise LoadError(f"pgbench did not run to its end: {_reason(stderr)}")
-    if not report["transactions"]:
-        raise LoadError("pgbench finished without a single transaction")
     return report
 
 
