@@ -10,17 +10,18 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from benchlib.errors import InputError
-from benchlib.experiment import Experiment, plan_study, shown
+from benchlib.experiment import plan_study
 from benchlib.parameters import from_history
 from benchlib.planning import study_name
 from benchlib.store import StudyFolder
 from benchlib.study import Progress
+from benchlib.view import View
 
 PROGRESS = {"benchlib": "progress"}
 """Metadata of a progress display, by which the command line tells it from other output."""
 
 
-def open_experiment() -> Experiment:
+def open_experiment() -> View:
     """The experiment that this notebook's parameters describe; with ``run = False`` the one that is kept.
 
     Raises:
@@ -33,7 +34,7 @@ def open_experiment() -> Experiment:
     return experiment_of(from_history(list(shell.user_ns["In"]), shell.user_ns))
 
 
-def experiment_of(values: Mapping[str, Any]) -> Experiment:
+def experiment_of(values: Mapping[str, Any]) -> View:
     """The experiment that checked parameters describe.
 
     Raises:
@@ -42,18 +43,18 @@ def experiment_of(values: Mapping[str, Any]) -> Experiment:
     """
     folder = StudyFolder(study_name(values))
     if not values.get("run", True):
-        return shown(folder)
-    return Experiment(folder, plan_study(values), retry_failed=bool(values.get("retry_failed")))
+        return View(folder, folder.read(), run=False)
+    return View(folder, plan_study(values), retry_failed=bool(values.get("retry_failed")))
 
 
-def run_missing(experiment: Experiment) -> None:
+def run_missing(experiment: View) -> None:
     """Run what is missing, showing how far it is in one line that is updated.
 
     With the parameter ``pilot`` a pilot comes first, and its sentence is shown before the study starts.
     """
     if experiment.study.parameters.get("pilot") and experiment.may_run:
         sentence = experiment.pilot(_line())
-        display(_bundle(str(sentence)), raw=True, metadata=PROGRESS)  # type: ignore[no-untyped-call]
+        display(_bundle(sentence), raw=True, metadata=PROGRESS)  # type: ignore[no-untyped-call]
     experiment.run(_line())
 
 
