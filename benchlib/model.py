@@ -249,13 +249,6 @@ class Study(Model):
         return max((t.block for t in self.trials), default=0)
 
 
-class Remark(Model):
-    """A remark that travels with a measurement, for people to read and code to recognise."""
-
-    code: str
-    message: str
-
-
 class Measurement(Model):
     """What one trial left, beside its raw files: facts of the run, never derived figures.
 
@@ -272,7 +265,6 @@ class Measurement(Model):
     load_cpu_s: float | None = None
     server_version: str | None = None
     settings: dict[str, str] = {}
-    warnings: tuple[Remark, ...] = ()
     error: str | None = None
     error_kind: str | None = None
 

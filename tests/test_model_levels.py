@@ -15,7 +15,6 @@ from benchlib.model import (
     LoadPatch,
     Measurement,
     Plan,
-    Remark,
     Script,
     Study,
     Workload,
@@ -339,7 +338,6 @@ def test_a_measurement_survives_its_file_and_absent_figures_stay_absent() -> Non
         started_s=1.5,
         finished_s=2.25,
         load_argv=("pgbench", "bench"),
-        warnings=(Remark(code="client_bound", message="busy"),),
         error="gone",
     )
     text = measurement.model_dump_json()

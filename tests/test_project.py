@@ -9,7 +9,17 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ASKED_FOR = {"jupyterlab", "psycopg", "pandas", "numpy", "scipy", "matplotlib", "seaborn", "papermill", "pytest"}
+ASKED_FOR = {
+    "jupyterlab",
+    "psycopg",
+    "pandas",
+    "numpy",
+    "scipy",
+    "matplotlib",
+    "seaborn",
+    "papermill",
+    "pytest",
+}
 
 
 def requirements():
@@ -72,5 +82,7 @@ def test_continuous_integration_runs_the_tests_and_the_demo():
 
 
 def test_every_module_reads_at_one_sitting():
-    long = {p.name: n for p in (ROOT / "benchlib").rglob("*.py") if (n := len(p.read_text().splitlines())) > 450}
+    long = {
+        p.name: n for p in (ROOT / "benchlib").rglob("*.py") if (n := len(p.read_text().splitlines())) > 450
+    }
     assert not long

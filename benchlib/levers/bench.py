@@ -23,7 +23,7 @@ from benchlib.guardian import Run, guarded_run, scratch_root
 from benchlib.levers import host, pgbench, statistics
 from benchlib.levers.cluster import DATABASE, SUPERUSER, Cluster
 from benchlib.levers.postgres import Installation, find_installation, find_pgbench, runnable_by
-from benchlib.model import Level, Load, Measurement, Plan, Remark, Script
+from benchlib.model import Level, Load, Measurement, Plan, Script
 from benchlib.shell import Shell, server_user
 from benchlib.store import TRANSACTION_LOG
 
@@ -212,7 +212,6 @@ class Bench:
             load_cpu_s=notes.cpu_s,
             server_version=notes.server_version,
             settings=notes.settings,
-            warnings=tuple(notes.remarks),
             error=str(error) if error else None,
             error_kind=type(error).__name__ if error else None,
         )
@@ -262,14 +261,6 @@ class Bench:
         )
         report = pgbench.summary(stdout, stderr, done.returncode, notes.argv)
         self._check_invariant(cluster, count_before, report["transactions"])
-        share = pgbench.cpu_share(done.cpu_s, done.wall_s, min(load.threads, load.clients))
-        if share is not None and share > pgbench.CLIENT_BOUND_SHARE:
-            notes.remarks.append(
-                Remark(
-                    code="client_bound",
-                    message=f"pgbench's threads were busy for {share:.0%} of the time: more threads, or it measures itself",
-                )
-            )
         if self.plan.arrangement == "standing":
             self._settle(cluster)
 
@@ -349,7 +340,6 @@ class _Notes:
     cpu_s: float | None = None
     server_version: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
-    remarks: list[Remark] = field(default_factory=list)
 
 
 def _connection(cluster: Cluster) -> pgbench.Connection:

@@ -19,8 +19,6 @@ from benchlib.shell import Completed, Shell
 
 InitStep = Literal["d", "t", "g", "G", "v", "p", "f"]
 _NOTHING = re.compile(r"^number of transactions actually processed: 0(/\d+)?$", re.MULTILINE)
-CLIENT_BOUND_SHARE = 0.9
-"""A pgbench thread that is on the CPU for more than this share of its time holds the server back."""
 
 
 @dataclass(frozen=True)
@@ -212,11 +210,6 @@ def summary(stdout: str, stderr: str, returncode: int, argv: Sequence[str]) -> d
     if not report["complete"]:
         raise LoadError(f"pgbench did not run to its end: {_reason(stderr)}")
     return report
-
-
-def cpu_share(cpu_s: float, wall_s: float, threads: int) -> float | None:
-    """The share of its time that a pgbench thread was on the CPU, averaged over the threads."""
-    return cpu_s / (wall_s * threads) if wall_s > 0 else None
 
 
 def _reason(stderr: str) -> str:

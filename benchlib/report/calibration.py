@@ -244,7 +244,7 @@ def _real(real: Mapping[str, Any]) -> list[Any]:
         f"is below {ALPHA:g}; an injected change counts as found when the session's verdict is “faster”.",
     )  # fmt: skip
     pooled = pd.DataFrame(
-        [(level, f"{v:+.2f}", f"{low:.2f} to {high:.2f}" if low is not None else None) for level, (v, low, high) in real["changes"].items()],
+        [(level, f"{v:+.2f}".replace("-", "−"), f"{low:.2f} to {high:.2f}".replace("-", "−") if low is not None else None) for level, (v, low, high) in real["changes"].items()],
         columns=["arm", "change, %", "95 % interval"],
     )  # fmt: skip
     shown = frame[["session", "level", "percent_change", "ci_low", "ci_high", "p_value", "verdict"]]

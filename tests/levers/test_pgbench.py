@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlib.errors import InputError, LoadError, ParseError
-from benchlib.levers.pgbench import Connection, cpu_share, drive, init_argv, initialise, run_argv, summary
+from benchlib.levers.pgbench import Connection, drive, init_argv, initialise, run_argv, summary
 from benchlib.levers.postgres import find_pgbench
 from benchlib.model import Load, Script
 from benchlib.shell import Shell, TimeLimitError
@@ -366,8 +366,3 @@ def test_a_load_without_a_single_transaction_is_an_error_not_a_speed_of_0() -> N
 def test_what_is_no_report_is_never_a_figure(stdout: str) -> None:
     with pytest.raises(ParseError):
         summary(stdout, SEED, 0, ARGV)
-
-
-def test_the_share_of_a_thread_s_time_on_the_processor() -> None:
-    assert cpu_share(3.0, 2.0, 2) == 0.75
-    assert cpu_share(1.0, 0.0, 2) is None

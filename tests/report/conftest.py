@@ -7,8 +7,8 @@ import pytest
 
 import benchlib
 from benchlib.plots import drift, forest
-from benchlib.report.page import Link, Page
 from benchlib.plots.tables import verdict_table
+from benchlib.report.page import Link, Page
 
 
 @pytest.fixture(scope="session")
