@@ -31,7 +31,7 @@ import subprocess, sys, time
 from pathlib import Path
 from benchlib.guardian import guarded_run
 
-deaf = "import signal, time; [signal.signal(s, signal.SIG_IGN) for s in (1, 2, 3, 15)]; print(1, flush=True); time.sleep(99)"
+deaf = "import signal, time; [signal.signal(s, signal.SIG_IGN) for s in (1, 2, 3, 15)]; print(1, end=str(), flush=True); time.sleep(99)"
 with guarded_run(Path(sys.argv[1]), "study “doomed”") as run:
     (run.folder / "data").mkdir()
     def start(words, **more):

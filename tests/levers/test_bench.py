@@ -157,7 +157,7 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement: str
     assert eventually(lambda: processes_under(scratch) == [])
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", ["insert", "tpcb-like"])
 def test_a_workloads_invariant_holds_after_its_trial(workload: str, trials: Trials) -> None:
     bench = trials.bench(plan(workload=workload, arrangement="fresh"))
     assert bench.plan.workload.invariant.count
@@ -268,7 +268,7 @@ def test_clusters_are_built_anew_and_change_places(trials: Trials) -> None:
     assert there == set(seen[-1].values()), "the former ones are gone"
 
 
-@pytest.mark.parametrize("arrangement", ["standing", "fresh"])
+@pytest.mark.parametrize("arrangement", [pytest.param("standing", marks=pytest.mark.slow), "fresh"])
 def test_a_server_killed_in_a_trial_costs_that_trial_only(
     arrangement: str, trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
