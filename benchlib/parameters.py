@@ -78,7 +78,8 @@ def declared(source: str) -> dict[str, Parameter]:
                 default = ast.literal_eval(node.value)
             except (ValueError, TypeError):
                 raise InputError(f"parameter {name}: the default must be a plain value") from None
-            help_ = comments.get(node.lineno) or comments.get(node.end_lineno or 0, "")
+            lines = (node.lineno, node.value.lineno, node.end_lineno)
+            help_ = next((comments[line] for line in lines if line in comments), "")
             found[name] = Parameter(name, ast.unparse(node.annotation), default, help_)
     return found
 

@@ -55,6 +55,12 @@ def test_a_cell_declares_names_types_defaults_and_help() -> None:
     assert (found["margin"].help, found["limit"].default, found["offset"].default) == ("", None, -3)
 
 
+def test_help_is_found_where_a_formatter_broke_the_line() -> None:
+    assert declared('a: str = (\n    ""  # what it is\n)\n')["a"].help == "what it is"
+    inner = 'a: dict = {\n    "b": 1,  # only of b\n}\n'
+    assert declared(inner)["a"].help == ""
+
+
 def test_defaults_are_values_of_their_types() -> None:
     assert checked(declared(CELL), {})["levels"]["tuned"] == {"settings": {"work_mem": "8MB"}}
 

@@ -99,6 +99,8 @@ def test_one_value_in_two_spellings_took(wanted: object, server: ServerSetting) 
         ("4GB", whole("4294967296")),
         ("5min", whole("5", "kB")),
         ("4kB", whole("4", "ms")),
+        ("1kB", whole("1024", "s")),
+        ("2min", whole("120", "B")),
         ("5 pigs", whole("5", "ms")),
         ("15min", whole("901", "s")),
         ("0700", whole("0777")),

@@ -204,7 +204,8 @@ def test_more_blocks_extend_a_study_and_keep_what_it_has(folder_of, study_of, be
 def test_fewer_blocks_leave_a_study_as_it_is(folder_of, study_of) -> None:
     folder = folder_of(4)
     before = contents(folder)
-    assert keep_study(folder, study_of(2)) == study_of(4)
+    asked = study_of(2).model_copy(update={"parameters": {"blocks": 2}})
+    assert keep_study(folder, asked) == study_of(4)
     assert contents(folder) == before
 
 
