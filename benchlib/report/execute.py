@@ -105,7 +105,7 @@ def execute(path: Path, given: Mapping[str, Any], output: Path, listen: Listen =
                 request=request,
             )
     except PapermillExecutionError as reason:
-        raise _ours(reason, output) from None
+        raise _ours(reason, output, stopped=request.made) from None
     except (DeadKernelError, RuntimeError) as reason:  # the latter if it dies while it starts
         if request.made:
             raise Interrupted(_STOPPED) from None
@@ -114,12 +114,12 @@ def execute(path: Path, given: Mapping[str, Any], output: Path, listen: Listen =
         ) from None
 
 
-def _ours(reason: PapermillExecutionError, output: Path) -> BenchlibError:
+def _ours(reason: PapermillExecutionError, output: Path, *, stopped: bool) -> BenchlibError:
     """The error of ours that a notebook ended with, by its class's name; else a general one."""
     kind = getattr(errors, reason.ename, None)
     if isinstance(kind, type) and issubclass(kind, BenchlibError):
         return kind(reason.evalue)
-    if reason.ename == "KeyboardInterrupt":
+    if stopped or reason.ename == "KeyboardInterrupt":
         return Interrupted(_STOPPED)
     return StudyError(f"the notebook failed: {reason.ename}: {reason.evalue} (see {output})")
 
