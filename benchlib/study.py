@@ -77,17 +77,28 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
     if not folder.exists():
         folder.write(study)
         return study
+    kept = same_study(folder, study)
+    if study.blocks > kept.blocks:
+        # from what is kept: the plan asked for may name its levels in another order
+        more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)
+        kept = kept.model_copy(update={"trials": kept.trials + more, "parameters": study.parameters})
+        folder.write(kept)
+    return kept
+
+
+def same_study(folder: StudyFolder, study: Study) -> Study:
+    """The study that is kept in a folder, once it is certain that it has the same plan.
+
+    Raises:
+        InputError: it has another; the message says what differs.
+
+    """
     kept = folder.read()
     if kept.plan != study.plan:
         raise InputError(
             f"study '{folder.name}' exists with another plan ({_what_differs(kept.plan, study.plan)}): "
             f"choose another name (-p study NAME), or remove {folder.path.parent.name}/{folder.name}"
         )
-    if study.blocks > kept.blocks:
-        # from what is kept: the plan asked for may name its levels in another order
-        more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)
-        kept = kept.model_copy(update={"trials": kept.trials + more, "parameters": study.parameters})
-        folder.write(kept)
     return kept
 
 

@@ -25,6 +25,7 @@ from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.page import IndexEntry, Link, Page, render_index, render_page
 from benchlib.stats.prose import leading
 from benchlib.store import StudyFolder, project_root, walk
+from benchlib.study import same_study
 
 Listen = Callable[[str], None]
 
@@ -52,15 +53,26 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
         BenchlibError: what the notebook itself raised.
 
     """
+    given = _absolute(given)
     values = checked(notebook_parameters(path), given)
     experiment = experiment_of(values)
-    if values["run"] and not experiment.folder.exists():
+    if values["run"] and experiment.folder.exists():
+        same_study(experiment.folder, experiment.study)
+    elif values["run"]:
         preflight(experiment.plan)
     name = study_name(values)
     executed = reports_root() / f"{name}.ipynb"
     execute(path, given, executed, listen)
     page = _publish(StudyFolder(name), path, listen)
     return Outcome(shown(StudyFolder(name)).analysis.headline(), page, _write_index())
+
+
+def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with the path of a workload's file made whole: the notebook runs in another folder."""
+    workload = given.get("workload")
+    if isinstance(workload, str) and workload.endswith(".toml"):
+        return {**given, "workload": str(Path(workload).absolute())}
+    return dict(given)
 
 
 def report_studies(names: Sequence[str], listen: Listen) -> list[str]:
