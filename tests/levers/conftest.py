@@ -9,7 +9,7 @@ import pytest
 
 from benchlib.guardian import SCRATCH_VARIABLE
 from benchlib.levers.cluster import Cluster
-from benchlib.levers.postgres import find_installation
+from benchlib.levers.postgres import Installation, find_installation, runnable_by
 from benchlib.shell import Shell, server_user
 from benchlib.store import DATA_VARIABLE
 
@@ -42,13 +42,19 @@ def shelter() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def created(shelter: Path) -> Callable[[str], Cluster]:
+def installed(shelter: Path) -> Callable[[str], Installation]:
+    """An installation by its version, where the servers' user can reach it."""
+    return lambda version: runnable_by(Shell(server_user()), find_installation(version), shelter)
+
+
+@pytest.fixture(scope="session")
+def created(shelter: Path, installed: Callable[[str], Installation]) -> Callable[[str], Cluster]:
     """An empty cluster of a version, made once and never started: tests take copies of it."""
     made: dict[str, Cluster] = {}
 
     def of(version: str) -> Cluster:
         if version not in made:
-            cluster = Cluster(Shell(server_user()), find_installation(version), shelter / f"v{version}")
+            cluster = Cluster(Shell(server_user()), installed(version), shelter / f"v{version}")
             cluster.create()
             made[version] = cluster
         return made[version]

@@ -15,7 +15,7 @@ import pytest
 from benchlib.errors import ServerError, SettingError
 from benchlib.levers import cluster as cluster_module
 from benchlib.levers.cluster import Cluster
-from benchlib.levers.postgres import Installation, find_installation
+from benchlib.levers.postgres import Installation
 from benchlib.shell import Shell, server_user
 
 pytestmark = pytest.mark.pg
@@ -135,18 +135,20 @@ def test_a_server_that_never_answers_is_stopped_and_named(
     assert time.monotonic() - started < 8
 
 
-def test_initdb_that_fails_gives_its_last_words(scratch: Path) -> None:
+def test_initdb_that_fails_gives_its_last_words(
+    scratch: Path, installed: Callable[[str], Installation]
+) -> None:
     if user := server_user():
         shutil.chown(scratch, user)
-    cluster = Cluster(Shell(server_user()), find_installation("18"), scratch / "c")
+    cluster = Cluster(Shell(server_user()), installed("18"), scratch / "c")
     with pytest.raises(ServerError, match=r"initdb failed: .*wal-segsize"):
         cluster.create(["--wal-segsize=7"])
 
 
-def test_initdb_takes_a_levels_options(scratch: Path) -> None:
+def test_initdb_takes_a_levels_options(scratch: Path, installed: Callable[[str], Installation]) -> None:
     if user := server_user():
         shutil.chown(scratch, user)
-    cluster = Cluster(Shell(server_user()), find_installation("18"), scratch / "c")
+    cluster = Cluster(Shell(server_user()), installed("18"), scratch / "c")
     cluster.create(["--wal-segsize=4", "--no-data-checksums"])
     cluster.configure({})
     try:
