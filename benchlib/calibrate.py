@@ -149,7 +149,9 @@ def fit_work(trials: pd.DataFrame, effect: float) -> Work:
     times = 1e6 / good["tps"].groupby(good["steps"]).max()
     steps, us = times.index.to_numpy(dtype=float), times.to_numpy(dtype=float)
     if len(us) < 2 or not np.isfinite(us).all():
-        raise StudyError("too few of the trials that measure the work succeeded: run it again")
+        raise StudyError(
+            "too few of the trials that measure the work succeeded: another --seed measures anew"
+        )
     step_us, fixed_us = (float(v) for v in np.polyfit(steps, us, 1, w=1 / us))
     baseline = round((1e6 * _TRANSACTION_S - fixed_us) / step_us) if step_us > 0 else 0
     injected = (
@@ -158,7 +160,7 @@ def fit_work(trials: pd.DataFrame, effect: float) -> Work:
     if not 0 < injected < baseline:
         raise StudyError(
             f"a transaction takes {fixed_us:.3g} µs and {step_us:.3g} µs per step: no work makes the effect; "
-            "run it again on a quieter machine"
+            "another --seed measures anew, best on a quiet machine"
         )
     return Work(fixed_us, step_us, baseline, injected)
 
@@ -172,13 +174,14 @@ def calibrate_here(options: Options, tell: Tell, *, scratch: Path | None = None)
     """
     root = calibration_folder() / options.name
 
-    def run(study: Study, where: str) -> Experiment:
+    def run(study: Study, where: str, *, retry: bool = True) -> Experiment:
         # a parent of its own: no session learns its noise from another, so that they are independent
-        experiment = Experiment(StudyFolder(study.name, root / study.name), study, retry_failed=True)
+        experiment = Experiment(StudyFolder(study.name, root / study.name), study, retry_failed=retry)
         experiment.run(lambda progress: tell(f"{where} · {progress}"), scratch=scratch)
         return experiment
 
-    measured = run(_fit_study(options), "how much work makes the effect").trials
+    # measured once: the sessions' plans follow from it
+    measured = run(_fit_study(options), "how much work makes the effect", retry=False).trials
     work = fit_work(measured.assign(steps=measured["level"].str.removesuffix(" steps").astype(int)), options.effect)  # fmt: skip
     trials, verdicts = [], []
     for session in range(1, options.sessions + 1):

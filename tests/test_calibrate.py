@@ -50,7 +50,7 @@ def test_the_work_makes_the_effect_whatever_else_slows_some_trials(effect, fixed
     ids=["faster with more work", "never short enough", "one point", "all failed"],
 )
 def test_times_that_are_no_rising_line_are_refused(trials):
-    with pytest.raises(StudyError, match="run it again"):
+    with pytest.raises(StudyError, match="another --seed"):
         fit_work(trials, 0.05)
 
 
