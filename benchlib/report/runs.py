@@ -21,6 +21,7 @@ from benchlib.levers.bench import preflight
 from benchlib.notebook import experiment_of
 from benchlib.parameters import checked
 from benchlib.planning import study_name
+from benchlib.report import calibration
 from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.page import IndexEntry, Link, Page, render_index, render_page
 from benchlib.stats.prose import leading
@@ -98,6 +99,8 @@ def report_studies(names: Sequence[str], listen: Listen) -> list[str]:
             lines.append(f"left out: {reason}")
             continue
         lines.append(f"page: {page}")
+    if not names:
+        lines += [f"page: {reports_root() / link.href}" for link in calibration.publish(reports_root())]
     return [*lines, f"index: {_write_index()}"]
 
 
@@ -183,7 +186,9 @@ def _write_index() -> Path:
     path = reports_root() / "index.html"
     path.write_text(
         render_index(
-            entries, intro="Does this change make PostgreSQL faster, by how much, and how sure is that?"
+            entries,
+            intro="Does this change make PostgreSQL faster, by how much, and how sure is that?",
+            links=calibration.index_links(reports_root()),
         )
     )
     return path
