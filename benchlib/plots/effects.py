@@ -11,6 +11,7 @@ from benchlib.plots.frames import (
     DAGGER,
     Row,
     amount,
+    given_up,
     interval,
     known,
     rows_of,
@@ -70,7 +71,7 @@ def forest(analysis: Analysis, *, durability: Mapping[str, str] = _NONE, name: s
         draw,
         alt=f"Forest plot of the change of {words} against {analysis.baseline}: "
         f"{said or 'nothing to compare'}."
-        + "".join(f" {level} gives up durability: {text}." for level, text in lost.items()),
+        + "".join(f" Gives up durability: {text}." for text in given_up(lost)),
         caption=_forest_caption(analysis, words, lost),
     )
 
@@ -91,7 +92,7 @@ def _forest_caption(analysis: Analysis, words: str, lost: Mapping[str, str]) -> 
             "are compared with the mean of both."
         )
     if lost:
-        text += f" {DAGGER} gives up durability: " + "; ".join(f"{k} – {v}" for k, v in lost.items()) + "."
+        text += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
     return text
 
 

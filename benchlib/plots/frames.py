@@ -66,6 +66,14 @@ def spoken(level: str, row: Row) -> str:
     return f"{text}, {row['verdict'] if isinstance(row['verdict'], str) else 'no verdict'}"
 
 
+def given_up(lost: Mapping[str, str]) -> list[str]:
+    """What a crash may cost, each loss once, after the levels that risk it: `a, b – the last commits`."""
+    levels: dict[str, list[str]] = {}
+    for level, loss in lost.items():
+        levels.setdefault(loss, []).append(level)
+    return [f"{', '.join(names)} – {loss}" for loss, names in levels.items()]
+
+
 def wrapped(text: str, chars: int, lines: int = 3) -> list[str]:
     """`text` on at most `lines` lines of `chars` characters; the rest becomes an ellipsis.
 

@@ -70,7 +70,10 @@ def timeline(
             if warmup_s > 0:
                 axes.axvspan(0, warmup_s, color=BAND, linewidth=0, zorder=0.5)
             for _, trial in thin[thin["level"] == name].groupby("block"):
-                axes.plot(trial["elapsed_s"], trial[metric], color=_BLUE, alpha=0.4, linewidth=0.7)
+                dot = "o" if len(trial) == 1 else None  # a line needs two readings
+                axes.plot(
+                    trial["elapsed_s"], trial[metric], color=_BLUE, alpha=0.4, linewidth=0.7, marker=dot
+                )
             middle = bold[bold["level"] == name]
             axes.plot(middle["elapsed_s"], middle[metric], color=_BLUE, linewidth=2)
         canvas.note(canvas.width / 2, total - 8, "seconds since the trial began", ha="center")

@@ -9,7 +9,7 @@ import jinja2
 import pandas as pd
 
 from benchlib.plots.figure import EDITOR_CSS
-from benchlib.plots.frames import DAGGER, amount, interval, known, opening, rows_of, signed
+from benchlib.plots.frames import DAGGER, amount, given_up, interval, known, opening, rows_of, signed
 from benchlib.plots.style import mark_of
 from benchlib.stats import Analysis
 
@@ -134,7 +134,7 @@ def verdict_table(
     )
     note = "± one standard deviation between trials. p is adjusted for the number of levels."
     if lost:
-        note += f" {DAGGER} gives up durability: " + "; ".join(f"{k} – {v}" for k, v in lost.items()) + "."
+        note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
     about = caption or f"{opening(metric.title)} of each level, and its change against {analysis.baseline}"
     return html_table(table, about, formats={c: str for c in columns[1:] if c != "verdict"}, note=note)
 

@@ -21,6 +21,7 @@ from benchlib.levers.bench import preflight
 from benchlib.notebook import experiment_of
 from benchlib.parameters import checked
 from benchlib.planning import study_name
+from benchlib.plots.frames import given_up
 from benchlib.report import calibration
 from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.page import IndexEntry, Link, Page, render_index, render_page
@@ -143,7 +144,7 @@ def _page(experiment: Experiment) -> Page:
         headline=experiment.analysis.headline(),
         verdict=_lead(experiment)["verdict"],
         facts=experiment.facts(),
-        durability=[f"“{level}”: {loss}" for level, loss in experiment.durability().items()],
+        durability=given_up(experiment.durability()),
         downloads=[
             Link("trials (CSV)", f"{name}.trials.csv"),
             Link("study (JSON)", f"{name}.study.json"),

@@ -159,7 +159,7 @@ def test_forest_says_its_numbers(analysis):
     row = analysis.table.set_index("level").loc["tuned"]
     assert f"tuned {signed(row['percent_change'], unit=' %')} (interval" in figure.alt
     assert "faster" in figure.alt
-    assert "tuned gives up durability: the last commits" in figure.alt
+    assert "Gives up durability: tuned – the last commits" in figure.alt
     assert "absent" not in figure.alt + figure.caption
     for svg in (figure.wide, figure.narrow):
         assert "tuned†" in svg

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlib.plots.frames import amount, interval, signed, spread, wrapped
+from benchlib.plots.frames import amount, given_up, interval, signed, spread, wrapped
 from benchlib.plots.scale import scale_for, tick_words
 from benchlib.plots.style import DARK, LIGHT, MARKS, mark_of, verdict_word
 
@@ -100,3 +100,8 @@ def test_every_colour_of_text_is_readable(palette, name):
 def test_palettes_have_the_same_names_and_no_colour_twice():
     assert set(LIGHT) == set(DARK)
     assert len(set(LIGHT.values())) == len(LIGHT)
+
+
+def test_levels_that_risk_the_same_are_named_together():
+    lost = {"a": "the last commits", "b": "the whole cluster", "c": "the last commits"}
+    assert given_up(lost) == ["a, c – the last commits", "b – the whole cluster"]
