@@ -184,9 +184,9 @@ class Experiment:
             raise StudyError(
                 f"study '{self.folder.name}' has no block with two trials to compare: run it first"
             )
-        return self._look().analysis if self.plan.looks else analyze(self._by_level(), **self._comparison())
+        return self._look().analysis if self.plan.looks else analyze(self.by_level(), **self._comparison())
 
-    def _by_level(self) -> pd.DataFrame:
+    def by_level(self) -> pd.DataFrame:
         """The trials with the levels in the plan's order, which is how tables and charts list them."""
         place = {name: index for index, name in enumerate(self.plan.factor.levels)}
         return self.trials.sort_values("level", key=lambda names: names.map(place), kind="stable")
@@ -225,7 +225,7 @@ class Experiment:
         """The verdict at the latest look of a study that may stop early, at that look's share of alpha."""
         factor = self.plan.factor
         looks = plan_looks(len(factor.levels), len(factor.controls), looks=self.plan.looks)
-        return decide(self._by_level(), looks, **self._comparison())
+        return decide(self.by_level(), looks, **self._comparison())
 
     def _enough(self) -> str | None:
         """Why the study may stop here; None where it has to go on, or runs all its blocks."""

@@ -127,7 +127,7 @@ class View(Experiment):
             name for name in EXPLORATORY if name != self.plan.metric and good[name].astype(float).gt(0).all()
         ]
         factor = self.plan.factor
-        rows = exploratory(self.trials, usable, baseline=factor.baseline, controls=factor.controls)
+        rows = exploratory(self.by_level(), usable, baseline=factor.baseline, controls=factor.controls)
         rows["metric"] = [METRICS[name].title for name in rows["metric"]]
         labels = {"percent_change": "change", "p_value": "p", "p_bh": "p (false discovery rate)"}
         caption = "Exploratory: other figures by the same model"
