@@ -21,19 +21,24 @@ from benchlib.store import TRANSACTION_LOG, StudyFolder
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
 """Metrics that come from the log of all transactions; missing where none was kept."""
 
+REPORTED = (
+    "tps",
+    "latency_average_ms",
+    "latency_stddev_ms",
+    "transactions",
+    "failed_transactions",
+    "retried_transactions",
+)
+"""Figures of pgbench's own summary."""
+
 TRIAL_COLUMNS = (
     "block",
     "position",
     "level",
     "seed",
     "started_s",
-    "tps",
-    "latency_average_ms",
-    "latency_stddev_ms",
+    *REPORTED,
     *QUANTILES,
-    "transactions",
-    "failed_transactions",
-    "retried_transactions",
     "client_cpu_share",
     "wal_bytes_per_transaction",
     "checkpoints",
@@ -141,15 +146,7 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
         return {**row, "error": "the trial's output is not there"}
     if not report["complete"]:
         return {**row, "error": f"pgbench did not run to its end: {' '.join(report['errors'][:1])}"}
-    for name in (
-        "tps",
-        "latency_average_ms",
-        "latency_stddev_ms",
-        "transactions",
-        "failed_transactions",
-        "retried_transactions",
-    ):
-        row[name] = report[name]
+    row |= {name: report[name] for name in REPORTED}
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         row["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
     return {**row, **quantiles, **costs}
