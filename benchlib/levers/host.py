@@ -120,12 +120,12 @@ def load_average() -> float:
     return psutil.getloadavg()[0]
 
 
-def timer_resolution_ns() -> int:
-    """The smallest step of the clock that latencies are measured with, as seen from here, in nanoseconds."""
+def timer_resolution_ns() -> int | None:
+    """The smallest step of the clock as seen from here, in nanoseconds; None where it never moved."""
     steps = []
     for _ in range(200):
         first = time.perf_counter_ns()
         second = time.perf_counter_ns()
         if second > first:
             steps.append(second - first)
-    return min(steps, default=0)
+    return min(steps, default=None)

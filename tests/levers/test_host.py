@@ -101,4 +101,11 @@ def test_free_space_behind_a_closed_door_is_that_before_it(
 
 
 def test_the_clocks_step_is_found() -> None:
-    assert 0 < host.timer_resolution_ns() < 1_000_000
+    resolution = host.timer_resolution_ns()
+    assert resolution is not None
+    assert 0 < resolution < 1_000_000
+
+
+def test_a_clock_that_never_moves_has_no_resolution_rather_than_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.time, "perf_counter_ns", lambda: 7)
+    assert host.timer_resolution_ns() is None
