@@ -20,7 +20,7 @@ from benchlib.levers.bench import open_bench, preflight
 from benchlib.levers.postgres import find_installation, find_pgbench
 from benchlib.levers.workloads import load_workload
 from benchlib.metrics import METRICS
-from benchlib.model import Plan, Study, durability_loss
+from benchlib.model import Plan, Study
 from benchlib.planning import CONTROL, make_study
 from benchlib.results import TRIAL_COLUMNS, concerns, progress_frame, trials_frame
 from benchlib.stats import Analysis, analyze
@@ -83,7 +83,7 @@ class Experiment:
 
     def durability(self) -> dict[str, str]:
         """What a crash may cost, for each level that gives something up."""
-        losses = {name: durability_loss(self.plan.level(name).settings) for name in self.plan.factor.levels}
+        losses = {name: self.plan.level(name).durability_loss() for name in self.plan.factor.levels}
         return {name: loss for name, loss in losses.items() if loss}
 
     # --- running --------------------------------------------------------------------

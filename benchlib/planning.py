@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from benchlib.design import leave_one_out, one_at_a_time, randomised_blocks
 from benchlib.errors import InputError
+from benchlib.level import Level, resolve_memory_shares
 from benchlib.metrics import metric as known_metric
-from benchlib.model import Factor, Level, Load, Plan, Study, Workload, resolve_memory_shares
+from benchlib.model import Factor, Load, Plan, Study, Workload
 from benchlib.stats.sequential import LOOKS
 
 CONTROL = "control"
@@ -65,10 +66,12 @@ def make_study(
         load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
         if needs_transaction_log(metric):
             load = load.model_copy(update={"transaction_log": True})
+        factor, base = _factor(values, memory_bytes), _base(values, load, memory_bytes)
         plan = Plan(
-            factor=_factor(values, memory_bytes),
-            base=_base(values, load, memory_bytes),
+            factor=factor,
+            base=base,
             workload=workload(values["workload"]),
+            workloads={name: workload(name) for name in _named_workloads(base, *factor.levels.values())},
             load=load,
             scale=sizes.get("scale", 1),
             arrangement=values.get("arrangement", "standing"),
@@ -89,6 +92,10 @@ def make_study(
         trials=randomised_blocks(list(plan.factor.levels), blocks, plan.seed),
         provenance=dict(provenance),
     )
+
+
+def _named_workloads(*levels: Level) -> list[str]:
+    return sorted({level.workload for level in levels if level.workload is not None})
 
 
 def needs_transaction_log(metric: str) -> bool:

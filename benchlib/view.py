@@ -15,9 +15,9 @@ import pandas as pd
 
 from benchlib import plots
 from benchlib.experiment import Experiment
+from benchlib.level import Level
 from benchlib.levers.bench import preflight
 from benchlib.metrics import METRICS
-from benchlib.model import Level
 from benchlib.plots.frames import signed
 from benchlib.plots.tables import Table, html_table, p_words, verdict_table
 from benchlib.stats.multiple import exploratory

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from benchlib.model import Factor, Level, Load, Plan, Script, Study, Workload
+from benchlib.level import Level
+from benchlib.model import Factor, Load, Plan, Script, Study, Workload
 from benchlib.store import DATA_VARIABLE, StudyFolder
 from benchlib.study import design
 

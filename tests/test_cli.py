@@ -17,8 +17,9 @@ from benchlib.cli import cli, main
 from benchlib.design import randomised_blocks
 from benchlib.errors import StudyError
 from benchlib.guardian import SCRATCH_VARIABLE, guarded_run
+from benchlib.level import Level
 from benchlib.levers.workloads import load_workload
-from benchlib.model import Factor, Level, Load, Measurement, Plan, Study
+from benchlib.model import Factor, Load, Measurement, Plan, Study
 from benchlib.store import DATA_VARIABLE, StudyFolder
 
 SUMMARY = """\

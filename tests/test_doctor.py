@@ -11,9 +11,9 @@ import pytest
 from benchlib import doctor
 from benchlib.errors import PreflightError
 from benchlib.guardian import SCRATCH_VARIABLE
+from benchlib.level import Level
 from benchlib.levers import host
 from benchlib.levers.postgres import Installation
-from benchlib.model import Level
 from benchlib.store import DATA_VARIABLE
 
 SECTIONS = [

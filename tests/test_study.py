@@ -9,7 +9,8 @@ import pytest
 from fakes import FakeBench
 
 from benchlib.errors import InputError, Interrupted, StudyError
-from benchlib.model import Level, Load
+from benchlib.level import Level
+from benchlib.model import Load
 from benchlib.store import StudyFolder
 from benchlib.study import Progress, keep_study, missing, run_study, set_failed_aside
 

@@ -20,8 +20,8 @@ import psycopg
 from psycopg.rows import dict_row
 
 from benchlib.errors import ServerError, SettingError
+from benchlib.level import SettingValue
 from benchlib.levers.postgres import Installation
-from benchlib.model import SettingValue
 from benchlib.settings import ServerSetting, conf_text, differences
 from benchlib.shell import Process, Shell, ticks
 

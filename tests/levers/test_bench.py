@@ -17,12 +17,13 @@ import pytest
 
 from benchlib.design import Trial, randomised_blocks
 from benchlib.errors import PreflightError, StudyError
+from benchlib.level import Level
 from benchlib.levers import bench as bench_module
 from benchlib.levers import pgbench
 from benchlib.levers.bench import Bench, open_bench, preflight
 from benchlib.levers.cluster import Cluster
 from benchlib.levers.workloads import load_workload
-from benchlib.model import Factor, Level, Load, Measurement, Plan, Study
+from benchlib.model import Factor, Load, Measurement, Plan, Study
 from benchlib.store import StudyFolder
 from benchlib.study import keep_study, run_study
 

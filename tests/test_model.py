@@ -8,21 +8,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from benchlib.design import Trial
-from benchlib.model import (
-    Factor,
+from benchlib.level import (
     Level,
-    Load,
     LoadPatch,
-    Measurement,
-    Plan,
-    Script,
-    Study,
-    Workload,
-    durability_loss,
+    Place,
+    Replication,
+    Storage,
+    Target,
     is_off,
     is_on,
     resolve_memory_shares,
 )
+from benchlib.model import Factor, Load, Measurement, Plan, Script, Study, Workload
 
 GIB = 1 << 30
 SPELLINGS_OF_OFF = [False, 0, "off", "OFF", " Off ", "of", "false", "fals", "f", "FALSE", "no", "n", "0"]
@@ -48,13 +45,75 @@ def test_an_empty_level_is_its_base_and_a_full_one_wins_everywhere() -> None:
         settings={"jit": "off"},
         initdb=("--wal-segsize=64",),
         load=LoadPatch(clients=2, threads=1, rate=10.5),
-        replication={"mode": "async"},
-        storage={"kind": "tmpfs"},
+        workload="insert",
+        replication=Replication(replicas=2, quorum="ANY 1"),
+        storage=Storage(data=Place(file_system="xfs", size="4GB"), read_iops=500),
         host={"vm.swappiness": 0},
-        target="service",
     )
     assert Level().over(full) == full
-    assert full.over(Level(postgres="16", initdb=("--no-sync",), target="other")) == full
+    assert full.over(Level(postgres="16", initdb=("--no-sync",), storage=Storage(memory="1GB"))) == full
+
+
+def test_tunables_are_patched_one_by_one() -> None:
+    base = Level(host={"vm.swappiness": 60, "read_ahead_kb": 4096})
+    assert Level(host={"read_ahead_kb": 256}).over(base).host == {"vm.swappiness": 60, "read_ahead_kb": 256}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "whole"),
+    [
+        ("replication", "standalone", {"replicas": 0}),
+        ("replication", "asynchronous", {"replicas": 1}),
+        ("replication", "synchronous", {"replicas": 1, "quorum": "FIRST 1"}),
+        ("target", "reporting", {"server": "reporting"}),
+        ("storage", {"data": "/mnt/fast"}, {"data": {"path": "/mnt/fast"}}),
+        ("storage", {"memory": "1.5GB"}, {"memory": 3 << 29}),
+    ],
+)
+def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[str, object]) -> None:
+    assert Level.model_validate({key: text}) == Level.model_validate({key: whole})
+
+
+@pytest.mark.parametrize(
+    ("patch", "why"),
+    [
+        ({"replication": "sync"}, "'sync' is not one of standalone, asynchronous, synchronous"),
+        ({"replication": {"replicas": 1, "quorum": "ANY 2"}}, "ANY 2 can never be met by 1 replica"),
+        ({"replication": {"quorum": "MANY 1"}}, "pattern"),
+        (
+            {"replication": "synchronous", "settings": {"synchronous_standby_names": "x"}},
+            "'replication' decides",
+        ),
+        ({"storage": {"data": "ext4"}}, "needs a 'size'"),
+        ({"storage": {"data": {"path": "relative"}}}, "pattern"),
+        ({"storage": {"data": {"path": "/x", "mount_options": "noatime"}}}, "belong to a 'file_system'"),
+        ({"storage": {"wal": {"file_system": "tmpfs", "size": "1GB", "path": "/x"}}}, "lies in memory"),
+        ({"storage": {"wal": {}}}, "a 'path', a 'file_system', or both"),
+        ({"storage": {"memory": "1 potato"}}, "not a size such as 512MB"),
+        ({"storage": {"read_iops": 0}}, "greater than 0"),
+        ({"storage": {"data": "/x"}, "initdb": ["--waldir=/y"]}, "name the folder of the WAL in 'storage'"),
+        ({"host": {"vm.swappiness; rm": 1}}, "pattern"),
+        ({"target": "postgresql://me:secret@db/bench"}, "no password in a level"),
+        ({"target": "postgresql://me@db/bench?password=x"}, "no password in a level"),
+        ({"target": "host=db user=me"}, "connection service, or a postgresql:// URI"),
+        ({"target": {"server": "s", "own_schema": "pg_mine"}}, "the server's own"),
+        ({"target": {"server": "s", "beside": "shop"}}, "'own_schema'"),
+        ({"target": "s", "postgres": "16"}, "'postgres' is for a server of our own"),
+        ({"target": "s", "host": {"vm.swappiness": 1}}, "'host' is for a server of our own"),
+    ],
+)
+def test_a_lever_that_nothing_could_turn_is_refused(patch: dict[str, object], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Level.model_validate(patch)
+
+
+def test_a_quorum_becomes_the_names_that_a_commit_waits_for() -> None:
+    level = Level(replication=Replication(replicas=2, quorum="ANY 1"), settings={"jit": "off"})
+    assert level.server_settings() == {
+        "jit": "off",
+        "synchronous_standby_names": "ANY 1 (replica1, replica2)",
+    }
+    assert Level(replication="asynchronous").server_settings() == {}
 
 
 @pytest.mark.parametrize("name", ["Work_Mem", "WORK_MEM"])
@@ -106,6 +165,7 @@ def test_an_extension_s_parameter_has_a_dot_in_its_name() -> None:
         {"load": {"variables": {"a": ""}}},
         {"initdb": "--no-sync"},
         {"target": 5},
+        {"workload": ""},
     ],
 )
 def test_a_misspelt_key_or_an_impossible_load_is_refused(patch: dict[str, object]) -> None:
@@ -154,17 +214,20 @@ def test_other_words_are_neither(value: object) -> None:
     ],
 )
 def test_what_a_crash_may_cost_is_said(name: str, words: str, value: object) -> None:
-    loss = durability_loss({name: value})  # type: ignore[dict-item]
+    loss = Level(settings={name: value}).durability_loss()
     assert loss is not None
     assert words in loss
 
 
 def test_losses_add_up_and_safe_settings_lose_nothing() -> None:
-    loss = durability_loss({"fsync": "off", "full_page_writes": False, "synchronous_commit": "no"})
+    settings = {"fsync": "off", "full_page_writes": False, "synchronous_commit": "no"}
+    memory = Storage(wal=Place(file_system="tmpfs", size="1GB"))
+    loss = Level(settings=settings, storage=memory).durability_loss()
     assert loss is not None
-    assert loss.count(";") == 2
-    assert durability_loss({}) is None
-    assert durability_loss({"fsync": "on", "synchronous_commit": "local", "full_page_writes": 1}) is None
+    assert loss.count(";") == 3
+    assert Level().durability_loss() is None
+    safe = {"fsync": "on", "synchronous_commit": "local", "full_page_writes": 1}
+    assert Level(settings=safe).durability_loss() is None
 
 
 @pytest.mark.parametrize(
@@ -268,6 +331,22 @@ def test_impossible_sizes_are_refused(plan_of, changes: dict[str, object]) -> No
         plan_of(**changes)
 
 
+def test_a_level_may_have_a_workload_of_its_own(plan_of) -> None:
+    reads = Workload(name="reads", title="Reads", scripts=(Script(builtin="select-only"),))
+    plan = plan_of(levels={"read": Level(workload="reads")}, workloads={"reads": reads})
+    assert plan.level_workload("read") is reads
+    assert plan.level_workload("defaults") is plan.workload
+    with pytest.raises(ValidationError, match="names the workload 'writes', which is not here"):
+        plan_of(levels={"write": Level(workload="writes")})
+
+
+def test_a_level_that_cannot_run_over_the_base_is_refused_with_its_name(plan_of) -> None:
+    with pytest.raises(ValidationError, match=r"level “elsewhere”: .*'storage' is for a server of our own"):
+        plan_of(
+            base=Level(storage=Storage(memory="1GB")), levels={"elsewhere": Level(target=Target(server="s"))}
+        )
+
+
 def test_a_study_counts_its_blocks(study_of) -> None:
     assert study_of(3).blocks == 3
     assert study_of(3).model_copy(update={"trials": ()}).blocks == 0
@@ -278,7 +357,12 @@ def test_a_study_counts_its_blocks(study_of) -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,12}(\.[a-z_]{1,5})?", fullmatch=True)
 VALUES = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
-PLAIN = st.dictionaries(TEXT, st.none() | VALUES | st.lists(VALUES, max_size=2), max_size=2)
+TUNABLES = st.dictionaries(
+    st.from_regex(r"[a-z0-9_.]{1,12}\??", fullmatch=True), st.integers() | TEXT, max_size=2
+)
+STORAGES = st.builds(
+    Storage, data=st.builds(Place, path=st.just("/mnt/a")), memory=st.none() | st.integers(1)
+)
 LOADS = st.builds(
     LoadPatch,
     clients=st.none() | st.integers(1, 100_000),
@@ -292,8 +376,9 @@ LEVELS = st.builds(
     settings=st.dictionaries(NAMES, VALUES, max_size=3),
     initdb=st.lists(TEXT, max_size=2).map(tuple),
     load=LOADS,
-    host=st.none() | PLAIN,
-    target=st.none() | TEXT,
+    host=TUNABLES,
+    storage=st.none() | STORAGES,
+    replication=st.none() | st.builds(Replication, replicas=st.integers(0, 8)),
 )
 
 
@@ -314,7 +399,7 @@ def test_a_level_survives_its_file(level: Level) -> None:
 @given(LEVELS, LEVELS)
 def test_a_level_over_itself_and_over_nothing_is_itself(level: Level, base: Level) -> None:
     assert level.over(level).settings == level.settings
-    assert level.over(Level()).model_dump() == {**level.model_dump(), "host": level.host or None}
+    assert level.over(Level()).model_dump() == level.model_dump()
     assert level.over(base).over(base) == level.over(base)
 
 
