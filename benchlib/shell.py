@@ -101,22 +101,28 @@ class Shell:
         stderr: Path | None = None,
         cwd: Path | None = None,
         timeout_s: float | None = None,
+        groups: Sequence[Path] = (),
     ) -> Completed:
         """Run a process to its end. Output goes to the given files verbatim, or comes back as text.
 
         An interruption (Ctrl-C) or the time limit stops the process before the exception
-        goes on, so nothing keeps running behind it.
+        goes on, so nothing keeps running behind it. It is inside the control groups
+        ``groups`` (their folders) before its first instruction.
 
         Raises:
             TimeLimitError: it ran longer than ``timeout_s``.
-            TrialError: it could not be started.
+            TrialError: it could not be started, or a group does not take it. With groups, a
+                program that is not there is told by exit status 126 or 127 and the output.
 
         """
         with contextlib.ExitStack() as stack:
             out = stack.enter_context(stdout.open("wb")) if stdout else subprocess.PIPE
             err = stack.enter_context(stderr.open("wb")) if stderr else subprocess.PIPE
             started = time.monotonic()
-            process = self._popen(argv, stdout=out, stderr=err, cwd=cwd)
+            process = self._popen(argv, stdout=out, stderr=err, cwd=cwd, gated=bool(groups))
+            if groups:
+                _admit(process, groups)
+                started = time.monotonic()
             try:
                 texts = _communicate(process, timeout_s)
             except BaseException as reason:
@@ -136,10 +142,20 @@ class Shell:
             cpu_s=texts[2],
         )
 
-    def start(self, argv: Sequence[str | Path], *, log: Path, cwd: Path | None = None) -> Process:
-        """Start a process that stays; its output is appended to ``log``."""
+    def start(
+        self, argv: Sequence[str | Path], *, log: Path, cwd: Path | None = None, groups: Sequence[Path] = ()
+    ) -> Process:
+        """Start a process that stays; its output is appended to ``log``; ``groups`` as in :meth:`run`.
+
+        Raises:
+            TrialError: as :meth:`run`.
+
+        """
         with log.open("ab") as out:
-            return self._popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=cwd)
+            process = self._popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=cwd, gated=bool(groups))
+        if groups:
+            _admit(process, groups)
+        return process
 
     def _popen(
         self,
@@ -148,6 +164,7 @@ class Shell:
         stdout: IO[bytes] | int,
         stderr: IO[bytes] | int,
         cwd: Path | None,
+        gated: bool,
     ) -> subprocess.Popen[bytes]:
         identity: dict[str, Any] = (
             {"user": self.user, "group": _group(self.user), "extra_groups": []} if self.user else {}
@@ -155,8 +172,8 @@ class Shell:
         try:
             # a session of its own: a Ctrl-C at the terminal is ours to pass on, in order
             return subprocess.Popen(
-                [str(a) for a in argv],
-                stdin=subprocess.DEVNULL,
+                [*(_GATE if gated else ()), *map(str, argv)],
+                stdin=subprocess.PIPE if gated else subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
                 cwd=cwd or "/",
@@ -190,6 +207,30 @@ def _group(user: str | None) -> int | None:
     return pwd.getpwnam(user).pw_gid if user else None
 
 
+# A process cannot enter a control group once it has given up root, and must not run before
+# it is inside: so this waits, already unprivileged, until it has been put there, and then
+# becomes the program. If nobody opens the gate the pipe ends, and it with it.
+_GATE = ("/bin/sh", "-c", 'read -r go && exec "$@" </dev/null', "sh")
+
+
+def _admit(process: subprocess.Popen[bytes], groups: Sequence[Path]) -> None:
+    """Put a gated process into the control groups, then open its gate."""
+    assert process.stdin is not None
+    try:
+        for folder in groups:
+            (folder / "cgroup.procs").write_text(str(process.pid))
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+    except BaseException as reason:
+        _stop(process)
+        if isinstance(reason, OSError):
+            raise TrialError(
+                f"cannot put a process into the control group {folder}: {reason.strerror}"
+            ) from reason
+        raise
+    process.stdin = None
+
+
 def _communicate(process: subprocess.Popen[bytes], timeout_s: float | None) -> tuple[str, str, float]:
     """Both outputs as text (empty where they go to files) and the CPU seconds of the process.
 
@@ -210,9 +251,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, sig)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience)
-    for pipe in (process.stdout, process.stderr):
+    for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe:
-            pipe.close()
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 def which(name: str) -> Path | None:

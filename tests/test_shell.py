@@ -197,6 +197,76 @@ def test_a_process_starts_where_it_is_told_to(tmp_path: Path) -> None:
     assert Shell().run([SH, "-c", "pwd -P"], cwd=tmp_path).stdout == f"{tmp_path.resolve()}\n"
 
 
+# --- which control groups it is in ----------------------------------------------------
+
+
+@pytest.fixture
+def groups() -> Iterator[tuple[Path, ...]]:
+    """Two control groups on different hierarchies, or one where there is only one hierarchy."""
+    roots = [
+        Path(disk.mountpoint)
+        for disk in psutil.disk_partitions(all=True)
+        if disk.fstype in ("cgroup", "cgroup2")
+        and os.access(disk.mountpoint, os.W_OK)
+        # a process enters a cpuset only when that has been given processors
+        and "cpuset" not in disk.opts.split(",")
+    ][:2]
+    if not roots:
+        pytest.skip("no control group hierarchy that this user may change")
+    folders = tuple(root / f"benchlib-test-{os.getpid()}" for root in roots)
+    for folder in folders:
+        folder.mkdir()
+    yield folders
+    for folder in folders:
+        folder.rmdir()
+
+
+def test_a_process_and_its_children_are_in_the_groups_and_it_is_itself(
+    groups: tuple[Path, ...], tmp_path: Path
+) -> None:
+    shell = Shell(server_user())
+    log = tmp_path / "log"
+    script = "tr '\\0' ' ' < /proc/$$/cmdline; echo; readlink /proc/$$/fd/0; id -u; cat /proc/$$/cgroup; cat /proc/self/cgroup; exec sleep 60"
+    process = shell.start([SH, "-c", script, "me", "two  words"], log=log, groups=groups)
+    for _ in ticks(5):
+        if process.poll() is not None or "sleep" in Path(f"/proc/{process.pid}/comm").read_text():
+            break
+    for folder in groups:
+        assert (folder / "cgroup.procs").read_text() == f"{process.pid}\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait(5)
+    command, stdin, uid, *inside = log.read_text().splitlines()
+    assert command.startswith(f"{SH} -c tr")
+    assert command.endswith("me two  words ")
+    assert stdin == os.devnull
+    assert uid == str(pwd.getpwnam(shell.user).pw_uid if shell.user else os.getuid())
+    assert sum(line.endswith(f"/{groups[0].name}") for line in inside) == 2 * len(groups)
+
+
+def test_a_run_inside_groups_gives_the_same_as_without(groups: tuple[Path, ...], tmp_path: Path) -> None:
+    done = Shell().run([SH, "-c", "echo a; cat; sleep 0.1; echo b >&2; exit 3"], groups=groups)
+    assert (done.returncode, done.stdout, done.stderr, done.argv[0]) == (3, "a\n", "b\n", SH)
+    assert 0.1 <= done.wall_s < 1
+    out = tmp_path / "out"
+    assert Shell().run(["printf", "x"], stdout=out, groups=groups).returncode == 0
+    assert out.read_text() == "x"
+    with pytest.raises(TimeLimitError):
+        Shell().run(["sleep", "60"], timeout_s=0.2, groups=groups)
+    missing = Shell().run(["/nonexistent/pgbench"], groups=groups)
+    assert missing.returncode == 127
+    assert "/nonexistent/pgbench: not found" in missing.stderr
+
+
+def test_a_process_whose_group_is_gone_never_begins(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    words = f"^cannot put a process into the control group {gone}: No such file or directory$"
+    with pytest.raises(TrialError, match=words):
+        Shell().run(["touch", tmp_path / "begun"], groups=[gone])
+    with pytest.raises(TrialError, match=words):
+        Shell().start(["touch", tmp_path / "begun"], log=tmp_path / "log", groups=[gone])
+    assert not (tmp_path / "begun").exists()
+
+
 # --- who it is ------------------------------------------------------------------------
 
 
