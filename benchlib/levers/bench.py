@@ -22,8 +22,9 @@ from benchlib.errors import BenchlibError, InvariantError, PreflightError, Serve
 from benchlib.guardian import Run, guarded_run, scratch_root
 from benchlib.level import Level
 from benchlib.levers import host, pgbench, statistics
-from benchlib.levers.cluster import DATABASE, SUPERUSER, Cluster
+from benchlib.levers.cluster import SUPERUSER, Cluster
 from benchlib.levers.postgres import Installation, find_installation, find_pgbench, runnable_by
+from benchlib.levers.server import DATABASE
 from benchlib.model import Load, Measurement, Plan, Script
 from benchlib.shell import Shell, server_user
 from benchlib.store import TRANSACTION_LOG

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchlib.levers.cluster import DATABASE, Cluster
+from benchlib.levers.cluster import Cluster
+from benchlib.levers.server import DATABASE
 
 _VIEWS = {
     "database": (10, f"SELECT to_jsonb(s) AS row FROM pg_stat_database AS s WHERE datname = '{DATABASE}'"),
