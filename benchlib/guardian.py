@@ -28,6 +28,7 @@ from pathlib import Path
 import psutil
 
 from benchlib.errors import PreflightError, StudyError
+from benchlib.journal import Journal
 
 SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
 _GENTLE_S = 3.0
@@ -49,6 +50,7 @@ class Run:
     """A run's folder, guarded until :func:`guarded_run` is left."""
 
     folder: Path
+    journal: Journal
     _pipe: int
     _guardian: int
 
@@ -83,7 +85,7 @@ def guarded_run(scratch: Path, what: str) -> Iterator[Run]:
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
         folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
         pipe, guardian = _start_guardian(folder)
-        run = Run(folder, pipe, guardian)
+        run = Run(folder, Journal(folder / "journal"), pipe, guardian)
         try:
             yield run
         finally:
@@ -151,6 +153,8 @@ def sweep(folder: Path) -> None:
                 elif is_server:
                     process.send_signal(signal.SIGQUIT)
         time.sleep(0.1)
+    if Journal(folder / "journal").undo():
+        return
     shutil.rmtree(folder, ignore_errors=True)
 
 
