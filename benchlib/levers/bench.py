@@ -23,14 +23,13 @@ from benchlib.guardian import Run, guarded_run, scratch_root
 from benchlib.level import Level
 from benchlib.levers import host, pgbench, statistics
 from benchlib.levers.cluster import SUPERUSER, Cluster
+from benchlib.levers.pgbench import MIB_PER_SCALE
 from benchlib.levers.postgres import Installation, find_installation, find_pgbench, runnable_by
 from benchlib.levers.server import DATABASE
 from benchlib.model import Load, Measurement, Plan, Script
 from benchlib.shell import Shell, server_user
 from benchlib.store import TRANSACTION_LOG
 
-MIB_PER_SCALE = 16
-"""Size of pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)."""
 _WAL_MIB = 1200
 _LOG_LIMIT = 200_000
 _FAST_LOADING = {

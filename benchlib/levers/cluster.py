@@ -22,6 +22,7 @@ import psycopg
 from benchlib.errors import ServerError
 from benchlib.level import SettingValue
 from benchlib.levers.copying import copy_tree
+from benchlib.levers.pgbench import Connection
 from benchlib.levers.postgres import Installation
 from benchlib.levers.server import Server, marked
 from benchlib.settings import conf_text
@@ -57,6 +58,11 @@ class Cluster(Server):
     def running(self) -> bool:
         """Whether the server process is there."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def connection(self) -> Connection:
+        """How the load tool reaches it."""
+        return Connection(host=str(self.sockets), port=PORT, user=SUPERUSER, dbname=self.database)
 
     def create(self, initdb_options: Sequence[str] = ()) -> None:
         """Make an empty cluster.

@@ -17,6 +17,8 @@ from benchlib.model import Load, Script
 from benchlib.parse import parse_text
 from benchlib.shell import Completed, Shell
 
+MIB_PER_SCALE = 16
+"""Size of pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)."""
 InitStep = Literal["d", "t", "g", "G", "v", "p", "f"]
 _NOTHING = re.compile(r"^number of transactions actually processed: 0(/\d+)?$", re.MULTILINE)
 

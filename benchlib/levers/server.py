@@ -87,6 +87,15 @@ class Server:
         """The major version that the server itself tells: 18."""
         return int(self.value("SHOW server_version_num", self.maintenance)) // 10_000
 
+    def checkpoint(self) -> None:
+        """Have the server write all that is dirty.
+
+        Raises:
+            ServerError: as :meth:`query`.
+
+        """
+        self.execute("CHECKPOINT")
+
     def version(self) -> str:
         """The server's version as it tells it itself (``18.4``)."""
         return str(self.value("SHOW server_version", self.maintenance))
