@@ -8,13 +8,14 @@ the caller's ``PG*`` variables would silently change what is measured.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pwd
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -22,6 +23,7 @@ from typing import IO, Any, Protocol
 from benchlib.errors import PreflightError, TrialError
 
 USER_VARIABLE = "BENCHLIB_USER"
+_WATCH_S = 0.2
 
 
 class TimeLimitError(TrialError):
@@ -102,12 +104,14 @@ class Shell:
         cwd: Path | None = None,
         timeout_s: float | None = None,
         groups: Sequence[Path] = (),
+        watch: Callable[[], None] | None = None,
     ) -> Completed:
         """Run a process to its end. Output goes to the given files verbatim, or comes back as text.
 
         An interruption (Ctrl-C) or the time limit stops the process before the exception
-        goes on, so nothing keeps running behind it. It is inside the control groups
-        ``groups`` (their folders) before its first instruction.
+        goes on, so nothing keeps running behind it; so does whatever ``watch`` raises, which is
+        called a few times a second meanwhile and must not block. The process is inside the control
+        groups ``groups`` (their folders) before its first instruction.
 
         Raises:
             TimeLimitError: it ran longer than ``timeout_s``.
@@ -124,7 +128,7 @@ class Shell:
                 _admit(process, groups)
                 started = time.monotonic()
             try:
-                texts = _communicate(process, timeout_s)
+                texts = _communicate(process, timeout_s, watch)
             except BaseException as reason:
                 _stop(process)
                 if isinstance(reason, subprocess.TimeoutExpired):
@@ -231,14 +235,25 @@ def _admit(process: subprocess.Popen[bytes], groups: Sequence[Path]) -> None:
     process.stdin = None
 
 
-def _communicate(process: subprocess.Popen[bytes], timeout_s: float | None) -> tuple[str, str, float]:
+def _communicate(
+    process: subprocess.Popen[bytes], timeout_s: float | None, watch: Callable[[], None] | None
+) -> tuple[str, str, float]:
     """Both outputs as text (empty where they go to files) and the CPU seconds of the process.
 
     The kernel adds a child's CPU time to its parent's total when the child is reaped,
     so the total is read before and after: nothing else of ours ends meanwhile.
     """
     before = os.times()
-    out, err = process.communicate(timeout=timeout_s)
+    end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        step = timeout_s if watch is None else min(_WATCH_S, max(0.0, end - time.monotonic()))
+        try:
+            out, err = process.communicate(timeout=step)
+            break
+        except subprocess.TimeoutExpired:
+            if watch is None or time.monotonic() >= end:
+                raise
+            watch()
     after = os.times()
     cpu = (after.children_user + after.children_system) - (before.children_user + before.children_system)
     return (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"), cpu

@@ -138,6 +138,32 @@ def test_an_interruption_stops_the_process_before_it_goes_on(
     assert eventually_dead(int(notes.read_text()))
 
 
+def test_a_watcher_is_asked_while_the_process_runs_and_stops_it_by_raising(notes: Path) -> None:
+    asked = []
+
+    def watch() -> None:
+        asked.append(time.monotonic())
+        if len(asked) == 3:
+            raise TrialError("it stalls")
+
+    with pytest.raises(TrialError, match=r"^it stalls$"):
+        Shell().run([SH, "-c", f"echo $$ > {notes}; exec sleep 60"], watch=watch)
+    assert eventually_dead(int(notes.read_text()))
+    assert asked[-1] - asked[0] < 5
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60])
+def test_a_content_watcher_loses_no_output(timeout_s: float | None) -> None:
+    script = "import sys, time; print('x' * 300000, flush=True); time.sleep(0.5); print('end')"
+    done = Shell().run([sys.executable, "-S", "-c", script], timeout_s=timeout_s, watch=lambda: None)
+    assert (len(done.stdout), done.stdout[-4:]) == (300_005, "end\n")
+
+
+def test_the_time_limit_holds_with_a_watcher_too() -> None:
+    with pytest.raises(TimeLimitError, match=r"within 0\.5 s"):
+        Shell().run(["sleep", "60"], timeout_s=0.5, watch=lambda: None)
+
+
 def test_a_process_has_a_session_of_its_own_so_that_ctrl_c_is_ours_to_pass_on() -> None:
     done = Shell().run([SH, "-c", "echo $$; ps -o sid= -p $$ || cut -d' ' -f6 /proc/$$/stat"])
     pid, session = done.stdout.split()
