@@ -1,11 +1,12 @@
-"""Nothing is left behind: the scratch folder of a run, its lock, and the guardian process.
+"""Nothing is left behind: a run's scratch folder, its journal, and the guardian process.
 
 Every process of a run either has the run's folder in its command line or works inside
 it, so they can be found from outside without having been announced, and no moment of a
-crash is too early. The guardian holds the reading end of a pipe whose writing end only
-the study's process has; when that process is gone, however it went, the pipe ends, and
-the guardian stops what still runs and removes the folder. It is detached (a session of
-its own, adopted by init), so what kills the study's process tree or terminal spares it.
+crash is too early. What a run changes outside its folder is in its journal before it is
+changed. The guardian holds the reading end of a pipe whose writing end only the study's
+process has; when that process is gone, however it went, the pipe ends, and the guardian
+sweeps. It is detached (a session of its own, adopted by init), so what kills the study's
+process tree or terminal spares it, and it holds the host's lock until all is clean.
 
 Run as ``python -m benchlib.guardian FOLDER`` with the pipe as standard input.
 """
@@ -13,26 +14,22 @@ Run as ``python -m benchlib.guardian FOLDER`` with the pipe as standard input.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 
 from benchlib.errors import PreflightError, StudyError
+from benchlib.host_lock import host_lock
 from benchlib.journal import Journal
+from benchlib.sweep import JOURNAL, Swept, sweep
 
 SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
-_GENTLE_S = 3.0
-_PATIENCE_S = 9.0
 
 
 def scratch_root() -> Path:
@@ -45,20 +42,28 @@ def scratch_root() -> Path:
     return Path(named).absolute() if named else Path("/var/tmp") / f"benchlib-{os.getuid()}"
 
 
-@dataclass
 class Run:
-    """A run's folder, guarded until :func:`guarded_run` is left."""
+    """A run's ``folder`` and ``journal``, guarded until :func:`guarded_run` is left."""
 
-    folder: Path
-    journal: Journal
-    _pipe: int
-    _guardian: int
+    def __init__(self, folder: Path, lock: int) -> None:
+        self.folder = folder
+        self.journal = Journal(folder / JOURNAL)
+        self._lock = lock
+        self._pipe, self._guardian = _start_guardian(folder, lock)
 
     def check_guarded(self) -> None:
         """Start the guardian again if somebody has ended it."""
         if not _on_guard(self._guardian):
             os.close(self._pipe)
-            self._pipe, self._guardian = _start_guardian(self.folder)
+            self._pipe, self._guardian = _start_guardian(self.folder, self._lock)
+
+    def _end(self) -> Swept:
+        """Sweep here, where what resists can be told, and let the guardian go."""
+        swept = sweep(self.folder)
+        with contextlib.suppress(BrokenPipeError):  # somebody has ended it
+            os.write(self._pipe, b"swept")
+        os.close(self._pipe)
+        return swept
 
 
 def _on_guard(pid: int) -> bool:
@@ -69,40 +74,53 @@ def _on_guard(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def guarded_run(scratch: Path, what: str) -> Iterator[Run]:
-    """A new private folder under ``scratch`` whose processes and files end with this process.
+def guarded_run(scratch: Path, what: str, tell: Callable[[str], None] = lambda words: None) -> Iterator[Run]:
+    """A new private folder under ``scratch`` whose processes, files and changes end with this process.
 
-    ``what`` names the run to anyone who finds the place taken. What an earlier run left
-    here is removed first.
+    ``what`` names the run to anyone who finds the host taken. What an earlier run left here is
+    undone first; ``tell`` is told what is waited for and what was undone.
 
     Raises:
-        PreflightError: the folder cannot be made, or another run holds it.
+        PreflightError: the folder cannot be made, another run is under way on this host, or what
+            an earlier one left resists.
+        StudyError: at the end, something of this run resists; the message names it.
 
     """
     _make_root(scratch)
-    with _lock(scratch, what):
-        recover(scratch)
+    with host_lock(what, tell) as lock:
+        for swept in recover(scratch):
+            if swept.resisting:
+                raise PreflightError(f"an earlier run left what resists: {_remedy(swept)}")
+            tell(f"an earlier run was cleaned up: {swept}")
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
         folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
-        pipe, guardian = _start_guardian(folder)
-        run = Run(folder, Journal(folder / "journal"), pipe, guardian)
+        run = Run(folder, lock)
         try:
             yield run
-        finally:
-            sweep(folder)
-            os.close(run._pipe)
+        except BaseException as reason:
+            if (swept := run._end()).resisting:
+                words = str(reason) or type(reason).__name__
+                raise StudyError(f"{words}; and something is left behind: {_remedy(swept)}") from reason
+            raise
+        if (swept := run._end()).resisting:
+            raise StudyError(f"the run ended, but something is left behind: {_remedy(swept)}")
 
 
-def recover(scratch: Path) -> list[str]:
-    """Stop and remove what runs that are gone left under ``scratch``; their names."""
-    left = sorted(p for p in scratch.glob("run-*") if p.is_dir())
-    for folder in left:
-        sweep(folder)
-    return [p.name for p in left]
+def _remedy(swept: Swept) -> str:
+    return (
+        f"{'; '.join(swept.resisting)} ('benchlib recover' tries again; "
+        f"if you have undone it by hand, remove {swept.folder})"
+    )
 
 
-def recover_unattended(scratch: Path) -> list[str]:
-    """As :func:`recover`, unless a run is under way.
+def recover(scratch: Path) -> list[Swept]:
+    """Stop, undo and remove what runs that are gone left under ``scratch``."""
+    left = sorted(p for p in scratch.glob("run-*") if p.is_dir() and not p.is_symlink())
+    return [sweep(folder) for folder in left]
+
+
+def recover_unattended(scratch: Path, tell: Callable[[str], None] = lambda words: None) -> list[Swept]:
+    """As :func:`recover`, unless a run is under way on this host.
 
     Raises:
         PreflightError: a run is under way; the message names it.
@@ -110,58 +128,8 @@ def recover_unattended(scratch: Path) -> list[str]:
     """
     if not scratch.is_dir():
         return []
-    with _lock(scratch, "benchlib recover"):
+    with host_lock("benchlib recover", tell):
         return recover(scratch)
-
-
-def processes_of(folder: Path) -> list[psutil.Process]:
-    """Every process that names the folder in its command line or works inside it, guardians aside."""
-    mark = str(folder)
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            words = process.cmdline()
-            if process.pid == os.getpid() or "benchlib.guardian" in words:
-                continue
-            if any(mark in word for word in words) or _inside(process, mark):
-                found.append(process)
-    return found
-
-
-def _inside(process: psutil.Process, mark: str) -> bool:
-    with contextlib.suppress(psutil.Error, OSError):
-        return process.cwd().startswith(mark)
-    return False
-
-
-def sweep(folder: Path) -> None:
-    """Stop the processes of a run and remove its folder.
-
-    Servers get an immediate-shutdown signal first (they then remove their shared
-    memory themselves), everything else and all that stays is killed.
-    """
-    started = time.monotonic()
-    while alive := processes_of(folder):
-        waited = time.monotonic() - started
-        if waited > _PATIENCE_S:
-            break
-        for process in alive:
-            is_server = any(w == "-D" for w in _words(process))
-            with contextlib.suppress(psutil.Error):
-                if waited >= _GENTLE_S or not (is_server or _inside(process, str(folder))):
-                    process.kill()
-                elif is_server:
-                    process.send_signal(signal.SIGQUIT)
-        time.sleep(0.1)
-    if Journal(folder / "journal").undo():
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _words(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.Error, OSError):
-        return process.cmdline()
-    return []
 
 
 def _make_root(scratch: Path) -> None:
@@ -186,27 +154,7 @@ def _make_root(scratch: Path) -> None:
         )
 
 
-@contextlib.contextmanager
-def _lock(scratch: Path, what: str) -> Iterator[None]:
-    with (scratch / "lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            holder = file.read().strip() or "another run"
-            raise PreflightError(
-                f"{holder} is running here: two at once would measure each other; wait for it"
-            ) from None
-        file.truncate(0)
-        file.write(f"{what} (process {os.getpid()})")
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
-
-
-def _start_guardian(folder: Path) -> tuple[int, int]:
+def _start_guardian(folder: Path, lock: int) -> tuple[int, int]:
     """Start the guardian; the writing end of its pipe, and its process id once it is on guard."""
     reading, writing = os.pipe()
     try:
@@ -217,6 +165,7 @@ def _start_guardian(folder: Path) -> tuple[int, int]:
             cwd=Path(__file__).parent.parent,
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
             start_new_session=True,
+            pass_fds=(lock,),
             timeout=30,
             check=True,
         )
@@ -229,7 +178,7 @@ def _start_guardian(folder: Path) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Detach, tell the process id, wait for the pipe to end, and clean up."""
+    """Detach, tell the process id, wait for the pipe to end, and clean up, unless the study has."""
     folder = Path(sys.argv[1])
     child = os.fork()
     if child:
@@ -242,9 +191,8 @@ def main() -> None:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     os.chdir("/")
-    while os.read(0, 1024):
-        pass
-    sweep(folder)
+    if not os.read(0, 1024):
+        sweep(folder)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def write_kernel_file(path: Path, value: str) -> None:
         OSError: the kernel refuses; ``FileNotFoundError`` if it has no such file.
 
     """
-    descriptor = os.open(path, os.O_WRONLY)
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
     try:
         os.write(descriptor, value.encode())
     finally:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from benchlib.host_lock import LOCK_VARIABLE
 from benchlib.level import Level
 from benchlib.model import Factor, Load, Plan, Script, Study, Workload
 from benchlib.store import DATA_VARIABLE, StudyFolder
@@ -17,6 +18,14 @@ settings.register_profile("benchlib", deadline=None)
 settings.load_profile("benchlib")
 
 WORKLOAD = Workload(name="tpcb-like", title="TPC-B-like transactions", scripts=(Script(builtin="tpcb-like"),))
+
+
+@pytest.fixture(autouse=True)
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host lock of the test's own: no test waits for a user's run, none keeps one from running."""
+    path = tmp_path / "host.lock"
+    monkeypatch.setenv(LOCK_VARIABLE, str(path))
+    return path
 
 
 @pytest.fixture

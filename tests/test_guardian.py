@@ -17,10 +17,10 @@ from benchlib.errors import PreflightError
 from benchlib.guardian import (
     SCRATCH_VARIABLE,
     guarded_run,
-    processes_of,
     recover_unattended,
     scratch_root,
 )
+from benchlib.sweep import processes_of
 
 LIMIT_S = 10.0
 
@@ -143,7 +143,8 @@ def test_the_guardian_ignores_what_a_terminal_sends(doomed: Doomed) -> None:
 def test_a_second_run_is_refused_in_one_line_that_names_the_first(doomed: Doomed, scratch: Path) -> None:
     with pytest.raises(PreflightError) as caught, guarded_run(scratch, "another"):
         raise AssertionError("two at once")
-    assert f"study “doomed” (process {doomed.process.pid}) is running here" in str(caught.value)
+    assert f"study “doomed” (process {doomed.process.pid}, since " in str(caught.value)
+    assert ") is running here" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(doomed.alive()) == 3
     assert doomed.folder.is_dir()
@@ -160,7 +161,8 @@ def test_recovering_is_refused_while_a_run_is_under_way_and_works_after(
     doomed.process.wait()
     time.sleep(0.3)
     assert len(doomed.alive()) == 3, "without its guardian they stay"
-    assert recover_unattended(scratch) == [doomed.folder.name]
+    (swept,) = recover_unattended(scratch)
+    assert str(swept) == f"{doomed.folder.name}: stopped 3 process(es); removed its folder"
     assert doomed.alive() == []
     assert not doomed.folder.exists()
     assert recover_unattended(scratch) == []
@@ -223,7 +225,7 @@ def test_a_replaced_guardian_guards(scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [None, RuntimeError, KeyboardInterrupt])
-def test_the_end_of_a_run_leaves_nothing(end: type[BaseException] | None, scratch: Path) -> None:
+def test_the_end_of_a_run_leaves_nothing(end: type[BaseException] | None, scratch: Path, lock: Path) -> None:
     with pytest.raises(end) if end else nullcontext(), guarded_run(scratch, "test") as run:
         guardian = psutil.Process(run._guardian)
         child = subprocess.Popen(
@@ -233,8 +235,8 @@ def test_the_end_of_a_run_leaves_nothing(end: type[BaseException] | None, scratc
         if end:
             raise end
     assert child.wait(1) == -signal.SIGKILL
-    assert [path.name for path in scratch.iterdir()] == ["lock"]
-    assert (scratch / "lock").read_text() == ""
+    assert list(scratch.iterdir()) == []
+    assert lock.read_text() == ""
     assert within(3, lambda: not is_alive(guardian))
     with guarded_run(scratch, "again"):
         pass

@@ -14,7 +14,7 @@ import click
 
 from benchlib import __version__
 from benchlib.cli import postgres
-from benchlib.errors import BenchlibError, InputError
+from benchlib.errors import BenchlibError, InputError, StudyError
 
 # Heavy imports (papermill, scipy, matplotlib) wait inside the commands: --help answers at once.
 _QUIET_LOAD = 0.3
@@ -298,7 +298,7 @@ def studies(as_json: bool) -> None:
 
 @cli.command()
 def recover() -> None:
-    """Undo what a crashed run left: processes and files in the scratch folder.
+    """Undo what a crashed run left: processes, changes to the host, files in the scratch folder.
 
     \b
     Example:
@@ -306,8 +306,17 @@ def recover() -> None:
     """
     from benchlib.guardian import recover_unattended, scratch_root
 
-    left = recover_unattended(scratch_root())
-    click.echo(f"removed what {len(left)} crashed run(s) left" if left else "nothing was left behind")
+    left = recover_unattended(scratch_root(), tell=lambda words: click.echo(words, err=True))
+    for swept in left:
+        click.echo(str(swept))
+        for words in swept.resisting:
+            click.echo(f"{swept.folder.name}: resists: {words}", err=True)
+    if stubborn := [str(swept.folder) for swept in left if swept.resisting]:
+        raise StudyError(
+            f"something resists: undo it by hand and remove {', '.join(stubborn)}, or try again later"
+        )
+    if not left:
+        click.echo("nothing was left behind")
 
 
 @cli.command()
