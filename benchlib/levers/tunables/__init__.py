@@ -1,0 +1,146 @@
+"""Kernel tunables by the names that the studies use: set for a trial, read back, restored by the journal.
+
+``vm.swappiness``, ``fs.file-max`` and so on
+    any sysctl, with its dots
+``kernel.sched_migration_cost_ns``, ``kernel.sched_min_granularity_ns``
+    the sysctl of older kernels, or the file in debugfs that took its place (Linux 5.13)
+``scheduler``, ``read_ahead_kb``, ``nr_requests`` and so on
+    any file of the queue of the block devices under the servers' folders. A partition's queue
+    is its disk's; of a loop, RAID or mapped device it is its own, not that of what is below it
+``transparent_hugepage``, ``transparent_hugepage.defrag``
+    when memory comes in huge pages, and how hard the kernel tries to have some
+
+A name with a ``?`` at its end is optional: where it cannot be set it is left out, with a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from benchlib.errors import PreflightError, SettingError
+from benchlib.journal import Chapter
+from benchlib.levers.devices import ROOT, queue_of
+from benchlib.levers.tunables.kinds import (
+    HUGE_PAGES,
+    KNOBS,
+    LACKS,
+    RATIOS,
+    HugePages,
+    Queue,
+    QueueScheduler,
+    SchedulerKnob,
+    Sysctl,
+    Tunable,
+    View,
+)
+
+STUDIED = (
+    *("vm.swappiness", "vm.dirty_ratio", "vm.dirty_background_ratio", "vm.dirty_bytes"),
+    *("vm.dirty_background_bytes", "vm.zone_reclaim_mode", "vm.vfs_cache_pressure"),
+    *("fs.file-max", "fs.suid_dumpable", "kernel.randomize_va_space"),
+    *KNOBS,
+    *("scheduler", "read_ahead_kb", "nr_requests"),
+    *HUGE_PAGES,
+)
+"""What the published studies set, and what is set beside it."""
+
+
+def check(host: Mapping[str, int | str], devices: Sequence[str], *, root: Path = ROOT) -> list[str]:
+    """Whether a level's tunables can be set here: a word on each optional one that cannot.
+
+    ``devices`` are the kernel's names of the block devices under the servers' folders.
+    Nothing is changed.
+
+    Raises:
+        PreflightError: one that is not optional is unknown, lacking or not ours to set, or is not
+            offered the value; or both views of one knob are to be in force.
+
+    """
+    return _split(host, devices, root)[1]
+
+
+def apply(
+    host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapter, *, root: Path = ROOT
+) -> dict[str, str]:
+    """Set a level's tunables, each noted in the chapter before; what is in force then, by name.
+
+    ``Chapter.undo()`` restores them, after an error too.
+
+    Raises:
+        SettingError: the kernel refuses a value or makes another of it, or one has gone since the check.
+        StudyError: a note cannot be kept.
+
+    """
+    try:
+        wanted, _ = _split(host, devices, root)
+    except PreflightError as reason:
+        raise SettingError(str(reason)) from reason
+    # a view of 0 follows from the other view; the number of requests is the scheduler's to reset
+    for tunable, value in sorted(wanted, key=lambda pair: pair[1] == "0" or pair[0].name == "nr_requests"):
+        tunable.apply(value, chapter)
+    try:
+        found = [(tunable, value, tunable.read()) for tunable, value in wanted]
+    except OSError as reason:
+        raise SettingError(f"a kernel tunable cannot be read back: {reason}") from reason
+    if wrong := [f"{t} is {now}, not {value}" for t, value, now in found if now.split() != value.split()]:
+        raise SettingError(f"a kernel tunable did not take: {'; '.join(wrong)}")
+    return {tunable.name: now for tunable, _, now in found}
+
+
+def survey(devices: Sequence[str], *, root: Path = ROOT) -> list[tuple[str, str | None]]:
+    """The studies' tunables by name, each with None if it can be set here, or why not."""
+    return [(name, _obstacle(name, None, devices, root)) for name in STUDIED]
+
+
+def _split(
+    host: Mapping[str, int | str], devices: Sequence[str], root: Path
+) -> tuple[list[tuple[Tunable, str]], list[str]]:
+    """What is to be set, and a word on each optional one that is left out."""
+    wanted: list[tuple[Tunable, str]] = []
+    left_out = []
+    obstacles: dict[str, list[str]] = {}
+    for key, given in host.items():
+        name, value = key.removesuffix("?"), str(given)
+        why = _obstacle(name, value, devices, root)
+        if why is None:
+            wanted += [(tunable, value) for tunable in _tunables(name, devices, root)]
+        elif key.endswith("?"):
+            left_out.append(f"{name} is left out: {why}")
+        else:
+            obstacles.setdefault(why, []).append(name)
+    if obstacles:
+        words = "; ".join(f"{', '.join(names)} ({why})" for why, names in obstacles.items())
+        raise PreflightError(
+            f"kernel tunables that cannot be set here: {words}; a '?' after a name leaves it out where that is so"
+        )
+    in_force = {tunable.name for tunable, value in wanted if value != "0"}
+    if clash := [f"{ratio} and {amount}" for ratio, amount in RATIOS.items() if {ratio, amount} <= in_force]:
+        raise PreflightError(f"{clash[0]} are two views of one knob: set one of them to 0 or leave it out")
+    return wanted, left_out
+
+
+def _obstacle(name: str, value: str | None, devices: Sequence[str], root: Path) -> str | None:
+    """Why a tunable cannot be set here; None if it can."""
+    tunables = _tunables(name, devices, root)
+    if not tunables:
+        return "the servers' folders are on no block device"
+    for tunable in tunables:
+        if why := tunable.unavailable(value):
+            near = get_close_matches(name, STUDIED, n=1, cutoff=0.8) if why == LACKS else []
+            return f"{why}; did you mean {near[0]}?" if near and near[0] != name else why
+    return None
+
+
+def _tunables(name: str, devices: Sequence[str], root: Path) -> list[Tunable]:
+    """What a name stands for: one tunable, or one for each device."""
+    if name in HUGE_PAGES:
+        return [HugePages(name, root)]
+    if name in (*RATIOS, *RATIOS.values()):
+        return [View(name, root)]
+    if "." in name:
+        sysctl = Sysctl(name, root)
+        return [SchedulerKnob(name, root) if name in KNOBS and not sysctl.path.exists() else sysctl]
+    kind = QueueScheduler if name == "scheduler" else Queue
+    return [kind(name, root, d) for d in dict.fromkeys(queue_of(d, root=root) for d in devices)]

@@ -1,0 +1,563 @@
+"""Kernel tunables: set on this machine's kernel and seen from outside, restored whatever the state was before."""
+
+import contextlib
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchlib.errors import PreflightError, SettingError
+from benchlib.host_changes import is_mounted
+from benchlib.journal import Chapter, Journal
+from benchlib.levers.tunables import STUDIED, apply, check, kinds, survey
+
+PAIRS = {
+    "vm.dirty_ratio": "vm.dirty_bytes",
+    "vm.dirty_background_ratio": "vm.dirty_background_bytes",
+    "vm.overcommit_ratio": "vm.overcommit_kbytes",
+}
+STUDY = {  # the operating system study's own, as far as every kernel has them
+    "vm.swappiness": 0,
+    "vm.dirty_background_ratio": 0,
+    "vm.dirty_ratio": 0,
+    "vm.dirty_background_bytes": 67108864,
+    "vm.dirty_bytes": 536870912,
+    "fs.file-max": 30000000,
+    "fs.suid_dumpable": 0,
+    "kernel.randomize_va_space": 2,
+}
+LADDER = {"vm.vfs_cache_pressure": 50, "scheduler": "mq-deadline", "read_ahead_kb": 256}
+
+
+def sysctl(name: str) -> Path:
+    return Path("/proc/sys") / name.replace(".", "/")
+
+
+def value_of(name: str) -> str:
+    return " ".join(sysctl(name).read_text().split())
+
+
+def needs(*names: str, devices: tuple[str, ...] = ()) -> None:
+    """Skip the test where these cannot be set."""
+    if words := check({f"{name}?": value_of(name) for name in names}, devices):
+        pytest.skip("; ".join(words))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    """A journal of the test's own; whatever happens, it is undone."""
+    kept = Journal(tmp_path / "journal")
+    yield kept
+    assert kept.undo() == []
+
+
+@pytest.fixture
+def chapter(journal: Journal) -> Chapter:
+    return journal.chapter()
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A loop device that nobody uses: its queue is ours to turn about."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can attach loop devices")
+    file = tmp_path_factory.mktemp("disk") / "file"
+    with file.open("wb") as out:
+        out.truncate(16 << 20)
+    attached = subprocess.run(["losetup", "--find", "--show", file], capture_output=True, text=True)
+    if attached.returncode != 0:
+        pytest.skip(f"no loop devices here: {attached.stderr.strip()}")
+    device = attached.stdout.strip()
+    name = Path(device).name
+    before = queue_state(name)
+    yield name
+    after = queue_state(name)
+    default_scheduler(name, before)
+    set_queue(name, {key: before[key] for key in ("read_ahead_kb", "rq_affinity", "nomerges")})
+    subprocess.run(["losetup", "--detach", device], check=True)
+    assert after == before
+
+
+def queue_state(device: str) -> dict[str, str]:
+    """All that the queue's folder says, the scheduler's own settings too."""
+    queue = Path("/sys/class/block") / device / "queue"
+    found = {}
+    for path in queue.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                found[str(path.relative_to(queue))] = path.read_text().strip()
+    return found
+
+
+def set_queue(device: str, values: Mapping[str, int | str]) -> None:
+    for name, value in values.items():
+        (Path("/sys/class/block") / device / "queue" / name).write_text(str(value))
+
+
+def default_scheduler(device: str, state: Mapping[str, str]) -> None:
+    """The scheduler of a state, with settings of its own that nobody has touched."""
+    chosen = state["scheduler"].partition("[")[2].partition("]")[0]
+    for scheduler in [*state["scheduler"].replace("[", "").replace("]", "").split(), chosen]:
+        set_queue(device, {"scheduler": scheduler})  # each choice of another makes its settings anew
+    set_queue(device, {"nr_requests": state["nr_requests"]})
+
+
+def offered(device: str, *schedulers: str) -> None:
+    text = (Path("/sys/class/block") / device / "queue/scheduler").read_text()
+    if lacking := [s for s in schedulers if s not in text.replace("[", " ").replace("]", " ").split()]:
+        pytest.skip(f"this kernel has no {lacking[0]}")
+
+
+def test_the_studies_values_take_and_are_seen_from_outside(chapter: Chapter) -> None:
+    needs(*STUDY)
+    before = {name: value_of(name) for name in STUDY}
+    told = apply(STUDY, [], chapter)
+    assert told == {name: str(value) for name, value in STUDY.items()}
+    assert {name: value_of(name) for name in STUDY} == told
+    chapter.undo()
+    assert {name: value_of(name) for name in STUDY} == before
+
+
+def set_view(ratio: str, state: tuple[int, int]) -> None:
+    """Bring a knob into a state that the kernel can be in: the ratio, the amount, or neither in force."""
+    sysctl(ratio).write_text("1")
+    sysctl(ratio).write_text(str(state[0]))
+    if state[1]:
+        sysctl(PAIRS[ratio]).write_text(str(state[1]))
+
+
+@pytest.fixture(params=PAIRS)
+def ratio(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A knob with two views, brought back afterwards without the help of what is tested."""
+    name: str = request.param
+    needs(name, PAIRS[name])
+    before = int(value_of(name)), int(value_of(PAIRS[name]))
+    yield name
+    set_view(name, before)
+
+
+LEVELS = [
+    {"ratio": 12},
+    {"amount": 400 << 20},
+    {"ratio": 0, "amount": 400 << 20},
+    {"amount": 400 << 20, "ratio": 0},
+    {"ratio": 12, "amount": 0},
+    {"amount": 0, "ratio": 12},
+]
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+@pytest.mark.parametrize("state", [(15, 0), (0, 300 << 20), (0, 0)], ids=str)
+def test_the_view_that_was_in_force_is_restored(
+    ratio: str, state: tuple[int, int], level: dict[str, int], journal: Journal
+) -> None:
+    names = {"ratio": ratio, "amount": PAIRS[ratio]}
+    wanted = {names[key]: value for key, value in level.items()}
+    set_view(ratio, state)
+    told = apply(wanted, [], journal.chapter())
+    assert told == {name: value_of(name) for name in wanted} == {k: str(v) for k, v in wanted.items()}
+    # as after a crash: by what is on disk
+    assert Journal(journal.path).undo() == []
+    assert (int(value_of(ratio)), int(value_of(PAIRS[ratio]))) == state
+
+
+def test_a_note_whose_change_was_never_made_does_no_harm(ratio: str, tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    class Dying(Journal):
+        def _append(self, entry: object) -> None:
+            super()._append(entry)  # type: ignore[arg-type]
+            raise Killed
+
+    for state in [(15, 0), (0, 300 << 20), (0, 0)]:
+        set_view(ratio, state)
+        path = tmp_path / f"journal{state}"
+        with pytest.raises(Killed):
+            apply({PAIRS[ratio]: 400 << 20}, [], Dying(path).chapter())
+        assert Journal(path).undo() == []
+        assert (int(value_of(ratio)), int(value_of(PAIRS[ratio]))) == state
+
+
+def test_both_views_of_one_knob_in_force_are_refused() -> None:
+    needs("vm.dirty_ratio", "vm.dirty_bytes")
+    with pytest.raises(PreflightError, match=r"vm.dirty_ratio and vm.dirty_bytes are two views of one knob"):
+        check({"vm.dirty_ratio": 10, "vm.dirty_bytes": 1 << 30}, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("vm.dirty_bytes", 100), ("vm.swappiness", 1000), ("vm.vfs_cache_pressure", "much")]
+)
+def test_what_the_kernel_refuses_ends_the_trial_in_its_own_words(
+    name: str, value: int | str, chapter: Chapter
+) -> None:
+    needs(name)
+    before = value_of(name)
+    with pytest.raises(SettingError, match=f"the kernel refuses {name} {value}: Invalid argument"):
+        apply({name: value}, [], chapter)
+    chapter.undo()
+    assert value_of(name) == before
+
+
+def test_the_ladders_values_take_on_a_device(disk: str, chapter: Chapter) -> None:
+    needs("vm.vfs_cache_pressure")
+    offered(disk, "mq-deadline")
+    before = queue_state(disk)
+    told = apply(LADDER, [disk], chapter)
+    assert told == {"vm.vfs_cache_pressure": "50", "scheduler": "mq-deadline", "read_ahead_kb": "256"}
+    assert "[mq-deadline]" in queue_state(disk)["scheduler"]
+    assert queue_state(disk)["read_ahead_kb"] == "256"
+    chapter.undo()
+    assert queue_state(disk) == before
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "own"),
+    [
+        ("none", {"nr_requests": 64}),
+        ("mq-deadline", {"nr_requests": 64, "iosched/async_depth": 20, "iosched/read_expire": 400}),
+        ("kyber", {"nr_requests": 32, "iosched/read_lat_nsec": 1000000}),
+        ("bfq", {"iosched/slice_idle_us": 8500, "iosched/low_latency": 0}),
+    ],
+)
+@pytest.mark.parametrize(
+    "level",
+    [
+        {"nr_requests": 48, "scheduler": "kyber"},
+        {"scheduler": "bfq"},
+        {"nr_requests": 48},
+        {"scheduler": "none"},
+    ],
+    ids=str,
+)
+def test_a_scheduler_comes_back_with_its_own_settings(
+    scheduler: str, own: dict[str, int], level: dict[str, int | str], disk: str, journal: Journal
+) -> None:
+    offered(disk, "none", "mq-deadline", "kyber", "bfq")
+    pristine = queue_state(disk)
+    try:
+        set_queue(disk, {"scheduler": scheduler, **own})
+        before = queue_state(disk)
+        assert {name: before[name] for name in own} == {name: str(value) for name, value in own.items()}
+        told = apply(level, [disk], journal.chapter())
+        assert told == {name: str(value) for name, value in level.items()}
+        assert journal.undo() == []
+        assert queue_state(disk) == before
+    finally:
+        default_scheduler(disk, pristine)
+
+
+@pytest.mark.parametrize(("name", "asked", "taken"), [("read_ahead_kb", 5, 4), ("nr_requests", 2, 4)])
+def test_what_the_kernel_makes_of_a_value_is_not_what_was_asked_for(
+    name: str, asked: int, taken: int, disk: str, chapter: Chapter
+) -> None:
+    with pytest.raises(SettingError, match=f"did not take: {name} of {disk} is {taken}, not {asked}"):
+        apply({name: asked}, [disk], chapter)
+
+
+def test_a_scheduler_that_the_kernel_lacks_is_refused_with_what_it_offers(disk: str) -> None:
+    with pytest.raises(PreflightError, match=r"scheduler \(it offers none.*, not cfq\)"):
+        check({"scheduler": "cfq"}, [disk])
+
+
+@pytest.mark.parametrize("name", ["transparent_hugepage", "transparent_hugepage.defrag"])
+def test_huge_pages(name: str, chapter: Chapter) -> None:
+    file = Path("/sys/kernel/mm/transparent_hugepage") / ("defrag" if "." in name else "enabled")
+    if words := check({f"{name}?": "never"}, []):
+        pytest.skip(words[0])
+    before = file.read_text()
+    for choice in ("never", "madvise", "always"):
+        assert apply({name: choice}, [], chapter) == {name: choice}
+        assert f"[{choice}]" in file.read_text()
+    chapter.undo()
+    assert file.read_text() == before
+    with pytest.raises(PreflightError, match=f"{name} .it offers always, .*, not sometimes"):
+        check({name: "sometimes"}, [])
+
+
+def test_debugfs_is_mounted_for_a_knob_and_unmounted_again(chapter: Chapter) -> None:
+    name, folder = "kernel.sched_migration_cost_ns", Path("/sys/kernel/debug")
+    if sysctl(name).exists() or os.geteuid() != 0 or not folder.is_dir() or is_mounted(folder):
+        pytest.skip("this kernel has a sysctl for it, debugfs is mounted already, or we are not root")
+    why = kinds.SchedulerKnob(name, Path("/")).unavailable()
+    assert not is_mounted(folder), "the look leaves no mount"
+    expected = (
+        contextlib.nullcontext() if why is None else pytest.raises(SettingError, match=f"{name} 400000")
+    )
+    with expected:
+        kinds.SchedulerKnob(name, Path("/")).apply("400000", chapter)
+        assert (folder / "sched/migration_cost_ns").read_text() == "400000\n"
+    assert is_mounted(folder)
+    chapter.undo()
+    assert not is_mounted(folder)
+
+
+def test_a_run_that_is_killed_is_undone_from_its_journal(journal: Journal, disk: str) -> None:
+    level = {"vm.dirty_bytes": 400 << 20, "vm.vfs_cache_pressure": 77, "nr_requests": 48, "read_ahead_kb": 64}
+    needs("vm.dirty_bytes", "vm.vfs_cache_pressure")
+    before = value_of("vm.dirty_ratio"), value_of("vm.vfs_cache_pressure"), queue_state(disk)
+    code = (
+        "import os, signal; from pathlib import Path\n"
+        "from benchlib.journal import Journal; from benchlib.levers.tunables import apply\n"
+        f"apply({level!r}, [{disk!r}], Journal(Path({str(journal.path)!r})).chapter())\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(kinds.__file__).parents[3])
+    assert done.returncode == -signal.SIGKILL
+    assert value_of("vm.dirty_bytes") == str(400 << 20)
+    assert queue_state(disk)["nr_requests"] == "48"
+    assert journal.undo() == []
+    assert (value_of("vm.dirty_ratio"), value_of("vm.vfs_cache_pressure"), queue_state(disk)) == before
+
+
+NUMBERS = {
+    "vm.swappiness": (0, 100),
+    "vm.vfs_cache_pressure": (1, 200),
+    "vm.zone_reclaim_mode": (0, 3),
+    "read_ahead_kb": (1, 50),
+    "nr_requests": (4, 100),
+    "rq_affinity": (0, 2),
+    "nomerges": (0, 2),
+}
+CHANGES = st.lists(
+    st.one_of(
+        st.sampled_from(list(NUMBERS)).flatmap(
+            # read-ahead is in whole pages
+            lambda n: st.integers(*NUMBERS[n]).map(lambda v: {n: v * 64 if n == "read_ahead_kb" else v})
+        ),
+        st.sampled_from(["none", "mq-deadline", "kyber", "bfq"]).map(lambda v: {"scheduler": v}),
+        st.sampled_from(["always", "madvise", "never"]).map(lambda v: {"transparent_hugepage": v}),
+        st.integers(5, 50).map(lambda v: {"vm.dirty_background_ratio": v}),
+        st.integers(1 << 20, 1 << 30).map(lambda v: {"vm.dirty_background_bytes": v & ~4095}),
+    ),
+    max_size=5,
+)
+
+
+@pytest.fixture(scope="module")
+def as_it_was() -> Iterator[None]:
+    """Brings back what the test below turns about, should what is tested not do it."""
+    pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    plain = [name for name in NUMBERS if "." in name and sysctl(name).exists()]
+    pairs = {
+        name: (int(value_of(name)), int(value_of(PAIRS[name]))) for name in PAIRS if sysctl(name).exists()
+    }
+    before = {sysctl(name): value_of(name) for name in plain}
+    if pages.exists():
+        before[pages] = pages.read_text().partition("[")[2].partition("]")[0]
+    yield
+    if os.geteuid() == 0:
+        for path, value in before.items():
+            path.write_text(value)
+        for name, state in pairs.items():
+            set_view(name, state)
+
+
+@pytest.mark.usefixtures("as_it_was")
+@given(first=CHANGES, second=CHANGES)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_set_in_whatever_state_undoing_it_brings_that_state_back(
+    first: list[dict[str, int | str]], second: list[dict[str, int | str]], disk: str, tmp_path: Path
+) -> None:
+    needs(*(name for name in NUMBERS if "." in name), *PAIRS, *PAIRS.values())
+    offered(disk, "none", "mq-deadline", "kyber", "bfq")
+    if words := check({"transparent_hugepage?": "never"}, []):
+        pytest.skip(words[0])
+
+    def state() -> object:
+        names = [*(n for n in NUMBERS if "." in n), *PAIRS, *PAIRS.values()]
+        pages = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+        return {name: value_of(name) for name in names}, queue_state(disk), pages
+
+    journal = Journal(tmp_path / "journal")
+    seen = []
+    with contextlib.ExitStack() as stack:
+        for changes in (first, second):
+            seen.append(state())
+            chapter = stack.enter_context(journal.chapter())
+            for change in changes:
+                apply(change, [disk], chapter)
+        chapter.undo()
+        assert state() == seen[1]
+    assert state() == seen[0]
+    assert journal.standing() == []
+
+
+# --- other kernels, made up ---
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Makes a tree of ``proc`` and ``sys`` from paths and texts, debugfs mounted or not."""
+
+    def make(files: Mapping[str, str], debugfs: str | None = None) -> Path:
+        for name, text in files.items():
+            path = tmp_path / "root" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        mounts = [SimpleNamespace(mountpoint=debugfs, fstype="debugfs")] if debugfs else []
+        monkeypatch.setattr(kinds.psutil, "disk_partitions", lambda all: mounts)
+        return tmp_path / "root"
+
+    return make
+
+
+KNOBS = {"kernel.sched_migration_cost_ns": 50000000, "kernel.sched_min_granularity_ns": 10000000}
+
+
+@pytest.mark.parametrize(
+    ("files", "debugfs"),
+    [
+        (("proc/sys/kernel/sched_migration_cost_ns", "proc/sys/kernel/sched_min_granularity_ns"), None),
+        (("debug/sched/migration_cost_ns", "debug/sched/min_granularity_ns"), "/debug"),
+        (("debug/sched/migration_cost_ns", "debug/sched/base_slice_ns"), "/debug"),
+    ],
+    ids=["sysctl", "debugfs", "debugfs since Linux 6.6"],
+)
+def test_scheduler_knobs_are_found_where_this_kernel_has_them(
+    files: tuple[str, str], debugfs: str | None, kernel: Callable[..., Path], chapter: Chapter
+) -> None:
+    root = kernel(dict.fromkeys(files, "500000\n"), debugfs)
+    assert check(KNOBS, [], root=root) == []
+    assert apply(KNOBS, [], chapter, root=root) == {k: str(v) for k, v in KNOBS.items()}
+    assert [int((root / f).read_text()[:8]) for f in files] == list(KNOBS.values())
+    chapter.undo()
+    assert [(root / f).read_text()[:6] for f in files] == ["500000"] * 2
+
+
+def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(
+    kernel: Callable[..., Path], chapter: Chapter
+) -> None:
+    root = kernel({"proc/sys/vm/swappiness": "60\n"}, "/debug")
+    level = {"vm.swappiness": 10, "kernel.sched_migration_cost_ns?": 5, "transparent_hugepage?": "never"}
+    assert check(level, [], root=root) == [
+        "kernel.sched_migration_cost_ns is left out: this kernel lacks it",
+        "transparent_hugepage is left out: this kernel lacks it",
+    ]
+    assert apply(level, [], chapter, root=root) == {"vm.swappiness": "10"}
+    with pytest.raises(
+        PreflightError, match=r"cannot be set here: transparent_hugepage, vm.zone_reclaim_mode \(this"
+    ):
+        check({"transparent_hugepage": "never", "vm.zone_reclaim_mode": 0}, [], root=root)
+
+
+def test_a_misspelt_name_is_told_from_a_lacking_one(kernel: Callable[..., Path]) -> None:
+    root = kernel({"proc/sys/vm/swappiness": "60\n"})
+    with pytest.raises(
+        PreflightError, match=r"vm.swapiness \(this kernel lacks it; did you mean vm.swappiness\?\)"
+    ):
+        check({"vm.swapiness": 1}, [], root=root)
+
+
+@pytest.fixture
+def disks(kernel: Callable[..., Path]) -> Path:
+    """``sda`` with a partition, and ``sdb``, both with the scheduler none."""
+    files = {"sys/devices/sda/sda1/partition": "1\n"}
+    for disk in ("sda", "sdb"):
+        queue = f"sys/devices/{disk}/queue"
+        files |= {f"{queue}/scheduler": "[none] mq-deadline \n", f"{queue}/nr_requests": "128\n"}
+        files |= {f"{queue}/read_ahead_kb": "128\n", f"{queue}/max_hw_sectors_kb": "128\n"}
+    root = kernel(files)
+    (root / "sys/class/block").mkdir(parents=True)
+    for name in ("sda", "sda/sda1", "sdb"):
+        (root / "sys/class/block" / Path(name).name).symlink_to(root / "sys/devices" / name)
+    return root
+
+
+def test_each_disk_gets_the_value_and_a_partitions_is_its_disks(disks: Path, chapter: Chapter) -> None:
+    assert apply({"read_ahead_kb": 256}, ["sda1", "sda", "sdb"], chapter, root=disks) == {
+        "read_ahead_kb": "256"
+    }
+    files = [disks / f"sys/devices/{disk}/queue/read_ahead_kb" for disk in ("sda", "sdb")]
+    assert [file.read_text()[:3] for file in files] == ["256", "256"]
+    chapter.undo()
+    assert [file.read_text()[:3] for file in files] == ["128", "128"]
+
+
+def test_a_scheduler_in_a_module_counts_as_offered(disks: Path) -> None:
+    with pytest.raises(PreflightError, match="it offers none, mq-deadline, not bfq"):
+        check({"scheduler": "bfq"}, ["sda"], root=disks)
+    aliases = disks / "lib/modules" / platform.release() / "modules.alias"
+    aliases.parent.mkdir(parents=True)
+    aliases.write_text("alias kyber-iosched kyber_iosched\nalias bfq-iosched bfq\n")
+    assert check({"scheduler": "bfq"}, ["sda"], root=disks) == []
+
+
+def test_folders_in_memory_have_no_queue(disks: Path) -> None:
+    with pytest.raises(PreflightError, match="the servers' folders are on no block device"):
+        check({"scheduler": "none"}, [], root=disks)
+    assert check({"scheduler?": "none"}, [], root=disks) == [
+        "scheduler is left out: the servers' folders are on no block device"
+    ]
+
+
+def test_a_device_that_has_gone_since_the_check_ends_the_trial(disks: Path, chapter: Chapter) -> None:
+    with pytest.raises(SettingError, match="there is no block device 'sdc' here"):
+        apply({"read_ahead_kb": 256}, ["sdc"], chapter, root=disks)
+
+
+def test_a_value_of_several_numbers_and_an_empty_one(kernel: Callable[..., Path], chapter: Chapter) -> None:
+    root = kernel(
+        {"proc/sys/net/ipv4/tcp_rmem": "4096\t87380\t6291456\n", "proc/sys/kernel/core_pattern": "\n"}
+    )
+    apply({"net.ipv4.tcp_rmem": "4096 87380 6291456"}, [], chapter, root=root)
+    assert (root / "proc/sys/net/ipv4/tcp_rmem").read_text() == "4096\t87380\t6291456\n", "it held already"
+    apply({"kernel.core_pattern": "x"}, [], chapter, root=root)
+    chapter.undo()
+    assert (root / "proc/sys/kernel/core_pattern").read_text()[0] == "\n", (
+        "an empty text would change nothing"
+    )
+
+
+def test_the_survey_has_a_row_for_every_tunable_of_the_studies(disks: Path) -> None:
+    found = dict(survey(["sda"], root=disks))
+    assert list(found) == list(STUDIED)
+    assert {name for name, why in found.items() if why is None} == {
+        "scheduler",
+        "read_ahead_kb",
+        "nr_requests",
+    }
+    assert found["vm.swappiness"] == "this kernel lacks it"
+
+
+def test_the_survey_of_this_machine_says_why_not() -> None:
+    for name, why in survey([]):
+        assert why is None or len(why) > 5, name
+
+
+@contextlib.contextmanager
+def ordinary_user() -> Iterator[None]:
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(was)
+
+
+def test_an_ordinary_user_is_told_that_only_root_may(tmp_path: Path) -> None:
+    names = ["vm.swappiness", "transparent_hugepage", "kernel.sched_migration_cost_ns"]
+    if lacking := [name for name, why in survey([]) if name in names and why and "lacks" in why]:
+        pytest.skip(f"this kernel lacks {lacking[0]}")
+    level = {"vm.swappiness": 0, "transparent_hugepage": "never", "kernel.sched_migration_cost_ns": 5}
+    with (
+        ordinary_user(),
+        pytest.raises(PreflightError, match=r": vm.*, trans.*, kernel.* \(only root may set it\);"),
+    ):
+        check(level, [])
+
+
+def test_what_the_kernel_keeps_closed_even_to_root_is_told() -> None:
+    if os.geteuid() != 0 or not sysctl("vm.drop_caches").exists():
+        pytest.skip("for root on Linux")
+    with pytest.raises(PreflightError, match=r"vm.drop_caches \(closed by the kernel: Permission denied\)"):
+        check({"vm.drop_caches": 3}, [])
