@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
@@ -17,13 +18,14 @@ from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
 from benchlib.guardian import scratch_root
 from benchlib.levers import host
 from benchlib.levers.bench import open_bench, preflight
-from benchlib.levers.postgres import find_installation, find_pgbench
+from benchlib.levers.postgres import Installation, builders_differ, find_installation, find_pgbench
 from benchlib.levers.workloads import load_workload
 from benchlib.metrics import METRICS
 from benchlib.model import Plan, Study
 from benchlib.planning import CONTROL, make_study
-from benchlib.results import TRIAL_COLUMNS, concerns, progress_frame, trials_frame
-from benchlib.stats import Analysis, analyze
+from benchlib.plots.levels import given_folders
+from benchlib.results import TRIAL_COLUMNS, concerns, progress_frame, trials_frame, warnings_frame
+from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.history import LEAST_STUDIES, Prior, estimate_prior
 from benchlib.stats.pilot import plan_study as plan_study_size
 from benchlib.stats.sequential import Decision, decide, plan_looks
@@ -50,19 +52,33 @@ def plan_study(values: Mapping[str, Any]) -> Study:
 
 
 def provenance(study: Study, scratch: Path) -> dict[str, Any]:
-    """Where and with what a study runs: never a path, never a name of the machine."""
-    installed = {find_installation(study.plan.level(name).postgres) for name in study.plan.factor.levels}
+    """Where and with what a study runs: never a path, never a name of the machine.
+
+    A server that is not ours is named by the trials alone.
+    """
+    levels = [study.plan.level(name) for name in study.plan.factor.levels]
+    installed = {find_installation(level.postgres) for level in levels if level.target is None}
+    differ = builders_differ(installed)
     return {
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "benchlib": __version__,
         "python": sys.version.split()[0],
         "packages": {name: version(name) for name in _PACKAGES},
         "host": host.facts(scratch),
+        "given_folders": {words: host.file_system(Path(p)) for p, words in given_folders(study.plan).items()},
         "servers": [
-            {"label": i.label, "configure": i.configure} for i in sorted(installed, key=lambda i: i.label)
+            {"label": i.label, "compiler": i.compiler, "configure": _options(i)}
+            for i in sorted(installed, key=lambda i: i.label)
         ],
         "load_tool": f"pgbench of {find_pgbench().label}",
+        **({"builds_differ": differ} if differ else {}),
     }
+
+
+def _options(installation: Installation) -> str | None:
+    """The options that an installation was configured with, those aside that hold a path."""
+    words = re.findall(r"'([^']*)'", installation.configure or "")
+    return " ".join(word for word in words if "/" not in word) or None
 
 
 class Experiment:
@@ -198,9 +214,16 @@ class Experiment:
             "controls": self.plan.factor.controls,
             "metric": self.plan.metric,
             "margin": self.plan.margin,
-            "concerns": concerns(self.trials, self.progress),
+            "concerns": [
+                *concerns(self.trials, self.progress, warnings_frame(self.folder)),
+                *self._builds_differ(),
+            ],
             "history": self._history(),
         }
+
+    def _builds_differ(self) -> list[Concern]:
+        words = self.study.provenance.get("builds_differ")
+        return [Concern("builds_differ", words)] if words else []
 
     def _history(self) -> Prior | None:
         """What this host's earlier studies of the same load say of its noise; None with fewer than twelve."""

@@ -252,7 +252,8 @@ class Level(Model):
 
     def over(self, base: Level) -> Level:
         """This level as a patch over ``base``: its settings, tunables and load win, the rest of base stays."""
-        patched = {k: v for k, v in self.model_dump(exclude_unset=True).items() if v not in (None, (), {})}
+        named = self.model_dump(include=self.model_fields_set)  # "asynchronous" is all defaults, and named
+        patched = {k: v for k, v in named.items() if v not in (None, (), {})}
         patched["settings"] = {**base.settings, **self.settings}
         patched["host"] = {**base.host, **self.host}
         patched["load"] = patched_load(base.load.model_dump(), self.load)

@@ -6,6 +6,7 @@ Nothing derived is stored, so a mended parser needs no rerun.
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -46,6 +47,8 @@ TRIAL_COLUMNS = (
     "error",
 )
 
+_FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
+
 
 def trials_frame(folder: StudyFolder) -> pd.DataFrame:
     """One row per kept trial, in the order of the design; ``error`` is null where it succeeded.
@@ -78,11 +81,31 @@ def progress_frame(folder: StudyFolder) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["level", "block", "elapsed_s", "tps"])
 
 
-def concerns(trials: pd.DataFrame, progress: pd.DataFrame) -> list[Concern]:
+def warnings_frame(folder: StudyFolder) -> pd.DataFrame:
+    """What the bench had to say of the trials: columns ``level, block, warning``, a row a warning."""
+    rows = [(m.trial.level, m.trial.block, warning) for m in folder.kept().values() for warning in m.warnings]
+    return pd.DataFrame(rows, columns=["level", "block", "warning"])
+
+
+def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
+    """What the kernel said of each tunable during the trials: the levels by their value, in words.
+
+    ``{"vm.swappiness": {"60": "defaults, control", "0": "tuned"}}``
+    """
+    seen: dict[str, dict[str, list[str]]] = {}
+    for m in folder.kept().values():
+        for name, value in m.host.items():
+            levels = seen.setdefault(name, {}).setdefault(value, [])
+            if m.trial.level not in levels:
+                levels.append(m.trial.level)
+    return {name: {value: ", ".join(levels) for value, levels in by.items()} for name, by in seen.items()}
+
+
+def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
     """What the trials themselves give reason to doubt, level by level.
 
-    Failed or retried transactions, a load tool that was the bottleneck, trials without a steady state.
-    ``trials`` and ``progress`` are the frames of this module.
+    Failed or retried transactions, a load tool that was the bottleneck, trials without a steady
+    state, and what the bench itself warned of. The frames are those of this module.
     """
     good = trials[trials["error"].isna()]
     found: list[Concern | None] = []
@@ -99,7 +122,23 @@ def concerns(trials: pd.DataFrame, progress: pd.DataFrame) -> list[Concern]:
     shares = {
         str(level): rows["client_cpu_share"].to_list() for level, rows in good.groupby("level", sort=False)
     }
-    return [concern for concern in found if concern] + list(validity.client_bound(shares))
+    found += validity.client_bound(shares)
+    return [concern for concern in found if concern] + _warned(trials, warnings)
+
+
+def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
+    """A concern for each warning of a level, with the number of trials; those that differ in figures are one."""
+    found = []
+    alike = warnings["warning"].str.replace(_FIGURE, "#", regex=True)
+    for (level, _), rows in warnings.groupby([warnings["level"], alike], sort=False):
+        texts = rows["warning"].unique()
+        message = (
+            f"{rows['block'].nunique()} of {(trials['level'] == level).sum()} trials of {level!r}: {texts[0]}"
+        )
+        if len(texts) > 1:
+            message += " (the figures of the first; they differ)"
+        found.append(Concern("trial_warning", message, level=str(level)))
+    return found
 
 
 def _report(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[str, Any] | None:

@@ -15,11 +15,12 @@ import pandas as pd
 
 from benchlib import plots
 from benchlib.experiment import Experiment
-from benchlib.level import Level
 from benchlib.levers.bench import preflight
 from benchlib.metrics import METRICS
 from benchlib.plots.frames import signed
+from benchlib.plots.levels import levels_table
 from benchlib.plots.tables import Table, html_table, p_words, verdict_table
+from benchlib.results import tunables
 from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study import missing
@@ -69,16 +70,7 @@ class View(Experiment):
 
     def levels(self) -> Table:
         """What differs between the levels, and what each gives up if the machine crashes."""
-        names = list(self.plan.factor.levels)
-        patches = {name: _flat(self.plan.factor.levels[name]) for name in names}
-        keys = list(dict.fromkeys(key for patch in patches.values() for key in patch))
-        rows = [
-            {"level": name, **{key: patches[name].get(key, "default") for key in keys}, "a crash": self.durability().get(name, "loses nothing")}
-            for name in names
-        ]  # fmt: skip
-        wide = pd.DataFrame(rows).set_index("level").T
-        wide.insert(0, "what", wide.index)
-        return html_table(wide, caption="What differs between the levels")
+        return levels_table(self.plan)
 
     def preflight(self) -> Table:
         """What the run needs of this machine, checked; nothing is checked when nothing is left to run.
@@ -181,9 +173,14 @@ class View(Experiment):
         return html_table(shown, caption="What a trial cost, mean per level", note=note)
 
     def provenance(self) -> Table:
-        """Where and with what this was measured."""
-        rows = [(name, _words(value)) for name, value in _flatten(self.study.provenance)]
-        return html_table(pd.DataFrame(rows, columns=["what", "value"]), caption="Provenance")
+        """Where and with what this was measured, and the tunables that were in force."""
+        kept = dict(self.study.provenance)
+        servers = [("server", "; ".join(filter(None, s.values()))) for s in kept.pop("servers", [])]
+        rows = [(name, _words(value)) for name, value in _flatten(kept) if name != "builds differ"]
+        for tunable, levels in tunables(self.folder).items():
+            in_force = "; ".join(f"{value} ({names})" for value, names in levels.items())
+            rows.append((f"tunable, {tunable}", in_force))
+        return html_table(pd.DataFrame([*servers, *rows], columns=["what", "value"]), caption="Provenance")
 
     def _more_blocks(self) -> str:
         return "auto" if self.plan.looks else str(self.study.blocks + 2)
@@ -196,17 +193,6 @@ class View(Experiment):
         )
 
 
-def _flat(level: Level) -> dict[str, str]:
-    """A level's patch as one row of words."""
-    row: dict[str, str] = {}
-    for key, value in level.model_dump(exclude_none=True, exclude_defaults=True).items():
-        if isinstance(value, Mapping):
-            row |= {name: str(inner) for name, inner in value.items() if inner is not None}
-        else:
-            row[key] = " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-    return row
-
-
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
     for key, inner in value.items():
@@ -216,8 +202,6 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]
 
 
 def _words(value: Any) -> str:
-    if isinstance(value, list):
-        return "; ".join(str(v.get("label", v)) if isinstance(v, Mapping) else str(v) for v in value)
     if value is None:
         return "not known"
     return {"True": "yes", "False": "no"}.get(str(value), str(value))

@@ -9,7 +9,16 @@ import pandas as pd
 import pytest
 from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output
 
-from benchlib.results import TRIAL_COLUMNS, checkpoints, concerns, lsn_bytes, progress_frame, trials_frame
+from benchlib.results import (
+    TRIAL_COLUMNS,
+    checkpoints,
+    concerns,
+    lsn_bytes,
+    progress_frame,
+    trials_frame,
+    tunables,
+    warnings_frame,
+)
 from benchlib.store import TRANSACTION_LOG, StudyFolder
 from benchlib.study import run_study
 
@@ -184,11 +193,45 @@ def test_a_trial_without_any_checkpoint_has_none(of_tuned) -> None:
 
 def test_what_went_wrong_inside_a_trial_is_a_concern_of_its_level(run) -> None:
     folder = run(2)
-    trials, progress = trials_frame(folder), progress_frame(folder)
-    assert concerns(trials, progress) == []
+    trials, progress, warnings = trials_frame(folder), progress_frame(folder), warnings_frame(folder)
+    assert concerns(trials, progress, warnings) == []
     trials.loc[trials.level == "tuned", "failed_transactions"] = 100.0
     trials.loc[trials.level == "control", "client_cpu_share"] = 0.99
-    assert {concern.level for concern in concerns(trials, progress)} == {"tuned", "control"}
+    assert {concern.level for concern in concerns(trials, progress, warnings)} == {"tuned", "control"}
+
+
+def note(folder: StudyFolder, level: str, block: int, **facts: object) -> None:
+    """Have a kept trial say something more."""
+    (trial,) = [t for t in folder.read().trials if (t.level, t.block) == (level, block)]
+    path = folder.path / "trials" / trial.id / "measurement.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
+def test_a_warning_is_a_concern_of_its_level_with_the_number_of_trials(run) -> None:
+    folder = run(3)
+    note(folder, "tuned", 1, warnings=["replica1 was 4.5 s behind", "the disk was full"])
+    note(folder, "tuned", 2, warnings=["replica1 was 12 s behind"])
+    note(folder, "control", 2, warnings=["replica1 was 12 s behind"])
+    found = concerns(trials_frame(folder), progress_frame(folder), warnings_frame(folder))
+    assert {(concern.level, concern.message) for concern in found} == {
+        ("tuned", "2 of 3 trials of 'tuned': replica1 was 4.5 s behind (the figures of the first; they differ)"),
+        ("tuned", "1 of 3 trials of 'tuned': the disk was full"),
+        ("control", "1 of 3 trials of 'control': replica1 was 12 s behind"),
+    }  # fmt: skip
+    assert not any(concern.grave for concern in found)
+
+
+def test_tunables_are_told_by_value_with_the_levels_that_had_it(run) -> None:
+    folder = run(2)
+    assert tunables(folder) == {}
+    for block in (1, 2):
+        for level, value in (("defaults", "60"), ("control", "60"), ("tuned", "0")):
+            note(folder, level, block, host={"vm.swappiness": value})
+    (by_value,) = tunables(folder).values()
+    assert {value: set(levels.split(", ")) for value, levels in by_value.items()} == {
+        "60": {"defaults", "control"},
+        "0": {"tuned"},
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,108 @@
+"""What a study shows of itself: warnings, servers, places and tunables, and never a path."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+from fakes import FakeBench
+
+from benchlib import experiment
+from benchlib.experiment import provenance
+from benchlib.level import Level
+from benchlib.levers.postgres import Installation
+from benchlib.plots.tables import Table
+from benchlib.store import StudyFolder
+from benchlib.study import run_study
+from benchlib.view import View
+
+EIGHTEEN = Installation(
+    "18.4", Path("/opt/a/bin"), "wheel", "'--prefix=/opt/a' '--without-icu'", "gcc 14 -O2"
+)
+ELEVEN = Installation("11.22", Path("/opt/b/bin"), "npm", None, "gcc 7 -Os")
+
+
+@pytest.fixture
+def kept(folder_of, tmp_path: Path) -> Callable[..., View]:
+    """The view of a study of three blocks that ran; facts may be added to its measurements, or provenance."""
+
+    def make(*, facts: dict[str, object] | None = None, **of_provenance: object) -> View:
+        folder: StudyFolder = folder_of(3)
+        tps = {"defaults": 1000.0, "control": 1001.0, "tuned": 2000.0}
+        run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
+        for path in folder.path.glob("trials/*/measurement.json"):
+            path.write_text(json.dumps({**json.loads(path.read_text()), **(facts or {})}))
+        return View(folder, folder.read().model_copy(update={"provenance": of_provenance}))
+
+    return make
+
+
+def cells(table: Table) -> dict[str, str]:
+    """A table of two columns; of rows with one heading the last."""
+    rows = BeautifulSoup(table.html, "html.parser").tbody.find_all("tr")
+    return {row.th.get_text(): row.find_all("td")[-1].get_text() for row in rows}
+
+
+def test_what_the_bench_warned_of_is_a_reason_for_doubt(kept) -> None:
+    view = kept(facts={"warnings": ["replica1 was gone"]})
+    assert "3 of 3 trials of 'tuned': replica1 was gone" in view.validity().html.replace("&#39;", "'")
+
+
+def test_servers_of_different_builds_are_a_reason_for_doubt(kept) -> None:
+    view = kept(builds_differ="the versions come from different builds")
+    assert "the versions come from different builds" in view.validity().html
+    assert "builds" not in view.provenance().html
+    assert not any(concern.code == "builds_differ" for concern in kept().analysis.warnings)
+
+
+def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
+    servers = [
+        {"label": "PostgreSQL 11.22 (npm)", "compiler": "gcc 7 -Os", "configure": None},
+        {"label": "PostgreSQL 18.4 (wheel)", "configure": "--without-icu"},  # as older studies have it
+    ]
+    view = kept(
+        facts={"host": {"vm.swappiness": "60"}}, servers=servers, host={"memory_mib": 7, "virtual": True}
+    )
+    html = view.provenance().html
+    assert "PostgreSQL 11.22 (npm); gcc 7 -Os" in html
+    assert "PostgreSQL 18.4 (wheel); --without-icu" in html
+    found = cells(view.provenance())
+    assert found["host, memory mib"] == "7"
+    assert found["host, virtual"] == "yes"
+    value, levels = found["tunable, vm.swappiness"].rstrip(")").split(" (")
+    assert value == "60"
+    assert set(levels.split(", ")) == {"defaults", "control", "tuned"}
+
+
+@pytest.fixture
+def two_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "find_installation", lambda name: {None: EIGHTEEN, "11": ELEVEN}[name])
+    monkeypatch.setattr(experiment, "find_pgbench", lambda: EIGHTEEN)
+
+
+@pytest.mark.usefixtures("two_builds")
+def test_provenance_has_every_server_with_its_build_and_no_path(study_of, tmp_path: Path) -> None:
+    found = provenance(study_of(levels={"old": Level(postgres="11")}), tmp_path)
+    assert found["servers"] == [
+        {"label": "PostgreSQL 11.22 (npm)", "compiler": "gcc 7 -Os", "configure": None},
+        {"label": "PostgreSQL 18.4 (wheel)", "compiler": "gcc 14 -O2", "configure": "--without-icu"},
+    ]
+    assert "gcc 7 -Os" in found["builds_differ"]
+    assert "builds_differ" not in provenance(study_of(), tmp_path)
+
+
+@pytest.mark.usefixtures("two_builds")
+def test_a_server_that_is_not_ours_has_no_installation_here(study_of, tmp_path: Path) -> None:
+    levels = {"theirs": Level(target="crm"), "old": Level(postgres="11")}
+    labels = [s["label"] for s in provenance(study_of(levels=levels), tmp_path)["servers"]]
+    assert labels == ["PostgreSQL 11.22 (npm)", "PostgreSQL 18.4 (wheel)"]
+
+
+@pytest.mark.usefixtures("two_builds")
+def test_a_given_folder_is_told_by_its_file_system(study_of, tmp_path: Path) -> None:
+    level = Level.model_validate({"storage": {"data": str(tmp_path)}})
+    found = provenance(study_of(levels={"elsewhere": level}), tmp_path)
+    assert list(found["given_folders"]) == ["a given folder"]
+    assert found["given_folders"]["a given folder"]["type"]
+    assert str(tmp_path) not in json.dumps(found)
