@@ -163,7 +163,7 @@ def _unpack(archive: Path, folder: Path) -> Path:
     if not native.is_dir():
         raise InstallError("the package holds no programs (wanted package/native in it)")
     for path in [native, *native.rglob("*")]:
-        path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
+        path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
     listed = native / "pg-symlinks.json"
     for link in json.loads(listed.read_text()) if listed.exists() else []:
         source, target = package / link["source"], package / link["target"]
