@@ -1,0 +1,285 @@
+"""Control groups: caps on the block I/O and the memory of one cluster's servers.
+
+Both versions of the kernel's interface, also side by side on one host. A group is a folder
+in a mounted hierarchy. Root makes it at the top, where no limit of the session that we run
+in reaches the servers; an ordinary user (version 2 only) beside the groups that are
+delegated to that user.
+
+What the caps hold for:
+
+- Reads, the WAL, checkpoints and all else that a server flushes itself are charged to its
+  group. What the kernel's own threads write back is not, on version 1. Measured there on a
+  loop device (Linux 6.18, ext4, PostgreSQL 18, TPC-B-like): all that was read, 99 % of the bytes
+  of a checkpoint, 72 % of those written between checkpoints. Version 2 charges writeback to who
+  dirtied the page, where a group has both controllers, so both are enabled for a cap on I/O.
+- The memory cap counts the page cache that the servers fill, their shared memory and their
+  own; no swap is given instead. Pages that others have read before count for nobody in the group
+  and are served for free, so a data set must be evicted from the page cache before a server starts.
+
+Sources: the kernel's documentation, admin-guide/cgroup-v1/blkio-controller and memory, and
+admin-guide/cgroup-v2: "IO Interface Files", "Writeback", "No Internal Process Constraint", "Delegation".
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from benchlib.errors import PreflightError, SettingError
+from benchlib.host_changes import OURS, Grouped, Written, write_kernel_file
+from benchlib.journal import Chapter
+from benchlib.level import Storage
+from benchlib.levers.devices import number, queue_of
+
+Kind = Literal["io", "memory"]
+
+_V1_NAMES: dict[Kind, str] = {"io": "blkio", "memory": "memory"}
+_SWAP_FILES = ("memory.memsw.limit_in_bytes", "memory.swap.max")
+_OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The control group of one cluster's servers: its folder in each hierarchy that caps them.
+
+    ``limits`` are the files that hold the caps, each with a line that must be in it.
+    """
+
+    folders: tuple[Path, ...]
+    limits: tuple[tuple[Path, str], ...]
+
+    def check(self) -> None:
+        """Read the caps back.
+
+        Raises:
+            SettingError: the kernel has another value than the one that was asked for.
+
+        """
+        for path, line in self.limits:
+            found = path.read_text().splitlines() if path.exists() else []
+            if line not in found:
+                raise SettingError(f"a cap did not take: {path} holds '{', '.join(found)}', not '{line}'")
+
+    def killed(self) -> int:
+        """How many of the group's processes the kernel has killed because the memory cap was reached."""
+        kills = 0
+        for folder in self.folders:
+            for path in (folder / "memory.events", folder / "memory.oom_control"):
+                for line in path.read_text().splitlines() if path.exists() else ():
+                    name, count = line.split()
+                    kills += int(count) if name == "oom_kill" else 0
+        return kills
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where groups of one kind are made; ``missing`` controllers must be enabled there first (version 2)."""
+
+    version: int
+    parent: Path
+    missing: tuple[str, ...] = ()
+
+
+def check(storage: Storage, devices: Sequence[str]) -> None:
+    """Find out whether the caps can be had on these devices, before anything is made.
+
+    Raises:
+        PreflightError: they cannot; the message says why.
+
+    """
+    for kind in _kinds(storage):
+        _place(kind)
+    if storage.caps_io:
+        _numbers(devices)
+
+
+def why_not(kind: Kind) -> str | None:
+    """Why caps of this kind cannot be had here; None if they can."""
+    try:
+        _place(kind)
+    except PreflightError as reason:
+        return str(reason)
+    return None
+
+
+def remarks(storage: Storage) -> list[str]:
+    """What the caps do not hold for on this host, for those who read the study."""
+    writes = storage.write_iops or storage.write_bytes
+    if writes and any(why_not(kind) or _place(kind).version == 1 for kind in ("io", "memory")):
+        return [
+            "the caps on writing hold for what the servers flush themselves (WAL, checkpoints), not for "
+            "what the kernel writes back in between: control groups v1 cannot tell whose pages those are"
+        ]
+    return []
+
+
+def make(storage: Storage, devices: Sequence[str], name: str, chapter: Chapter) -> Group:
+    """Make the control group of one cluster's servers, with the caps of ``storage``.
+
+    ``devices`` are those that the data and the WAL lie on; each has the caps on block I/O in
+    full. All that is made is noted in the chapter before.
+
+    Raises:
+        PreflightError: as :func:`check`.
+        SettingError: the kernel refuses a cap, or keeps another value.
+
+    """
+    numbers = _numbers(devices) if storage.caps_io else []
+    for kind in _kinds(storage):
+        _enable(_place(kind), chapter)
+    folders: list[Path] = []
+    limits: list[tuple[Path, str]] = []
+    for kind in _kinds(storage):
+        place = _place(kind)
+        folder = place.parent / f"{OURS}{name}"
+        if folder not in folders:
+            _make_folder(folder, chapter)
+            folders.append(folder)
+        lines = _memory_caps(storage) if kind == "memory" else _io_caps(storage, numbers)
+        for version, file, line in lines:
+            path = folder / file
+            # a kernel that does not account for swap has no file to cap it
+            if version == place.version and (path.exists() or file not in _SWAP_FILES):
+                _write(path, line)
+                limits.append((path, line))
+    group = Group(tuple(folders), tuple(limits))
+    group.check()
+    return group
+
+
+def _enable(place: _Place, chapter: Chapter) -> None:
+    control = place.parent / "cgroup.subtree_control"
+    for controller in place.missing:
+        chapter.note(Written(path=control, former=f"-{controller}", value=f"+{controller}"))
+        _write(control, f"+{controller}")
+
+
+def _make_folder(folder: Path, chapter: Chapter) -> None:
+    if folder.exists():
+        raise SettingError(f"the control group {folder} is there already: try benchlib recover")
+    chapter.note(Grouped(folder=folder))
+    try:
+        folder.mkdir()
+    except OSError as reason:
+        raise SettingError(f"cannot make the control group {folder} ({reason.strerror})") from reason
+
+
+def _kinds(storage: Storage) -> list[Kind]:
+    """What is capped. Block I/O comes last, so that it is undone first: who waits for it cannot die."""
+    wanted: dict[Kind, bool] = {"memory": storage.memory is not None, "io": storage.caps_io}
+    return [kind for kind, is_wanted in wanted.items() if is_wanted]
+
+
+def _numbers(devices: Sequence[str]) -> list[str]:
+    """The numbers of the whole disks: a cap holds for a queue, and a partition has none of its own."""
+    if not devices:
+        raise PreflightError(
+            "nothing to cap: the data lies on no block device; cap block I/O on a disk or a file system on one"
+        )
+    return list(dict.fromkeys(number(queue_of(name)) for name in devices))
+
+
+def _memory_caps(storage: Storage) -> Iterator[tuple[int, str, str]]:
+    """Version, file and line of each limit. The kernel keeps whole pages; memory and swap together on v1."""
+    pages = (storage.memory or 0) // resource.getpagesize()
+    size = str(pages * resource.getpagesize())
+    yield 1, "memory.limit_in_bytes", size
+    yield 1, "memory.memsw.limit_in_bytes", size
+    yield 2, "memory.max", size
+    yield 2, "memory.swap.max", "0"
+
+
+def _io_caps(storage: Storage, numbers: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+    """Version, file and line of each cap on block I/O."""
+    caps = {
+        ("read", "bps"): storage.read_bytes,
+        ("write", "bps"): storage.write_bytes,
+        ("read", "iops"): storage.read_iops,
+        ("write", "iops"): storage.write_iops,
+    }
+    for device in numbers:
+        for (way, unit), cap in caps.items():
+            if cap:
+                yield 1, f"blkio.throttle.{way}_{unit}_device", f"{device} {cap}"
+        # in the order in which the kernel shows them, so that the line can be read back
+        words = (f"{way[0]}{unit}={cap or 'max'}" for (way, unit), cap in caps.items())
+        yield 2, "io.max", " ".join([device, *words])
+
+
+def _write(path: Path, value: str) -> None:
+    try:
+        write_kernel_file(path, value)
+    except OSError as reason:
+        raise SettingError(f"the kernel refuses '{value}' for {path} ({reason.strerror})") from reason
+
+
+def _place(kind: Kind) -> _Place:
+    """Where groups with this controller can be made.
+
+    Raises:
+        PreflightError: nowhere; the message says why.
+
+    """
+    mounts = psutil.disk_partitions(all=True)
+    for mount in mounts:
+        if mount.fstype == "cgroup" and _V1_NAMES[kind] in mount.opts.split(","):
+            return _v1_place(kind, Path(mount.mountpoint))
+    for mount in mounts:
+        root = Path(mount.mountpoint)
+        if mount.fstype == "cgroup2" and kind in _words(root / "cgroup.controllers"):
+            return _v2_place(kind, root)
+    raise PreflightError(
+        f"no mounted control group hierarchy has the {kind} controller: "
+        "this needs Linux with /sys/fs/cgroup, not hidden by a container"
+    )
+
+
+def _v1_place(kind: Kind, root: Path) -> _Place:
+    if not os.access(root, os.W_OK):
+        raise PreflightError(f"making control groups in {root} needs root, and a writable mount")
+    if kind == "io" and not (root / "blkio.throttle.read_iops_device").exists():
+        raise PreflightError("this kernel was built without throttling of block I/O (BLK_DEV_THROTTLING)")
+    return _Place(1, root)
+
+
+def _v2_place(kind: Kind, root: Path) -> _Place:
+    """Where in the one hierarchy of version 2.
+
+    A process may be moved only by who may write to the group above both of its places, so for an
+    ordinary user that is a group above our own. A group with processes cannot hand controllers
+    on to groups below, the topmost one of the host excepted.
+    """
+    above = [root] if os.geteuid() == 0 else [root / path for path in _own_v2_group().parents]
+    ours = [folder for folder in above if all(os.access(folder / f, os.W_OK) for f in (".", "cgroup.procs"))]
+    if not ours:
+        raise PreflightError(
+            f"making control groups in {root} needs root and a writable mount, "
+            "or a delegated group, such as 'systemd-run --user --scope' gives"
+        )
+    for parent in ours:
+        offered = _words(parent / "cgroup.controllers")
+        wanted = [c for c in dict.fromkeys((kind, "memory")) if c in offered]
+        missing = tuple(c for c in wanted if c not in _words(parent / "cgroup.subtree_control"))
+        topmost = not (parent / "cgroup.type").exists()
+        if kind in wanted and (not missing or topmost or not _words(parent / "cgroup.procs")):
+            return _Place(2, parent, missing)
+    raise PreflightError(
+        f"the {kind} controller cannot be enabled below {ours[0]}: it is not delegated, or processes "
+        "live in that very group (as in a container); move them to a group below it"
+    )
+
+
+def _own_v2_group() -> Path:
+    """The group that this process is in, relative to the hierarchy's root."""
+    lines = _OWN_GROUPS.read_text().splitlines()
+    return Path(next(line.removeprefix("0::/") for line in lines if line.startswith("0::/")))
+
+
+def _words(path: Path) -> list[str]:
+    return path.read_text().split()
