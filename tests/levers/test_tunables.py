@@ -2,13 +2,11 @@
 
 import contextlib
 import os
-import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +15,7 @@ from hypothesis import strategies as st
 from benchlib.errors import PreflightError, SettingError
 from benchlib.host_changes import is_mounted
 from benchlib.journal import Chapter, Journal
-from benchlib.levers.tunables import STUDIED, apply, check, kinds, survey
+from benchlib.levers.tunables import apply, check, kinds, survey
 
 PAIRS = {
     "vm.dirty_ratio": "vm.dirty_bytes",
@@ -389,143 +387,6 @@ def test_whatever_is_set_in_whatever_state_undoing_it_brings_that_state_back(
         assert state() == seen[1]
     assert state() == seen[0]
     assert journal.standing() == []
-
-
-# --- other kernels, made up ---
-
-
-@pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Makes a tree of ``proc`` and ``sys`` from paths and texts, debugfs mounted or not."""
-
-    def make(files: Mapping[str, str], debugfs: str | None = None) -> Path:
-        for name, text in files.items():
-            path = tmp_path / "root" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        mounts = [SimpleNamespace(mountpoint=debugfs, fstype="debugfs")] if debugfs else []
-        monkeypatch.setattr(kinds.psutil, "disk_partitions", lambda all: mounts)
-        return tmp_path / "root"
-
-    return make
-
-
-KNOBS = {"kernel.sched_migration_cost_ns": 50000000, "kernel.sched_min_granularity_ns": 10000000}
-
-
-@pytest.mark.parametrize(
-    ("files", "debugfs"),
-    [
-        (("proc/sys/kernel/sched_migration_cost_ns", "proc/sys/kernel/sched_min_granularity_ns"), None),
-        (("debug/sched/migration_cost_ns", "debug/sched/min_granularity_ns"), "/debug"),
-        (("debug/sched/migration_cost_ns", "debug/sched/base_slice_ns"), "/debug"),
-    ],
-    ids=["sysctl", "debugfs", "debugfs since Linux 6.6"],
-)
-def test_scheduler_knobs_are_found_where_this_kernel_has_them(
-    files: tuple[str, str], debugfs: str | None, kernel: Callable[..., Path], chapter: Chapter
-) -> None:
-    root = kernel(dict.fromkeys(files, "500000\n"), debugfs)
-    assert check(KNOBS, [], root=root) == []
-    assert apply(KNOBS, [], chapter, root=root) == {k: str(v) for k, v in KNOBS.items()}
-    assert [int((root / f).read_text()[:8]) for f in files] == list(KNOBS.values())
-    chapter.undo()
-    assert [(root / f).read_text()[:6] for f in files] == ["500000"] * 2
-
-
-def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(
-    kernel: Callable[..., Path], chapter: Chapter
-) -> None:
-    root = kernel({"proc/sys/vm/swappiness": "60\n"}, "/debug")
-    level = {"vm.swappiness": 10, "kernel.sched_migration_cost_ns?": 5, "transparent_hugepage?": "never"}
-    assert check(level, [], root=root) == [
-        "kernel.sched_migration_cost_ns is left out: this kernel lacks it",
-        "transparent_hugepage is left out: this kernel lacks it",
-    ]
-    assert apply(level, [], chapter, root=root) == {"vm.swappiness": "10"}
-    with pytest.raises(
-        PreflightError, match=r"cannot be set here: transparent_hugepage, vm.zone_reclaim_mode \(this"
-    ):
-        check({"transparent_hugepage": "never", "vm.zone_reclaim_mode": 0}, [], root=root)
-
-
-def test_a_misspelt_name_is_told_from_a_lacking_one(kernel: Callable[..., Path]) -> None:
-    root = kernel({"proc/sys/vm/swappiness": "60\n"})
-    with pytest.raises(
-        PreflightError, match=r"vm.swapiness \(this kernel lacks it; did you mean vm.swappiness\?\)"
-    ):
-        check({"vm.swapiness": 1}, [], root=root)
-
-
-@pytest.fixture
-def disks(kernel: Callable[..., Path]) -> Path:
-    """``sda`` with a partition, and ``sdb``, both with the scheduler none."""
-    files = {"sys/devices/sda/sda1/partition": "1\n"}
-    for disk in ("sda", "sdb"):
-        queue = f"sys/devices/{disk}/queue"
-        files |= {f"{queue}/scheduler": "[none] mq-deadline \n", f"{queue}/nr_requests": "128\n"}
-        files |= {f"{queue}/read_ahead_kb": "128\n", f"{queue}/max_hw_sectors_kb": "128\n"}
-    root = kernel(files)
-    (root / "sys/class/block").mkdir(parents=True)
-    for name in ("sda", "sda/sda1", "sdb"):
-        (root / "sys/class/block" / Path(name).name).symlink_to(root / "sys/devices" / name)
-    return root
-
-
-def test_each_disk_gets_the_value_and_a_partitions_is_its_disks(disks: Path, chapter: Chapter) -> None:
-    assert apply({"read_ahead_kb": 256}, ["sda1", "sda", "sdb"], chapter, root=disks) == {
-        "read_ahead_kb": "256"
-    }
-    files = [disks / f"sys/devices/{disk}/queue/read_ahead_kb" for disk in ("sda", "sdb")]
-    assert [file.read_text()[:3] for file in files] == ["256", "256"]
-    chapter.undo()
-    assert [file.read_text()[:3] for file in files] == ["128", "128"]
-
-
-def test_a_scheduler_in_a_module_counts_as_offered(disks: Path) -> None:
-    with pytest.raises(PreflightError, match="it offers none, mq-deadline, not bfq"):
-        check({"scheduler": "bfq"}, ["sda"], root=disks)
-    aliases = disks / "lib/modules" / platform.release() / "modules.alias"
-    aliases.parent.mkdir(parents=True)
-    aliases.write_text("alias kyber-iosched kyber_iosched\nalias bfq-iosched bfq\n")
-    assert check({"scheduler": "bfq"}, ["sda"], root=disks) == []
-
-
-def test_folders_in_memory_have_no_queue(disks: Path) -> None:
-    with pytest.raises(PreflightError, match="the servers' folders are on no block device"):
-        check({"scheduler": "none"}, [], root=disks)
-    assert check({"scheduler?": "none"}, [], root=disks) == [
-        "scheduler is left out: the servers' folders are on no block device"
-    ]
-
-
-def test_a_device_that_has_gone_since_the_check_ends_the_trial(disks: Path, chapter: Chapter) -> None:
-    with pytest.raises(SettingError, match="there is no block device 'sdc' here"):
-        apply({"read_ahead_kb": 256}, ["sdc"], chapter, root=disks)
-
-
-def test_a_value_of_several_numbers_and_an_empty_one(kernel: Callable[..., Path], chapter: Chapter) -> None:
-    root = kernel(
-        {"proc/sys/net/ipv4/tcp_rmem": "4096\t87380\t6291456\n", "proc/sys/kernel/core_pattern": "\n"}
-    )
-    apply({"net.ipv4.tcp_rmem": "4096 87380 6291456"}, [], chapter, root=root)
-    assert (root / "proc/sys/net/ipv4/tcp_rmem").read_text() == "4096\t87380\t6291456\n", "it held already"
-    apply({"kernel.core_pattern": "x"}, [], chapter, root=root)
-    chapter.undo()
-    assert (root / "proc/sys/kernel/core_pattern").read_text()[0] == "\n", (
-        "an empty text would change nothing"
-    )
-
-
-def test_the_survey_has_a_row_for_every_tunable_of_the_studies(disks: Path) -> None:
-    found = dict(survey(["sda"], root=disks))
-    assert list(found) == list(STUDIED)
-    assert {name for name, why in found.items() if why is None} == {
-        "scheduler",
-        "read_ahead_kb",
-        "nr_requests",
-    }
-    assert found["vm.swappiness"] == "this kernel lacks it"
 
 
 def test_the_survey_of_this_machine_says_why_not() -> None:
