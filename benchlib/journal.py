@@ -25,8 +25,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 from benchlib.errors import StudyError
 from benchlib.host_changes import Attached, Grouped, Made, Mounted, Written
 from benchlib.level import Model
+from benchlib.server_changes import Altered, Created
 
-Change = Annotated[Written | Mounted | Attached | Grouped | Made, Field(discriminator="kind")]
+Change = Annotated[
+    Written | Mounted | Attached | Grouped | Made | Altered | Created, Field(discriminator="kind")
+]
 """What can be noted: each has ``undo()``, which may be called twice, and says what it is as text."""
 
 
