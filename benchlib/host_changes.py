@@ -31,7 +31,8 @@ MARKER = ".made-by-benchlib"
 """An empty file that says that a folder is ours, with all in it."""
 
 _PATIENCE_S = 2.0
-_COMMAND_LIMIT_S = 30.0
+_COMMAND_LIMIT_S = 300.0
+"""Generous: before a file system is unmounted, what is not yet on its disk is written."""
 
 
 def _ours(folder: Path) -> Path:

@@ -48,8 +48,8 @@ class Swept:
 def sweep(folder: Path) -> Swept:
     """Leave nothing of a run behind, as far as the host lets us; safe to repeat.
 
-    Takes a fraction of a second, 3 s more if a process ignores what it is told politely,
-    and 2 s more for each change that resists.
+    Takes a fraction of a second, 3 s more if a server ignores its order to stop, and 2 s more for
+    each change that resists.
     """
     swept = Swept(folder)
     journal = Journal(folder / JOURNAL)
@@ -94,8 +94,9 @@ def _inside(process: psutil.Process, marks: tuple[str, ...]) -> bool:
 def _stop_processes(places: Collection[Path], swept: Swept) -> None:
     """Stop what belongs to the run.
 
-    Servers get an immediate-shutdown signal first (they then remove their shared
-    memory themselves), everything else and all that stays is killed.
+    Servers get an immediate-shutdown signal first: they then end their own processes, which work
+    inside their data directory, and remove their shared memory. Everything else, and all that
+    stays, is killed.
     """
     marks = tuple(map(str, places))
     met: set[int] = set()
@@ -105,13 +106,15 @@ def _stop_processes(places: Collection[Path], swept: Swept) -> None:
         waited = time.monotonic() - started
         if waited > _PATIENCE_S:
             break
+        servers = [process for process in alive if "-D" in _words(process)]
         for process in alive:
-            is_server = any(word == "-D" for word in _words(process))
             with contextlib.suppress(psutil.Error):
-                if waited >= _GENTLE_S or not (is_server or _inside(process, marks)):
+                if not servers or waited >= _GENTLE_S:
                     process.kill()
-                elif is_server:
+                elif process in servers:
                     process.send_signal(signal.SIGQUIT)
+                elif not _inside(process, marks):
+                    process.kill()
         time.sleep(0.1)
     swept.stopped = len(met) - len(alive)
     swept.resisting += [

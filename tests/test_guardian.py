@@ -25,7 +25,8 @@ from benchlib.sweep import processes_of
 LIMIT_S = 10.0
 
 # Opens a run and starts what a run starts: a process that names the folder, one that works
-# inside it, one that ignores polite signals, a group of its own each, as the shell does.
+# inside it, one that ignores polite signals (a server for what one can see, where the study is given
+# "-D"), a group of its own each, as the shell does.
 STUDY = """
 import subprocess, sys, time
 from pathlib import Path
@@ -38,7 +39,7 @@ with guarded_run(Path(sys.argv[1]), "study “doomed”") as run:
         return subprocess.Popen(words, start_new_session=True, stdout=subprocess.PIPE, **more)
     named = start([sys.executable, "-c", "import time; time.sleep(99)", str(run.folder / "data")])
     inside = start(["sleep", "99"], cwd=run.folder / "data")
-    stubborn = start([sys.executable, "-c", deaf, "-D", str(run.folder)])
+    stubborn = start([sys.executable, "-c", deaf, *sys.argv[2:], str(run.folder)])
     stubborn.stdout.read(1)
     print(run.folder, run._guardian, named.pid, inside.pid, stubborn.pid, flush=True)
     time.sleep(99)
@@ -56,9 +57,9 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 class Doomed:
     """A study's process with what it started."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, *words: str, script: str = STUDY) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", STUDY, str(scratch)],
+            [sys.executable, "-c", script, str(scratch), *words],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -213,15 +214,21 @@ def test_a_replaced_guardian_guards(scratch: Path) -> None:
         "    (run.folder", "    import os; os.kill(run._guardian, 9); time.sleep(0.5); run.check_guarded()\n    (run.folder", 1
     )  # fmt: skip
     assert script != STUDY
-    study = subprocess.Popen(
-        [sys.executable, "-c", script, str(scratch)], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )  # fmt: skip
-    assert study.stdout is not None
-    folder, _, *pids = study.stdout.readline().split()
-    started = [psutil.Process(int(pid)) for pid in pids]
-    study.kill()
-    study.communicate()
-    assert within(LIMIT_S, lambda: not any(map(is_alive, started)) and not Path(folder).exists())
+    study = Doomed(scratch, script=script)
+    try:
+        kill_itself(study)
+        assert within(LIMIT_S, lambda: not study.alive() and not study.folder.exists())
+    finally:
+        study.clear_away()
+
+
+def test_a_server_that_is_deaf_to_its_order_to_stop_is_killed(scratch: Path) -> None:
+    study = Doomed(scratch, "-D")
+    try:
+        kill_itself(study)
+        assert within(LIMIT_S, lambda: not study.alive() and not study.folder.exists())
+    finally:
+        study.clear_away()
 
 
 @pytest.mark.parametrize("end", [None, RuntimeError, KeyboardInterrupt])
