@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchlib.errors import BenchlibError
 from benchlib.guardian import scratch_root
-from benchlib.levers import host
-from benchlib.levers.postgres import default_installation, find_pgbench, installations
+from benchlib.host_lock import held_by
+from benchlib.journal import Journal
+from benchlib.level import FileSystem, Place
+from benchlib.levers import control_groups, host, tunables, volumes
+from benchlib.levers.devices import block_devices
+from benchlib.levers.postgres import (
+    Installation,
+    default_installation,
+    find_pgbench,
+    find_program_for,
+    installations,
+)
 from benchlib.shell import server_user, which
 from benchlib.store import data_root
+from benchlib.sweep import JOURNAL
 
-_NOT_YET = "not available yet"
+_TOOLS = {"sysbench": "sysbench", "iostat": "sysstat"}
+_SMALL = 320 << 20
+_NOTES = {
+    "storage": "in folders that are there",
+    "target": "any server that a connection service or a URI reaches from here; a study looks first",
+}
+_NO_DEVICE = "the scratch folder is on no block device: name a disk in BENCHLIB_SCRATCH"
 _MIN_FREE_MIB = 4096
 
 
 def examine() -> dict[str, Any]:
     """Facts and findings by section, in plain JSON types; what is not known is null.
 
-    ``levers`` has a row for each key of a level: whether it works here, and why not.
+    ``levers`` has a row for each key of a level, and for each part of one that may work in part:
+    whether it works here for this user, and why not, or how far. Nothing is tried that would leave a trace.
     """
     scratch = scratch_root()
     facts = host.facts(scratch)
@@ -46,10 +65,11 @@ def examine() -> dict[str, Any]:
             "data_folder": str(data_root()),
         },
         "privileges": {
-            "root": os.geteuid() == 0,
+            "root": _is_root(),
             "can_write_scratch": os.access(_existing(scratch), os.W_OK),
         },
-        "levers": _levers(),
+        "levers": _levers(scratch),
+        "runs": _runs(scratch),
         "machine": facts,
         "clock": {"resolution_ns": host.timer_resolution_ns(), "source": facts["clock_source"]},
         "cpu_governor": (facts["governor"] and {"governor": facts["governor"]}) or {"governor": None},
@@ -62,33 +82,73 @@ def examine() -> dict[str, Any]:
     }
 
 
-def _levers() -> list[dict[str, Any]]:
-    servers = bool(installations())
-    here = [
-        ("postgres", servers),
-        ("settings", servers),
-        ("initdb", servers),
-        ("workload", servers),
-        ("load", servers),
+def _levers(scratch: Path) -> list[dict[str, Any]]:
+    """A row for each key of a level, for each part of those that may work in part, and for other tools."""
+    no_server = None if installations() else "no PostgreSQL found"
+    obstacles = {
+        **dict.fromkeys(("postgres", "settings", "initdb", "workload", "load"), no_server),
+        "replication": no_server or _why_not(_pg_basebackup),
+        "storage": no_server,
+        **_storage(scratch),
+        **_host(scratch),
+        "target": None,
+    }
+    levers = [
+        {"lever": name, "works": "does not work" if why else "works", "why": why or _NOTES.get(name)}
+        for name, why in obstacles.items()
     ]
-    rows = [
-        {
-            "lever": name,
-            "works": "works" if works else "does not work",
-            "why": None if works else "no PostgreSQL found",
-        }
-        for name, works in here
-    ]
-    rows += [
-        {"lever": name, "works": "does not work", "why": _NOT_YET}
-        for name in ("replication", "storage", "host", "target")
-    ]
-    tools = {"sysbench": "sysbench", "iostat": "iostat"}
-    rows += [
-        {"lever": name, "works": "found" if which(tool) else "not found", "why": None}
-        for name, tool in tools.items()
-    ]
-    return rows
+    for tool, package in _TOOLS.items():
+        missing = None if which(tool) else f"install the package {package}"
+        levers.append({"lever": tool, "works": "not found" if missing else "found", "why": missing})
+    return levers
+
+
+def _storage(scratch: Path) -> dict[str, str | None]:
+    """Why file systems cannot be made here and control groups cannot cap; None where they can."""
+    made = {
+        f"storage: {kind}": _why_not(volumes.check, Place(file_system=kind, size=_SMALL), scratch)
+        for kind in get_args(FileSystem)
+    }
+    caps = control_groups.why_not("io") or (None if block_devices(_existing(scratch)) else _NO_DEVICE)
+    return {**made, "storage: caps on I/O": caps, "storage: cap on memory": control_groups.why_not("memory")}
+
+
+def _host(scratch: Path) -> dict[str, str | None]:
+    """Why tunables cannot be set here; None where they can."""
+    found = dict(tunables.survey(block_devices(_existing(scratch))))
+    none_works = f"no tunable can be set: {'see below' if _is_root() else 'run as root'}"
+    return {
+        "host": none_works if all(found.values()) else None,
+        **{f"host: {name}": why for name, why in found.items()},
+    }
+
+
+def _pg_basebackup() -> Installation:
+    return find_program_for(default_installation(), "pg_basebackup")
+
+
+def _why_not(find: Callable[..., object], *words: Any) -> str | None:
+    """Why something cannot be had; None if it can."""
+    try:
+        find(*words)
+    except BenchlibError as reason:
+        return str(reason)
+    return None
+
+
+def _runs(scratch: Path) -> dict[str, str]:
+    """The run that is under way, and what those that are gone have left; looked at, not touched."""
+    under_way = held_by()
+    left = [] if under_way else [_left(folder) for folder in sorted(scratch.glob("run-*"))]
+    return {
+        "under_way": under_way or "none",
+        "left_behind": f"{'; '.join(left)}: 'benchlib recover' undoes it" if left else "nothing",
+    }
+
+
+def _left(folder: Path) -> str:
+    changes = Journal(folder / JOURNAL).standing()
+    return ", ".join([folder.name, *map(str, changes)])
 
 
 def _remarks(facts: dict[str, Any], free: dict[str, int]) -> list[str]:
@@ -118,6 +178,10 @@ def _label(find: Any) -> str:
         return str(find())
     except BenchlibError as reason:
         return str(reason)
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
 
 
 def _me() -> str:

@@ -48,6 +48,19 @@ def lock_path() -> Path:
     return Path(os.environ.get(LOCK_VARIABLE) or "/var/tmp/benchlib.lock").absolute()
 
 
+def held_by() -> str | None:
+    """Who holds the lock by its content, if that process lives; nothing is locked to find out."""
+    try:
+        descriptor = os.open(lock_path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        holder = _read(descriptor)
+    finally:
+        os.close(descriptor)
+    return str(holder) if holder and holder.lives() else None
+
+
 @contextlib.contextmanager
 def host_lock(what: str, tell: Callable[[str], None] = lambda words: None) -> Iterator[int]:
     """Hold the lock; ``what`` names the holder to others. The descriptor, for the guardian to inherit.

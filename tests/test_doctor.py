@@ -11,16 +11,21 @@ import pytest
 from benchlib import doctor
 from benchlib.errors import PreflightError
 from benchlib.guardian import SCRATCH_VARIABLE
+from benchlib.host_changes import Written
+from benchlib.host_lock import LOCK_VARIABLE, host_lock
+from benchlib.journal import Journal
 from benchlib.level import Level
 from benchlib.levers import host
 from benchlib.levers.postgres import Installation
 from benchlib.store import DATA_VARIABLE
+from benchlib.sweep import JOURNAL
 
 SECTIONS = [
     "installations",
     "defaults",
     "privileges",
     "levers",
+    "runs",
     "machine",
     "clock",
     "cpu_governor",
@@ -33,6 +38,7 @@ SECTIONS = [
 def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="bl", dir="/var/tmp") as scratch:
         monkeypatch.setenv(SCRATCH_VARIABLE, scratch)
+        monkeypatch.setenv(LOCK_VARIABLE, f"{scratch}/lock")
         monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
         yield
 
@@ -78,6 +84,66 @@ def test_every_key_of_a_level_is_a_lever() -> None:
         assert rows[name] == {"lever": name, "works": "works", "why": None}
     for row in rows.values():
         assert row["works"] != "does not work" or row["why"], "what does not work says why"
+
+
+@pytest.mark.usefixtures("one_server")
+def test_each_part_of_a_lever_that_works_in_part_has_its_own_row() -> None:
+    rows = levers()
+    parts = {
+        "storage: xfs",
+        "storage: tmpfs",
+        "storage: caps on I/O",
+        "storage: cap on memory",
+        "host: vm.swappiness",
+    }
+    assert parts <= set(rows)
+    assert rows["target"]["works"] == "works"
+
+
+@pytest.mark.usefixtures("one_server")
+def test_an_ordinary_user_is_told_what_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        doctor.tunables, "survey", lambda devices: [("vm.swappiness", "only root may set it")]
+    )
+    monkeypatch.setattr(doctor.control_groups, "why_not", lambda kind: f"{kind} needs root")
+    monkeypatch.setattr(doctor, "_is_root", lambda: False)
+    rows = levers()
+    assert rows["host"]["why"] == "no tunable can be set: run as root"
+    assert rows["host: vm.swappiness"]["why"] == "only root may set it"
+    assert rows["storage: caps on I/O"]["why"] == "io needs root"
+    assert rows["storage: cap on memory"]["why"] == "memory needs root"
+    assert rows["storage"]["works"] == "works"
+
+
+@pytest.mark.usefixtures("one_server")
+def test_a_tool_that_is_not_there_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "which", lambda tool: None)
+    assert levers()["iostat"] == {
+        "lever": "iostat",
+        "works": "not found",
+        "why": "install the package sysstat",
+    }
+
+
+@pytest.mark.usefixtures("one_server")
+def test_what_a_crashed_run_left_is_told_and_left_alone() -> None:
+    scratch = Path(os.environ[SCRATCH_VARIABLE])
+    assert doctor.examine()["runs"] == {"under_way": "none", "left_behind": "nothing"}
+    (scratch / "run-abc").mkdir()
+    note = Written(path=scratch / "knob", former="1", value="0")
+    Journal(scratch / "run-abc" / JOURNAL).chapter().note(note)
+    told = doctor.examine()["runs"]["left_behind"]
+    assert told == f"run-abc, {note}: 'benchlib recover' undoes it"
+    assert Journal(scratch / "run-abc" / JOURNAL).standing() == [note]
+
+
+@pytest.mark.usefixtures("one_server")
+def test_a_run_that_is_under_way_has_left_nothing_yet() -> None:
+    (Path(os.environ[SCRATCH_VARIABLE]) / "run-abc").mkdir()
+    with host_lock("study “x”"):
+        runs = doctor.examine()["runs"]
+    assert runs["under_way"].startswith(f"study “x” (process {os.getpid()}, since ")
+    assert runs["left_behind"] == "nothing"
 
 
 @pytest.mark.usefixtures("no_server")
@@ -144,6 +210,17 @@ def test_places_that_are_not_there_yet_are_told_of(monkeypatch: pytest.MonkeyPat
     assert found["defaults"]["scratch_folder"] == str(tmp_path / "not" / "yet")
     assert found["privileges"]["can_write_scratch"] is True
     assert not (tmp_path / "not").exists()
+
+
+def test_it_leaves_no_trace() -> None:
+    def traces() -> tuple[object, ...]:
+        scratch = Path(os.environ[SCRATCH_VARIABLE])
+        groups = Path("/sys/fs/cgroup").glob("*/benchlib-*")
+        return Path("/proc/mounts").read_text(), list(scratch.iterdir()), list(groups)
+
+    before = traces()
+    doctor.examine()
+    assert traces() == before
 
 
 @pytest.mark.pg

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +55,21 @@ def doctor(as_json: bool) -> None:
         return
     for section, rows in findings.items():
         click.secho(section.replace("_", " "), bold=True)
-        for row in rows if isinstance(rows, list) else _pairs(rows):
-            click.echo("  " + "  ".join(str(v) for v in row.values() if v not in (None, "")))
+        rows = rows if isinstance(rows, list) else _pairs(rows)
+        lines = [[str(v) for v in row.values() if v not in (None, "")] for row in rows]
+        widths = [max(map(len, column)) for column in zip_longest(*lines, fillvalue="")]
+        for line in lines:
+            click.echo("  " + "  ".join(map(str.ljust, line, widths)).rstrip())
 
 
 def _pairs(rows: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"name": f"{key.replace('_', ' '):<26}", "value": "not known" if v is None else v}
-        for key, v in rows.items()
-    ]
+    return [{"name": key.replace("_", " "), "value": _plain(value)} for key, value in rows.items()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return ", ".join(map(str, value.values()))
+    return {None: "not known", True: "yes", False: "no"}.get(value, value)
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})
