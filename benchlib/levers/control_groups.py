@@ -11,7 +11,8 @@ What the caps hold for:
   group. What the kernel's own threads write back is not, on version 1. Measured there on a
   loop device (Linux 6.18, ext4, PostgreSQL 18, TPC-B-like): all that was read, 99 % of the bytes
   of a checkpoint, 72 % of those written between checkpoints. Version 2 charges writeback to who
-  dirtied the page, where a group has both controllers, so both are enabled for a cap on I/O.
+  dirtied the page, where a group has both controllers, so both are enabled for a cap on I/O
+  (measured on Linux 6.1, ext4: what one process wrote and another had synced was capped whole).
 - The memory cap counts the page cache that the servers fill, their shared memory and their
   own; no swap is given instead. Pages that others have read before count for nobody in the group
   and are served for free, so a data set must be evicted from the page cache before a server starts.

@@ -116,9 +116,9 @@ def test_what_a_process_flushes_itself_is_capped(loop: str, chapter: Chapter) ->
 
 
 def test_reading_a_large_file_fills_no_more_page_cache_than_the_cap(
-    memory_group: Group, tmp_path: Path
+    memory_group: Group, scratch: Path
 ) -> None:
-    large = tmp_path / "large"
+    large = scratch / "large"
     with large.open("wb") as file:
         for _ in range(96):
             file.write(os.urandom(1024) * 1024)
@@ -148,7 +148,7 @@ def test_both_kinds_of_cap_leave_nothing_even_while_processes_live_inside(
 ) -> None:
     if reason := why_not("memory"):
         pytest.skip(reason)
-    storage = Storage(read_iops=1, write_iops=1, read_bytes=4096, write_bytes=4096, memory="64MB")
+    storage = Storage(read_iops=2, write_iops=2, read_bytes=4096, write_bytes=4096, memory="64MB")
     group = make(storage, [loop], NAME, chapter)
     group.check()
     script = f"cat /dev/{loop} & sleep 60 & wait"  # one waits for its cap and cannot be interrupted
