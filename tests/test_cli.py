@@ -1,6 +1,7 @@
 """The command line as its callers meet it: what it prints, where, and with which exit status."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
