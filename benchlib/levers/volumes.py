@@ -1,0 +1,234 @@
+"""Where a server's folders lie: in a folder that the user names, or on a file system made for the study.
+
+A file system other than tmpfs lies in a file behind a loop device. The file is written full of zeros: in one
+that is sparse or only reserved the first write to each block costs more than any later one (writing 800 MB
+was a third slower), so a trial would measure how much of the disk earlier trials had touched. A full disk
+thus also shows at once, not in mid-trial. The device reads and writes the file directly: through the page
+cache all would be cached twice, and once outside the servers' control group. What file systems do in
+the background by themselves (ext4's late initialisation, discarding, which would punch holes into the
+file) is off unless the mount options ask for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+from benchlib.errors import PreflightError, TrialError
+from benchlib.host_changes import OURS, Attached, Made, Mounted
+from benchlib.journal import Chapter
+from benchlib.level import Place
+from benchlib.levers import host
+from benchlib.shell import Shell, server_user, which
+
+_MAKE = {
+    # without -b small ones get blocks of 1 kB; nobody but the server uses it, so nothing is set aside for root
+    "ext4": ["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"],
+    "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
+    "btrfs": ["mkfs.btrfs", "-q", "-f", "--nodiscard"],
+}  # fmt: skip
+_OPTIONS = {"btrfs": "nodiscard"}
+_PACKAGES = {
+    "mount": "mount",
+    "losetup": "mount",
+    "unshare": "util-linux",
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "mkfs.btrfs": "btrfs-progs",
+}
+"""The Debian package of each program."""
+
+_TRIAL_SIZE = 320 * host.MEBIBYTE
+"""Of the small file system that is made to see whether it can be: xfs wants 300 MiB."""
+_LIMIT_S = 3600
+
+
+def check(place: Place, scratch: Path) -> None:
+    """See whether a place can be provided on this machine; nothing of the attempt remains.
+
+    A file system is really made and mounted, a small one in memory, in a mount namespace that goes
+    with the process that does it, so that even a crash leaves nothing.
+
+    Raises:
+        PreflightError: it cannot; the message says why and what to do.
+
+    """
+    if place.path is not None:
+        _check_folder(Path(place.path), for_server=place.file_system is None)
+    if place.file_system is None:
+        return
+    if os.geteuid() != 0:
+        raise PreflightError(
+            f"only root can make a file system ({place.file_system}): run as root, or mount one yourself and "
+            "name its folder as the 'path'"
+        )
+    programs = ["mount", "unshare"]
+    if place.file_system != "tmpfs":
+        programs += ["losetup", _MAKE[place.file_system][0]]
+    for program in programs:
+        if which(program) is None:
+            raise PreflightError(
+                f"{place.file_system} needs the program {program}, which is not on the PATH: "
+                f"install it (Debian: {_PACKAGES[program]}), or add its folder to the PATH"
+            )
+    _check_room(place, scratch)
+    _try(place)
+
+
+def _check_folder(path: Path, *, for_server: bool) -> None:
+    if not path.is_dir():
+        there = "is not a folder" if path.exists() else "does not exist"
+        raise PreflightError(f"the place {path} {there}: make it, or mount a disk there, first")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PreflightError(
+            f"the place {path} is not writable for us: change its owner or mode, or name another"
+        )
+    user = server_user()
+    if for_server and Shell(user).run(["test", "-x", path]).returncode != 0:
+        raise PreflightError(
+            f"the servers' user {user} cannot enter the place {path}: give x to others on it and the folders above"
+        )
+
+
+def _check_room(place: Place, scratch: Path) -> None:
+    wanted = _size(place) // host.MEBIBYTE
+    if place.file_system == "tmpfs":
+        free, where, remedy = host.available_memory_mib(), "of memory", "a smaller 'size'"
+    else:
+        folder = Path(place.path or scratch)
+        free, where, remedy = host.free_mib(folder), f"under {folder}", "a smaller 'size' or another 'path'"
+    if wanted > free:
+        raise PreflightError(
+            f"a {place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB {where} are free: name {remedy}"
+        )
+
+
+def _try(place: Place) -> None:
+    """Make and mount a small file system of the kind, with the options, where nobody sees it."""
+    steps = ["set -e"]
+    if place.file_system == "tmpfs":
+        steps += [f"mount -t tmpfs -o '{_mount_options(place)}' tmpfs /tmp", "mkdir /tmp/files"]
+    else:
+        options = ",".join(filter(None, ["loop", _mount_options(place)]))
+        steps += [
+            "mount -t tmpfs tmpfs /tmp",
+            f"truncate -s {min(_size(place), _TRIAL_SIZE)} /tmp/image",
+            " ".join([*_MAKE[str(place.file_system)], "/tmp/image"]),
+            "mkdir /tmp/mount",
+            f"mount -t {place.file_system} -o '{options}' /tmp/image /tmp/mount",
+            "mkdir /tmp/mount/files",
+        ]
+    done = Shell().run(["unshare", "--mount", "sh", "-c", "\n".join(steps)], timeout_s=60)
+    if done.returncode == 0:
+        return
+    words = _words(done.stderr)
+    if "unknown filesystem type" in words:
+        remedy = f"this kernel has no {place.file_system}: name another file system"
+    elif "not permitted" in words or "ermission denied" in words:
+        remedy = "we may not mount here (a container?): name a folder as the 'path'"
+    elif place.mount_options:
+        remedy = f"are the mount options '{place.mount_options}' right for {place.file_system}?"
+    else:
+        remedy = "name another file system, or a folder as the 'path'"
+    raise PreflightError(f"a {place.file_system} cannot be made here: {words}; {remedy}")
+
+
+def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapter) -> Path:
+    """A private empty folder (0700) of the shell's user at the place; undoing the chapter takes all away.
+
+    ``scratch`` is the run's folder, ``name`` what the place is for; both show in the mount's path. If this
+    raises, what was made up to then is in the chapter too.
+
+    Raises:
+        TrialError: it cannot be made; what was tried, the program's own words and what to do are in the message.
+        StudyError: a change could not be noted, so it was not made.
+
+    """
+    if place.file_system is None:
+        return shell.make_directory(_home(place, scratch, chapter) / name)
+    source = "tmpfs"
+    if place.file_system != "tmpfs":
+        source = _device(place, _home(place, scratch, chapter) / "image", scratch, chapter)
+        _order([*_MAKE[place.file_system], source], scratch)
+    mount_point = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
+    chapter.note(Mounted(target=mount_point))
+    options = _mount_options(place)
+    _order(
+        ["mount", "-t", place.file_system, *(["-o", options] if options else []), source, mount_point],
+        scratch,
+    )
+    # not the root of the file system: initdb wants an empty folder, and ext4 has its lost+found there
+    return shell.make_directory(mount_point / "files")
+
+
+def _home(place: Place, scratch: Path, chapter: Chapter) -> Path:
+    home = Made(folder=Path(place.path or scratch) / f"{OURS}{secrets.token_hex(4)}")
+    chapter.note(home)
+    home.make()
+    return home.folder
+
+
+def _device(place: Place, image: Path, scratch: Path, chapter: Chapter) -> str:
+    """A loop device over a new file full of zeros."""
+    size = _size(place)
+    try:
+        image.touch(mode=0o600, exist_ok=False)
+        with image.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as reason:
+        if reason.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise TrialError(
+                f"cannot make the file {image} ({reason.strerror}): name another 'path'"
+            ) from reason
+        free = shutil.disk_usage(image.parent).free
+        raise TrialError(
+            f"no room for a {place.file_system} of {size // host.MEBIBYTE:,} MiB in {image.parent.parent}, where "
+            f"{free // host.MEBIBYTE:,} are left: make room, or name a smaller 'size' or another 'path'"
+        ) from reason
+    _order(
+        ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={size}",
+         "oflag=direct", "conv=notrunc", "status=none"],
+        scratch,
+    )  # fmt: skip
+    chapter.note(Attached(file=image))
+    # where somebody else takes the free device that it has found, losetup looks for another by itself
+    return _order(["losetup", "--find", "--show", "--direct-io=on", image], scratch)
+
+
+def _order(argv: list[str | Path], scratch: Path) -> str:
+    """Run a system's program as ourselves; what it printed.
+
+    It works inside the run's folder, by which the guardian finds it.
+
+    Raises:
+        TrialError: it failed.
+
+    """
+    done = Shell().run(argv, cwd=scratch, timeout_s=_LIMIT_S)
+    if done.returncode != 0:
+        raise TrialError(
+            f"{argv[0]} failed, so there is no place for the server: {_words(done.stderr)}; name another place"
+        )
+    return done.stdout.strip()
+
+
+def _mount_options(place: Place) -> str:
+    """The user's own last but for the size: the later of two that contradict each other holds."""
+    if place.file_system == "tmpfs":
+        return ",".join(filter(None, [place.mount_options, "mode=0755", f"size={_size(place)}"]))
+    return ",".join(filter(None, [_OPTIONS.get(str(place.file_system)), place.mount_options]))
+
+
+def _size(place: Place) -> int:
+    assert place.size is not None  # the model asks for it
+    return place.size
+
+
+def _words(stderr: str) -> str:
+    """What a program said, in one line; of mount, without its hint to look elsewhere."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and "dmesg(1)" not in line]
+    return " ".join(lines) or "it said nothing"

@@ -1,0 +1,403 @@
+"""Places are made for real, bear what was asked for, and go without a trace, however the run ends."""
+
+import os
+import pwd
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchlib.errors import PreflightError, StudyError, TrialError
+from benchlib.host_changes import is_mounted, loop_devices, mount_points
+from benchlib.host_lock import LOCK_VARIABLE
+from benchlib.journal import Chapter, Journal
+from benchlib.level import FileSystem, Place
+from benchlib.levers import host, volumes
+from benchlib.shell import Shell, server_user
+
+SIZES = {"ext4": "32MB", "xfs": "304MB", "btrfs": "128MB", "tmpfs": "16MB"}
+GIVEN = [Place(file_system=kind, size=size, mount_options="noatime") for kind, size in SIZES.items()]
+LIMIT_S = 10
+
+
+@pytest.fixture(scope="module")
+def possible() -> None:
+    """Skips where no file system can be made, with the reason."""
+    try:
+        volumes.check(GIVEN[3], Path("/var/tmp"))
+    except PreflightError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def root_only(possible: None) -> None:
+    pass
+
+
+@pytest.fixture
+def disk(scratch: Path) -> Path:
+    """A folder as a user would name one, outside the run's."""
+    folder = scratch / "disk"
+    folder.mkdir(mode=0o755)
+    return folder
+
+
+@pytest.fixture
+def run(scratch: Path) -> Path:
+    folder = scratch / "run-x"
+    folder.mkdir(mode=0o711)
+    return folder
+
+
+@pytest.fixture
+def chapter(run: Path) -> Iterator[Chapter]:
+    with Journal(run / "journal").chapter() as chapter:
+        yield chapter
+
+
+def mount_line(folder: Path) -> list[str]:
+    """Device, type and options of the file system that is mounted on a folder."""
+    lines = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    return next([words[0], words[2], words[3]] for words in lines if words[1] == str(folder))
+
+
+def hidden_loops() -> list[str]:
+    """Loop devices over a trial's image, which is no path that anyone else sees."""
+    texts = [f.read_text().strip() for f in Path("/sys/block").glob("loop*/loop/backing_file")]
+    return [text for text in texts if text == "/tmp/image"]
+
+
+def within(seconds: float, what: Callable[[], bool]) -> bool:
+    end = time.monotonic() + seconds
+    while not what() and time.monotonic() < end:
+        time.sleep(0.1)
+    return what()
+
+
+def remains(scratch: Path) -> list[str]:
+    """What is still mounted or attached below a folder, and the folders of ours."""
+    mounts = [str(m) for m in mount_points() if m.is_relative_to(scratch)]
+    loops = [
+        file.read_text().strip()
+        for file in Path("/sys/block").glob("loop*/loop/backing_file")
+        if str(scratch) in file.read_text()
+    ]
+    return [*mounts, *loops, *(str(f) for f in scratch.rglob("benchlib-*"))]
+
+
+def test_a_given_folder_gets_a_private_subfolder_which_goes(disk: Path, run: Path, chapter: Chapter) -> None:
+    place = Place(path=str(disk))
+    volumes.check(place, run)
+    shell = Shell(server_user())
+    (disk / "theirs").write_text("kept")
+    first, second = (volumes.provide(place, "data", run, shell, chapter) for _ in range(2))
+    assert first != second
+    for folder in (first, second):
+        assert folder.is_relative_to(disk)
+        assert list(folder.iterdir()) == []
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert shell.run(["touch", folder / "file"]).returncode == 0
+    chapter.undo()
+    assert [path.name for path in disk.iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("place", GIVEN, ids=SIZES)
+def test_a_file_system_is_made_as_asked_and_goes(
+    place: Place, root_only: None, scratch: Path, run: Path, chapter: Chapter
+) -> None:
+    try:
+        volumes.check(place, run)
+    except PreflightError as reason:
+        pytest.skip(str(reason))
+    shell = Shell(server_user())
+    folder = volumes.provide(place, "data", run, shell, chapter)
+    device, kind, options = mount_line(folder.parent)
+    assert kind == place.file_system
+    assert "noatime" in options.split(",")
+    assert folder.is_relative_to(run)
+    assert list(folder.iterdir()) == []
+    found = folder.stat()
+    assert stat.S_IMODE(found.st_mode) == 0o700
+    assert pwd.getpwuid(found.st_uid).pw_name == server_user()
+    assert shell.run(["touch", folder / "file"]).returncode == 0
+    room = os.statvfs(folder)
+    assert 0.2 * int(place.size or 0) < room.f_blocks * room.f_frsize <= int(place.size or 0)
+    if kind != "tmpfs":
+        assert Path(f"/sys/block/{Path(device).name}/loop/dio").read_text().strip() == "1"
+        (image,) = run.rglob("image")
+        assert image.stat().st_blocks * 512 >= int(place.size or 0), "no block of it is still to be had"
+        assert stat.S_IMODE(image.stat().st_mode) == 0o600, "the server's data are nobody else's business"
+        assert loop_devices(image) == [Path(device)]
+    chapter.undo()
+    assert remains(scratch) == []
+
+
+def test_the_image_lies_on_the_disk_that_is_named(
+    root_only: None, scratch: Path, disk: Path, run: Path, chapter: Chapter
+) -> None:
+    place = Place(path=str(disk), file_system="ext4", size="16MB")
+    volumes.check(place, run)
+    data, wal = (volumes.provide(place, name, run, Shell(server_user()), chapter) for name in ("data", "wal"))
+    assert data.is_relative_to(run)
+    assert wal.is_relative_to(run)
+    assert len(list(disk.rglob("image"))) == 2
+    assert mount_line(data.parent)[0] != mount_line(wal.parent)[0]
+    chapter.undo()
+    assert list(disk.iterdir()) == []
+    assert remains(scratch) == []
+
+
+DOOMED = """
+import os, sys, signal
+from pathlib import Path
+from benchlib.journal import Journal
+from benchlib.level import Place
+from benchlib.levers import volumes
+from benchlib.shell import Shell, server_user
+run, steps = Path(sys.argv[1]), int(sys.argv[2])
+order = volumes._order
+def dying(argv, scratch):
+    global steps
+    steps -= 1
+    if steps < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return order(argv, scratch)
+volumes._order = dying
+volumes.provide(Place(file_system="ext4", size="16MB"), "data", run, Shell(server_user()), Journal(run / "journal").chapter())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_kill_at_any_step_leaves_nothing_that_the_journal_does_not_undo(
+    steps: int, root_only: None, scratch: Path, run: Path
+) -> None:
+    done = subprocess.run([sys.executable, "-c", DOOMED, str(run), str(steps)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = remains(scratch)
+    assert len(left) == {0: 1, 1: 1, 2: 2, 3: 2, 4: 3}[steps], left
+    assert Journal(run / "journal").undo() == []
+    assert remains(scratch) == []
+
+
+GUARDED = """
+import sys
+from pathlib import Path
+from benchlib.guardian import guarded_run
+from benchlib.level import Place
+from benchlib.levers import volumes
+from benchlib.shell import Shell, server_user
+place = Place(path=sys.argv[2], file_system="ext4", size="256MB")
+with guarded_run(Path(sys.argv[1]), "doomed") as run:
+    print(flush=True)
+    while True:
+        with run.journal.chapter() as chapter:
+            volumes.provide(place, "data", run.folder, Shell(server_user()), chapter)
+"""
+
+
+@pytest.mark.parametrize("wait_s", [0.05, 0.4])
+def test_the_guardian_leaves_nothing_of_a_place_that_is_being_made(
+    wait_s: float, root_only: None, scratch: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LOCK_VARIABLE, str(scratch / "lock"))
+    doomed = subprocess.Popen(
+        [sys.executable, "-c", GUARDED, str(scratch / "runs"), str(disk)], stdout=subprocess.PIPE
+    )
+    assert doomed.stdout is not None
+    doomed.stdout.readline()
+    time.sleep(wait_s)
+    doomed.kill()
+    doomed.communicate()
+    assert within(LIMIT_S, lambda: not list((scratch / "runs").glob("run-*")))
+    assert remains(scratch) == []
+    assert list(disk.iterdir()) == []
+
+
+def test_trying_leaves_nothing_even_when_killed(root_only: None, scratch: Path, run: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from benchlib.level import Place; from benchlib.levers import volumes;"
+        "print(flush=True); volumes.check(Place(file_system='ext4', size='64MB'), Path(sys.argv[1]))"
+    )
+    for wait_s in (0.0, 0.02, 0.05):
+        doomed = subprocess.Popen([sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE)
+        assert doomed.stdout is not None
+        doomed.stdout.readline()
+        time.sleep(wait_s)
+        doomed.kill()
+        doomed.communicate()
+    assert within(LIMIT_S, lambda: not hidden_loops())
+    assert remains(scratch) == []
+    assert list(run.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+def test_options_that_the_file_system_refuses_are_told_in_its_words(
+    kind: FileSystem, root_only: None, run: Path
+) -> None:
+    place = Place(file_system=kind, size="32MB", mount_options="noatime,nonsense=1")
+    with pytest.raises(
+        PreflightError, match=r"mount: .*are the mount options 'noatime,nonsense=1' right for"
+    ):
+        volumes.check(place, run)
+    assert list(run.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_to_is_refused(root_only: None, run: Path) -> None:
+    with pytest.raises(PreflightError, match="Read-only file system"):
+        volumes.check(Place(file_system="tmpfs", size="32MB", mount_options="ro"), run)
+
+
+def test_a_size_that_mkfs_finds_too_small_is_told_in_its_words(root_only: None, run: Path) -> None:
+    with pytest.raises(PreflightError, match=r"btrfs cannot be made here: .*too small"):
+        volumes.check(Place(file_system="btrfs", size="16MB"), run)
+
+
+def test_a_missing_program_is_named_with_its_package(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    place = Place(file_system="xfs", size="1GB")
+    for program, package in (("mount", "mount"), ("unshare", "util-linux"), ("losetup", "mount"),
+                             ("mkfs.xfs", "xfsprogs")):  # fmt: skip
+        with pytest.raises(PreflightError, match=f"needs the program {program}, .*Debian: {package}\\)"):
+            volumes.check(place, run)
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
+
+
+def test_a_kernel_without_the_file_system_is_told(
+    root_only: None, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(volumes._MAKE, "unheardof", ["mkfs.ext4", "-q"])
+    place = Place.model_construct(file_system="unheardof", size=32 << 20)
+    with pytest.raises(PreflightError, match="this kernel has no unheardof"):
+        volumes.check(place, run)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (Place(path="/nowhere/at/all"), "the place /nowhere/at/all does not exist: make it"),
+        (Place(path="/etc/passwd"), "the place /etc/passwd is not a folder"),
+    ],
+)
+def test_a_folder_that_will_not_do_is_refused(place: Place, words: str, run: Path) -> None:
+    with pytest.raises(PreflightError, match=words):
+        volumes.check(place, run)
+
+
+def test_a_folder_that_the_servers_user_cannot_enter_is_refused(
+    root_only: None, disk: Path, run: Path
+) -> None:
+    disk.chmod(0o700)
+    with pytest.raises(
+        PreflightError, match=f"the servers' user {server_user()} cannot enter the place {disk}"
+    ):
+        volumes.check(Place(path=str(disk)), run)
+    volumes.check(Place(path=str(disk), file_system="ext4", size="16MB"), run)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+def test_more_than_there_is_room_for_is_refused(kind: FileSystem, root_only: None, run: Path) -> None:
+    with pytest.raises(
+        PreflightError, match=r"does not fit: [\d,]+ MiB (under|of memory).* are free: name a smaller"
+    ):
+        volumes.check(Place(file_system=kind, size="900TB"), run)
+
+
+def test_a_disk_that_is_full_by_then_is_told_and_left_as_it_was(
+    root_only: None, scratch: Path, disk: Path, run: Path, chapter: Chapter
+) -> None:
+    shell = Shell(server_user())
+    small = volumes.provide(
+        Place(path=str(disk), file_system="ext4", size="16MB"), "small", run, shell, chapter
+    )
+    place = Place(path=str(small), file_system="ext4", size="32MB")
+    with pytest.raises(PreflightError, match=f"does not fit: .*under {small}"):
+        volumes.check(place, run)
+    inner = Journal(run / "inner").chapter()
+    with pytest.raises(
+        TrialError, match=rf"no room for a ext4 of 32 MiB in {small}, where .* are left: make room"
+    ):
+        volumes.provide(place, "data", run, shell, inner)
+    inner.undo()
+    assert list(small.iterdir()) == []
+
+
+def test_a_program_that_fails_is_told_in_its_words(
+    root_only: None, scratch: Path, run: Path, chapter: Chapter
+) -> None:
+    with pytest.raises(TrialError, match=r"mkfs.btrfs failed, .*too small.*; name another place"):
+        volumes.provide(Place(file_system="btrfs", size="16MB"), "data", run, Shell(server_user()), chapter)
+    chapter.undo()
+    assert remains(scratch) == []
+
+
+def test_nothing_is_made_that_could_not_be_noted(root_only: None, scratch: Path, run: Path) -> None:
+    chapter = Journal(scratch / "missing" / "journal").chapter()
+    for place in (GIVEN[0], GIVEN[3], Place(path=str(scratch))):
+        with pytest.raises(StudyError, match="nothing was changed"):
+            volumes.provide(place, "data", run, Shell(server_user()), chapter)
+    assert remains(scratch) == []
+
+
+ORDINARY = """
+import os, pwd, sys
+from pathlib import Path
+from benchlib.errors import PreflightError
+from benchlib.journal import Journal
+from benchlib.level import Place
+from benchlib.levers import volumes
+from benchlib.shell import Shell
+if os.geteuid() == 0:
+    # only now: another user may not be allowed to read the library
+    nobody = pwd.getpwnam("nobody")
+    os.chown(sys.argv[1], nobody.pw_uid, -1)
+    os.setgroups([])
+    os.setgid(nobody.pw_gid)
+    os.setuid(nobody.pw_uid)
+run, path, kind = Path(sys.argv[1]), sys.argv[2] or None, sys.argv[3] or None
+place = Place(path=path, file_system=kind, size="32MB" if kind else None)
+try:
+    volumes.check(place, run)
+except PreflightError as reason:
+    print(reason)
+else:
+    with Journal(run / "journal").chapter() as chapter:
+        print(os.listdir(volumes.provide(place, "data", run, Shell(), chapter)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words"),
+    [
+        ("", "tmpfs", r"only root can make a file system \(tmpfs\): run as root, or mount one yourself"),
+        ("{run}", "ext4", r"only root can make a file system \(ext4\)"),
+        ("{run}", "", r"^\[\]$"),
+        ("/etc", "", "the place /etc is not writable for us: change its owner"),
+    ],
+)
+def test_what_an_ordinary_user_can_have_and_what_not(path: str, kind: str, words: str, run: Path) -> None:
+    argv = [sys.executable, "-c", ORDINARY, str(run), path.format(run=run), kind]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert re.search(words, done.stdout.strip()), done.stdout + done.stderr
+    assert [p.name for p in run.iterdir() if p.name != "journal"] == []
+
+
+def test_nothing_is_mounted_under_a_name_that_was_used_before(
+    root_only: None, scratch: Path, run: Path
+) -> None:
+    for _ in range(2):
+        with Journal(run / "journal").chapter() as chapter:
+            folder = volumes.provide(GIVEN[3], "wal", run, Shell(server_user()), chapter)
+            assert is_mounted(folder.parent)
+    assert remains(scratch) == []
+    assert host.free_mib(run) > 0
