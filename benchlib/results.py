@@ -199,11 +199,12 @@ def _costs(folder: StudyFolder, trial_id: str, transactions: int | None) -> dict
     costs: dict[str, float] = {}
     try:
         before, after = counters["before"], counters["after"]
-        written = lsn_bytes(after["lsn"]) - lsn_bytes(before["lsn"])
+        told = before["lsn"] is not None and after["lsn"] is not None  # some managed servers do not
+        written = lsn_bytes(after["lsn"]) - lsn_bytes(before["lsn"]) if told else None
         seen = checkpoints(before), checkpoints(after)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(f"{trial_id}/statistics.json is damaged") from None
-    if transactions and written >= 0:
+    if transactions and written is not None and written >= 0:
         costs["wal_bytes_per_transaction"] = written / transactions
     if seen[0] is not None and seen[1] is not None and seen[1] >= seen[0]:
         costs["checkpoints"] = seen[1] - seen[0]

@@ -149,7 +149,7 @@ def test_without_counters_the_costs_are_missing_and_the_rest_stays(of_tuned) -> 
 @pytest.mark.parametrize(
     "content",
     ["", "{", "[]", "{}", '{"before": {}, "after": {}}', '{"before": null, "after": null}',
-     '{"before": {"lsn": null}, "after": {"lsn": "0/1"}}', '{"before": {"lsn": "x"}, "after": {"lsn": "0/1"}}'],
+     '{"before": {"lsn": 7}, "after": {"lsn": "0/1"}}', '{"before": {"lsn": "x"}, "after": {"lsn": "0/1"}}'],
 )  # fmt: skip
 def test_damaged_counters_are_an_error(of_tuned, content: str) -> None:
     row = of_tuned("statistics.json", content)
@@ -172,6 +172,12 @@ def test_counters_that_went_backwards_say_nothing(of_tuned) -> None:
     assert pd.isna(row.wal_bytes_per_transaction)
     assert pd.isna(row.checkpoints)
     assert row.tps == pytest.approx(2000)
+
+
+def test_a_server_that_does_not_tell_its_position_in_the_wal_has_no_wal_per_transaction(of_tuned) -> None:
+    row = of_tuned("statistics.json", with_snapshots(before={"lsn": None}, after={"lsn": None}))
+    assert pd.isna(row.wal_bytes_per_transaction)
+    assert row.checkpoints == 1
 
 
 def test_checkpoints_up_to_16_are_counted_by_the_background_writer(of_tuned) -> None:
