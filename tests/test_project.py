@@ -7,6 +7,8 @@ from pathlib import Path
 import yaml
 from packaging.requirements import Requirement
 
+from benchlib.level import Level
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ASKED_FOR = {
@@ -73,6 +75,13 @@ def test_the_readme_names_every_notebook_and_only_make_targets_that_exist():
         assert f"notebooks/{path.name}" in readme
     for target in re.findall(r"(?:`|^)make ([a-z-]+)", readme, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_levels_in_the_readme_are_levels_and_name_every_key():
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    levels = {name: Level.model_validate(patch) for name, patch in yaml.safe_load(text)["levels"].items()}
+    named = {key for level in levels.values() for key in level.model_fields_set}
+    assert named == set(Level.model_fields)
 
 
 def test_continuous_integration_runs_the_tests_and_the_demo():

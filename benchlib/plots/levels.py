@@ -42,6 +42,14 @@ def given_folders(plan: Plan) -> dict[str, str]:
     return _aliases("given folder", [place.path for place in places if place.path])
 
 
+def target_words(plan: Plan, target: Target) -> str:
+    """A server that is not ours: its connection service; of a URI nothing but that it is one."""
+    servers = [level.target.server for level in _levels(plan) if level.target]
+    by_uri = _aliases("server by URI", [server for server in servers if "://" in server])
+    named = by_uri.get(target.server, f"service {target.server}")
+    return f"{named}, schema {target.own_schema}" if target.own_schema else named
+
+
 def _parts(plan: Plan, name: str) -> list[Part]:
     """What a level runs with, base included, lever by lever, in the order in which they are shown."""
     level, folders = plan.level(name), given_folders(plan)
@@ -50,7 +58,7 @@ def _parts(plan: Plan, name: str) -> list[Part]:
     # of a server that is not ours nobody here knows what it has by default
     theirs = "as it is there" if level.target else ""
     return [
-        ("the study's own", {"server": _target_words(plan, level.target)} if level.target else {}),
+        ("the study's own", {"server": target_words(plan, level.target)} if level.target else {}),
         (theirs or "default", {"PostgreSQL": _postgres_words(plan, level.postgres)} if level.postgres else {}),
         (theirs or "default", {"initdb": " ".join(level.initdb)} if level.initdb else {}),
         (plan.workload.title, {"workload": plan.level_workload(name).title} if level.workload else {}),
@@ -141,14 +149,6 @@ def _cap_words(storage: Storage) -> dict[str, str]:
     if storage.memory:
         found["memory"] = f"capped at {size_words(storage.memory)}, page cache included"
     return found
-
-
-def _target_words(plan: Plan, target: Target) -> str:
-    """A server that is not ours: its connection service; of a URI nothing but that it is one."""
-    servers = [level.target.server for level in _levels(plan) if level.target]
-    by_uri = _aliases("server by URI", [server for server in servers if "://" in server])
-    named = by_uri.get(target.server, f"service {target.server}")
-    return f"{named}, schema {target.own_schema}" if target.own_schema else named
 
 
 def _aliases(words: str, values: Iterable[str]) -> dict[str, str]:
