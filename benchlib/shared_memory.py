@@ -19,12 +19,15 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchlib.shell import ticks
+
 _SEGMENTS = Path("/proc/sysvipc/shm")
 _POSIX = Path("/dev/shm")
 _MAGIC = 679834894
 _CONTROL_MAGIC = 0x9A503D32
 _WORD = struct.calcsize("P")
 _SHM_RDONLY, _IPC_RMID = 0o10000, 0
+_PATIENCE_S = 1.0
 
 
 class _Header(ctypes.Structure):
@@ -51,14 +54,15 @@ def remove_left_below(folder: Path) -> None:
         return
     for pid_file in _pid_files(folder):
         owner = pid_file.stat().st_uid
-        for segment in _segments(pid_file, owner):
-            header = _read(segment)
-            if header.magic == _MAGIC:
-                for handle in _handles(header.control):
-                    _unlink(handle, owner)
-                _unlink(header.control, owner)
-                if _libc().shmctl(segment, _IPC_RMID, None) == -1:
-                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        segment = _segment(pid_file, owner)
+        if segment is None:
+            continue
+        header = _read(segment)
+        if header.magic == _MAGIC:
+            for handle in (*_handles(header.control), header.control):
+                _unlink(handle, owner)
+            if _libc().shmctl(segment, _IPC_RMID, None) == -1:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _pid_files(folder: Path) -> Iterator[Path]:
@@ -69,17 +73,20 @@ def _pid_files(folder: Path) -> Iterator[Path]:
             yield Path(place) / "postmaster.pid"
 
 
-def _segments(pid_file: Path, owner: int) -> list[int]:
-    """The id of the data directory's segment if it is still there and nobody uses it."""
+def _segment(pid_file: Path, owner: int) -> int | None:
+    """The id of the data directory's segment if it is still there and nobody uses it.
+
+    A killed process is gone from sight a moment before it has let go of its memory.
+    """
     lines = pid_file.read_text(errors="replace").splitlines()
     named = lines[6].split() if len(lines) > 6 else []
-    columns, *rows = map(str.split, _SEGMENTS.read_text().splitlines())
-    found = [dict(zip(columns, row, strict=False)) for row in rows]
-    return [
-        int(row["shmid"])
-        for row in found
-        if [row["key"], row["shmid"], row["nattch"], row["uid"]] == [*named, "0", str(owner)]
-    ]
+    for _ in ticks(_PATIENCE_S):
+        columns, *rows = map(str.split, _SEGMENTS.read_text().splitlines())
+        found = [dict(zip(columns, row, strict=False)) for row in rows]
+        ours = [row for row in found if [row["key"], row["shmid"], row["uid"]] == [*named, str(owner)]]
+        if not ours or ours[0]["nattch"] == "0":
+            return int(ours[0]["shmid"]) if ours else None
+    return None
 
 
 def _read(segment: int) -> _Header:
