@@ -1,0 +1,91 @@
+"""How far replicas lag, sampled on the primary while a load runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Self
+
+import psycopg
+from psycopg.rows import dict_row
+
+from benchlib.errors import ServerError
+from benchlib.levers.server import Server, reason_of
+
+# A replica that is not connected has a row too, of nulls. What a replica has been sent, has written,
+# flushed and replayed is compared with what the primary has written. The times are the server's own:
+# those of the latest WAL that was confirmed, null when idle; one that stands still shows in the bytes
+# alone. Source: documentation, "pg_stat_replication".
+_LAG = """
+SELECT extract(epoch FROM clock_timestamp())::float8 AS at_s, replica, state, sync_state,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), sent_lsn)::int8 AS sent_lag_bytes,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), write_lsn)::int8 AS write_lag_bytes,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)::int8 AS flush_lag_bytes,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8 AS replay_lag_bytes,
+    extract(epoch FROM write_lag)::float8 AS write_lag_s,
+    extract(epoch FROM flush_lag)::float8 AS flush_lag_s,
+    extract(epoch FROM replay_lag)::float8 AS replay_lag_s
+FROM unnest(%s::text[]) AS replica LEFT JOIN pg_stat_replication ON application_name = replica
+ORDER BY replica
+"""
+
+
+def lag(primary: Server, names: Sequence[str]) -> list[dict[str, Any]]:
+    """How far each replica lags now: a row each, in bytes of WAL and in seconds.
+
+    Raises:
+        ServerError: the primary is gone.
+
+    """
+    return primary.query(_LAG, primary.maintenance, [list(names)])
+
+
+class LagSampler:
+    """Collects :func:`lag` while its ``with`` block lasts, over one connection and in a thread.
+
+    In a thread because a primary that no longer answers must not hold up who waits for the load.
+    ``rows`` are the samples so far; ``failure`` says why there are no more.
+    """
+
+    def __init__(self, primary: Server, names: Sequence[str], interval_s: float = 1.0) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.failure: str | None = None
+        self._primary = primary
+        self._names = list(names)
+        self._interval_s = interval_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="lag of the replicas", daemon=True)
+
+    def __enter__(self) -> Self:
+        try:
+            # before the load, which may take every connection there is
+            self._connection = self._primary.connect(self._primary.maintenance)
+        except psycopg.Error as reason:
+            raise ServerError(f"the server refused or went away: {reason_of(reason)}") from reason
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(5)  # one that hangs ends with its server
+
+    def _sample(self) -> None:
+        try:
+            with self._connection, self._connection.cursor(row_factory=dict_row) as cursor:
+                while True:
+                    self.rows += cursor.execute(_LAG, [self._names]).fetchall()
+                    if self._over.wait(self._interval_s):
+                        return
+        except psycopg.Error as reason:
+            self.failure = f"the lag of the replicas was not sampled to the end: {reason_of(reason)}"
+
+    def silent_s(self, name: str) -> float:
+        """For how many seconds, as far as sampled, a replica has not been streaming."""
+        since = latest = None
+        for row in reversed(self.rows):
+            if row["replica"] == name:
+                if row["state"] == "streaming":
+                    break
+                since = row["at_s"]
+                latest = latest or since
+        return latest - since if latest and since else 0.0

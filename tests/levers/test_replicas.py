@@ -1,0 +1,469 @@
+"""Replicas are made, stream, are watched under a load, and are held to what they promise."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from benchlib.errors import InvariantError, PreflightError, ServerError
+from benchlib.level import Level, Replication
+from benchlib.levers import replicas as replicas_module
+from benchlib.levers.cluster import Cluster
+from benchlib.levers.postgres import Installation, find_installation, find_program_for
+from benchlib.levers.replica import Replica
+from benchlib.levers.replicas import Replicas, refusal
+from benchlib.shell import Completed
+from benchlib.sweep import processes_of
+
+ROWS = "SELECT count(*) FROM t"
+Follow = Callable[..., Replicas]
+pg = pytest.mark.pg
+
+
+# --- what a level asks for --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"wal_level": "minimal"}, "wal_level = minimal writes too little WAL for a replica"),
+        ({"max_wal_senders": 2}, r"max_wal_senders = 2 is too few for 2 replica\(s\): it takes 3"),
+        (
+            {"max_replication_slots": "1"},
+            r"max_replication_slots = 1 is too few for 2 replica\(s\): it takes 2",
+        ),
+    ],
+)
+def test_a_server_that_could_have_no_replicas_is_refused(settings: dict[str, Any], words: str) -> None:
+    level = Level(settings=settings, replication=Replication(replicas=2))
+    assert re.match(words, refusal(level) or "")
+    assert refusal(Level(settings=settings, replication=Replication(replicas=0))) is None
+    assert refusal(Level(settings=settings)) is None
+
+
+def test_the_servers_defaults_suffice_for_as_many_replicas_as_a_level_may_have() -> None:
+    settings = {"max_wal_senders": 10, "max_replication_slots": 10, "wal_level": "logical"}
+    assert refusal(Level(settings=settings, replication=Replication(replicas=8))) is None
+
+
+# --- real ones ---------------------------------------------------------------------------
+
+
+def start_primary(cluster: Cluster, replication: Any, **settings: Any) -> Cluster:
+    """A running server with the level's settings, the database of the load and a table in it."""
+    level = Level(settings=settings, replication=replication)
+    cluster.configure(level.server_settings())
+    cluster.start()
+    alone = "SET synchronous_commit = local"  # no replica is there to wait for
+    cluster.execute(alone, "CREATE DATABASE bench", dbname="postgres")
+    cluster.execute(alone, "CREATE TABLE t (n int)")
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def basebackup(installed: Callable[[str], Installation]) -> Callable[[str], Path]:
+    """pg_basebackup for a version, where the servers' user can reach it."""
+
+    def of(version: str) -> Path:
+        serving = find_program_for(find_installation(version), "pg_basebackup")
+        return installed(str(serving.bindir)).program("pg_basebackup")
+
+    return of
+
+
+@pytest.fixture
+def follow(new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Path]) -> Iterator[Follow]:
+    """Makes a primary with its replicas, and stops them after the test."""
+    made: list[Replicas] = []
+
+    def make(replication: Any, version: str = "18", **settings: Any) -> Replicas:
+        primary = start_primary(new_cluster(version), replication, **settings)
+        made.append(Replicas.follow(primary, Replication.model_validate(replication), basebackup(version)))
+        return made[-1]
+
+    yield make
+    for replicas in made:
+        replicas.stop()
+
+
+@pytest.fixture(scope="module")
+def pair(
+    created: Callable[[str], Cluster], basebackup: Callable[[str], Path], shelter: Path
+) -> Iterator[Replicas]:
+    """A primary with two replicas that no test may kill."""
+    primary = created("18").clone(shelter / "pair")
+    replicas = None
+    try:
+        start_primary(primary, "asynchronous", work_mem="8MB", hot_standby=False)
+        replicas = Replicas.follow(primary, Replication(replicas=2), basebackup("18"))
+        yield replicas
+    finally:
+        if replicas:
+            replicas.stop()
+        primary.stop(immediately=True)
+        shutil.rmtree(primary.folder)
+
+
+@pytest.fixture
+def in_mode(pair: Replicas) -> Iterator[Callable[..., Replicas]]:
+    """The pair with a quorum and a synchronous_commit; asynchronous again after the test."""
+
+    def take(quorum: str | None, synchronous_commit: str = "on") -> Replicas:
+        replication = Replication(replicas=2, quorum=quorum)
+        pair.primary.execute(
+            "SET synchronous_commit = local",
+            f"ALTER SYSTEM SET synchronous_standby_names = '{replication.standby_names() or ''}'",
+            f"ALTER SYSTEM SET synchronous_commit = '{synchronous_commit}'",
+            "SELECT pg_reload_conf()",
+        )
+        replicas = Replicas(pair.primary, replication, pair.members)
+        assert eventually(lambda: pair.primary.value("SHOW synchronous_commit") == synchronous_commit)
+        assert eventually(lambda: replicas.check() is None)
+        return replicas
+
+    yield take
+    take(None)
+
+
+def eventually(what: Callable[[], bool], within_s: float = 10.0) -> bool:
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.05)
+    return what()
+
+
+def kill(cluster: Cluster) -> None:
+    """As kill -9 does: the server and all of its processes, at once."""
+    server = psutil.Process(int((cluster.data / "postmaster.pid").read_text().split()[0]))
+    for process in (server, *server.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            os.kill(process.pid, signal.SIGKILL)
+    assert eventually(lambda: not cluster.running)
+
+
+def load(replicas: Replicas, seconds: int, pgbench: Path, watch: Callable[[], None]) -> Completed:
+    """Two clients of pgbench that insert rows, watched."""
+    primary = replicas.primary
+    script = primary.folder / "insert.sql"
+    script.write_text("INSERT INTO t VALUES (1);\n")
+    primary.shell.own(script)
+    return primary.shell.run(
+        [pgbench, *primary.connection.options(), "-n", "-c2", f"-T{seconds}", f"-f{script}", "bench"],
+        timeout_s=30, watch=watch,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def pgbench(installed: Callable[[str], Installation]) -> Path:
+    return installed("18").program("pgbench")
+
+
+@pg
+@pytest.mark.parametrize(
+    ("quorum", "synchronous_commit", "promise"),
+    [
+        ("FIRST 1", "remote_write", "1 replica(s) have written each commit"),
+        ("FIRST 1", "on", "1 replica(s) have flushed each commit"),
+        ("FIRST 2", "on", "2 replica(s) have flushed each commit"),
+        ("ANY 1", "remote_apply", "1 replica(s) have replayed each commit"),
+        ("ANY 2", "remote_apply", "2 replica(s) have replayed each commit"),
+        ("ANY 1", "local", None),
+        ("ANY 1", "off", None),
+        (None, "remote_apply", None),
+        (None, "on", None),
+    ],
+)
+def test_every_mode_holds_what_it_promises(
+    in_mode: Callable[..., Replicas], quorum: str | None, synchronous_commit: str, promise: str | None
+) -> None:
+    replicas = in_mode(quorum, synchronous_commit)
+    before = int(replicas.primary.value(ROWS))
+    with replicas.watch() as watch:
+        for _ in range(20):
+            replicas.primary.execute("INSERT INTO t VALUES (1)")
+            watch()
+    found = replicas.verify(ROWS)
+    assert (found.synchronous_commit, found.promise) == (synchronous_commit, promise)
+    assert found.count == before + 20
+    assert len(found.held) >= (replicas.quorum if promise else 0)
+    assert bool(found.warnings) == (quorum is not None and promise is None)
+    assert watch.warnings == []
+    assert [row["replica"] for row in watch.rows[:2]] == ["replica1", "replica2"]
+    replicas.primary.execute("CHECKPOINT")
+    replicas.settle()
+
+
+@pg
+def test_replicas_run_with_the_primarys_settings_and_can_be_asked(pair: Replicas) -> None:
+    for replica in pair.members:
+        settings = replica.check_settings()
+        assert (settings["work_mem"], settings["hot_standby"]) == ("8192 kB", "on")
+        assert settings["primary_slot_name"] == replica.name
+        assert replica.folder.parent == pair.primary.folder
+        assert replica.value("SELECT pg_is_in_recovery()") is True
+        with pytest.raises(ServerError, match="read-only transaction"):
+            replica.execute("INSERT INTO t VALUES (1)")
+
+
+@pg
+def test_what_the_primary_checkpointed_is_checkpointed_on_the_replicas(pair: Replicas) -> None:
+    pair.primary.execute("INSERT INTO t SELECT generate_series(1, 1000)", "CHECKPOINT")
+    pair.settle()
+    where = "SELECT checkpoint_lsn FROM pg_control_checkpoint()"
+    assert {replica.value(where) for replica in pair.members} == {pair.primary.value(where)}
+
+
+@pg
+def test_the_lag_of_a_replica_that_does_not_replay_grows(pair: Replicas) -> None:
+    paused, other = pair.members
+    paused.execute("SELECT pg_wal_replay_pause()")
+    try:
+        with pair.watch() as watch:
+            assert eventually(lambda: len(watch.rows) >= 2)
+            pair.primary.execute("INSERT INTO t SELECT generate_series(1, 10000)")
+            assert eventually(lambda: len(watch.rows) >= 6)
+            watch()
+        with pytest.raises(
+            ServerError, match=r"^replica1 is [\d,]+ bytes of WAL behind 0\.5 s after the load$"
+        ):
+            pair.verify(ROWS, limit_s=0.5)
+    finally:
+        paused.execute("SELECT pg_wal_replay_resume()")
+    first, last = ([row for row in watch.rows if row["replica"] == paused.name][n] for n in (0, -1))
+    assert first["replay_lag_bytes"] < 100_000 < 500_000 < last["replay_lag_bytes"]
+    assert last["flush_lag_bytes"] < 100_000, "what it does not replay it has received all the same"
+    (free,) = [row for row in watch.rows[-2:] if row["replica"] == other.name]
+    assert 0 <= free["replay_lag_bytes"] < 100_000
+    assert all(row["sent_lag_bytes"] >= 0 for row in watch.rows)
+    assert abs(last["at_s"] - time.time()) < 20
+    pair.verify(ROWS)
+
+
+@pg
+def test_a_broken_promise_is_found(in_mode: Callable[..., Replicas]) -> None:
+    asynchronous = in_mode(None, "remote_apply")
+    for replica in asynchronous.members:
+        replica.execute("SELECT pg_wal_replay_pause()")
+    try:
+        pretended = Replicas(
+            asynchronous.primary, Replication(replicas=2, quorum="ANY 1"), asynchronous.members
+        )
+        with pytest.raises(
+            InvariantError,
+            match=r"^0 replica\(s\) had replayed a commit when it was acknowledged, .* promises 1$",
+        ):
+            pretended.verify(ROWS)
+        assert pretended.check() == "0 of 1 are synchronous"
+    finally:
+        for replica in asynchronous.members:
+            replica.execute("SELECT pg_wal_replay_resume()")
+
+
+@pg
+def test_rows_that_are_missing_are_found(pair: Replicas) -> None:
+    with pytest.raises(InvariantError, match=r"^replica1 holds 6 rows, the primary 7$"):
+        pair.verify("SELECT CASE WHEN pg_is_in_recovery() THEN 6 ELSE 7 END")
+
+
+@pg
+def test_a_commit_that_nobody_confirms_ends_in_time(
+    in_mode: Callable[..., Replicas], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas_module, "ACKNOWLEDGE_LIMIT_S", 0.5)
+    replicas = in_mode("FIRST 1", "remote_apply")
+    replicas.members[0].execute("SELECT pg_wal_replay_pause()")
+    try:
+        with pytest.raises(ServerError, match=r"^no replica confirmed a commit within"):
+            replicas.verify(ROWS)
+    finally:
+        replicas.members[0].execute("SELECT pg_wal_replay_resume()")
+
+
+@pg
+def test_without_replicas_there_is_nothing_to_hold(pair: Replicas) -> None:
+    alone = Replicas(pair.primary, Replication.model_validate("standalone"))
+    assert alone.check() is None
+    with alone.watch() as watch:
+        watch()
+    found = alone.verify(ROWS)
+    assert (found.promise, found.held, watch.rows, watch.warnings) == (None, (), [], [])
+    alone.settle()
+
+
+# --- a replica dies ------------------------------------------------------------------------
+
+
+@pg
+def test_an_asynchronous_replica_that_dies_is_noted_and_the_load_goes_on(
+    follow: Follow, pgbench: Path
+) -> None:
+    replicas = follow("asynchronous")
+    with replicas.watch() as watch:
+        kill(replicas.members[0])
+        done = load(replicas, 2, pgbench, watch)
+    assert done.returncode == 0
+    assert watch.warnings == ["replica1 ended during the trial; the load went on"]
+    assert (watch.rows[0]["state"], watch.rows[-1]["state"]) == ("streaming", None)
+    assert watch.rows[-1]["replay_lag_bytes"] is None, "a figure that is missing is no 0"
+    assert replicas.verify(ROWS).count == replicas.primary.value(ROWS) > 0
+    assert replicas.check() == "replica1 ended"
+    with pytest.raises(ServerError, match=r"^replica1 ended$"):
+        replicas.settle()
+
+
+@pg
+def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_would_wait_for_ever(
+    follow: Follow, pgbench: Path
+) -> None:
+    replicas = follow({"replicas": 2, "quorum": "ANY 1"}, synchronous_commit="remote_apply")
+    with replicas.watch() as watch:
+        kill(replicas.members[0])
+        done = load(replicas, 1, pgbench, watch)
+    assert done.returncode == 0
+    assert watch.warnings == ["replica1 ended during the trial; the load went on"]
+    assert replicas.verify(ROWS).held == ("replica2",)
+
+    started = time.monotonic()
+    with replicas.watch() as watch:
+        killer = threading.Timer(0.5, kill, [replicas.members[1]])
+        killer.start()
+        with pytest.raises(
+            ServerError,
+            match=r"^replica1 ended; replica2 ended: commits wait for 1 replica\(s\) and 0 are left; "
+            r"the load was stopped after \d s$",
+        ):
+            load(replicas, 25, pgbench, watch)
+        killer.join()
+    assert time.monotonic() - started < 6
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    assert replicas.primary.value(waiting) > 0, "the commits wait still"
+    replicas.stop()
+    replicas.primary.stop(immediately=True)
+    assert time.monotonic() - started < 12
+    assert processes_of(replicas.primary.folder) == []
+
+
+@pg
+def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
+    follow: Follow, pgbench: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas_module, "SILENCE_S", 1.0)
+    replicas = follow("synchronous")
+    with replicas.watch() as watch:
+        promoted = threading.Timer(0.5, replicas.members[0].execute, ["SELECT pg_promote()"])
+        promoted.start()
+        with pytest.raises(ServerError, match=r"^replica1 does not stream \(.*\): commits wait for 1"):
+            load(replicas, 25, pgbench, watch)
+        promoted.join()
+    assert "replica1 does not stream" in (replicas.check() or "")
+
+
+@pg
+def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follow) -> None:
+    replicas = follow("synchronous", synchronous_commit="on")
+    acknowledged = 0
+    threading.Timer(1.0, kill, [replicas.primary]).start()
+    with pytest.raises(psycopg.OperationalError), replicas.primary.connect() as connection:  # noqa: PT012
+        while True:
+            connection.execute("INSERT INTO t VALUES (1)")
+            acknowledged += 1
+    (replica,) = replicas.members
+    assert acknowledged > 10
+    # one more may have arrived there whose acknowledgement was lost
+    assert eventually(lambda: 0 <= replica.value(ROWS) - acknowledged <= 1)
+    with pytest.raises(ServerError, match="the server refused or went away"):
+        replicas.verify(ROWS)
+
+
+# --- making them -----------------------------------------------------------------------------
+
+
+@pg
+@pytest.mark.parametrize(
+    "version", [pytest.param(v, marks=[] if v == "11" else pytest.mark.slow) for v in map(str, range(10, 18))]
+)
+def test_older_versions_have_replicas_too(follow: Follow, version: str) -> None:
+    try:
+        find_installation(version)
+    except PreflightError as reason:
+        pytest.skip(str(reason))
+    replicas = follow("synchronous", version, synchronous_commit="remote_write")
+    with replicas.watch() as watch:
+        replicas.primary.execute("INSERT INTO t VALUES (1)")
+    found = replicas.verify(ROWS)
+    assert found.count == 1
+    assert found.promise == ("1 replica(s) have written each commit" if int(version) >= 13 else None)
+    assert watch.rows[0]["state"] == "streaming"
+    replicas.primary.execute("CHECKPOINT")
+    replicas.settle()
+
+
+@pg
+@pytest.mark.slow
+def test_as_many_replicas_as_a_level_may_have(follow: Follow) -> None:
+    replicas = follow({"replicas": 8, "quorum": "FIRST 8"}, synchronous_commit="remote_apply")
+    replicas.primary.execute("INSERT INTO t VALUES (1)")
+    assert len(replicas.verify(ROWS).held) == 8
+
+
+@pg
+def test_a_replicas_data_lie_on_the_primarys_file_system(
+    created: Callable[[str], Cluster], scratch: Path, basebackup: Callable[[str], Path]
+) -> None:
+    original = created("18")
+    original.shell.own(scratch)
+    place = original.shell.make_directory(scratch / "place")
+    primary = start_primary(original.clone(scratch / "c", data=place), "asynchronous")
+    replicas = None
+    try:
+        replicas = Replicas.follow(primary, Replication(), basebackup("18"))
+        assert replicas.members[0].data.resolve().parent == place
+        assert replicas.members[0].value("SHOW data_directory").startswith(str(primary.folder))
+    finally:
+        if replicas:
+            replicas.stop()
+        primary.stop(immediately=True)
+
+
+@pg
+def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(
+    new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Path]
+) -> None:
+    primary = start_primary(new_cluster("18"), "asynchronous", max_wal_senders=1)
+    with pytest.raises(ServerError, match=r"^pg_basebackup failed for replica1: .*max_wal_senders"):
+        Replicas.follow(primary, Replication(), basebackup("18"))
+    primary.stop(immediately=True)
+    assert processes_of(primary.folder) == []
+
+
+@pg
+def test_a_replica_that_does_not_begin_to_stream_is_named_with_its_last_words(
+    new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_primary = Replica.copy_primary
+
+    def without_slot(replica: Replica, program: Path) -> None:
+        copy_primary(replica, program)
+        replica.primary.query("SELECT pg_drop_replication_slot('replica1')", "postgres")
+
+    monkeypatch.setattr(replicas_module, "STREAM_LIMIT_S", 1.0)
+    monkeypatch.setattr(Replica, "copy_primary", without_slot)
+    primary = start_primary(new_cluster("18"), "asynchronous")
+    with pytest.raises(
+        ServerError,
+        match=r'^not all replicas stream .*: replica1 does not stream \(.*slot "replica1" does not',
+    ):
+        Replicas.follow(primary, Replication(), basebackup("18"))
+    assert eventually(lambda: not [p for p in processes_of(primary.folder / "r1") if p.is_running()])
