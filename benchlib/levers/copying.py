@@ -90,8 +90,7 @@ def _copy(shell: Shell, source: Path, target: Path) -> str:
     entry = pwd.getpwnam(shell.user) if shell.user else None
     share = True
     pieces: list[_Piece] = []
-    for here, there in _entries(source, target):
-        status = here.lstat()
+    for here, there, status in _entries(source, target):
         if stat.S_ISLNK(status.st_mode):
             there.symlink_to(here.readlink())
         elif stat.S_ISDIR(status.st_mode):
@@ -114,10 +113,11 @@ def _copy(shell: Shell, source: Path, target: Path) -> str:
     return "reflink" if share else "parallel copy"
 
 
-def _entries(here: Path, there: Path) -> Iterator[tuple[Path, Path]]:
+def _entries(here: Path, there: Path) -> Iterator[tuple[Path, Path, os.stat_result]]:
     """A path and all below it, each with that of its copy, folders before what is in them."""
-    yield here, there
-    if here.is_dir() and not here.is_symlink():
+    status = here.lstat()
+    yield here, there, status
+    if stat.S_ISDIR(status.st_mode):
         for path in sorted(here.iterdir()):
             yield from _entries(path, there / path.name)
 
