@@ -50,15 +50,14 @@ def lock_path() -> Path:
 
 def held_by() -> str | None:
     """Who holds the lock by its content, if that process lives; nothing is locked to find out."""
-    try:
+    with contextlib.suppress(OSError):  # no such file, or none that a run could hold
         descriptor = os.open(lock_path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        holder = _read(descriptor)
-    finally:
-        os.close(descriptor)
-    return str(holder) if holder and holder.lives() else None
+        try:
+            holder = _read(descriptor)
+        finally:
+            os.close(descriptor)
+        return str(holder) if holder and holder.lives() else None
+    return None
 
 
 @contextlib.contextmanager
