@@ -148,6 +148,12 @@ class Storage(Model):
         return any((self.read_iops, self.write_iops, self.read_bytes, self.write_bytes))
 
 
+_SECRETS = frozenset(
+    {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+)
+"""The parameters of a libpq connection that are secrets."""
+
+
 class Target(Model):
     """A server that is not ours: a connection service, or a ``postgresql://`` URI.
 
@@ -173,7 +179,7 @@ class Target(Model):
             given = {name.lower() for name, _ in parse_qsl(parts.query)}
             if parts.scheme not in ("postgresql", "postgres"):
                 raise ValueError("want the name of a connection service, or a postgresql:// URI")
-            if parts.password is not None or "password" in given:
+            if parts.password is not None or given & _SECRETS:
                 raise ValueError(
                     "no password in a level: it would stand in notebooks and reports; "
                     "put it into .pgpass, the service file or PGPASSWORD"

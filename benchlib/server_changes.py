@@ -19,7 +19,7 @@ from pydantic import Field
 
 from benchlib.errors import StudyError
 from benchlib.level import Model
-from benchlib.shell import ticks
+from benchlib.shell import connection_variables, ticks
 
 _RELOAD_LIMIT_S = 15.0
 _LOCK_LIMIT = "30s"
@@ -33,14 +33,16 @@ def connect_to(server: str, **parameters: Any) -> psycopg.Connection[Any]:
 
     """
     conninfo = server if "://" in server else make_conninfo(service=server)
-    return psycopg.connect(
-        conninfo, autocommit=True, **{"connect_timeout": 10, "application_name": "benchlib", **parameters}
-    )
+    with connection_variables(kept=True):
+        return psycopg.connect(
+            conninfo, autocommit=True, **{"connect_timeout": 10, "application_name": "benchlib", **parameters}
+        )
 
 
 def words_of(error: psycopg.Error) -> str:
     """What the server or libpq said, in one line."""
-    return " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
+    words = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
+    return words.removeprefix("connection failed: ").removeprefix("connection is bad: ")
 
 
 def alter_system(connection: psycopg.Connection[Any], name: str, value: str | None) -> None:

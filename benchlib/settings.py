@@ -76,7 +76,7 @@ def _number(text: str, vartype: str) -> float:
     return float(text)
 
 
-def _in_unit(value: str, server: ServerSetting) -> float | None:
+def in_unit(value: str, server: ServerSetting) -> float | None:
     """A number with an optional unit as a plain number in the parameter's own unit; None if it is not one."""
     match = _NUMBER.fullmatch(value)
     if not match:
@@ -102,7 +102,7 @@ def took(wanted: SettingValue, server: ServerSetting) -> bool:
     """Whether the server runs with the value that was asked for."""
     text = str(wanted).strip()
     if server.vartype in ("integer", "real"):
-        number = _in_unit(text, server)
+        number = in_unit(text, server)
         if number is None:
             return False
         if number == _AUTOMATIC.get(server.name):

@@ -1,0 +1,90 @@
+"""A real server that plays somebody else's: passwords are asked for, and roles may do as much as in life."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchlib.levers.cluster import Cluster
+from benchlib.levers.postgres import find_installation, runnable_by
+from benchlib.shell import Shell, server_user, ticks
+
+ROLES = {
+    "boss": "SUPERUSER",
+    "maker": "CREATEDB",
+    "guest": "CONNECTION LIMIT 12",
+    "tuner": "CREATEDB",
+}
+"""What the roles may do; ``tuner`` may also set ``work_mem`` and ``checkpoint_timeout``, from PostgreSQL 15 on."""
+
+
+class Foreign:
+    """The server, as its owner sees it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def password(self, role: str) -> str:
+        return f"zebra-{role}-4711"
+
+    def service(self, role: str, *, dbname: str = "postgres", more: str = "") -> str:
+        return f"[{role}]\nhost={self.cluster.sockets}\nuser={role}\ndbname={dbname}\n{more}\n"
+
+    def uri(self, role: str, dbname: str = "postgres") -> str:
+        return f"postgresql://{role}@/{dbname}?host={self.cluster.sockets}"
+
+    def altered(self) -> dict[str, str]:
+        """What ``ALTER SYSTEM`` has left."""
+        rows = self.cluster.query(
+            "SELECT name, setting FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'", "postgres"
+        )
+        return {row["name"]: row["setting"] for row in rows}
+
+    def shows(self, name: str) -> str:
+        return str(self.cluster.value(f"SHOW {name}", "postgres"))
+
+    def wait_until_it_shows(self, name: str, value: str) -> None:
+        for _ in ticks(5):
+            if self.shows(name) == value:
+                return
+        raise AssertionError(f"{name} is {self.shows(name)}, not {value}")
+
+    def databases(self) -> set[str]:
+        rows = self.cluster.query("SELECT datname FROM pg_database WHERE NOT datistemplate", "postgres")
+        return {row["datname"] for row in rows}
+
+    def schemas(self, dbname: str = "postgres") -> set[str]:
+        rows = self.cluster.query(
+            "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema)'", dbname
+        )
+        return {row["nspname"] for row in rows}
+
+
+@contextlib.contextmanager
+def foreign_server(version: str = "18") -> Iterator[Foreign]:
+    folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
+    folder.chmod(0o755)
+    shell = Shell(server_user())
+    shell.own(folder)
+    cluster = Cluster(shell, runnable_by(shell, find_installation(version), folder), folder / "c")
+    try:
+        cluster.create()
+        cluster.configure({})
+        how = "scram-sha-256" if cluster.installation.major >= 14 else "md5"
+        (cluster.data / "pg_hba.conf").write_text(f"local all postgres trust\nlocal all all {how}\n")
+        cluster.start()
+        foreign = Foreign(cluster)
+        for role, rights in ROLES.items():
+            words = f"CREATE ROLE {role} LOGIN {rights} PASSWORD '{foreign.password(role)}'"
+            cluster.execute(words, dbname="postgres")
+        if cluster.installation.major >= 15:
+            cluster.execute(
+                "GRANT ALTER SYSTEM ON PARAMETER work_mem, checkpoint_timeout TO tuner",
+                "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO tuner",
+                dbname="postgres",
+            )
+        yield foreign
+    finally:
+        cluster.stop(immediately=True)
+        shutil.rmtree(folder)
