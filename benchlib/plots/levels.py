@@ -10,7 +10,7 @@ import pandas as pd
 
 from benchlib.level import Level, Place, Replication, SettingValue, Storage, Target, is_off
 from benchlib.model import Plan
-from benchlib.plots.tables import Table, html_table
+from benchlib.plots.tables import Quiet, Table, html_table
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -19,9 +19,13 @@ Part = tuple[str, dict[str, str]]
 
 
 def levels_table(plan: Plan) -> Table:
-    """What differs between a plan's levels, a column each; what they have in common is the note."""
+    """What differs between a plan's levels, a column each; what they have in common is the note.
+
+    What is as at the baseline is muted.
+    """
     names = list(plan.factor.levels)
-    rows, alike = [], []
+    rows: list[list[str]] = []
+    alike = []
     for parts in zip(*(_parts(plan, name) for name in names), strict=True):
         for key in dict.fromkeys(key for _, named in parts for key in named):
             cells = [named.get(key, left_alone) for left_alone, named in parts]
@@ -30,8 +34,11 @@ def levels_table(plan: Plan) -> Table:
             else:
                 alike.append(f"{key} = {cells[0]}")
     rows.append(["a crash", *(_lost(plan.level(name)) for name in names)])
+    baseline = 1 + names.index(plan.factor.baseline)
+    rows = [[Quiet(cell) if cell == row[baseline] else cell for cell in row] for row in rows]
     note = f"The same at every level: {'; '.join(alike)}." if alike else ""
-    frame = pd.DataFrame(rows, columns=["what", *names])
+    # of objects, since a column of texts would make plain ones of the muted
+    frame = pd.DataFrame(rows, columns=["what", *names], dtype=object)
     return html_table(frame, "What differs between the levels", note=note)
 
 
@@ -65,10 +72,10 @@ def _parts(plan: Plan, name: str) -> list[Part]:
         ("not given", _load_words(plan, name)),
         (theirs or "default", {key: _setting_words(value) for key, value in level.settings.items()}),
         (theirs or "no replica", {"replication": replication_words(replication, commit)} if replication else {}),
-        (theirs or "where the study runs", {"data": place_words(storage.data, folders)} if storage.data else {}),
+        (theirs or "scratch folder", {"data": place_words(storage.data, folders)} if storage.data else {}),
         (theirs or "with the data", {"WAL": place_words(storage.wal, folders)} if storage.wal else {}),
         (theirs or "no cap", _cap_words(storage)),
-        (theirs or "as found", {key.removesuffix("?"): str(value) for key, value in level.host.items()}),
+        (theirs or "as found", _host_words(level)),
     ]  # fmt: skip
 
 
@@ -133,6 +140,14 @@ def _load_words(plan: Plan, name: str) -> dict[str, str]:
     found["rate"] = f"{load.rate:,.4g} tps" if load.rate else "no limit"
     found = {key: words for key, words in found.items() if key in changed}
     return found | {f":{key}": str(value) for key, value in load.variables.items() if "variables" in changed}
+
+
+def _host_words(level: Level) -> dict[str, str]:
+    """The kernel tunables; of one that is optional, which was in force is said by the trials."""
+    return {
+        key.removesuffix("?"): f"{value}, where it can be set" if key.endswith("?") else str(value)
+        for key, value in level.host.items()
+    }
 
 
 def _cap_words(storage: Storage) -> dict[str, str]:

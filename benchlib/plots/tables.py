@@ -27,7 +27,7 @@ TABLE_CSS = (
     ".bl-table thead th{border-bottom:1px solid var(--bl-muted,#5c6370);vertical-align:bottom}"
     "table.bl-table .bl-number{text-align:right;white-space:nowrap}.bl-table th{font-weight:600}"
     ".bl-table thead .bl-number{white-space:normal}.bl-table tbody th{min-width:7em}"
-    ".bl-table abbr{text-decoration:none}.bl-note{font-size:.9em;margin:.5em 0 0}"
+    "table.bl-table .bl-quiet{color:var(--bl-muted,#5c6370)}.bl-table abbr{text-decoration:none}.bl-note{font-size:.9em;margin:.5em 0 0}"
 )
 
 _TEMPLATE = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
@@ -44,9 +44,9 @@ _TEMPLATE = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=
 <tbody>
 {% for row in rows %}
 <tr>
-{% for cell, kind in row %}
+{% for cell, kind, quiet in row %}
 {% set tag = "th" if loop.first else "td" %}
-<{{ tag }}{% if loop.first %} scope="row"{% endif %}{% if kind %} class="bl-number"{% endif %}>
+<{{ tag }}{% if loop.first %} scope="row"{% endif %}{% if kind %} class="bl-number"{% elif quiet %} class="bl-quiet"{% endif %}>
 {%- if cell is none %}<abbr title="not measured">–</abbr>{% else %}{{ cell }}{% endif -%}
 </{{ tag }}>
 {% endfor %}
@@ -59,6 +59,10 @@ _TEMPLATE = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=
 {% endif %}
 </div>"""
 )
+
+
+class Quiet(str):
+    """A cell's words that say nothing new: muted, so that the others stand out."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,10 @@ def html_table(
     ]
     writers = [formats.get(str(c), _written) for c in frame]
     rows = [
-        [(_cell(value, write), kind) for value, write, kind in zip(row, writers, aligned, strict=True)]
+        [
+            (_cell(value, write), kind, isinstance(value, Quiet))
+            for value, write, kind in zip(row, writers, aligned, strict=True)
+        ]
         for row in frame.itertuples(index=False, name=None)
     ]
     return Table(

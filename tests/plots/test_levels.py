@@ -50,7 +50,7 @@ def note(shown: Plan) -> str:
         ({"load": {"rate": 1500, "protocol": "prepared"}}, {"protocol": ["simple", "prepared"], "rate": ["no limit", "1,500 tps"]}),
         ({"load": {"variables": {"n": 3}}}, {":n": ["not given", "3"]}),
         ({"replication": "asynchronous"}, {"replication": ["no replica", "1 replica, asynchronous"]}),
-        ({"storage": {"data": "/mnt/fast"}}, {"data": ["where the study runs", "a given folder"]}),
+        ({"storage": {"data": "/mnt/fast"}}, {"data": ["scratch folder", "a given folder"]}),
         ({"storage": {"wal": {"file_system": "tmpfs", "size": "1GB"}}}, {"WAL": ["with the data", "tmpfs of 1\u00a0GB"]}),
         ({"storage": {"read_iops": 500}}, {"reads": ["no cap", "capped at 500\u00a0IOPS"]}),
         (
@@ -58,7 +58,7 @@ def note(shown: Plan) -> str:
             {"writes": ["no cap", "capped at 5,000\u00a0IOPS and 20\u00a0MB a second"]},
         ),
         ({"storage": {"memory": "1.5GB"}}, {"memory": ["no cap", "capped at 1.5\u00a0GB, page cache included"]}),
-        ({"host": {"vm.swappiness": 0, "sched.x?": 5}}, {"vm.swappiness": ["as found", "0"], "sched.x": ["as found", "5"]}),
+        ({"host": {"vm.swappiness": 0, "sched.x?": 5}}, {"vm.swappiness": ["as found", "0"], "sched.x": ["as found", "5, where it can be set"]}),
         ({"target": "production"}, {"server": ["the study's own", "service production"]}),
         ({"target": {"server": "crm", "own_schema": "bench"}}, {"server": ["the study's own", "service crm, schema bench"]}),
     ],
@@ -75,6 +75,17 @@ def test_only_what_differs_is_in_the_table_and_the_rest_beneath_it() -> None:
     assert list(rows(shown)) == ["work_mem", "a crash"]
     assert note(shown) == "The same at every level: max_connections = 120."
     assert note(plan(changed={"settings": {"work_mem": "8MB"}})) == ""
+
+
+def test_what_is_as_at_the_baseline_is_muted() -> None:
+    soup = BeautifulSoup(
+        levels_table(plan(a={"settings": {"work_mem": "8MB"}}, b={"postgres": "16"})).html, "html.parser"
+    )
+    muted = {
+        tr.th.get_text(): [td.get("class") for td in tr.find_all("td")] for tr in soup.tbody.find_all("tr")
+    }
+    assert muted["work_mem"] == [["bl-quiet"], None, ["bl-quiet"]]
+    assert muted["PostgreSQL"] == [["bl-quiet"], ["bl-quiet"], None]
 
 
 def test_levers_come_in_one_order_whichever_level_names_them_first() -> None:
