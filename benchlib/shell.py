@@ -14,6 +14,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,23 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**keep, "LC_ALL": "C", "TZ": "UTC", "HOME": "/", **(extra or {})}
 
 
+_CONNECTING = threading.RLock()
+
+
+@contextlib.contextmanager
+def connection_variables(*, kept: bool) -> Iterator[None]:
+    """The environment with the caller's ``PG*`` variables, or without: libpq reads them itself.
+
+    The environment belongs to all threads, so one connects at a time.
+    """
+    with _CONNECTING:
+        held = {} if kept else {n: os.environ.pop(n) for n in list(os.environ) if n.startswith("PG")}
+        try:
+            yield
+        finally:
+            os.environ.update(held)
+
+
 def server_user() -> str | None:
     """Who runs the servers: None for oneself, or as root an unprivileged user's name.
 
@@ -93,7 +111,7 @@ class Shell:
     """Runs processes as one user. ``user`` None means the caller."""
 
     user: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold a password
 
     def run(
         self,
