@@ -53,10 +53,13 @@ def test_a_parameter_gets_back_what_the_file_held_or_leaves_it(foreign: Foreign,
     Altered(server="boss", name=name, former=None, value="8MB").undo()
 
 
-def test_a_parameter_of_an_extension_can_be_altered(foreign: Foreign) -> None:
+def test_a_parameter_of_an_extension_can_be_altered(
+    foreign: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
     change = Altered(server="boss", name="plpgsql.extra_warnings", former=None, value="all")
+    # as where the server loads it for everybody
+    monkeypatch.setenv("PGOPTIONS", "-csession_preload_libraries=plpgsql")
     with connect_to("boss") as connection:
-        connection.execute("LOAD 'plpgsql'")
         change.make(connection)
     assert foreign.altered() == {"plpgsql.extra_warnings": "all"}
     change.undo()
