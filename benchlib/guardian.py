@@ -59,11 +59,13 @@ class Run:
 
     def _end(self) -> Swept:
         """Sweep here, where what resists can be told, and let the guardian go."""
-        swept = sweep(self.folder)
-        with contextlib.suppress(BrokenPipeError):  # somebody has ended it
-            os.write(self._pipe, b"swept")
-        os.close(self._pipe)
-        return swept
+        try:
+            swept = sweep(self.folder)
+            with contextlib.suppress(BrokenPipeError):  # somebody has ended it
+                os.write(self._pipe, b"swept")
+            return swept
+        finally:
+            os.close(self._pipe)  # without that word, as after an impatient Ctrl-C, the guardian sweeps
 
 
 def _on_guard(pid: int) -> bool:

@@ -82,7 +82,8 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda words: None) -> It
             yield descriptor
         finally:
             os.ftruncate(descriptor, 0)
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # for all who inherited it: a guardian may take a moment
+        # for all who inherited it; after an error, a guardian may have to clean up and keeps it so long
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 

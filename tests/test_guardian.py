@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
+from benchlib import guardian as guardian_module
 from benchlib.errors import PreflightError
 from benchlib.guardian import (
     SCRATCH_VARIABLE,
@@ -247,6 +249,16 @@ def test_the_end_of_a_run_leaves_nothing(end: type[BaseException] | None, scratc
     assert within(3, lambda: not is_alive(guardian))
     with guarded_run(scratch, "again"):
         pass
+
+
+def test_a_sweep_that_is_interrupted_is_the_guardians(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as impatient:
+        impatient.setattr(guardian_module, "sweep", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt), guarded_run(scratch, "test") as run:
+            child = subprocess.Popen(["sleep", "99"], cwd=run.folder, start_new_session=True)
+    with guarded_run(scratch, "next"):
+        assert not run.folder.exists()
+    assert child.wait(1) == -signal.SIGKILL
 
 
 def test_a_runs_folder_is_private(scratch: Path) -> None:

@@ -1,5 +1,6 @@
 """Killed at random moments while it changes the host in every way, a study leaves the host as it was."""
 
+import contextlib
 import json
 import os
 import random
@@ -95,7 +96,8 @@ def start(scratch: Path) -> tuple["subprocess.Popen[str]", Path, Path]:
 def kill_tree(study: "subprocess.Popen[str]") -> None:
     tree = psutil.Process(study.pid).children(recursive=True)
     for process in (psutil.Process(study.pid), *tree):
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself just now
+            process.kill()
 
 
 Host = dict[Path, str]
