@@ -157,14 +157,14 @@ _SECRETS = frozenset(
 class Target(Model):
     """A server that is not ours: a connection service, or a ``postgresql://`` URI.
 
-    The benchmark makes a database of its own there, or, with ``own_schema``, a schema of that
-    name in the database that the service names; where that database holds tables of others it is
-    refused unless ``beside`` repeats its name. A text stands for the ``server``.
+    The benchmark makes a database of its own there, or, with ``own_schema``, a schema whose name
+    begins so in the database that the service names; where that database holds tables of others it
+    is refused unless ``beside`` repeats its name. A text stands for the ``server``.
     Passwords belong into ``.pgpass``, the service file or the environment.
     """
 
     server: NotEmpty
-    own_schema: Annotated[str | None, Field(pattern="^[a-z_][a-z0-9_]{0,62}$")] = None
+    own_schema: Annotated[str | None, Field(pattern="^[a-z_][a-z0-9_]{0,49}$")] = None
     beside: NotEmpty | None = None
 
     @model_validator(mode="before")

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 
@@ -55,11 +55,7 @@ class Remote(Server):
             # .pgpass may have the password for the target's own database only
             self._found = {"password": connection.info.password} if connection.info.password else {}
             self.maintenance = self.database = connection.info.dbname
-            if target.own_schema:
-                # never the tables of others, whatever our role's own search_path says
-                self._found["options"] = (
-                    f"{connection.info.options} -csearch_path={target.own_schema}".strip()
-                )
+            self._options = connection.info.options
 
     @classmethod
     def open(cls, target: Target, mark: str, chapter: Chapter) -> Remote:
@@ -72,18 +68,18 @@ class Remote(Server):
         """
         remote = cls(target)
         token = secrets.token_hex(4)
-        name = target.own_schema or f"benchlib_{re.sub('[^a-z0-9]+', '_', mark.lower())[:40]}_{token}"
-        created = Created(
-            server=target.server,
-            what="schema" if target.own_schema else "database",
-            name=name,
-            mark=f"benchlib {token}",
-        )
+        # every level has its own, and none is ever there already
+        name = (target.own_schema or "benchlib_" + re.sub("[^a-z0-9]+", "_", mark.lower())[:40]) + f"_{token}"
+        what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
+        created = Created(server=target.server, what=what, name=name, mark=f"benchlib {token}")
         with reaching(target) as connection:
             check_rights(connection, target)
             chapter.note(created)
             created.make(connection)
-        if not target.own_schema:
+        if target.own_schema:
+            # never the tables of others, whatever our role's own search_path says
+            remote._found["options"] = f"{remote._options} -csearch_path={name}".strip()
+        else:
             remote.database = name
         schema = remote.value("SELECT current_schema()")
         if target.own_schema and schema != name:

@@ -57,6 +57,8 @@ MAY_CHECKPOINT = """
 _TABLES_OF_OTHERS = """
     SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p', 'm', 'f') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+      -- those of an extension are nobody's, those in a schema with our mark are ours
+      AND coalesce(obj_description(n.oid, 'pg_namespace'), '') !~ '^benchlib [0-9a-f]{8}$'
       AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
                       AND d.deptype = 'e')
 """
@@ -116,7 +118,7 @@ def check_rights(connection: psycopg.Connection[Any], target: Target) -> None:
     """Make sure that we may have a place of our own there, which touches nobody's tables.
 
     Raises:
-        PreflightError: we may not, or the place is taken, or others have tables beside it.
+        PreflightError: we may not, or others have tables beside it.
 
     """
     with connection.cursor(row_factory=dict_row) as cursor:
@@ -135,14 +137,6 @@ def check_rights(connection: psycopg.Connection[Any], target: Target) -> None:
         raise PreflightError(
             f"the role {role} may not create a schema in the database {database}: "
             f"GRANT CREATE ON DATABASE {database} TO {role}"
-        )
-    row = connection.execute(
-        "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s", [schema]
-    ).fetchone()
-    if row:
-        whose = "from another run of ours" if (row[0] or "").startswith("benchlib ") else "and is not ours"
-        raise PreflightError(
-            f"the schema {schema} is there already, {whose}: name another 'own_schema', or drop it yourself"
         )
     others = connection.execute(_TABLES_OF_OTHERS).fetchall()[0][0]
     if others and target.beside != database:

@@ -113,10 +113,14 @@ def test_a_schema_of_our_own_beside_the_tables_of_others(foreign: Foreign, journ
             remote = Remote.open(target, "any", chapter)
             run(remote)
             remote.execute(load_workload("insert").load_sql)
-            rows = remote.query("SELECT tablename FROM pg_tables WHERE schemaname = 'bench_own'")
+            second = Remote.open(target, "any", chapter)
+            (own,) = {row["schema"] for row in remote.query("SELECT current_schema() AS schema")}
+            assert own.startswith("bench_own_")
+            assert {own, second.value("SELECT current_schema()")} < foreign.schemas()
+            rows = remote.query("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
             assert {"pgbench_accounts", "pgbench_history", "test_table"} <= {row["tablename"] for row in rows}
             assert remote.value("SELECT count(*) FROM pgbench_accounts") == 100_000
-        assert "bench_own" not in foreign.schemas()
+        assert foreign.schemas() == {"public"}
         for table in theirs:
             assert foreign.cluster.query(f"SELECT * FROM {table}", "postgres") == [{"n": 7}]
     finally:
@@ -130,11 +134,12 @@ def test_options_of_the_service_stay_beside_our_own(
     services.write_text(foreign.service("boss", more=more))
     with journal.chapter() as chapter:
         remote = Remote.open(Target(server="boss", own_schema="bench_own"), "any", chapter)
-        assert (remote.value("SHOW work_mem"), remote.value("SHOW search_path")) == ("5MB", "bench_own")
-        assert (
-            remote.shell().environment["PGOPTIONS"]
-            == "-cwork_mem=5MB -csearch_path=public -csearch_path=bench_own"
+        assert (remote.value("SHOW work_mem"), remote.value("SELECT current_schema()")[:10]) == (
+            "5MB",
+            "bench_own_",
         )
+        options = remote.shell().environment["PGOPTIONS"]
+        assert options.startswith("-cwork_mem=5MB -csearch_path=public -csearch_path=bench_own_")
 
 
 def test_options_that_go_astray_are_noticed_before_a_table_is_touched(

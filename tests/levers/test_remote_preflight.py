@@ -234,9 +234,14 @@ def test_a_database_with_tables_of_others_is_refused_unless_it_is_named(foreign:
         check("boss")
 
 
-def test_a_schema_that_is_there_is_never_taken_over(foreign: Foreign) -> None:
-    own = {"server": "boss", "own_schema": "bench_own"}
-    with given(foreign, "CREATE SCHEMA bench_own", back="DROP SCHEMA bench_own"):
-        assert "the schema bench_own is there already, and is not ours" in refusal(own)
-        foreign.cluster.execute("COMMENT ON SCHEMA bench_own IS 'benchlib 12345678'", dbname="postgres")
-        assert "is there already, from another run of ours" in refusal(own)
+def test_tables_of_extensions_and_of_our_other_levels_are_nobody_s(foreign: Foreign) -> None:
+    with given(
+        foreign,
+        "CREATE SCHEMA bench_own_01234567",
+        "COMMENT ON SCHEMA bench_own_01234567 IS 'benchlib 01234567'",
+        "CREATE TABLE bench_own_01234567.pgbench_history (n int)",
+        "CREATE TABLE theirs (n int)",
+        "ALTER EXTENSION plpgsql ADD TABLE theirs",
+        back="ALTER EXTENSION plpgsql DROP TABLE theirs;DROP TABLE theirs;DROP SCHEMA bench_own_01234567 CASCADE",
+    ):
+        check({"server": "boss", "own_schema": "bench_own"})
