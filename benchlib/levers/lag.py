@@ -17,7 +17,7 @@ from benchlib.levers.server import Server, reason_of
 # those of the latest WAL that was confirmed, null when idle; one that stands still shows in the bytes
 # alone. Source: documentation, "pg_stat_replication".
 _LAG = """
-SELECT extract(epoch FROM clock_timestamp())::float8 AS at_s, replica, state, sync_state,
+SELECT extract(epoch FROM clock_timestamp())::float8 AS at_s, replica, pid, state, sync_state,
     pg_wal_lsn_diff(pg_current_wal_lsn(), sent_lsn)::int8 AS sent_lag_bytes,
     pg_wal_lsn_diff(pg_current_wal_lsn(), write_lsn)::int8 AS write_lag_bytes,
     pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)::int8 AS flush_lag_bytes,

@@ -27,8 +27,9 @@ from benchlib.shell import ticks
 STREAM_LIMIT_S = 60.0
 CATCH_UP_LIMIT_S = 300.0
 ACKNOWLEDGE_LIMIT_S = 60.0
-SILENCE_S = 3.0
-"""A replica that has not streamed for so long is taken for lost: a mere reconnection is quicker."""
+SILENCE_S = 8.0
+"""A replica that has not streamed for so long is lost; until then it may be about to try again, which
+it does every 5 s (``wal_retrieve_retry_interval``)."""
 
 # What synchronous_commit makes a commit wait for at each replica of the quorum, and how far a replica
 # says itself that it has come with it. Source: documentation, "synchronous_commit".
@@ -291,8 +292,14 @@ class Watch:
     @property
     def warnings(self) -> list[str]:
         """What went wrong, and yet the load went on."""
-        lost = [f"{words} during the trial; the load went on" for words in self._lost.values()]
-        return lost + ([self._sampler.failure] if self._sampler.failure else [])
+        words = [f"{lost} during the trial; the load went on" for lost in self._lost.values()]
+        # another process of the primary serves it, or none did for a while
+        words += [
+            f"{name} lost its connection during the trial and came back"
+            for name in self._replicas.names
+            if name not in self._lost and len({row["pid"] for row in self.rows if row["replica"] == name}) > 1
+        ]
+        return words + ([self._sampler.failure] if self._sampler.failure else [])
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from benchlib.levers.cluster import Cluster
 from benchlib.levers.postgres import Installation, find_installation, find_program_for
 from benchlib.levers.replica import Replica
 from benchlib.levers.replicas import Replicas, refusal
+from benchlib.shared_memory import remove_left_below
 from benchlib.shell import Completed
 from benchlib.sweep import processes_of
 
@@ -83,7 +84,7 @@ def basebackup(installed: Callable[[str], Installation]) -> Callable[[str], Path
 
 @pytest.fixture
 def follow(new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Path]) -> Iterator[Follow]:
-    """Makes a primary with its replicas, and stops them after the test."""
+    """Makes a primary with its replicas; nothing of them is left after the test."""
     made: list[Replicas] = []
 
     def make(replication: Any, version: str = "18", **settings: Any) -> Replicas:
@@ -94,6 +95,8 @@ def follow(new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Pa
     yield make
     for replicas in made:
         replicas.stop()
+        replicas.primary.stop(immediately=True)
+        remove_left_below(replicas.primary.folder)  # what was killed leaves its shared memory
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +104,7 @@ def pair(
     created: Callable[[str], Cluster], basebackup: Callable[[str], Path], shelter: Path
 ) -> Iterator[Replicas]:
     """A primary with two replicas that no test may kill."""
-    primary = created("18").clone(shelter / "pair")
+    primary = created("18").clone(shelter / "pair", data=created("18").shell.make_directory(shelter / "disk"))
     replicas = None
     try:
         start_primary(primary, "asynchronous", work_mem="8MB", hot_standby=False)
@@ -112,6 +115,7 @@ def pair(
             replicas.stop()
         primary.stop(immediately=True)
         shutil.rmtree(primary.folder)
+        shutil.rmtree(shelter / "disk")
 
 
 @pytest.fixture
@@ -218,6 +222,16 @@ def test_replicas_run_with_the_primarys_settings_and_can_be_asked(pair: Replicas
 
 
 @pg
+def test_the_replicas_data_lie_on_the_primarys_file_system(pair: Replicas) -> None:
+    places = [server.data.resolve().parent for server in (pair.primary, *pair.members)]
+    assert set(places) == {pair.primary.data.resolve().parent}
+    assert places[0] != pair.primary.folder
+    for replica in pair.members:
+        named = Path(replica.value("SHOW data_directory"))
+        assert named.is_relative_to(pair.primary.folder), "so that whoever looks for our servers finds it"
+
+
+@pg
 def test_what_the_primary_checkpointed_is_checkpointed_on_the_replicas(pair: Replicas) -> None:
     pair.primary.execute("INSERT INTO t SELECT generate_series(1, 1000)", "CHECKPOINT")
     pair.settle()
@@ -249,6 +263,19 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(pair: Replicas) -> None
     assert all(row["sent_lag_bytes"] >= 0 for row in watch.rows)
     assert abs(last["at_s"] - time.time()) < 20
     pair.verify(ROWS)
+
+
+@pg
+def test_a_connection_that_was_lost_for_a_moment_is_noted(pair: Replicas) -> None:
+    serving = (
+        "SELECT pid FROM pg_stat_replication WHERE application_name = 'replica2' AND state = 'streaming'"
+    )
+    with pair.watch() as watch:
+        assert eventually(lambda: len(watch.rows) >= 2)
+        before = pair.primary.value(serving)
+        pair.primary.execute(f"SELECT pg_terminate_backend({before})")
+        assert eventually(lambda: watch.rows[-1]["pid"] not in (before, None))
+    assert watch.warnings == ["replica2 lost its connection during the trial and came back"]
 
 
 @pg
@@ -342,20 +369,21 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
         with pytest.raises(
             ServerError,
             match=r"^replica1 ended; replica2 ended: commits wait for 1 replica\(s\) and 0 are left; "
-            r"the load was stopped after \d s$",
+            r"the load was stopped after \d+ s$",
         ):
             load(replicas, 25, pgbench, watch)
         killer.join()
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 15
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     assert replicas.primary.value(waiting) > 0, "the commits wait still"
     replicas.stop()
     replicas.primary.stop(immediately=True)
-    assert time.monotonic() - started < 12
+    assert time.monotonic() - started < 30
     assert processes_of(replicas.primary.folder) == []
 
 
 @pg
+@pytest.mark.slow
 def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
     follow: Follow, pgbench: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,25 +447,6 @@ def test_as_many_replicas_as_a_level_may_have(follow: Follow) -> None:
 
 
 @pg
-def test_a_replicas_data_lie_on_the_primarys_file_system(
-    created: Callable[[str], Cluster], scratch: Path, basebackup: Callable[[str], Path]
-) -> None:
-    original = created("18")
-    original.shell.own(scratch)
-    place = original.shell.make_directory(scratch / "place")
-    primary = start_primary(original.clone(scratch / "c", data=place), "asynchronous")
-    replicas = None
-    try:
-        replicas = Replicas.follow(primary, Replication(), basebackup("18"))
-        assert replicas.members[0].data.resolve().parent == place
-        assert replicas.members[0].value("SHOW data_directory").startswith(str(primary.folder))
-    finally:
-        if replicas:
-            replicas.stop()
-        primary.stop(immediately=True)
-
-
-@pg
 def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(
     new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Path]
 ) -> None:
@@ -449,6 +458,7 @@ def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(
 
 
 @pg
+@pytest.mark.slow
 def test_a_replica_that_does_not_begin_to_stream_is_named_with_its_last_words(
     new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
