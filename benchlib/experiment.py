@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,14 +16,17 @@ import pandas as pd
 from benchlib import __version__
 from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
 from benchlib.guardian import scratch_root
+from benchlib.level import Level, Target
 from benchlib.levers import host
-from benchlib.levers.bench import open_bench, preflight
+from benchlib.levers.bench import open_bench
 from benchlib.levers.postgres import Installation, builders_differ, find_installation, find_pgbench
+from benchlib.levers.preflight import preflight
+from benchlib.levers.remote import Remote
 from benchlib.levers.workloads import load_workload
 from benchlib.metrics import METRICS
 from benchlib.model import Plan, Study
 from benchlib.planning import CONTROL, make_study
-from benchlib.plots.levels import given_folders
+from benchlib.plots.levels import given_folders, target_words
 from benchlib.results import TRIAL_COLUMNS, concerns, progress_frame, trials_frame, warnings_frame
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.history import LEAST_STUDIES, Prior, estimate_prior
@@ -52,9 +55,11 @@ def plan_study(values: Mapping[str, Any]) -> Study:
 
 
 def provenance(study: Study, scratch: Path) -> dict[str, Any]:
-    """Where and with what a study runs: never a path, never a name of the machine.
+    """Where and with what a study runs: never a path, never a name of a machine.
 
-    A server that is not ours is named by the trials alone.
+    Raises:
+        PreflightError: a server of a level is not there.
+
     """
     levels = [study.plan.level(name) for name in study.plan.factor.levels]
     installed = {find_installation(level.postgres) for level in levels if level.target is None}
@@ -70,9 +75,16 @@ def provenance(study: Study, scratch: Path) -> dict[str, Any]:
             {"label": i.label, "compiler": i.compiler, "configure": _options(i)}
             for i in sorted(installed, key=lambda i: i.label)
         ],
+        "targets": {target_words(study.plan, t): Remote(t).identity() for t in _targets(levels)},
         "load_tool": f"pgbench of {find_pgbench().label}",
         **({"builds_differ": differ} if differ else {}),
     }
+
+
+def _targets(levels: Iterable[Level]) -> list[Target]:
+    """The servers that are not ours, each once, whatever schemas of our own the levels have there."""
+    servers = dict.fromkeys(level.target.server for level in levels if level.target)
+    return [Target(server=server) for server in servers]
 
 
 def _options(installation: Installation) -> str | None:
@@ -118,10 +130,9 @@ class Experiment:
         new = not self.folder.exists()
         if new:
             preflight(self.plan, scratch)
-        fresh = self.study.model_copy(
-            update={"provenance": provenance(self.study, scratch or scratch_root())}
-        )
-        self.study = keep_study(self.folder, fresh)
+            found = provenance(self.study, scratch or scratch_root())
+            self.study = self.study.model_copy(update={"provenance": found})
+        self.study = keep_study(self.folder, self.study)
         if self._retry_failed:
             set_failed_aside(self.folder)
         if missing(self.study, self.folder.kept()):

@@ -169,6 +169,8 @@ def _level(name: str, patch: Mapping[str, Any], memory_bytes: int) -> Level:
         raise InputError(
             f"level “{name}”: {first_problem(reason)}; keys are {', '.join(Level.model_fields)}"
         ) from None
+    if level.storage and level.storage.memory:
+        memory_bytes = min(memory_bytes, level.storage.memory)
     return level.model_copy(update={"settings": resolve_memory_shares(level.settings, memory_bytes)})
 
 

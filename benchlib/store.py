@@ -23,6 +23,7 @@ from benchlib.model import Measurement, Study
 
 DATA_VARIABLE = "BENCHLIB_DATA"
 TRANSACTION_LOG = "transactions.log.gz"
+REPLICATION = "replication.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PENDING = ".pending-"
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchlib import plots
 from benchlib.experiment import Experiment
-from benchlib.levers.bench import preflight
+from benchlib.levers.preflight import preflight
 from benchlib.metrics import METRICS
 from benchlib.plots.frames import signed
 from benchlib.plots.levels import levels_table
@@ -145,11 +145,13 @@ class View(Experiment):
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
         target = self.study.parameters.get("shares_of")
         if not target:
-            names = [
-                name
-                for name in self.plan.factor.levels
-                if name not in (self.plan.factor.baseline, *self.plan.factor.controls)
-            ]
+            baseline = self.plan.factor.levels[self.plan.factor.baseline].settings.items()
+            levels = self.plan.factor.levels.items()
+            names = [name for name, level in levels if len(level.settings.items() - baseline) > 1]
+            if not names:
+                return Statement(
+                    "This study compares whole levels, and none of them changes two settings or more."
+                )
             return Statement(
                 f"This study compares whole levels. To see each setting's share, run it again with "
                 f"shares_of = “{names[0]}”: every setting alone, and the whole set without it."

@@ -219,7 +219,7 @@ def test_a_reader_who_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
         (["configuration", "-f", "broken.yaml"], "broken.yaml: not YAML"),
         (["configuration", "-f", "binary.yaml"], "binary.yaml"),
         (["configuration", "-p", "levels", "{a: {}, b: {setings: {}}}", "-p", "baseline", "a"], "level “b”: setings"),
-        (["configuration", "-p", "levels", "{a: {}, b: {storage: {fs: ext4}}}", "-p", "baseline", "a"], "names 'storage'"),
+        (["configuration", "-p", "levels", "{a: {}, b: {storage: {data: /no/such}}}", "-p", "baseline", "a"], "/no/such does not exist"),
         (["configuration", "-p", "levels", "{a: {}, b: {postgres: '9'}}", "-p", "baseline", "a"], "PostgreSQL 9 is not installed here"),
         (["configuration", "-p", "run", "false"], "no study 'configuration-quick'"),
         (["broken.ipynb"], "broken.ipynb is not a notebook"),

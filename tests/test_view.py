@@ -10,7 +10,7 @@ from fakes import FakeBench
 
 from benchlib import experiment
 from benchlib.experiment import provenance
-from benchlib.level import Level
+from benchlib.level import Level, Target
 from benchlib.levers.postgres import Installation
 from benchlib.plots.tables import Table
 from benchlib.store import StudyFolder
@@ -56,6 +56,13 @@ def test_servers_of_different_builds_are_a_reason_for_doubt(kept) -> None:
     assert not any(concern.code == "builds_differ" for concern in kept().analysis.warnings)
 
 
+def test_a_set_that_can_be_taken_apart_is_named_if_there_is_one(kept, folder_of) -> None:
+    assert "none of them changes two settings" in str(kept().shares())
+    two = Level(settings={"work_mem": "8MB", "jit": "off"})
+    folder = folder_of(name="two", levels={"replica": Level(replication="asynchronous"), "tuned": two})
+    assert "shares_of = “tuned”" in str(View(folder, folder.read()).shares())
+
+
 def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
     servers = [
         {"label": "PostgreSQL 11.22 (npm)", "compiler": "gcc 7 -Os", "configure": None},
@@ -92,11 +99,40 @@ def test_provenance_has_every_server_with_its_build_and_no_path(study_of, tmp_pa
     assert "builds_differ" not in provenance(study_of(), tmp_path)
 
 
+class FakeRemote:
+    """A server that is not ours and answers."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def identity(self) -> dict[str, object]:
+        return {"version": "15.3", "provider": None}
+
+
 @pytest.mark.usefixtures("two_builds")
-def test_a_server_that_is_not_ours_has_no_installation_here(study_of, tmp_path: Path) -> None:
-    levels = {"theirs": Level(target="crm"), "old": Level(postgres="11")}
-    labels = [s["label"] for s in provenance(study_of(levels=levels), tmp_path)["servers"]]
-    assert labels == ["PostgreSQL 11.22 (npm)", "PostgreSQL 18.4 (wheel)"]
+def test_a_server_that_is_not_ours_is_asked_what_it_is_and_has_no_installation_here(
+    study_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "Remote", FakeRemote)
+    levels = {
+        "theirs": Level(target="crm"),
+        "their schema": Level(target={"server": "crm", "own_schema": "bench"}),
+        "other": Level(target="postgresql://ann@db.example.org/x"),
+        "old": Level(postgres="11"),
+    }
+    found = provenance(study_of(levels=levels), tmp_path)
+    assert [s["label"] for s in found["servers"]] == ["PostgreSQL 11.22 (npm)", "PostgreSQL 18.4 (wheel)"]
+    what = {"version": "15.3", "provider": None}
+    assert found["targets"] == {"service crm": what, "a server by URI": what}
+
+
+@pytest.mark.usefixtures("two_builds")
+def test_a_study_of_servers_that_are_not_ours_alone_needs_no_installation(
+    plan_of, study_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "Remote", FakeRemote)
+    plan = plan_of(base=Level(target="crm"))
+    assert provenance(study_of(plan=plan), tmp_path)["servers"] == []
 
 
 @pytest.mark.usefixtures("two_builds")

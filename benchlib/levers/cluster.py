@@ -8,12 +8,11 @@ guardian process ends it when this process dies.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from benchlib.levers.pgbench import Connection
 from benchlib.levers.postgres import Installation
 from benchlib.levers.server import Server, marked
 from benchlib.settings import conf_text
-from benchlib.shell import Process, Shell, ticks
+from benchlib.shell import Process, Shell, connection_variables, ticks
 
 SUPERUSER = "postgres"
 PORT = 5432
@@ -184,7 +183,7 @@ class Cluster(Server):
 
     def connect(self, dbname: str | None = None) -> psycopg.Connection[Any]:
         """A connection in autocommit mode, as the superuser, whatever the caller's ``PG*`` variables say."""
-        with _no_connection_variables():
+        with connection_variables(kept=False):
             return psycopg.connect(
                 host=str(self.sockets), port=PORT, user=SUPERUSER, dbname=dbname or self.database, autocommit=True,
                 connect_timeout=10, application_name="benchlib",
@@ -202,16 +201,6 @@ class Cluster(Server):
     def log_size(self) -> int:
         """The length of the server's log in bytes."""
         return self.log.stat().st_size if self.log.exists() else 0
-
-
-@contextlib.contextmanager
-def _no_connection_variables() -> Iterator[None]:
-    """The environment without ``PGHOSTADDR``, ``PGSERVICE`` and the like: libpq reads them itself."""
-    held = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
-    try:
-        yield
-    finally:
-        os.environ.update(held)
 
 
 def last_words(text: str) -> str:

@@ -1,16 +1,24 @@
-"""How far replicas lag, sampled on the primary while a load runs."""
+"""Replicas while a load runs: how far they lag, and whether they are still there."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
 from psycopg.rows import dict_row
 
 from benchlib.errors import ServerError
 from benchlib.levers.server import Server, reason_of
+
+if TYPE_CHECKING:
+    from benchlib.levers.replicas import Replicas
+
+SILENCE_S = 8.0
+"""A replica that has not streamed for so long is lost; until then it may be about to try again, which
+it does every 5 s (``wal_retrieve_retry_interval``)."""
 
 # A replica that is not connected has a row too, of nulls. What a replica has been sent, has written,
 # flushed and replayed is compared with what the primary has written. The times are the server's own:
@@ -89,3 +97,60 @@ class LagSampler:
                 since = row["at_s"]
                 latest = latest or since
         return latest - since if latest and since else 0.0
+
+
+class Watch:
+    """Watches replicas while a load runs: enter it around the load, call it a few times a second.
+
+    ``rows`` are the samples of the lag (see :func:`lag`), ``warnings`` what a reader
+    of the trial has to know.
+    """
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._sampler = LagSampler(replicas.primary, replicas.names)
+        self._lost: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        self._waits = self._replicas.waits_for()[1] is not None
+        self._started = time.monotonic()
+        self._sampler.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sampler.__exit__()
+
+    def __call__(self) -> None:
+        """Note a replica that is lost; where replication is asynchronous the load goes on.
+
+        Raises:
+            ServerError: too few are left for the quorum, so every commit waits for ever.
+
+        """
+        for replica in self._replicas.members:
+            gone = not replica.running or self._sampler.silent_s(replica.name) >= SILENCE_S
+            if gone and replica.name not in self._lost:
+                self._lost[replica.name] = replica.loss()
+        left = len(self._replicas.members) - len(self._lost)
+        if self._waits and left < self._replicas.quorum:
+            raise ServerError(
+                f"{'; '.join(self._lost.values())}: commits wait for {self._replicas.quorum} replica(s) "
+                f"and {left} are left; the load was stopped after {time.monotonic() - self._started:.0f} s"
+            )
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The samples of the lag so far."""
+        return self._sampler.rows
+
+    @property
+    def warnings(self) -> list[str]:
+        """What went wrong, and yet the load went on."""
+        words = [f"{lost} during the trial; the load went on" for lost in self._lost.values()]
+        # another process of the primary serves it, or none did for a while
+        words += [
+            f"{name} lost its connection during the trial and came back"
+            for name in self._replicas.names
+            if name not in self._lost and len({row["pid"] for row in self.rows if row["replica"] == name}) > 1
+        ]
+        return words + ([self._sampler.failure] if self._sampler.failure else [])

@@ -7,7 +7,7 @@ every server, so its spelling of options is the one used.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -186,14 +186,24 @@ def initialise(shell: Shell, argv: Sequence[str], *, timeout_s: float = 24 * 360
     return done
 
 
-def drive(shell: Shell, argv: Sequence[str], *, stdout: Path, stderr: Path, limit_s: float) -> Completed:
+def drive(
+    shell: Shell,
+    argv: Sequence[str],
+    *,
+    stdout: Path,
+    stderr: Path,
+    limit_s: float,
+    watch: Callable[[], None] | None = None,
+) -> Completed:
     """Run a load to its end, its output verbatim in two files; judge nothing yet.
+
+    ``watch`` is called a few times a second meanwhile; what it raises stops the load.
 
     Raises:
         TimeLimitError: it ran longer than ``limit_s``.
 
     """
-    return shell.run(argv, stdout=stdout, stderr=stderr, timeout_s=limit_s)
+    return shell.run(argv, stdout=stdout, stderr=stderr, timeout_s=limit_s, watch=watch)
 
 
 def summary(stdout: str, stderr: str, returncode: int, argv: Sequence[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import psycopg
 from benchlib.errors import InvariantError, ServerError
 from benchlib.level import Level, Replication
 from benchlib.levers.cluster import Cluster
-from benchlib.levers.lag import LagSampler, lag
+from benchlib.levers.lag import Watch, lag
 from benchlib.levers.replica import Replica
 from benchlib.levers.server import reason_of
 from benchlib.shell import ticks
@@ -27,9 +27,6 @@ from benchlib.shell import ticks
 STREAM_LIMIT_S = 60.0
 CATCH_UP_LIMIT_S = 300.0
 ACKNOWLEDGE_LIMIT_S = 60.0
-SILENCE_S = 8.0
-"""A replica that has not streamed for so long is lost; until then it may be about to try again, which
-it does every 5 s (``wal_retrieve_retry_interval``)."""
 
 # What synchronous_commit makes a commit wait for at each replica of the quorum, and how far a replica
 # says itself that it has come with it. Source: documentation, "synchronous_commit".
@@ -243,63 +240,6 @@ class Replicas:
         """Stop all at once. Their files lie in the primary's folder."""
         for replica in self.members:
             replica.stop(immediately=True)
-
-
-class Watch:
-    """Watches replicas while a load runs: enter it around the load, call it a few times a second.
-
-    ``rows`` are the samples of the lag (see :mod:`benchlib.levers.lag`), ``warnings`` what a reader
-    of the trial has to know.
-    """
-
-    def __init__(self, replicas: Replicas) -> None:
-        self._replicas = replicas
-        self._sampler = LagSampler(replicas.primary, replicas.names)
-        self._lost: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
-        self._waits = self._replicas.waits_for()[1] is not None
-        self._started = time.monotonic()
-        self._sampler.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._sampler.__exit__()
-
-    def __call__(self) -> None:
-        """Note a replica that is lost; where replication is asynchronous the load goes on.
-
-        Raises:
-            ServerError: too few are left for the quorum, so every commit waits for ever.
-
-        """
-        for replica in self._replicas.members:
-            gone = not replica.running or self._sampler.silent_s(replica.name) >= SILENCE_S
-            if gone and replica.name not in self._lost:
-                self._lost[replica.name] = replica.loss()
-        left = len(self._replicas.members) - len(self._lost)
-        if self._waits and left < self._replicas.quorum:
-            raise ServerError(
-                f"{'; '.join(self._lost.values())}: commits wait for {self._replicas.quorum} replica(s) "
-                f"and {left} are left; the load was stopped after {time.monotonic() - self._started:.0f} s"
-            )
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The samples of the lag so far."""
-        return self._sampler.rows
-
-    @property
-    def warnings(self) -> list[str]:
-        """What went wrong, and yet the load went on."""
-        words = [f"{lost} during the trial; the load went on" for lost in self._lost.values()]
-        # another process of the primary serves it, or none did for a while
-        words += [
-            f"{name} lost its connection during the trial and came back"
-            for name in self._replicas.names
-            if name not in self._lost and len({row["pid"] for row in self.rows if row["replica"] == name}) > 1
-        ]
-        return words + ([self._sampler.failure] if self._sampler.failure else [])
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import nbformat
 
 from benchlib.errors import BenchlibError, InputError
 from benchlib.experiment import Experiment, shown
-from benchlib.levers.bench import preflight
+from benchlib.levers.preflight import preflight
 from benchlib.notebook import experiment_of
 from benchlib.parameters import checked
 from benchlib.planning import study_name

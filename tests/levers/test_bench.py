@@ -20,8 +20,9 @@ from benchlib.errors import PreflightError, StudyError
 from benchlib.level import Level
 from benchlib.levers import bench as bench_module
 from benchlib.levers import pgbench
-from benchlib.levers.bench import Bench, open_bench, preflight
-from benchlib.levers.cluster import Cluster
+from benchlib.levers.bench import Bench, open_bench
+from benchlib.levers.preflight import preflight
+from benchlib.levers.stand import Stand
 from benchlib.levers.workloads import load_workload
 from benchlib.model import Factor, Load, Measurement, Plan, Study
 from benchlib.store import StudyFolder
@@ -202,21 +203,21 @@ def test_an_invariant_that_cannot_be_asked_is_an_error_of_the_trial(trials: Tria
 def test_what_is_changed_behind_pgbenchs_back_is_caught(
     behind: str, words: str, fresh_bench: Bench, trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drive, _cluster_for = pgbench.drive, fresh_bench._cluster_for
-    clusters: list[Cluster] = []
+    drive, _stand_for = pgbench.drive, fresh_bench._stand_for
+    stands: list[Stand] = []
 
     @contextmanager
-    def watched(trial: Trial) -> Iterator[Cluster]:
-        with _cluster_for(trial) as cluster:
-            clusters.append(cluster)
-            yield cluster
+    def watched(trial: Trial) -> Iterator[Stand]:
+        with _stand_for(trial) as stand:
+            stands.append(stand)
+            yield stand
 
     def meddle(*args: Any, **options: Any) -> Any:
         done = drive(*args, **options)
-        clusters[-1].execute(behind)
+        stands[-1].server.execute(behind)
         return done
 
-    monkeypatch.setattr(fresh_bench, "_cluster_for", watched)
+    monkeypatch.setattr(fresh_bench, "_stand_for", watched)
     monkeypatch.setattr(pgbench, "drive", meddle)
     measurement, _ = trials.run(fresh_bench, "two")
     assert measurement.error_kind == "InvariantError"
@@ -241,7 +242,7 @@ def test_a_balance_that_does_not_add_up_is_caught(
 
     def meddle(*args: Any, **options: Any) -> Any:
         done = drive(*args, **options)
-        bench._standing["first"].execute(behind)
+        bench._standing["first"].server.execute(behind)
         return done
 
     monkeypatch.setattr(pgbench, "drive", meddle)
@@ -255,7 +256,7 @@ def test_clusters_are_built_anew_and_change_places(trials: Trials) -> None:
     seen = []
     for block in (1, 2, 3, 5):
         bench.prepare(block)
-        seen.append({name: cluster.folder.name for name, cluster in bench._standing.items()})
+        seen.append({name: stand.server.folder.name for name, stand in bench._standing.items()})
     assert [list(names) for names in seen] == [
         ["first", "second"],
         ["first", "second"],
@@ -307,7 +308,7 @@ def test_a_load_that_hangs_ends_at_its_limit(trials: Trials, monkeypatch: pytest
     monkeypatch.setattr(bench_module, "_time_limit", lambda load: 3.0)
 
     def freeze_a_session() -> None:
-        for process in processes_under(bench._standing["first"].folder):
+        for process in processes_under(bench._standing["first"].server.folder):
             if "postgres: postgres bench" in " ".join(words_of(process)):
                 process.suspend()
                 return
@@ -367,16 +368,6 @@ def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement: st
         assert measurement.error_kind == "ServerError"
         assert "no_such_library" in (measurement.error or "")
         assert list(bench.workspace.glob("c*")) == []
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("replication", {"replicas": 1}), ("storage", {"fs": "ext4"}), ("host", {"vm.swappiness": 1}), ("target", "prod")],
-)  # fmt: skip
-def test_a_lever_that_is_not_there_yet_is_refused_by_name(key: str, value: Any, scratch: Path) -> None:
-    with pytest.raises(PreflightError, match=f"level “second” names '{key}'"):
-        preflight(plan({"first": {}, "second": {key: value}}))
-    assert list(scratch.iterdir()) == []
 
 
 def test_an_installation_that_is_not_there_is_refused_with_those_that_are() -> None:

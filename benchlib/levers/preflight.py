@@ -1,0 +1,127 @@
+"""What a plan needs of this machine, checked before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchlib.errors import PreflightError
+from benchlib.guardian import scratch_root
+from benchlib.level import Level, Storage
+from benchlib.levers import control_groups, host, remote_preflight, replicas, tunables, volumes
+from benchlib.levers.devices import block_devices
+from benchlib.levers.pgbench import MIB_PER_SCALE
+from benchlib.levers.postgres import builders_differ, find_installation, find_pgbench, find_program_for
+from benchlib.model import Plan
+from benchlib.shell import server_user
+
+_WAL_MIB = 1200
+_EMPTY_MIB = 60
+
+
+def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
+    """What the plan needs of this machine and what there is, as pairs of words.
+
+    Raises:
+        PreflightError: something is missing; nothing has been started.
+
+    """
+    scratch = scratch or scratch_root()
+    rows: list[tuple[str, str]] = []
+    levels = {name: plan.level(name) for name in plan.factor.levels}
+    for name, level in levels.items():
+        try:
+            rows += _level(plan, name, level, scratch)
+        except PreflightError as reason:
+            raise PreflightError(f"level “{name}”: {reason}") from reason
+    ours = [level for level in levels.values() if not level.target]
+    found = {find_installation(level.postgres) for level in ours}
+    if words := builders_differ(found):
+        rows.append(("builders", words))
+    tool = f"pgbench of {find_pgbench().label}"
+    return [
+        *([("servers", ", ".join(sorted({i.label for i in found})))] if found else []),
+        ("load tool", tool),
+        *([("run as", server_user() or "the user who started the notebook")] if found else []),
+        *([("disk", _disk(plan, ours, scratch))] if found else []),
+        (
+            "memory",
+            f"{host.memory_bytes() // host.MEBIBYTE:,} MiB, {host.available_memory_mib():,} MiB available",
+        ),
+        ("processors", f"{host.processors()} for servers and load tool together"),
+        *dict.fromkeys(rows),
+    ]
+
+
+def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str, str]]:
+    """What a level asks for beyond a plain server; once for each that asks for the same."""
+    if level.target:
+        return remote_preflight.preflight(
+            level.target,
+            clients=plan.level_load(name).clients,
+            settings=level.settings,
+            needs_mib=data_mib(plan, name),
+        )
+    installation = find_installation(level.postgres)
+    if level.replication and (words := replicas.refusal(level)):
+        raise PreflightError(words)
+    if _replicas(level):
+        find_program_for(installation, "pg_basebackup")
+    storage = level.storage or Storage()
+    devices: list[str] = []
+    for place in (storage.data, storage.wal):
+        if place:
+            volumes.check(place, scratch)
+            devices += block_devices(Path(place.path)) if place.path and not place.file_system else []
+    needed = data_mib(plan, name) << 20
+    if storage.data and storage.data.size and storage.data.size < needed:
+        raise PreflightError(
+            f"its data takes about {needed >> 20:,} MiB, its storage has {storage.data.size >> 20:,}"
+        )
+    if storage.caps_io or storage.memory:
+        control_groups.check(storage, devices or block_devices(_existing(scratch)))
+    remarks = control_groups.remarks(storage) + tunables.check(level.host, devices)
+    return [("remark", remark) for remark in remarks]
+
+
+def data_mib(plan: Plan, name: str) -> int:
+    """About how much disk a level's data takes, its WAL aside."""
+    work = plan.level_workload(name)
+    return MIB_PER_SCALE * plan.scale + 40 if work.pgbench_tables else _EMPTY_MIB
+
+
+def _disk(plan: Plan, ours: list[Level], scratch: Path) -> str:
+    """How much of the scratch folder's disk the clusters take, in words.
+
+    Raises:
+        PreflightError: more than is free.
+
+    """
+    names = [name for name in plan.factor.levels if not plan.level(name).target]
+    templates = {
+        (
+            find_installation(plan.level(n).postgres).bindir,
+            plan.level(n).initdb,
+            plan.level_workload(n).load_sql,
+        ): n
+        for n in names
+    }
+    standing = names if plan.arrangement == "standing" else [max(names, key=lambda n: data_mib(plan, n))]
+    copies = [n for n in standing for _ in range(1 + _replicas(plan.level(n)))]
+    disk = sum(data_mib(plan, n) for n in [*templates.values(), *copies]) + _WAL_MIB
+    free = host.free_mib(scratch)
+    if disk > free:
+        raise PreflightError(
+            f"the study needs about {disk:,} MiB under {scratch}, {free:,} are free: "
+            "a smaller scale, the arrangement 'fresh', or another BENCHLIB_SCRATCH"
+        )
+    return f"about {disk:,} MiB of {free:,} MiB free"
+
+
+def _replicas(level: Level) -> int:
+    return level.replication.replicas if level.replication else 0
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path
