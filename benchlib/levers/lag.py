@@ -16,6 +16,7 @@ from benchlib.levers.server import Server, reason_of
 if TYPE_CHECKING:
     from benchlib.levers.replicas import Replicas
 
+_INTERVAL_S = 1.0
 SILENCE_S = 8.0
 """A replica that has not streamed for so long is lost; until then it may be about to try again, which
 it does every 5 s (``wal_retrieve_retry_interval``)."""
@@ -55,12 +56,11 @@ class LagSampler:
     ``rows`` are the samples so far; ``failure`` says why there are no more.
     """
 
-    def __init__(self, primary: Server, names: Sequence[str], interval_s: float = 1.0) -> None:
+    def __init__(self, primary: Server, names: Sequence[str]) -> None:
         self.rows: list[dict[str, Any]] = []
         self.failure: str | None = None
         self._primary = primary
         self._names = list(names)
-        self._interval_s = interval_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="lag of the replicas", daemon=True)
 
@@ -82,7 +82,7 @@ class LagSampler:
             with self._connection, self._connection.cursor(row_factory=dict_row) as cursor:
                 while True:
                     self.rows += cursor.execute(_LAG, [self._names]).fetchall()
-                    if self._over.wait(self._interval_s):
+                    if self._over.wait(_INTERVAL_S):
                         return
         except psycopg.Error as reason:
             self.failure = f"the lag of the replicas was not sampled to the end: {reason_of(reason)}"

@@ -17,6 +17,7 @@ import pytest
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
 from benchlib.level import Level, Replication
+from benchlib.levers import lag as lag_module
 from benchlib.levers import replicas as replicas_module
 from benchlib.levers.cluster import Cluster
 from benchlib.levers.postgres import Installation, find_installation, find_program_for
@@ -387,7 +388,7 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
 def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
     follow: Follow, pgbench: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicas_module, "SILENCE_S", 1.0)
+    monkeypatch.setattr(lag_module, "SILENCE_S", 1.0)
     replicas = follow("synchronous")
     with replicas.watch() as watch:
         promoted = threading.Timer(0.5, replicas.members[0].execute, ["SELECT pg_promote()"])
