@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from benchlib.design import leave_one_out, one_at_a_time, randomised_blocks
 from benchlib.errors import InputError
-from benchlib.level import Level, resolve_memory_shares
+from benchlib.level import Level, SettingValue, resolve_memory_shares
 from benchlib.metrics import metric as known_metric
 from benchlib.model import Factor, Load, Plan, Study, Workload
 from benchlib.stats.sequential import LOOKS
@@ -66,7 +66,8 @@ def make_study(
         load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
         if needs_transaction_log(metric):
             load = load.model_copy(update={"transaction_log": True})
-        factor, base = _factor(values, memory_bytes), _base(values, load, memory_bytes)
+        base = _level("base", values.get("base", {}), memory_bytes)
+        factor, base = _with_room(_factor(values, memory_bytes), base, load)
         plan = Plan(
             factor=factor,
             base=base,
@@ -171,7 +172,10 @@ def _level(name: str, patch: Mapping[str, Any], memory_bytes: int) -> Level:
         ) from None
     if level.storage and level.storage.memory:
         memory_bytes = min(memory_bytes, level.storage.memory)
-    return level.model_copy(update={"settings": resolve_memory_shares(level.settings, memory_bytes)})
+    settings = resolve_memory_shares(level.settings, memory_bytes)
+    if level.target and settings != level.settings:
+        raise InputError(f"level “{name}”: nobody here knows the memory of its target; give it in MB or GB")
+    return level.model_copy(update={"settings": settings})
 
 
 def _shares(baseline: Level, target: Level) -> dict[str, Level]:
@@ -190,14 +194,16 @@ def _shares(baseline: Level, target: Level) -> dict[str, Level]:
     }
 
 
-def _base(values: Mapping[str, Any], load: Load, memory_bytes: int) -> Level:
-    """What every level runs on top of: the study's own settings, and room for its clients."""
-    base = _level("base", values.get("base", {}), memory_bytes)
-    room = max(
-        [load.clients, *(Level.model_validate(p).load.clients or 0 for p in values["levels"].values())]
-    )
-    if "max_connections" not in base.settings and room + _SPARE_CONNECTIONS > 100:
-        return base.model_copy(
-            update={"settings": {**base.settings, "max_connections": room + _SPARE_CONNECTIONS}}
-        )
-    return base
+def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:
+    """Room for the clients on every server of our own, where nobody has said how many it takes."""
+    room = max(load.clients, *(level.load.clients or 0 for level in factor.levels.values()))
+    if "max_connections" in base.settings or room + _SPARE_CONNECTIONS <= 100:
+        return factor, base
+    wide: dict[str, SettingValue] = {"max_connections": room + _SPARE_CONNECTIONS}
+    if not any(level.target for level in factor.levels.values()):
+        return factor, base.model_copy(update={"settings": {**base.settings, **wide}})
+    levels = {
+        name: level if level.target else level.model_copy(update={"settings": {**wide, **level.settings}})
+        for name, level in factor.levels.items()
+    }
+    return factor.model_copy(update={"levels": levels}), base

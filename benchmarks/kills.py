@@ -95,6 +95,7 @@ class Outside:
 
     def __init__(self, root: Path, server: Cluster) -> None:
         self.root, self.server = root, server
+        self.runs: set[str] = set()
         disk = Path("/sys/block") / queue_of(block_devices(root)[0]) / "queue"
         self.files = [
             *(Path("/proc/sys/vm") / name for name in ("swappiness", "dirty_ratio", "dirty_bytes")),
@@ -107,7 +108,7 @@ class Outside:
         """All that a study may change."""
         mounts = Path("/proc/self/mounts").read_text().splitlines()
         loops = subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=True).stdout
-        groups = [p for p in Path("/sys/fs/cgroup").rglob("*benchlib*") if p.is_dir()]
+        groups = [p for p in Path("/sys/fs/cgroup").rglob("benchlib-*") if self._ours(p.name)]
         conf = (self.server.data / "postgresql.auto.conf").read_text()
         databases = self.server.query("SELECT datname FROM pg_database ORDER BY 1", "postgres")
         work_mem = self.server.value("SHOW work_mem", "postgres")
@@ -121,6 +122,11 @@ class Outside:
             "databases": [row["datname"] for row in databases],
             "processes": self._processes(),
         }
+
+    def _ours(self, group: str) -> bool:
+        """Whether a control group is one of our runs': others may run beside us under another root."""
+        self.runs |= {p.name for p in (self.root / "scratch").glob("run-*")}
+        return any(run in group for run in self.runs)
 
     def litter(self) -> list[str]:
         """Files of ours that are still there: they may take longer than 10 s to remove."""

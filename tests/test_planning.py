@@ -183,6 +183,25 @@ def test_a_limit_of_one_s_own_stays() -> None:
     }
 
 
+def test_a_server_that_is_not_ours_has_the_room_that_its_owner_gave_it() -> None:
+    levels = {"defaults": {}, "own": {"settings": {"max_connections": 300}}, "cloud": {"target": "cloud"}}
+    plan = planned(clients=200, levels=levels).plan
+    room = {name: plan.level(name).settings.get("max_connections") for name in plan.factor.levels}
+    assert room == {"defaults": 220, "control": 220, "own": 300, "cloud": None}
+
+
+def test_a_share_of_memory_is_one_of_the_cap_and_of_a_target_s_nobody_knows() -> None:
+    share = {"settings": {"shared_buffers": "25 % of memory"}}
+    plan = planned(levels={"defaults": {}, "small": {**share, "storage": {"memory": "1GB"}}}).plan
+    assert plan.level("small").settings == {"shared_buffers": "256MB"}
+    assert "memory of its target" in refused(levels={"defaults": {}, "cloud": {**share, "target": "cloud"}})
+
+
+def test_a_level_s_workload_comes_with_the_plan() -> None:
+    plan = planned(levels={"defaults": {}, "reads": {"workload": "reads"}}).plan
+    assert plan.level_workload("reads") is plan.workloads["reads"]
+
+
 # --- what is refused ---------------------------------------------------------------------
 
 

@@ -164,7 +164,8 @@ class Bench:
         notes.settings = server.check_settings(server.database)
         notes.server_version = server.version()
         stand.checkpoint()
-        statistics.reset(server)
+        if stand.cluster:  # the counters of a server that is not ours are its owner's
+            statistics.reset(server)
         self._warm(stand, load, seed=trial.seed)
         count_before = _count(server, workload)
         before = statistics.snapshot(server)

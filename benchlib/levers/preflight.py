@@ -59,7 +59,7 @@ def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str
             level.target,
             clients=plan.level_load(name).clients,
             settings=level.settings,
-            needs_mib=data_mib(plan, name),
+            needs_mib=_at_once_mib(plan, level.target.server),
         )
     installation = find_installation(level.postgres)
     if level.replication and (words := replicas.refusal(level)):
@@ -67,18 +67,20 @@ def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str
     if _replicas(level):
         find_program_for(installation, "pg_basebackup")
     storage = level.storage or Storage()
-    devices: list[str] = []
-    for place in (storage.data, storage.wal):
-        if place:
-            volumes.check(place, scratch)
-            devices += block_devices(Path(place.path)) if place.path and not place.file_system else []
+    places = [place for place in (storage.data, storage.wal) if place]
+    for place in places:
+        volumes.check(place, scratch)
+    # what is made for the study is not there yet: the disk below it stands for it
+    folders = [Path(place.path) if place.path else scratch for place in places]
+    devices = block_devices(_existing(scratch)) if storage.data is None else []
+    devices += [device for folder in folders for device in block_devices(_existing(folder))]
     needed = data_mib(plan, name) << 20
     if storage.data and storage.data.size and storage.data.size < needed:
         raise PreflightError(
             f"its data takes about {needed >> 20:,} MiB, its storage has {storage.data.size >> 20:,}"
         )
     if storage.caps_io or storage.memory:
-        control_groups.check(storage, devices or block_devices(_existing(scratch)))
+        control_groups.check(storage, devices)
     remarks = control_groups.remarks(storage) + tunables.check(level.host, devices)
     return [("remark", remark) for remark in remarks]
 
@@ -87,6 +89,13 @@ def data_mib(plan: Plan, name: str) -> int:
     """About how much disk a level's data takes, its WAL aside."""
     work = plan.level_workload(name)
     return MIB_PER_SCALE * plan.scale + 40 if work.pgbench_tables else _EMPTY_MIB
+
+
+def _at_once_mib(plan: Plan, server: str) -> int:
+    """About how much disk a server that is not ours needs for the levels that it has at once."""
+    levels = {name: plan.level(name).target for name in plan.factor.levels}
+    sizes = [data_mib(plan, name) for name, target in levels.items() if target and target.server == server]
+    return sum(sizes) if plan.arrangement == "standing" else max(sizes)
 
 
 def _disk(plan: Plan, ours: list[Level], scratch: Path) -> str:
