@@ -119,6 +119,7 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._sampler.__exit__()
+        self._note_losses()
 
     def __call__(self) -> None:
         """Note a replica that is lost; where replication is asynchronous the load goes on.
@@ -127,16 +128,19 @@ class Watch:
             ServerError: too few are left for the quorum, so every commit waits for ever.
 
         """
-        for replica in self._replicas.members:
-            gone = not replica.running or self._sampler.silent_s(replica.name) >= SILENCE_S
-            if gone and replica.name not in self._lost:
-                self._lost[replica.name] = replica.loss()
+        self._note_losses()
         left = len(self._replicas.members) - len(self._lost)
         if self._waits and left < self._replicas.quorum:
             raise ServerError(
                 f"{'; '.join(self._lost.values())}: commits wait for {self._replicas.quorum} replica(s) "
                 f"and {left} are left; the load was stopped after {time.monotonic() - self._started:.0f} s"
             )
+
+    def _note_losses(self) -> None:
+        for replica in self._replicas.members:
+            gone = not replica.running or self._sampler.silent_s(replica.name) >= SILENCE_S
+            if gone and replica.name not in self._lost:
+                self._lost[replica.name] = replica.loss()
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -184,6 +184,8 @@ class Replicas:
         if promise == "written" and self.primary.installation.major < _WRITTEN_SINCE:
             warnings.append("before PostgreSQL 13 no replica tells what it has written: checked later only")
             promise = None
+        if promise and len(living) < self.quorum:
+            raise ServerError(f"{self.check()}: too few replicas are left for a commit to be acknowledged")
         position, held = self._acknowledged(living, _PROMISES[mode][1] if promise else None)
         if promise and len(held) < self.quorum:
             raise InvariantError(

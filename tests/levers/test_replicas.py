@@ -377,6 +377,8 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
     assert time.monotonic() - started < 15
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     assert replicas.primary.value(waiting) > 0, "the commits wait still"
+    with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: too few replicas are left"):
+        replicas.verify(ROWS)
     replicas.stop()
     replicas.primary.stop(immediately=True)
     assert time.monotonic() - started < 30
