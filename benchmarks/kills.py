@@ -121,6 +121,7 @@ class Outside:
             "work_mem": work_mem,
             "databases": [row["datname"] for row in databases],
             "processes": self._processes(),
+            "shared memory": self._unattached(),
         }
 
     def _ours(self, group: str) -> bool:
@@ -131,6 +132,14 @@ class Outside:
     def litter(self) -> list[str]:
         """Files of ours that are still there: they may take longer than 10 s to remove."""
         return [p.name for p in (self.root / "scratch").glob("run-*")]
+
+    @staticmethod
+    def _unattached() -> list[str]:
+        """PostgreSQL's System V segments that no process is attached to: a server that was killed left them."""
+        lines = Path("/proc/sysvipc/shm").read_text().splitlines()
+        columns = lines[0].split()
+        rows = [dict(zip(columns, line.split(), strict=True)) for line in lines[1:]]
+        return sorted(row["shmid"] for row in rows if row["nattch"] == "0" and row["size"] == "56")
 
     def _processes(self) -> list[str]:
         mark, found = str(self.root / "scratch"), []

@@ -187,10 +187,12 @@ class Bench:
         )
         report = pgbench.summary(stdout, stderr, done.returncode, notes.argv)
         _check_invariant(server, workload, count_before, report["transactions"])
-        if stand.replicas:
-            notes.warnings += stand.replicas.verify(workload.invariant.count).warnings
+        stand.check_promises(notes.warnings, folder / REPLICATION)
         if self.plan.arrangement == "standing":
-            stand.settle()
+            if stand.usable:
+                stand.settle()
+            else:
+                self._standing.pop(trial.level).discard()
 
     def _log_folder(self, stand: Stand) -> Path:
         """An empty folder that the load tool may write its log to."""

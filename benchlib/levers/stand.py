@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchlib.errors import ServerError
@@ -24,6 +24,7 @@ from benchlib.levers.replicas import Replicas
 from benchlib.levers.server import Server
 from benchlib.levers.templates import Templates, load
 from benchlib.model import Workload
+from benchlib.shared_memory import remove_left_below
 from benchlib.shell import Shell
 
 
@@ -62,7 +63,9 @@ class Stand:
     def settle(self) -> None:
         """Bring the server to the known state: emptied and vacuumed tables, nothing dirty."""
         work = self.workload
-        statements = [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
+        # nobody watches the replicas meanwhile: the checkpoint does, for all of it
+        statements = ["SET synchronous_commit = local"] if self.replicas else []
+        statements += [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
         statements += [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate)]
         self.server.execute(*statements)
         self.checkpoint()
@@ -101,7 +104,25 @@ class Stand:
             finally:
                 warnings += watch.warnings
                 if keep:
-                    keep.write_text(json.dumps(watch.rows))
+                    keep.write_text(json.dumps({"lag": watch.rows}))
+
+    def check_promises(self, warnings: list[str], keep: Path) -> None:
+        """Hold the replicas to what they promised of the load that has just ended; what was found goes to ``keep``.
+
+        Raises:
+            InvariantError: a row that was acknowledged is not where it was promised.
+            ServerError: a replica does not catch up.
+
+        """
+        if self.replicas:
+            found = self.replicas.verify(self.workload.invariant.count)
+            warnings += found.warnings
+            keep.write_text(json.dumps({**json.loads(keep.read_text()), "verified": asdict(found)}))
+
+    @property
+    def usable(self) -> bool:
+        """Whether another trial can be run here: all replicas are still there."""
+        return self.replicas is None or self.replicas.check() is None
 
     def check_running(self) -> None:
         """Make sure that a server of ours has not ended, and that its caps held.
@@ -127,6 +148,7 @@ class Stand:
             self.replicas.stop()
         if cluster := self.cluster:
             cluster.stop(immediately=True)
+            remove_left_below(cluster.data.resolve().parent)  # by a server that was killed
         self.chapter.undo()
         if cluster:
             shutil.rmtree(cluster.folder, ignore_errors=True)
@@ -157,7 +179,7 @@ def build(level: Level, workload: Workload, folder: Path, templates: Templates, 
         if storage.caps_io or storage.memory:
             name = f"{run.folder.name}-{folder.name}"
             stand.group = control_groups.make(storage, stand.devices, name, chapter)
-            stand.remarks += control_groups.remarks(storage)
+        stand.remarks += control_groups.remarks(storage) + tunables.check(level.host, stand.devices)
         groups = stand.group.folders if stand.group else ()
         stand.server = cluster = template.clone(folder, **places, groups=groups)
         if storage.memory:

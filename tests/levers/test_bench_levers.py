@@ -168,8 +168,10 @@ def test_a_synchronous_trial_keeps_its_lag_and_its_promise(trial) -> None:
     measurement, folder = trial(plan({"replication": "synchronous", "settings": settings}))
     assert measurement.error is None
     assert measurement.warnings == ()
-    rows = json.loads((folder / "replication.json").read_text())
-    assert {row["replica"] for row in rows} == {"replica1"}
+    kept = json.loads((folder / "replication.json").read_text())
+    assert {row["replica"] for row in kept["lag"]} == {"replica1"}
+    assert kept["verified"]["held"] == ["replica1"]
+    assert kept["verified"]["count"] > 0
 
 
 @pytest.mark.parametrize("mode", ["asynchronous", "synchronous"])
