@@ -184,7 +184,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     child = os.fork()
     if child:
-        print(child)
+        with contextlib.suppress(BrokenPipeError):  # the study may be dead already: then there is work to do
+            os.write(1, f"{child}\n".encode())
         return
     os.setsid()
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
