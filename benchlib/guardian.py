@@ -27,9 +27,11 @@ import psutil
 from benchlib.errors import PreflightError, StudyError
 from benchlib.host_lock import host_lock
 from benchlib.journal import Journal
+from benchlib.shell import ticks
 from benchlib.sweep import JOURNAL, Swept, sweep
 
 SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
+_PERSISTENCE_S = 30.0
 
 
 def scratch_root() -> Path:
@@ -195,7 +197,9 @@ def main() -> None:
     os.dup2(nowhere, 2)
     os.chdir("/")
     if not os.read(0, 1024):
-        sweep(folder)
+        for _ in ticks(_PERSISTENCE_S, pause_s=1.0):  # a process that waits for its disk dies later
+            if not sweep(folder).resisting:
+                break
 
 
 if __name__ == "__main__":

@@ -53,8 +53,11 @@ def remove_left_below(folder: Path) -> None:
     if not _SEGMENTS.exists():
         return
     for pid_file in _pid_files(folder):
-        owner = pid_file.stat().st_uid
-        segment = _segment(pid_file, owner)
+        try:
+            owner = pid_file.stat().st_uid
+            segment = _segment(pid_file, owner)
+        except FileNotFoundError:  # its server has just ended in order
+            continue
         if segment is None:
             continue
         header = _read(segment)
