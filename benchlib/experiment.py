@@ -208,8 +208,10 @@ class Experiment:
         """
         good = self.trials[self.trials["error"].isna()]
         if good.groupby("block").size().lt(2).all():
+            failed = self.trials["error"].dropna()
+            why = f"the first failure: {failed.iloc[0]}" if len(failed) else "run it first"
             raise StudyError(
-                f"study '{self.folder.name}' has no block with two trials to compare: run it first"
+                f"study '{self.folder.name}' has no block with two good trials to compare: {why}"
             )
         return self._look().analysis if self.plan.looks else analyze(self.by_level(), **self._comparison())
 

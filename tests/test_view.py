@@ -9,6 +9,7 @@ from bs4 import BeautifulSoup
 from fakes import FakeBench
 
 from benchlib import experiment
+from benchlib.errors import StudyError
 from benchlib.experiment import provenance
 from benchlib.level import Level, Target
 from benchlib.levers.postgres import Installation
@@ -142,3 +143,8 @@ def test_a_given_folder_is_told_by_its_file_system(study_of, tmp_path: Path) -> 
     assert list(found["given_folders"]) == ["a given folder"]
     assert found["given_folders"]["a given folder"]["type"]
     assert str(tmp_path) not in json.dumps(found)
+
+
+def test_where_nothing_can_be_compared_the_first_failure_says_why(kept) -> None:
+    with pytest.raises(StudyError, match="the first failure: PANIC: no space left"):
+        _ = kept(facts={"error": "PANIC: no space left", "error_kind": "LoadError"}).analysis
