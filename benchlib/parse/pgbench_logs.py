@@ -3,8 +3,8 @@
 Source of the formats: ``doLog`` of PostgreSQL's ``src/bin/pgbench/pgbench.c``, versions 9.6 to 19
 in development. pgbench writes a file per thread; give the files of one run as one text.
 
-Logs of gigabytes want another reader: it belongs here, beside these two, with the same
-results (quantiles interpolate linearly, as numpy does by default).
+Logs of gigabytes are read by ``benchlib.latency``, which takes from here what a line may look like
+and gives the same quantiles (they interpolate linearly, as numpy does by default).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ TRANSACTION_LINE = re.compile(
     rf"\d{{1,7}} \d+ (?:\d+|{'|'.join(WORDS)}) \d+ (?:\d{{9,10}}|0) \d{{1,6}}(?: \d+){{0,2}}"
 )
 AGGREGATE_LINE = re.compile(r"\d{9,10}(?: -?\d+){5}(?: -?\d+){0,10}")
+_COLUMNS = ("client", "transaction", "latency", "script", "epoch_s", "epoch_us")
+_UNCLEAR = "lag_or_retries"
 _SHAPES = {6: 0, 10: 4, 11: 5, 15: 9, 16: 10}
 _MERGED = (
     "start_epoch_s", "transactions", "latency_mean_ms", "latency_stddev_ms", "latency_min_ms",
@@ -79,7 +81,9 @@ def parse_transactions(text: Text, argv: list[str] | None) -> dict[str, Any]:
     if doubtful and columns == 6 and len(rows) > 1 and _time(rows[-1]) < _time(rows[-2]):
         rows.pop()  # the microseconds lost digits: a thread logs in order of time
         doubtful, torn = False, torn + 1
-    has_lag, has_retries, notes = _extra_columns(columns, argv)
+    names = log_columns(columns, argv)
+    has_lag, has_retries = "lag" in names, "retries" in names
+    unclear = "the seventh column is lag or retries: only the command line can tell, so neither is given"
     ends = Counter(row[2] if row[2] in WORDS else "done" for row in rows)
     # 10 counts no skipped transaction, so those share a number.
     numbers = Counter((row[0], row[1]) for row in rows if row[2] != "skipped")
@@ -114,7 +118,7 @@ def parse_transactions(text: Text, argv: list[str] | None) -> dict[str, Any]:
         "first_epoch_s": min(times),
         "last_epoch_s": max(times),
         "torn_lines": torn,
-        "notes": notes,
+        "notes": [unclear] if _UNCLEAR in names else [],
     }
 
 
@@ -129,19 +133,24 @@ def _by_script(done: list[list[str]]) -> dict[int, list[int]]:
     return latencies
 
 
-def _extra_columns(columns: int, argv: list[str] | None) -> tuple[bool, bool, list[str]]:
-    """Tell which of lag and retries the log holds; a seventh column alone could be either."""
+def log_columns(columns: int, argv: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of a transaction log's columns, of which there are ``columns``.
+
+    A seventh could be ``lag`` or ``retries``; without a command line it is ``lag_or_retries``.
+
+    Raises ParseError when the command line asks for others.
+    """
     command = options(argv)
     if not command:
-        unclear = columns == 7
-        note = "the seventh column is lag or retries: only the command line can tell, so neither is given"
-        return columns == 8, columns == 8, [note] if unclear else []
-    lag, retries = "rate" in command, command.get("max-tries", "1") != "1"
-    if 6 + lag + retries != columns:
-        raise ParseError(
-            f"{TRANSACTIONS}: {columns} columns, but the command line asks for {6 + lag + retries}"
-        )
-    return lag, retries, []
+        extra = {7: [_UNCLEAR], 8: ["lag", "retries"]}.get(columns, [])
+    else:
+        retried = command.get("max-tries", "1") != "1"
+        extra = ["lag"] * ("rate" in command) + ["retries"] * retried
+        if 6 + len(extra) != columns:
+            raise ParseError(
+                f"{TRANSACTIONS}: {columns} columns, but the command line asks for {6 + len(extra)}"
+            )
+    return (*_COLUMNS, *extra)
 
 
 def _quantiles(microseconds: list[int]) -> dict[str, float | int | None]:
