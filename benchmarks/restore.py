@@ -28,7 +28,7 @@ from benchlib.levers.templates import _FAST_LOADING, Templates, load
 from benchlib.levers.workloads import load_workload
 from benchlib.shell import Shell, server_user
 
-MIB_PER_SCALE = 120
+MIB_PER_SCALE = 70
 """Room for two data sets with their WAL, and a third that is being made."""
 
 

@@ -4,7 +4,7 @@ Where it can share blocks between files (xfs and btrfs, inside one file system),
 matter of names. Elsewhere several threads copy pieces of files, so that one large table does
 not leave the other processors idle and the disk sees more than one request. The kernel moves the
 bytes (``sendfile``): as fast as ``copy_file_range`` where that works, and it works between two
-file systems as well; reading into a buffer of ours and writing it took about half as long again.
+file systems as well; reading into a buffer of ours and writing it took about twice as long.
 Times are in ``data/restore.csv``, made by ``benchmarks/restore.py``.
 """
 
