@@ -5,8 +5,9 @@
 Each round starts (or goes on with) the study in a process of its own, kills it with SIGKILL after
 a random time (the process alone, or its whole group), and then asks the kernel and the server that
 is not ours, until all is as it was: tunables, mounts, loop devices, control groups, processes,
-``ALTER SYSTEM``, databases, shared memory. A round is good when that holds within 10 s. In the
-end the study is let run to its end: every trial must be there and good. Needs root.
+``ALTER SYSTEM``, databases. A round is good when that holds within 10 s; files, and shared memory
+that no process uses (``segments``), are told beside it. In the end the study is let run to its
+end: every trial must be there and good. Needs root.
 """
 
 from __future__ import annotations
@@ -41,7 +42,16 @@ from benchlib.store import DATA_VARIABLE, StudyFolder
 from benchlib.study import keep_study, run_study
 
 LIMIT_S = 10.0
-COLUMNS = ("round", "killed_after_s", "how", "trials_kept", "restored_after_s", "gone_after_s", "left")
+COLUMNS = (
+    "round",
+    "killed_after_s",
+    "how",
+    "trials_kept",
+    "restored_after_s",
+    "gone_after_s",
+    "segments",
+    "left",
+)
 LEVELS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "kernel": {
@@ -121,7 +131,6 @@ class Outside:
             "work_mem": work_mem,
             "databases": [row["datname"] for row in databases],
             "processes": self._processes(),
-            "shared memory": self._unattached(),
         }
 
     def _ours(self, group: str) -> bool:
@@ -134,7 +143,7 @@ class Outside:
         return [p.name for p in (self.root / "scratch").glob("run-*")]
 
     @staticmethod
-    def _unattached() -> list[str]:
+    def unattached() -> list[str]:
         """PostgreSQL's System V segments that no process is attached to: a server that was killed left them."""
         lines = Path("/proc/sysvipc/shm").read_text().splitlines()
         columns = lines[0].split()
@@ -157,6 +166,7 @@ def a_round(
     number: int, outside: Outside, before: dict[str, Any], name: str, blocks: int, longest: float
 ) -> dict[str, Any]:
     """Start the study, kill it, wait until nothing of it is left."""
+    segments = set(outside.unattached())
     words = [sys.executable, __file__, "--child", name, "--blocks", str(blocks)]
     child = subprocess.Popen(words, start_new_session=True, stdin=subprocess.DEVNULL)
     wait, how = random.uniform(0.2, longest), random.choice(["process", "group"])
@@ -185,6 +195,7 @@ def a_round(
         "trials_kept": len(StudyFolder(name).kept()) if StudyFolder(name).exists() else 0,
         "restored_after_s": "" if restored is None else f"{restored:.2f}",
         "gone_after_s": "" if litter else f"{gone:.2f}",
+        "segments": len(set(outside.unattached()) - segments),
         "left": "; ".join(left + litter),
     }
 
