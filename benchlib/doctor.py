@@ -66,7 +66,7 @@ def examine() -> dict[str, Any]:
         },
         "privileges": {
             "root": _is_root(),
-            "can_write_scratch": os.access(_existing(scratch), os.W_OK),
+            "can_write_scratch": os.access(host.existing(scratch), os.W_OK),
         },
         "levers": _levers(scratch),
         "runs": _runs(scratch),
@@ -109,13 +109,13 @@ def _storage(scratch: Path) -> dict[str, str | None]:
         f"storage: {kind}": _why_not(volumes.check, Place(file_system=kind, size=_SMALL), scratch)
         for kind in get_args(FileSystem)
     }
-    caps = control_groups.why_not("io") or (None if block_devices(_existing(scratch)) else _NO_DEVICE)
+    caps = control_groups.why_not("io") or (None if block_devices(host.existing(scratch)) else _NO_DEVICE)
     return {**made, "storage: caps on I/O": caps, "storage: cap on memory": control_groups.why_not("memory")}
 
 
 def _host(scratch: Path) -> dict[str, str | None]:
     """Why tunables cannot be set here; None where they can."""
-    found = dict(tunables.survey(block_devices(_existing(scratch))))
+    found = dict(tunables.survey(block_devices(host.existing(scratch))))
     none_works = f"no tunable can be set: {'see below' if _is_root() else 'run as root'}"
     return {
         "host": none_works if all(found.values()) else None,
@@ -186,9 +186,3 @@ def _is_root() -> bool:
 
 def _me() -> str:
     return f"user {os.geteuid()}"
-
-
-def _existing(path: Path) -> Path:
-    while not os.access(path, os.F_OK):
-        path = path.parent
-    return path

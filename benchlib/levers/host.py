@@ -99,15 +99,14 @@ def facts(scratch: Path) -> dict[str, Any]:
 
 def free_mib(path: Path) -> int:
     """Free space in MiB where a path is, or where it would be; of a closed folder, where that is."""
-    while not _there(path):
+    return shutil.disk_usage(existing(path)).free // MEBIBYTE
+
+
+def existing(path: Path) -> Path:
+    """A path, or the nearest folder above it that is there and not closed to us."""
+    while not os.access(path, os.F_OK):
         path = path.parent
-    return shutil.disk_usage(path).free // MEBIBYTE
-
-
-def _there(path: Path) -> bool:
-    with contextlib.suppress(PermissionError):
-        return path.exists()
-    return False
+    return path
 
 
 def available_memory_mib() -> int:

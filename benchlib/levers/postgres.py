@@ -94,7 +94,8 @@ def _candidates() -> Iterable[tuple[str, Path]]:
         for folder in embedded_folders(package):
             yield builder, folder
     # a hidden folder is an unfinished one
-    fetched = fetched_root().glob("[!.]*/bin")
+    open_to_us = os.access(fetched_root(), os.R_OK | os.X_OK)  # with somebody else's HOME it may not be
+    fetched = fetched_root().glob("[!.]*/bin") if open_to_us else ()
     for folder in sorted(fetched, key=lambda bindir: _order(bindir.parent.name), reverse=True):
         yield FETCHED, folder
     for builder, root, pattern in _LAYOUTS:

@@ -72,8 +72,8 @@ def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str
         volumes.check(place, scratch)
     # what is made for the study is not there yet: the disk below it stands for it
     folders = [Path(place.path) if place.path else scratch for place in places]
-    devices = block_devices(_existing(scratch)) if storage.data is None else []
-    devices += [device for folder in folders for device in block_devices(_existing(folder))]
+    devices = block_devices(host.existing(scratch)) if storage.data is None else []
+    devices += [device for folder in folders for device in block_devices(host.existing(folder))]
     needed = data_mib(plan, name) << 20
     if storage.data and storage.data.size and storage.data.size < needed:
         raise PreflightError(
@@ -114,9 +114,14 @@ def _disk(plan: Plan, ours: list[Level], scratch: Path) -> str:
         ): n
         for n in names
     }
-    standing = names if plan.arrangement == "standing" else [max(names, key=lambda n: data_mib(plan, n))]
-    copies = [n for n in standing for _ in range(1 + _replicas(plan.level(n)))]
-    disk = sum(data_mib(plan, n) for n in [*templates.values(), *copies]) + _WAL_MIB
+    standing = (
+        names if plan.arrangement == "standing" else [max(names, key=lambda n: _in_scratch_mib(plan, n))]
+    )
+    disk = (
+        sum(data_mib(plan, n) for n in templates.values())
+        + sum(_in_scratch_mib(plan, n) for n in standing)
+        + _WAL_MIB
+    )
     free = host.free_mib(scratch)
     if disk > free:
         raise PreflightError(
@@ -126,11 +131,17 @@ def _disk(plan: Plan, ours: list[Level], scratch: Path) -> str:
     return f"about {disk:,} MiB of {free:,} MiB free"
 
 
+def _in_scratch_mib(plan: Plan, name: str) -> int:
+    """About how much of the scratch folder's disk a level's servers take: images whole, none of what lies elsewhere."""
+    level = plan.level(name)
+    storage = level.storage or Storage()
+    images = sum(
+        (place.size or 0) >> 20
+        for place in (storage.data, storage.wal)
+        if place and place.path is None and place.file_system != "tmpfs"
+    )
+    return images + (data_mib(plan, name) * (1 + _replicas(level)) if storage.data is None else 0)
+
+
 def _replicas(level: Level) -> int:
     return level.replication.replicas if level.replication else 0
-
-
-def _existing(path: Path) -> Path:
-    while not path.exists():
-        path = path.parent
-    return path

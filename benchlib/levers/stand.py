@@ -182,6 +182,7 @@ def build(level: Level, workload: Workload, folder: Path, templates: Templates, 
         stand.remarks += control_groups.remarks(storage) + tunables.check(level.host, stand.devices)
         groups = stand.group.folders if stand.group else ()
         stand.server = cluster = template.clone(folder, **places, groups=groups)
+        os.sync()  # the server's checkpoints know nothing of what was copied
         if storage.memory:
             for path in (cluster.data, *places.values()):
                 _evict(path)
@@ -215,5 +216,4 @@ def _evict(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
             with (Path(parent) / name).open("rb") as file:
-                os.fsync(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -295,3 +295,13 @@ def test_an_ordinary_user_is_told_what_needs_root(level: dict[str, Any], scratch
         os.seteuid(0)
         os.setresuid(0, 0, 0)
     assert "\n" not in str(refusal.value)
+
+
+def test_images_made_in_the_scratch_folder_count_against_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchlib.levers.host.free_mib", lambda path: 6000)
+    monkeypatch.setattr("benchlib.levers.volumes.check", lambda place, scratch: None)
+    image = {"storage": {"data": {"file_system": "ext4", "size": "4GB"}}}
+    preflight(plan(image, arrangement="standing"))
+    image["storage"]["wal"] = {"file_system": "xfs", "size": "1GB"}
+    with pytest.raises(PreflightError, match=r"needs about 6,\d+ MiB under .*, 6,000 are free"):
+        preflight(plan(image, arrangement="standing"))
