@@ -11,12 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+from numpy.typing import NDArray
 
 from benchlib.errors import InputError, ParseError
 from benchlib.parse.pgbench_logs import AGGREGATE_LINE, TRANSACTION_LINE, WORDS, log_columns
 from benchlib.parse.text import options, real
 
 _STATUS = pa.array([*WORDS, "ok"])
+_BY_LENGTH = np.zeros(1 + max(map(len, WORDS)), np.int8)
+_BY_LENGTH[[len(word) for word in WORDS]] = range(len(WORDS))
 _SPAN = 8 << 20  # bytes that one processor reads at a time
 _TORN = re.compile(rb"[0-9a-z ]{0,200}\r?")
 _FORMAT = pa.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False)
@@ -78,33 +81,34 @@ class LogFiles:
             file.seek(span.start)
             lines = file.read_buffer(span.end - span.start)
         try:
-            try:
-                table = self._numbers(lines, wanted)
-                status = np.full(len(table), len(WORDS), np.int8)
-            except pa.ArrowInvalid:  # a word among the latencies, or what is no log
-                table = self._numbers(lines, wanted, latency=pa.string())
-                place, latency = wanted.index("latency"), table["latency"]
-                words = pc.index_in(latency, value_set=pa.array(WORDS))
-                numbers = pc.if_else(words.is_valid(), None, latency).cast(pa.int64())
-                table = table.set_column(place, "latency", numbers)
-                status = words.fill_null(len(WORDS)).to_numpy().astype(np.int8)
+            table = pa.csv.read_csv(
+                pa.BufferReader(lines),
+                read_options=pa.csv.ReadOptions(column_names=self.columns, use_threads=False),
+                parse_options=_FORMAT,
+                convert_options=pa.csv.ConvertOptions(
+                    include_columns=wanted,
+                    column_types=dict.fromkeys(self.columns, pa.int64()),
+                    null_values=WORDS,
+                ),
+            )
         except pa.ArrowInvalid as reason:
             raise _fault(span, len(self.columns)) from reason
-        if any((pc.min(column).as_py() or 0) < 0 for column in table.columns):
+        status = np.full(len(table), len(WORDS), np.int8)
+        words = _words(lines) if table["latency"].null_count else status[:0]
+        nulls = {name: table[name].null_count for name in wanted if table[name].null_count}
+        negative = any((pc.min(column).as_py() or 0) < 0 for column in table.columns)
+        if negative or nulls != ({"latency": len(words)} if len(words) else {}):
             raise _fault(span, len(self.columns))
+        if len(words):
+            status[table["latency"].is_null().to_numpy()] = words
         return table.append_column("status", pa.DictionaryArray.from_arrays(status, _STATUS))
 
-    def _numbers(self, lines: pa.Buffer, wanted: Sequence[str], **types: pa.DataType) -> pa.Table:
-        return pa.csv.read_csv(
-            pa.BufferReader(lines),
-            read_options=pa.csv.ReadOptions(column_names=self.columns, use_threads=False),
-            parse_options=_FORMAT,
-            convert_options=pa.csv.ConvertOptions(
-                include_columns=wanted,
-                column_types=dict.fromkeys(self.columns, pa.int64()) | types,
-                null_values=[],
-            ),
-        )
+
+def _words(lines: pa.Buffer) -> NDArray[np.int8]:
+    """Which of ``WORDS`` stand in some lines, in order: no two are of one length."""
+    letters = np.flatnonzero(np.frombuffer(lines, np.uint8) >= ord("a"))
+    beginnings = np.flatnonzero(np.diff(letters, prepend=-2) > 1)
+    return _BY_LENGTH[np.minimum(np.diff(beginnings, append=len(letters)), len(_BY_LENGTH) - 1)]
 
 
 def _spans(path: Path) -> tuple[list[Span], int]:
