@@ -5,15 +5,14 @@ Nothing derived is stored, so a mended parser needs no rerun.
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from benchlib.errors import InputError, ParseError
+from benchlib.latency import read_latency
 from benchlib.model import Measurement
 from benchlib.parse import parse_text
 from benchlib.stats import Concern, validity
@@ -149,16 +148,12 @@ def _report(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dic
     return parse_text(text, kind="pgbench_summary", argv=list(measurement.load_argv) or None)
 
 
-def _quantiles(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[str, float | None]:
+def _quantiles(folder: StudyFolder, trial_id: str) -> dict[str, float | None]:
     """The latency quantiles of a trial, from its transaction log; none where no log was kept."""
-    packed = folder.raw_bytes(trial_id, TRANSACTION_LOG)
-    if packed is None:
+    path = folder.raw_path(trial_id, TRANSACTION_LOG)
+    if path is None:
         return {}
-    try:
-        text = gzip.decompress(packed).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
-        raise InputError(f"{trial_id}/{TRANSACTION_LOG} is damaged") from None
-    latency = parse_text(text, kind="transaction_log", argv=list(measurement.load_argv) or None)["latency_ms"]
+    latency = read_latency(path).quantiles_ms
     return {name: latency[name.split("_")[1]] for name in QUANTILES}
 
 
@@ -178,7 +173,7 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
     try:
         report = _report(folder, trial_id, measurement)
         costs = _costs(folder, trial_id, report["transactions"]) if report else {}
-        quantiles = _quantiles(folder, trial_id, measurement)
+        quantiles = _quantiles(folder, trial_id)
     except InputError as reason:
         return {**row, "error": str(reason)}
     if report is None:

@@ -22,7 +22,7 @@ from benchlib.errors import InputError, StudyError
 from benchlib.model import Measurement, Study
 
 DATA_VARIABLE = "BENCHLIB_DATA"
-TRANSACTION_LOG = "transactions.log.gz"
+TRANSACTION_LOG = "transactions.parquet"
 REPLICATION = "replication.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PENDING = ".pending-"
@@ -166,8 +166,13 @@ class StudyFolder:
 
     def raw_bytes(self, trial_id: str, name: str) -> bytes | None:
         """A raw file of a trial as it is; None if the trial left none."""
+        path = self.raw_path(trial_id, name)
+        return path.read_bytes() if path else None
+
+    def raw_path(self, trial_id: str, name: str) -> Path | None:
+        """Where a raw file of a trial is; None if the trial left none."""
         path = self._trials / trial_id / name
-        return path.read_bytes() if path.is_file() else None
+        return path if path.is_file() else None
 
     def raw_json(self, trial_id: str, name: str) -> Mapping[str, object] | None:
         """A raw JSON file of a trial; None if the trial left none.

@@ -9,7 +9,6 @@ trial. Both start from a loaded template that is copied.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import shutil
 import time
@@ -21,6 +20,7 @@ from typing import Any
 from benchlib.design import Trial
 from benchlib.errors import BenchlibError, InvariantError, StudyError
 from benchlib.guardian import Run, guarded_run, scratch_root
+from benchlib.latency import keep_log
 from benchlib.levers import pgbench, statistics
 from benchlib.levers.preflight import preflight
 from benchlib.levers.server import Server
@@ -176,8 +176,6 @@ class Bench:
         with stand.watched(notes.warnings, folder / REPLICATION) as watch:
             done = _drive(stand, load, argv, folder, watch)
         notes.returncode, notes.wall_s, notes.cpu_s = done.returncode, done.wall_s, done.cpu_s
-        if logs:
-            _pack(logs, folder / TRANSACTION_LOG)
 
         stand.check_running()
         after = statistics.snapshot(server)
@@ -186,6 +184,8 @@ class Bench:
             (folder / name).read_bytes().decode(errors="replace") for name in ("stdout", "stderr")
         )
         report = pgbench.summary(stdout, stderr, done.returncode, notes.argv)
+        if logs:
+            keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, notes.argv)
         _check_invariant(server, workload, count_before, report["transactions"])
         stand.check_promises(notes.warnings, folder / REPLICATION)
         if self.plan.arrangement == "standing":
@@ -287,14 +287,6 @@ def _check_invariant(server: Server, workload: Workload, before: int | None, tra
         wrong = int(server.value(invariant.violations))
         if wrong:
             raise InvariantError(f"{wrong} rows contradict what the workload wrote")
-
-
-def _pack(logs: Path, target: Path) -> None:
-    """Keep the log files of all threads, one after the other, compressed."""
-    with gzip.open(target, "wb", compresslevel=3) as packed:
-        for part in sorted(logs.iterdir()):
-            with part.open("rb") as file:
-                shutil.copyfileobj(file, packed)
 
 
 @contextlib.contextmanager
