@@ -59,6 +59,11 @@ class Cluster(Server):
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int | None:
+        """The process id of the postmaster; None where none has been started."""
+        return self._process.pid if self._process else None
+
+    @property
     def connection(self) -> Connection:
         """How the load tool reaches it."""
         return Connection(host=str(self.sockets), port=PORT, user=SUPERUSER, dbname=self.database)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_children_that_have_ended_count(burner: subprocess.Popen[str]) -> None:
     assert servers[str(burner.pid)] / TICKS_PER_S == pytest.approx(told_s, abs=0.03)
     assert told_s >= 0.4
     # each process is counted in whole ticks, so the moment of its end may take one away
-    assert all(later >= earlier - 1 for earlier, later in zip(seen, seen[1:], strict=False))
+    assert all(later >= earlier - 1 for earlier, later in pairwise(seen))
     assert tools == {}
 
 
