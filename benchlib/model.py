@@ -8,14 +8,35 @@ data files and pages.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from benchlib.design import Trial
 from benchlib.level import Clients, Level, Model, Protocol, Rate, Variables, patched_load
 
 Arrangement = Literal["standing", "fresh"]
+Tool = Literal["pgbench", "pgbench-init", "sysbench"]
+
+_SCALE = re.compile(r"(?<!:):scale\b")
+_EXPLAINED = re.compile(
+    r"(?:\s|--[^\n]*\n|\()*(?:SELECT|WITH|VALUES|TABLE|INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE
+)
+
+
+def _explainable(sql: str) -> str:
+    if not _EXPLAINED.match(sql):
+        raise ValueError(
+            "only a query, INSERT, UPDATE, DELETE or MERGE has a plan; what has to go before belongs into 'explain_after'"
+        )
+    return sql
+
+
+def at_scale(sql: str, scale: int) -> str:
+    """A statement of a workload with the scale for each ``:scale``."""
+    return _SCALE.sub(str(scale), sql)
 
 
 class Script(Model):
@@ -36,37 +57,82 @@ class Invariant(Model):
     """What must hold after a trial, checked in the database itself.
 
     ``count`` is a query for one number that grows by ``per_transaction`` with every
-    acknowledged transaction; ``violations`` one that counts rows that must not exist.
+    acknowledged transaction; ``violations`` one that counts rows that must not exist. Where
+    the scripts of a workload differ, ``per_transaction`` has a number for each of them.
     """
 
     count: str | None = None
-    per_transaction: int = 1
+    per_transaction: int | tuple[int, ...] = 1
     violations: str | None = None
+
+    def growth(self, report: Mapping[str, Any]) -> int:
+        """By how much the count must have grown, given what pgbench reports of ``transactions`` and ``scripts``."""
+        if isinstance(self.per_transaction, int):
+            return int(report["transactions"]) * self.per_transaction
+        ran = [row["transactions"] for row in report["scripts"]] or [report["transactions"]]
+        return sum(rows * times for rows, times in zip(self.per_transaction, ran, strict=True))
+
+
+class Sysbench(Model):
+    """One of sysbench's own tests: how many tables it has, and how many rows each for one unit of scale."""
+
+    test: Literal["oltp_write_only", "oltp_read_write", "oltp_read_only"]
+    tables: Annotated[int, Field(ge=1)]
+    rows_per_scale: Annotated[int, Field(ge=1)]
 
 
 class Workload(Model):
-    """Scripts with weights, how their data is loaded, and an invariant.
+    """What a load tool runs, how its data are loaded, and an invariant.
+
+    pgbench runs ``scripts`` by their weights, sysbench the test that ``sysbench`` names,
+    and for ``pgbench-init`` loading pgbench's tables is itself what is measured.
 
     ``pgbench_tables`` says that ``pgbench -i`` loads the data (sized by the scale
-    factor); ``load_sql`` is run after it. ``vacuum`` names the tables that are brought
-    back to a known state between trials, ``truncate`` those that are emptied.
+    factor, with ``fillfactor`` percent of each page filled); ``load_sql`` is run after it, with the
+    scale for ``:scale``, and takes ``mib_per_scale`` of disk. ``vacuum`` names the tables that are
+    brought back to a known state between trials (an empty name: all), ``truncate`` those that are emptied.
+
+    ``explain`` are the statements whose plans are kept. They are run, after ``explain_after``, and rolled back.
     """
 
     name: str
     title: str
     prose: str = ""
+    tool: Tool = "pgbench"
     pgbench_tables: bool = True
+    fillfactor: Annotated[int, Field(ge=10, le=100)] = 100
     load_sql: str = ""
-    scripts: tuple[Script, ...] = Field(min_length=1, max_length=128)  # pgbench takes no more
+    mib_per_scale: Annotated[int, Field(ge=0)] = 0
+    scripts: Annotated[tuple[Script, ...], Field(max_length=128)] = ()  # pgbench takes no more
+    sysbench: Sysbench | None = None
     vacuum: tuple[str, ...] = ()
     truncate: tuple[str, ...] = ()
+    explain_after: str = ""
+    explain: tuple[Annotated[str, AfterValidator(_explainable)], ...] = ()
     invariant: Invariant = Invariant()
 
     @model_validator(mode="after")
     def _something_runs(self) -> Self:
-        if not any(script.weight for script in self.scripts):
+        if self.tool == "pgbench" and not any(script.weight for script in self.scripts):
             raise ValueError("no script has a weight above 0")
+        if self.tool != "pgbench" and (self.scripts or self.pgbench_tables):
+            raise ValueError(f"{self.tool} brings its own tables and runs no scripts")
+        if (self.tool == "sysbench") != (self.sysbench is not None):
+            raise ValueError("the tool 'sysbench' and a section 'sysbench' go together")
+        rows = self.invariant.per_transaction
+        if isinstance(rows, tuple) and len(rows) != len(self.scripts):
+            raise ValueError("'per_transaction' has one number, or one for each script")
         return self
+
+    @property
+    def contents(self) -> tuple[object, ...]:
+        """What decides the data at a scale: workloads in which it is the same share what was loaded."""
+        made = self.sysbench and (self.sysbench.tables, self.sysbench.rows_per_scale)
+        return self.pgbench_tables and self.fillfactor, made, self.load_sql
+
+    def load_statement(self, scale: int) -> str:
+        """What is run to load the data, beside ``pgbench -i``."""
+        return at_scale(self.load_sql, scale)
 
 
 class Load(Model):

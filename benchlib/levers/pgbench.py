@@ -19,6 +19,8 @@ from benchlib.shell import Completed, Shell
 
 MIB_PER_SCALE = 16
 """Size of pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)."""
+INIT_LIMIT_S = 24 * 3600.0
+"""After how long loading is taken to hang."""
 InitStep = Literal["d", "t", "g", "G", "v", "p", "f"]
 _NOTHING = re.compile(r"^number of transactions actually processed: 0(/\d+)?$", re.MULTILINE)
 
@@ -173,7 +175,7 @@ def _options(values: Mapping[str, Any]) -> list[str]:
     return argv
 
 
-def initialise(shell: Shell, argv: Sequence[str], *, timeout_s: float = 24 * 3600) -> Completed:
+def initialise(shell: Shell, argv: Sequence[str], *, timeout_s: float = INIT_LIMIT_S) -> Completed:
     """Load the data.
 
     Raises:
@@ -182,7 +184,7 @@ def initialise(shell: Shell, argv: Sequence[str], *, timeout_s: float = 24 * 360
     """
     done = shell.run(argv, timeout_s=timeout_s)
     if done.returncode != 0:
-        raise LoadError(f"loading the data failed: {_reason(done.stderr)}")
+        raise LoadError(f"loading the data failed: {reason(done.stderr)}")
     return done
 
 
@@ -215,16 +217,16 @@ def summary(stdout: str, stderr: str, returncode: int, argv: Sequence[str]) -> d
 
     """
     if returncode != 0:
-        raise LoadError(f"pgbench ended with status {returncode}: {_reason(stderr)}")
+        raise LoadError(f"pgbench ended with status {returncode}: {reason(stderr)}")
     if _NOTHING.search(stdout):  # then no speed is printed either
         raise LoadError("pgbench finished without a single transaction")
     report = parse_text(f"{stdout}\n{stderr}", kind="pgbench_summary", argv=list(argv))
     if not report["complete"]:
-        raise LoadError(f"pgbench did not run to its end: {_reason(stderr)}")
+        raise LoadError(f"pgbench did not run to its end: {reason(stderr)}")
     return report
 
 
-def _reason(stderr: str) -> str:
+def reason(stderr: str) -> str:
     """The line that says why; progress and notices say nothing."""
     lines = [
         line.strip()

@@ -17,6 +17,7 @@ from benchlib.levers.postgres import (
     runnable_by,
 )
 from benchlib.levers.server import DATABASE, Server
+from benchlib.levers.tools import load_tool
 from benchlib.model import Workload
 from benchlib.shell import Shell
 
@@ -33,7 +34,6 @@ _FAST_LOADING: dict[str, SettingValue] = {
 }
 
 Empty = tuple[Path, tuple[str, ...]]
-Contents = tuple[bool, str]
 
 
 class Templates:
@@ -45,7 +45,7 @@ class Templates:
         self.scale = scale
         self.tell = tell
         self._empty: dict[Empty, Cluster] = {}
-        self._loaded: dict[tuple[Empty, Contents], Cluster] = {}
+        self._loaded: dict[tuple[Empty, tuple[object, ...]], Cluster] = {}
         self._reachable: dict[Path, Installation] = {}
 
     def installation(self, level: Level) -> Installation:
@@ -84,7 +84,7 @@ class Templates:
     def loaded(self, level: Level, workload: Workload) -> Cluster:
         """The loaded, stopped cluster that those of a level with this workload are copies of."""
         empty = self.empty(level)
-        key = ((empty.installation.bindir, level.initdb), (workload.pgbench_tables, workload.load_sql))
+        key = ((empty.installation.bindir, level.initdb), workload.contents)
         if key not in self._loaded:
             self.tell(f"loading the data set into {empty.installation.label}")
             template = empty.clone(self.folder / f"t{len(self._loaded)}")
@@ -127,16 +127,16 @@ def load(
     shell: Shell,
     program: Path,
 ) -> None:
-    """Load a workload's data and bring it to a known state.
+    """Load a workload's data and bring it to a known state; ``program`` is the pgbench that drives every server.
 
     Raises:
-        LoadError: pgbench could not load its tables.
+        LoadError: the load tool could not load its tables.
+        PreflightError: it is not installed.
         ServerError: the server refused a statement.
 
     """
-    if workload.pgbench_tables:
-        pgbench.initialise(shell, pgbench.init_argv(program, connection, scale))
+    load_tool(workload.tool, program).fill(shell, connection, workload, scale)
     if workload.load_sql:
-        server.execute(workload.load_sql)
+        server.execute(workload.load_statement(scale))
     server.execute("VACUUM (FREEZE, ANALYZE)")
     server.checkpoint()

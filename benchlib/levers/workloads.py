@@ -1,9 +1,13 @@
-"""Workloads are TOML files: those of the library by name, anybody's own by path."""
+"""Workloads are TOML files: those of the library by name, anybody's own by path.
+
+One that is ``like`` another has of it whatever it does not say itself.
+"""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -27,15 +31,26 @@ def load_workload(name: str) -> Workload:
 
     """
     path = Path(name) if name.endswith(".toml") else _FOLDER / f"{name}.toml"
+    try:
+        return Workload.model_validate(_read(name, path))
+    except ValidationError as reason:
+        raise InputError(f"workload {path.name}: {first_problem(reason)}") from reason
+
+
+def _read(name: str, path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(
             f"no workload '{name}': there are {', '.join(workload_names())}, or give the path of a .toml file"
         )
     try:
-        return Workload.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as reason:
         raise InputError(f"workload {path.name} cannot be read: {reason.strerror}") from reason
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
         raise InputError(f"workload {path.name} is not TOML: {reason}") from reason
-    except ValidationError as reason:
-        raise InputError(f"workload {path.name}: {first_problem(reason)}") from reason
+    like = found.pop("like", None)
+    if like is None:
+        return found
+    if like not in workload_names():
+        raise InputError(f"workload {path.name}: like: {like!r} is none of {', '.join(workload_names())}")
+    return _read(like, _FOLDER / f"{like}.toml") | found

@@ -20,6 +20,7 @@ _BATCH = 5
 _STEADY_SIGMAS = 4.0
 _TOLERATED_FAILURES = 0.001
 _BUSY_CLIENT = 0.9
+_FLUSH_NOISE = 1.5
 
 
 def outliers(logs: np.ndarray, residual: np.ndarray, df: float) -> np.ndarray:
@@ -199,3 +200,24 @@ def _trend(values: np.ndarray) -> tuple[float, float]:
     left = y - y.mean() - slope * x
     error = np.sqrt(max(float(left @ left), 1e-300) / (len(y) - 2) / float(x @ x))
     return 2 * float(stdtr(len(y) - 2, -abs(slope) / error)), float(100 * np.expm1(slope * (len(y) - 1)))
+
+
+def implausible(
+    level: str, commits_per_s: float, fsyncs_per_s: float, clients: int, *, tolerated: float = _FLUSH_NOISE
+) -> Concern | None:
+    """Return the concern about more durable commits a second than the WAL's device could have flushed.
+
+    For loads in which every transaction writes, with ``fsync`` on and a ``synchronous_commit`` other than
+    ``off``. ``fsyncs_per_s`` is what ``pg_test_fsync`` reaches there by the ``wal_sync_method`` in force. One
+    flush commits for all who wait, but a client waits for its own commit before it begins the next, so
+    ``clients`` a flush is the most (group commit; PostgreSQL documentation, "Asynchronous Commit"). Devices
+    vary between the two measurements: ``tolerated`` times as much is let pass.
+    """
+    most = fsyncs_per_s * clients
+    if commits_per_s <= tolerated * most:
+        return None
+    message = (
+        f"{level!r} committed {commits_per_s:,.0f} times a second, but at {fsyncs_per_s:,.0f} flushes {clients} clients "
+        f"can commit {most:,.0f} times: not every commit was on disk when it was acknowledged, or the device has changed"
+    )
+    return Concern("implausible_commit_rate", message, level=level)
