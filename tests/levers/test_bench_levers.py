@@ -144,6 +144,7 @@ def test_the_folder_that_a_level_names_holds_the_data_and_is_left_as_it_was(tria
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.slow
 @root_only
 def test_a_capped_server_runs_inside_a_control_group_with_all_its_processes(trial, scratch: Path) -> None:
     def group() -> str | None:
@@ -174,6 +175,7 @@ def test_a_synchronous_trial_keeps_its_lag_and_its_promise(trial) -> None:
     assert kept["verified"]["count"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["asynchronous", "synchronous"])
 def test_a_replica_that_dies_is_said_or_ends_the_trial(mode: str, trial, scratch: Path) -> None:
     def kill() -> None:
@@ -246,6 +248,7 @@ def test_a_server_that_is_not_ours_is_as_it_was_before(somebody_elses: Cluster, 
     assert before != somebody_elses.value(databases, "postgres"), "the bench is still open"
 
 
+@pytest.mark.slow
 def test_a_target_s_database_goes_with_the_bench(somebody_elses: Cluster, tmp_path: Path) -> None:
     names = "SELECT string_agg(datname, ' ' ORDER BY datname) FROM pg_database"
     before = somebody_elses.value(names, "postgres")
