@@ -83,7 +83,7 @@ KINDS = tuple(_PARSERS)
 _MARKS = {
     "pgbench_summary": r"^(?:transaction type: |number of transactions actually processed: |tps = )",
     "sysbench": r"^(?:sysbench \d|(?:OLTP test|SQL|General) statistics:|\[ *\d+s ?\] (?:thds|threads): )",
-    "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds per test$)",
+    "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$)",
     "pgbench_init": r"^(?:creating tables\.|generating data|\d+ of \d+ tuples |done in \d|total time: .*insert)",
     "transaction_log": rf"^{pgbench_logs.TRANSACTION_LINE.pattern}$",
     "aggregate_log": rf"^{pgbench_logs.AGGREGATE_LINE.pattern}$",

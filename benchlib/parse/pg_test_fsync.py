@@ -19,7 +19,7 @@ _SECTION = re.compile(
     re.IGNORECASE,
 )
 _ROW = re.compile(r"(\S.*?) +(?:(\d+(?:\.\d+)?) ops/sec(?: +(\d+(?:\.\d+)?) usecs/op)?|n/a\*?)")
-_SECONDS = re.compile(r"(\d+) seconds per test")
+_SECONDS = re.compile(r"(\d+) seconds? per test")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:

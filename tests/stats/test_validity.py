@@ -93,3 +93,18 @@ def test_a_busy_client_is_the_bottleneck():
     (found,) = client_bound({"x": [0.97, 0.95, 0.2], "y": [0.3, 0.99, 0.4], "z": [float("nan")]})
     assert (found.level, found.grave) == ("x", True)
     assert "95 %" in found.message
+
+
+def test_more_commits_than_the_device_can_flush_are_told():
+    # study D: a disk of 80 flushes a second; 48,817 commits a second were a lying cache
+    assert validity.implausible("x", 79.0, 80.3, 1) is None
+    found = validity.implausible("x", 48_817.0, 80.3, 1)
+    assert (found.code, found.level, found.grave) == ("implausible_commit_rate", "x", False)
+    assert "48,817" in found.message
+
+
+def test_one_flush_commits_for_all_who_wait():
+    assert validity.implausible("x", 80.0 * 50, 80.3, 50) is None
+    assert validity.implausible("x", 80.0 * 50, 80.3, 20) is not None
+    assert validity.implausible("x", 110.0, 80.0, 1) is None, "devices vary from one measurement to the next"
+    assert validity.implausible("x", 110.0, 80.0, 1, tolerated=1.2) is not None
