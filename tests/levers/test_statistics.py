@@ -54,7 +54,7 @@ def test_a_snapshot_holds_all_that_a_session_did_which_has_ended(
     assert counted["deadlocks"] == 0
 
 
-@pytest.mark.parametrize("version", ["16", "18", *OLDER])
+@pytest.mark.parametrize("version", ["18", *OLDER])
 def test_reset(version: str, started: Callable[..., Cluster]) -> None:
     cluster = started(version)
     cluster.execute("CREATE TABLE t AS SELECT generate_series(1, 1000) AS x", "CHECKPOINT")
