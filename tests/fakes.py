@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from benchlib.design import Trial
 from benchlib.errors import StudyError
+from benchlib.levers.sampler import TELEMETRY
 from benchlib.model import Measurement, Plan
 
 Tps = Mapping[str, float] | Callable[[Trial], float]
@@ -61,12 +66,90 @@ def counters(transactions: int, *, checkpoints: int = 1) -> dict[str, object]:
     return {"before": snapshot(start, 2), "after": snapshot(end, 2 + checkpoints)}
 
 
+def telemetry(
+    *,
+    tps: float,
+    duration_s: int = 3,
+    clients: int = 4,
+    seed: int = 1,
+    device: str | None = "sda",
+    waits: bool = True,
+) -> dict[str, object]:
+    """What the sampler keeps of a load of that speed: each commit writes 8 KiB and waits for its flush.
+
+    Without a device it is a load on a server that is not ours.
+    """
+    random = np.random.default_rng(seed)
+    at = [0.0, *(second + 0.002 for second in range(1, duration_s + 1)), duration_s + 0.1]
+    done = 0.0
+    readings = []
+    for before, at_s in pairwise([0.0, *at]):
+        done += tps * (at_s - before) * random.uniform(0.8, 1.2)
+        writes, cpu = round(done), round(100 * at_s)
+        fields = [
+            9,
+            0,
+            72,
+            3,
+            writes,
+            0,
+            16 * writes,
+            writes // 2,
+            0,
+            round(900 * at_s),
+            writes,
+            0,
+            0,
+            0,
+            0,
+            writes,
+            writes,
+        ]
+        readings.append(
+            {
+                "at_s": at_s,
+                "cpu": [cpu // 2, 0, cpu // 4, cpu, cpu // 4, 0, 0, 0],
+                "context_switches": 6 * writes,
+                "dirty_kib": 20_000 + 10 * writes,
+                "writeback_kib": 0,
+                "pressure": {"cpu": {"some": 0}, "io": {"some": round(4e5 * at_s)}, "memory": {}},
+                "devices": {device: fields} if device else {},
+                "network": {"eth0": [0, 0]},
+                "server_ticks": {"17": round(60 * at_s)} if device else {},
+                "tool_ticks": {"99": round(9 * at_s)} if 0 < at_s <= duration_s else {},
+            }
+        )
+    flushing = [int(n) for n in random.integers(clients // 2, clients + 1, 10 * duration_s)]
+    sessions = [
+        [["IO", "WALSync", n], [None, None, 1], ["LWLock", "WALWrite", clients - n]] for n in flushing
+    ]
+    return {
+        "started": {"monotonic_s": 5.0, "epoch_s": 1_700_000_000.0},
+        "interval_s": 1.0,
+        "cpus": 2,
+        "ticks_per_s": 100,
+        "readings": readings,
+        "waits": [{"at_s": 0.1 * i + 0.001, "sessions": s} for i, s in enumerate(sessions, 1)]
+        if waits
+        else None,
+    }
+
+
+SERVER_LOG = """\
+2023-11-14 22:13:18.900 UTC [17] LOG:  checkpoint starting: immediate force wait
+2023-11-14 22:13:19.100 UTC [17] LOG:  checkpoint complete: wrote 3 buffers (0.0%), write=0.001 s, sync=0.001 s
+2023-11-14 22:13:21.000 UTC [17] LOG:  checkpoint starting: wal
+2023-11-14 22:13:22.500 UTC [17] LOG:  checkpoint complete: wrote 99 buffers (0.6%), write=1.401 s, sync=0.001 s
+"""
+"""What a server says whose load began at 22:13:20: one checkpoint before it, one inside it."""
+
+
 class FakeBench:
     """What :class:`benchlib.study.Bench` asks for, at a speed per level or per trial.
 
     ``failing`` are levels, or numbers of calls (from 1), with the words of a measurement's error;
     ``raising`` are numbers of calls with the exception that comes out of ``measure``;
-    ``unbuildable`` are blocks that cannot be prepared. ``prepared``, ``measured``, ``opened`` and ``closed``
+    ``unbuildable`` are blocks that cannot be prepared; without ``instruments`` nothing is sampled. ``prepared``, ``measured``, ``opened`` and ``closed``
     are what happened.
     """
 
@@ -79,6 +162,7 @@ class FakeBench:
         failing: Mapping[str | int, str] | None = None,
         raising: Mapping[int, BaseException] | None = None,
         unbuildable: Mapping[int, str] | None = None,
+        instruments: bool = False,
     ) -> None:
         self.plan = plan
         self.workspace = workspace
@@ -86,6 +170,7 @@ class FakeBench:
         self.failing = failing or {}
         self.raising = raising or {}
         self.unbuildable = unbuildable or {}
+        self.instruments = instruments
         self.prepared: list[int] = []
         self.measured: list[str] = []
         self.opened = self.closed = 0
@@ -125,6 +210,10 @@ class FakeBench:
             raise self.raising[call]
         if not error:
             (folder / "statistics.json").write_text(json.dumps(counters(round(tps * load.duration_s))))
+        if self.instruments and not error:
+            sampled = telemetry(tps=tps, duration_s=load.duration_s, clients=load.clients, seed=trial.seed)
+            (folder / TELEMETRY).write_bytes(gzip.compress(json.dumps(sampled).encode()))
+            (folder / "server.log").write_text(SERVER_LOG)
         started = 1_700_000_000.0 + 20 * call
         return Measurement(
             trial=trial,

@@ -1,0 +1,204 @@
+"""What the instruments of a study's trials recorded, as frames: derived anew each time from the raw files.
+
+A trial that lacks a file, as older ones and those on a host that is not ours do, has no rows; one that
+lacks a figure has a null there. Nothing missing becomes 0.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchlib.checkpoints import checkpoints
+from benchlib.counters import differences
+from benchlib.errors import InputError
+from benchlib.levers.sampler import TELEMETRY
+from benchlib.store import REPLICATION, StudyFolder
+from benchlib.telemetry import DEVICE, HOST, ON_CPU, Figures, Raw, Telemetry, summary, telemetry
+
+TRIAL = ("level", "block")
+SECONDS = (*TRIAL, "second", *HOST, *DEVICE)
+COSTS = (
+    "server_cpu_ms_per_transaction",
+    "tool_cpu_ms_per_transaction",
+    "context_switches_per_transaction",
+    "read_kib_per_transaction",
+    "written_kib_per_transaction",
+    "flushes_per_transaction",
+    "wal_bytes_per_transaction",
+    "full_page_images_per_transaction",
+    "buffers_by_checkpointer_per_transaction",
+    "buffers_by_bgwriter_per_transaction",
+    "buffers_by_backends_per_transaction",
+    "checkpoints",
+    "replay_lag_ms",
+)
+"""What a trial cost: metrics of :mod:`benchlib.metrics`."""
+
+_PER_TRANSACTION = {
+    "full_page_images_per_transaction": "wal_full_page_images",
+    "buffers_by_checkpointer_per_transaction": "buffers_by_checkpointer",
+    "buffers_by_bgwriter_per_transaction": "buffers_by_bgwriter",
+    "buffers_by_backends_per_transaction": "buffers_by_backends",
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The frames of a study's good trials; each begins with the columns ``level`` and ``block``.
+
+    ``seconds`` has a row per ``second`` (which ended then, counted from the load's start) with the figures of
+    :data:`benchlib.telemetry.HOST`, and of :data:`~benchlib.telemetry.DEVICE` for the devices of data and WAL together.
+    ``waits`` has a row per ``second`` and a column per wait event, the most frequent first: how many of the load's
+    sessions waited for it on average; ``CPU`` are those that waited for nothing.
+    ``checkpoints`` are those of :func:`benchlib.checkpoints.checkpoints` that touched the load, ``start_s`` and ``end_s``
+    in seconds from its start. ``logged`` are the trials, as (level, block), whose logs would tell of one.
+    ``costs`` has a row per trial: :data:`COSTS`.
+    """
+
+    seconds: pd.DataFrame
+    waits: pd.DataFrame
+    checkpoints: pd.DataFrame
+    logged: frozenset[tuple[str, int]]
+    costs: pd.DataFrame
+
+
+def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
+    """What was recorded in the good ones of ``trials`` (:func:`benchlib.results.trials_frame`).
+
+    Raises:
+        InputError: a file is damaged.
+
+    """
+    rows = trials[trials["error"].isna()].to_dict("records")
+    good: dict[tuple[str, int], dict[Any, Any]] = {(row["level"], row["block"]): row for row in rows}
+    seconds, waits, checkpointed, costs = [], [], [], []
+    logged = set()
+    for trial_id, measurement in folder.kept().items():
+        trial = (measurement.trial.level, measurement.trial.block)
+        if trial not in good:
+            continue
+        raw = _telemetry(folder, trial_id)
+        if raw:
+            sampled = telemetry(raw)
+            seconds.append(_of(trial, _seconds(sampled, raw["interval_s"])))
+            waits.append(_of(trial, _waits(sampled, raw)))
+        if raw and (log := folder.raw(trial_id, "server.log")) is not None:
+            logged.add(trial)
+            checkpointed.append(_of(trial, _inside(log, raw)))
+        told = {name: good[trial].get(name) for name in COSTS}
+        transactions = int(good[trial]["transactions"])
+        found = _costs(folder, trial_id, raw, measurement.load_cpu_s, transactions)
+        costs.append({"level": trial[0], "block": trial[1], **told, **found})
+    return Recorded(
+        seconds=_concat(seconds, SECONDS),
+        waits=_frequent_first(_concat(waits, (*TRIAL, "second"))),
+        checkpoints=_concat(checkpointed, (*TRIAL, "start_s", "end_s", "kind")),
+        logged=frozenset(logged),
+        costs=pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float)),
+    )
+
+
+def _telemetry(folder: StudyFolder, trial_id: str) -> Raw | None:
+    """What the sampler kept of a trial; None where it kept nothing, or ended before it could tell a rate."""
+    data = folder.raw_bytes(trial_id, TELEMETRY)
+    if data is None:
+        return None
+    try:
+        raw: Raw = json.loads(gzip.decompress(data))
+        readings = len(raw["readings"])
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{trial_id}/{TELEMETRY} is damaged: bring it back from a copy, or remove it and do without"
+        ) from None
+    return raw if readings > 1 else None
+
+
+def _seconds(found: Telemetry, interval_s: float) -> pd.DataFrame:
+    """Host and devices, second by second."""
+    late = interval_s / 2  # a reading comes a moment after its second has ended
+    host = found.host.assign(second=np.ceil(found.host["at_s"] - late))
+    devices = found.devices.assign(second=np.ceil(found.devices["at_s"] - late))
+    together = pd.DataFrame({second: _together(rows) for second, rows in devices.groupby("second")}).T
+    means = host.groupby("second")[list(HOST)].mean().join(together).reset_index()
+    return means.reindex(columns=["second", *HOST, *DEVICE]).astype(float)
+
+
+def _together(rows: pd.DataFrame) -> Mapping[str, float]:
+    """The figures of several devices as if they were one; null if one of them does not tell.
+
+    What one request took is the mean of all requests.
+    """
+    figures = {name: rows[name].sum(skipna=False) for name in DEVICE if not name.endswith("await_ms")}
+    figures["util_percent"] = rows["util_percent"].max()
+    for way in "rwdf":
+        requests = rows[f"{way}_iops"]
+        spent = (rows[f"{way}_await_ms"] * requests).where(requests.ne(0), 0.0).sum(skipna=False)
+        figures[f"{way}_await_ms"] = spent / requests.sum() if requests.sum() else math.nan
+    return figures
+
+
+def _waits(found: Telemetry, raw: Raw) -> pd.DataFrame:
+    """The mean sessions by wait event in each whole second; a second without a sample has no row."""
+    samples = pd.Series([math.ceil(sample["at_s"]) for sample in raw["waits"] or ()], dtype=float)
+    whole = samples[samples.le(math.floor(raw["readings"][-1]["at_s"]))].value_counts().sort_index()
+    events = found.waits
+    kind, event = events["wait_event_type"], events["wait_event"]
+    names = event.where(kind == ON_CPU, kind + ": " + event)
+    counts = events.groupby([np.ceil(events["at_s"]), names])["n"].sum().unstack(fill_value=0)
+    whole.index.name = "second"
+    counts.columns.name = None
+    means: pd.DataFrame = counts.reindex(whole.index, fill_value=0).div(whole, axis=0)
+    return means.reset_index()
+
+
+def _inside(log: str, raw: Raw) -> pd.DataFrame:
+    """The checkpoints that touched the load."""
+    found = checkpoints(log, raw["started"]["epoch_s"])
+    touched = ~(found["end_s"] < 0) & ~(found["start_s"] > raw["readings"][-1]["at_s"])
+    return found.loc[touched, ["start_s", "end_s", "kind"]]
+
+
+def _costs(folder: StudyFolder, trial_id: str, raw: Raw | None, tool_cpu_s: float | None, n: int) -> Figures:
+    """What the host's and the server's counters say of each of ``n`` transactions, and what replicas lagged behind."""
+    figures = summary(raw, transactions=n, tool_cpu_s=tool_cpu_s) if raw else {}
+    server: Any = folder.raw_json(trial_id, "statistics.json")  # no good trial has one that is damaged
+    if server is not None:
+        counts = differences(server["before"], server["after"])
+        figures |= {name: _each(counts[count], n) for name, count in _PER_TRANSACTION.items()}
+    replicas: Any = folder.raw_json(trial_id, REPLICATION)
+    lags = [row["replay_lag_s"] for row in (replicas or {}).get("lag", ()) if row["replay_lag_s"] is not None]
+    return {**figures, "replay_lag_ms": 1000 * sum(lags) / len(lags) if lags else None}
+
+
+def _each(count: float | None, transactions: int) -> float | None:
+    return count / transactions if count is not None and transactions else None
+
+
+def _of(trial: tuple[str, int], frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame that says whose it is."""
+    return pd.concat(
+        [pd.DataFrame([trial] * len(frame), columns=[*TRIAL]), frame.reset_index(drop=True)], axis=1
+    )
+
+
+def _concat(frames: list[pd.DataFrame], columns: tuple[str, ...]) -> pd.DataFrame:
+    told = [frame for frame in frames if len(frame)]
+    if not told:
+        return pd.DataFrame(columns=list(columns))
+    return pd.concat(told, ignore_index=True)
+
+
+def _frequent_first(waits: pd.DataFrame) -> pd.DataFrame:
+    """What nobody waited for in a trial was waited for by none."""
+    events = waits.drop(columns=[*TRIAL, "second"]).astype(float).fillna(0.0)
+    order = events.mean().sort_values(ascending=False, kind="stable").index
+    return pd.concat([waits[[*TRIAL, "second"]], events[order]], axis=1)
