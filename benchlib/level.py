@@ -6,6 +6,7 @@ checked before anything runs. What the keys do is the business of the levers.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -43,9 +44,25 @@ def _bytes(value: object) -> object:
     return int(float(match.group(1)) * _UNITS[(match.group(2) or "B").lower()])
 
 
+_CAPACITY_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*of\s+capacity\s*", re.IGNORECASE)
+
+
+def _rate(value: object) -> object:
+    """Transactions a second, or a share of the baseline's capacity in its one spelling."""
+    share = _CAPACITY_SHARE.fullmatch(value) if isinstance(value, str) else None
+    try:
+        number = float(share[1] if share else value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0) or isinstance(value, bool):
+        raise ValueError(f'{value!r} is not a rate such as 500 (a second) or "60 % of capacity"')
+    return f"{number:g} % of capacity" if share else number
+
+
 Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 Clients = Annotated[int, Field(ge=1, le=100_000)]
-Rate = Annotated[float, Field(gt=0)]
+Rate = Annotated[float | str, BeforeValidator(_rate)]
+"""Transactions that are scheduled a second: a number, or text such as ``"60 % of capacity"``."""
 NotEmpty = Annotated[str, Field(min_length=1)]
 Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], int | float | NotEmpty]
 
@@ -210,6 +227,15 @@ def _setting_names(settings: dict[str, SettingValue]) -> dict[str, SettingValue]
             raise ValueError(f"{name}: a value cannot hold a zero byte")
         found[name.lower()] = value
     return found
+
+
+def rate_at(rate: float | str, capacity_tps: float) -> float:
+    """A rate in transactions a second; a share is one of ``capacity_tps``, whole where it is 10 or more."""
+    share = _CAPACITY_SHARE.fullmatch(rate) if isinstance(rate, str) else None
+    if share is None:
+        return float(rate)
+    scheduled = float(share[1]) / 100 * capacity_tps
+    return float(round(scheduled)) if scheduled >= 10 else float(f"{scheduled:.3g}")
 
 
 def patched_load(load: dict[str, Any], patch: LoadPatch) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from benchlib.design import Trial
-from benchlib.level import Clients, Level, Model, Protocol, Rate, Variables, patched_load
+from benchlib.level import Clients, Level, Model, Protocol, Rate, Variables, patched_load, rate_at
 
 Arrangement = Literal["standing", "fresh"]
 Tool = Literal["pgbench", "pgbench-init", "sysbench"]
@@ -138,7 +138,8 @@ class Workload(Model):
 class Load(Model):
     """How hard, and for how long, the load tool drives the server. Times in seconds.
 
-    ``variables`` are what the workload's scripts may use as ``:name``.
+    ``variables`` are what the workload's scripts may use as ``:name``. Meanwhile the server is
+    asked ``waits_hz`` times a second what the load's sessions wait for (0: never).
     """
 
     clients: Clients = 4
@@ -152,6 +153,7 @@ class Load(Model):
     connect_per_transaction: bool = False
     report_per_command: bool = False
     transaction_log: bool = False
+    waits_hz: Annotated[float, Field(ge=0, le=100)] = 10.0
     variables: Variables = {}
 
 
@@ -186,6 +188,9 @@ class Plan(Model):
 
     ``looks``, where there are any, are the numbers of blocks after which it may stop early;
     a study without them runs all its blocks. ``workloads`` are those that levels name.
+
+    ``capacity_tps`` is what the baseline reached without a limit, where rates are shares of it. It is
+    measured, not asked for: None until then.
     """
 
     factor: Factor
@@ -200,6 +205,7 @@ class Plan(Model):
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.03
     metric: str = "tps"
     looks: tuple[int, ...] = ()
+    capacity_tps: Annotated[float | None, Field(gt=0)] = None
 
     @model_validator(mode="after")
     def _levels_can_run(self) -> Self:
@@ -222,8 +228,20 @@ class Plan(Model):
         return self.workload if named is None else self.workloads[named]
 
     def level_load(self, name: str) -> Load:
-        """The load that a level is run with."""
-        return Load.model_validate(patched_load(self.load.model_dump(), self.level(name).load))
+        """The load that a level is run with; a rate is a share until the capacity is known."""
+        load = Load.model_validate(patched_load(self.load.model_dump(), self.level(name).load))
+        if load.rate is None or self.capacity_tps is None:
+            return load
+        return load.model_copy(update={"rate": rate_at(load.rate, self.capacity_tps)})
+
+    def asked_rate(self, name: str) -> float | str | None:
+        """The rate that was asked for at a level: transactions a second, or a share of the capacity."""
+        return self.level(name).load.rate or self.load.rate
+
+    def capacity_shares(self) -> list[str]:
+        """The rates that are shares of the capacity, as they were asked for, each once."""
+        rates = (self.asked_rate(name) for name in self.factor.levels)
+        return list(dict.fromkeys(rate for rate in rates if isinstance(rate, str)))
 
 
 class Study(Model):

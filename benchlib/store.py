@@ -24,6 +24,8 @@ from benchlib.model import Measurement, Study
 DATA_VARIABLE = "BENCHLIB_DATA"
 TRANSACTION_LOG = "transactions.parquet"
 REPLICATION = "replication.json"
+PLANS = "plans.json"
+SIZES = "sizes.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PENDING = ".pending-"
 

@@ -12,7 +12,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,27 +21,34 @@ from benchlib.design import Trial
 from benchlib.errors import BenchlibError, InvariantError, StudyError
 from benchlib.guardian import Run, guarded_run, scratch_root
 from benchlib.latency import keep_log
-from benchlib.levers import pgbench, statistics
+from benchlib.levers import statistics
+from benchlib.levers.loading import sizes
+from benchlib.levers.plans import keep_plans
 from benchlib.levers.preflight import preflight
 from benchlib.levers.server import Server
 from benchlib.levers.stand import Stand, build
 from benchlib.levers.templates import Templates
+from benchlib.levers.tools import Job, LoadTool, load_tool
 from benchlib.model import Load, Measurement, Plan, Script, Workload
 from benchlib.shell import Completed, Shell, server_user
-from benchlib.store import REPLICATION, TRANSACTION_LOG
+from benchlib.store import PLANS, REPLICATION, SIZES, TRANSACTION_LOG
 
 _LOG_LIMIT = 200_000
 
 
 @dataclass
 class Bench:
-    """Runs the trials of one plan. Get one from :func:`open_bench`."""
+    """Runs the trials of one plan. Get one from :func:`open_bench`.
+
+    No telemetry is sampled for levels that are ``unobserved``.
+    """
 
     plan: Plan
     run: Run
     shell: Shell
     templates: Templates
     tell: Callable[[str], None]
+    unobserved: frozenset[str] = frozenset()
     _standing: dict[str, Stand] = field(default_factory=dict)
     _period: int | None = None
     _made: int = 0
@@ -159,40 +166,57 @@ class Bench:
             stand.discard()
 
     def _measure(self, trial: Trial, stand: Stand, folder: Path, notes: _Notes) -> None:
-        load, server = self.plan.level_load(trial.level), stand.server
-        workload = stand.workload
+        load, server, work = self.plan.level_load(trial.level), stand.server, stand.workload
+        tool = self._tool(work)
         notes.settings = server.check_settings(server.database)
         notes.server_version = server.version()
+        plans = {"before": keep_plans(server, work, self.plan.scale)}
         stand.checkpoint()
         if stand.cluster:  # the counters of a server that is not ours are its owner's
             statistics.reset(server)
         self._warm(stand, load, seed=trial.seed)
-        count_before = _count(server, workload)
+        count_before = _count(server, work)
         before = statistics.snapshot(server)
 
         logs = self._log_folder(stand) if load.transaction_log else None
-        argv = self._argv(stand, load, seed=trial.seed, log_prefix=logs and logs / "log")
-        notes.argv = ["pgbench", *argv[1:]]
-        with stand.watched(notes.warnings, folder / REPLICATION) as watch:
-            done = _drive(stand, load, argv, folder, watch)
+        argv = tool.argv(self._job(stand, load, trial.seed, log_prefix=logs and logs / "log"))
+        notes.argv = [Path(argv[0]).name, *argv[1:]]
+        with (
+            stand.watched(notes.warnings, folder / REPLICATION) as watch,
+            self._sampled(trial.level, stand, folder, notes.warnings),
+        ):
+            done = _drive(stand, tool.limit_s(load), argv, folder, watch)
         notes.returncode, notes.wall_s, notes.cpu_s = done.returncode, done.wall_s, done.cpu_s
 
         stand.check_running()
         after = statistics.snapshot(server)
         (folder / "statistics.json").write_text(json.dumps({"before": before, "after": after}, indent=1))
-        stdout, stderr = (
-            (folder / name).read_bytes().decode(errors="replace") for name in ("stdout", "stderr")
-        )
-        report = pgbench.summary(stdout, stderr, done.returncode, notes.argv)
+        report = tool.report(*_outputs(folder), done.returncode, notes.argv)
+        if work.tool == "pgbench-init":
+            (folder / SIZES).write_text(json.dumps(sizes(server)))
         if logs:
             keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, notes.argv)
-        _check_invariant(server, workload, count_before, report["transactions"])
+        if work.explain:
+            plans["after"] = keep_plans(server, work, self.plan.scale)
+            (folder / PLANS).write_text(json.dumps(plans, indent=1))
+        _check_invariant(server, work, count_before, report)
         stand.check_promises(notes.warnings, folder / REPLICATION)
         if self.plan.arrangement == "standing":
             if stand.usable:
                 stand.settle()
             else:
                 self._standing.pop(trial.level).discard()
+
+    @contextlib.contextmanager
+    def _sampled(self, level: str, stand: Stand, folder: Path, warnings: list[str]) -> Iterator[None]:
+        """Keep what the host and the sessions do meanwhile, unless the level is not to be observed."""
+        if level in self.unobserved:
+            yield
+            return
+        with stand.sampler(self.plan.level_load(level).waits_hz) as sampler:
+            yield
+        sampler.keep(folder)
+        warnings += sampler.warnings
 
     def _log_folder(self, stand: Stand) -> Path:
         """An empty folder that the load tool may write its log to."""
@@ -201,25 +225,22 @@ class Bench:
         return stand.client.make_directory(folder)
 
     def _warm(self, stand: Stand, load: Load, *, seed: int) -> None:
-        if load.warmup_s == 0:
+        tool = self._tool(stand.workload)
+        if load.warmup_s == 0 or not tool.warms:
             return
         folder = self.run.folder / "warm-up"
         folder.mkdir(exist_ok=True)
-        argv = self._argv(stand, load, seed=seed, duration_s=load.warmup_s)
+        argv = tool.argv(self._job(stand, load, seed, duration_s=load.warmup_s))
         with stand.watched([]) as watch:
-            done = _drive(stand, load, argv, folder, watch)
-        stdout, stderr = ((folder / name).read_text(errors="replace") for name in ("stdout", "stderr"))
-        pgbench.summary(stdout, stderr, done.returncode, argv)
+            done = _drive(stand, tool.limit_s(load), argv, folder, watch)
+        tool.report(*_outputs(folder), done.returncode, argv)
 
-    def _argv(self, stand: Stand, load: Load, **options: Any) -> list[str]:
-        """The load tool's command line for a stand."""
-        work = stand.workload
-        # pgbench reads the scale from its own tables for built-in scripts; others must be told
-        own = any(script.sql is not None for script in work.scripts)
-        scale = self.plan.scale if own and work.pgbench_tables else None
-        return pgbench.run_argv(
-            self.templates.pgbench(), stand.connection, load, self._scripts(stand), scale=scale, **options
-        )
+    def _tool(self, workload: Workload) -> LoadTool:
+        return load_tool(workload.tool, self.templates.pgbench())
+
+    def _job(self, stand: Stand, load: Load, seed: int, **more: Any) -> Job:
+        scripts = self._scripts(stand)
+        return Job(stand.connection, stand.workload, load, self.plan.scale, seed, scripts, **more)
 
     def _scripts(self, stand: Stand) -> list[tuple[Script, Path | None]]:
         """The workload's scripts, those that are SQL written to files that the load tool can read."""
@@ -250,20 +271,16 @@ class _Notes:
 
 
 def _drive(
-    stand: Stand, load: Load, argv: Sequence[str], folder: Path, watch: Callable[[], None] | None
+    stand: Stand, limit_s: float, argv: Sequence[str], folder: Path, watch: Callable[[], None] | None
 ) -> Completed:
-    """Run a load to its end, its output verbatim in the folder.
-
-    The time limit is generous, but an end: a load that hangs must not hang the study.
-    """
-    return pgbench.drive(
-        stand.client,
-        argv,
-        stdout=folder / "stdout",
-        stderr=folder / "stderr",
-        limit_s=load.duration_s + 60 + 0.5 * load.clients,
-        watch=watch,
+    """Run a load to its end, its output verbatim in the folder; one that hangs must not hang the study."""
+    return stand.client.run(
+        argv, stdout=folder / "stdout", stderr=folder / "stderr", timeout_s=limit_s, watch=watch
     )
+
+
+def _outputs(folder: Path) -> tuple[str, str]:
+    return (folder / "stdout").read_text(errors="replace"), (folder / "stderr").read_text(errors="replace")
 
 
 def _count(server: Server, workload: Workload) -> int | None:
@@ -271,22 +288,18 @@ def _count(server: Server, workload: Workload) -> int | None:
     return int(server.value(query)) if query else None
 
 
-def _check_invariant(server: Server, workload: Workload, before: int | None, transactions: int) -> None:
+def _check_invariant(
+    server: Server, workload: Workload, before: int | None, report: Mapping[str, Any]
+) -> None:
     invariant = workload.invariant
     after = _count(server, workload)
-    if (
-        before is not None
-        and after is not None
-        and after - before != transactions * invariant.per_transaction
-    ):
+    if before is not None and after is not None and after - before != (wanted := invariant.growth(report)):
         raise InvariantError(
-            f"pgbench acknowledged {transactions} transactions, the database holds "
-            f"{after - before} new rows (wanted {transactions * invariant.per_transaction})"
+            f"{workload.tool} acknowledged {report['transactions']} transactions, the database holds "
+            f"{after - before} new rows (wanted {wanted})"
         )
-    if invariant.violations:
-        wrong = int(server.value(invariant.violations))
-        if wrong:
-            raise InvariantError(f"{wrong} rows contradict what the workload wrote")
+    if invariant.violations and (wrong := int(server.value(invariant.violations))):
+        raise InvariantError(f"{wrong} rows contradict what the workload wrote")
 
 
 @contextlib.contextmanager

@@ -127,7 +127,8 @@ class Cluster(Server):
             "port": PORT,
         }
         conf = self.data / "benchlib.conf"
-        conf.write_text(conf_text({**settings, **ours}))
+        # since 15 the default; a chart marks them
+        conf.write_text(conf_text({"log_checkpoints": True, **settings, **ours}))
         self.shell.own(conf)
         main = self.data / "postgresql.conf"
         include = "include 'benchlib.conf'\n"

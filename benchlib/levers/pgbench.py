@@ -7,7 +7,7 @@ every server, so its spelling of options is the one used.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -186,26 +186,6 @@ def initialise(shell: Shell, argv: Sequence[str], *, timeout_s: float = INIT_LIM
     if done.returncode != 0:
         raise LoadError(f"loading the data failed: {reason(done.stderr)}")
     return done
-
-
-def drive(
-    shell: Shell,
-    argv: Sequence[str],
-    *,
-    stdout: Path,
-    stderr: Path,
-    limit_s: float,
-    watch: Callable[[], None] | None = None,
-) -> Completed:
-    """Run a load to its end, its output verbatim in two files; judge nothing yet.
-
-    ``watch`` is called a few times a second meanwhile; what it raises stops the load.
-
-    Raises:
-        TimeLimitError: it ran longer than ``limit_s``.
-
-    """
-    return shell.run(argv, stdout=stdout, stderr=stderr, timeout_s=limit_s, watch=watch)
 
 
 def summary(stdout: str, stderr: str, returncode: int, argv: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchlib.errors import PreflightError
 from benchlib.guardian import scratch_root
 from benchlib.level import Level, Storage
-from benchlib.levers import control_groups, host, remote_preflight, replicas, tunables, volumes
+from benchlib.levers import control_groups, host, remote_preflight, replicas, tools, tunables, volumes
 from benchlib.levers.devices import block_devices
 from benchlib.levers.pgbench import MIB_PER_SCALE
 from benchlib.levers.postgres import builders_differ, find_installation, find_pgbench, find_program_for
@@ -54,6 +54,7 @@ def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
 
 def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str, str]]:
     """What a level asks for beyond a plain server; once for each that asks for the same."""
+    tools.check(plan.level_workload(name), plan.level_load(name))
     if level.target:
         return remote_preflight.preflight(
             level.target,
@@ -88,7 +89,8 @@ def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str
 def data_mib(plan: Plan, name: str) -> int:
     """About how much disk a level's data takes, its WAL aside."""
     work = plan.level_workload(name)
-    return MIB_PER_SCALE * plan.scale + 40 if work.pgbench_tables else _EMPTY_MIB
+    per_scale = work.mib_per_scale + (MIB_PER_SCALE if work.pgbench_tables else 0)
+    return per_scale * plan.scale + _EMPTY_MIB
 
 
 def _at_once_mib(plan: Plan, server: str) -> int:
@@ -110,7 +112,7 @@ def _disk(plan: Plan, ours: list[Level], scratch: Path) -> str:
         (
             find_installation(plan.level(n).postgres).bindir,
             plan.level(n).initdb,
-            plan.level_workload(n).load_sql,
+            plan.level_workload(n).contents,
         ): n
         for n in names
     }

@@ -21,6 +21,7 @@ from benchlib.levers.devices import block_devices
 from benchlib.levers.pgbench import Connection
 from benchlib.levers.remote import Remote
 from benchlib.levers.replicas import Replicas
+from benchlib.levers.sampler import Sampler
 from benchlib.levers.server import Server
 from benchlib.levers.templates import Templates, load
 from benchlib.model import Workload
@@ -105,6 +106,18 @@ class Stand:
                 warnings += watch.warnings
                 if keep:
                     keep.write_text(json.dumps({"lag": watch.rows}))
+
+    def sampler(self, waits_hz: float) -> Sampler:
+        """What samples the host, and the sessions of the load, while it is entered.
+
+        Of a server that is not ours it sees the sessions, and of the host only the load tool.
+        """
+        ours = [self.cluster, *(self.replicas.members if self.replicas else [])]
+
+        def postmasters() -> list[int]:
+            return [pid for cluster in ours if cluster and (pid := cluster.pid)]
+
+        return Sampler(servers=postmasters, devices=self.devices, server=self.server, waits_hz=waits_hz)
 
     def check_promises(self, warnings: list[str], keep: Path) -> None:
         """Hold the replicas to what they promised of the load that has just ended; what was found goes to ``keep``.

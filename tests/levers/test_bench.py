@@ -203,7 +203,7 @@ def test_an_invariant_that_cannot_be_asked_is_an_error_of_the_trial(trials: Tria
 def test_what_is_changed_behind_pgbenchs_back_is_caught(
     behind: str, words: str, fresh_bench: Bench, trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drive, _stand_for = pgbench.drive, fresh_bench._stand_for
+    drive, _stand_for = bench_module._drive, fresh_bench._stand_for
     stands: list[Stand] = []
 
     @contextmanager
@@ -218,7 +218,7 @@ def test_what_is_changed_behind_pgbenchs_back_is_caught(
         return done
 
     monkeypatch.setattr(fresh_bench, "_stand_for", watched)
-    monkeypatch.setattr(pgbench, "drive", meddle)
+    monkeypatch.setattr(bench_module, "_drive", meddle)
     measurement, _ = trials.run(fresh_bench, "two")
     assert measurement.error_kind == "InvariantError"
     assert words in (measurement.error or "")
@@ -238,14 +238,14 @@ def test_a_balance_that_does_not_add_up_is_caught(
     workload: str, behind: str, trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = trials.bench(plan(workload=workload))
-    drive = pgbench.drive
+    drive = bench_module._drive
 
     def meddle(*args: Any, **options: Any) -> Any:
         done = drive(*args, **options)
         bench._standing["first"].server.execute(behind)
         return done
 
-    monkeypatch.setattr(pgbench, "drive", meddle)
+    monkeypatch.setattr(bench_module, "_drive", meddle)
     measurement, _ = trials.run(bench, "first")
     assert measurement.error_kind == "InvariantError"
     assert "1 rows contradict" in (measurement.error or "")
@@ -276,17 +276,17 @@ def test_a_server_killed_in_a_trial_costs_that_trial_only(
 ) -> None:
     bench = trials.bench(plan(arrangement=arrangement, load={"duration_s": 2}))
     started: list[int] = []
-    drive = pgbench.drive
+    drive = bench_module._drive
 
-    def kill_soon(shell: Any, argv: Any, **options: Any) -> Any:
+    def kill_soon(stand: Stand, limit_s: float, argv: Any, *rest: Any) -> Any:
         host = next(word.removeprefix("--host=") for word in argv if word.startswith("--host="))
         started.append(int((Path(host).parent / "data" / "postmaster.pid").read_text().split()[0]))
         if len(started) == 1:
             timer = threading.Timer(0.7, os.kill, (started[0], signal.SIGKILL))
             timer.start()
-        return drive(shell, argv, **options)
+        return drive(stand, limit_s, argv, *rest)
 
-    monkeypatch.setattr(pgbench, "drive", kill_soon)
+    monkeypatch.setattr(bench_module, "_drive", kill_soon)
     begun = time.monotonic()
     measurement, folder = trials.run(bench, "first")
     assert time.monotonic() - begun < 10
@@ -305,7 +305,8 @@ def test_a_server_killed_in_a_trial_costs_that_trial_only(
 def test_a_load_that_hangs_ends_at_its_limit(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = trials.bench(plan())
     bench.prepare(1)
-    monkeypatch.setattr(bench_module, "_time_limit", lambda load: 3.0)
+    drive = bench_module._drive
+    monkeypatch.setattr(bench_module, "_drive", lambda stand, limit_s, *rest: drive(stand, 3.0, *rest))
 
     def freeze_a_session() -> None:
         for process in processes_under(bench._standing["first"].server.folder):

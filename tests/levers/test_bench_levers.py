@@ -1,5 +1,6 @@
 """What a level may name, in whole trials on real servers: seen from outside, and nothing left behind."""
 
+import gzip
 import json
 import os
 import pwd
@@ -20,9 +21,12 @@ from benchlib.errors import PreflightError
 from benchlib.level import Level
 from benchlib.levers.bench import Bench, open_bench
 from benchlib.levers.cluster import Cluster
+from benchlib.levers.devices import block_devices
 from benchlib.levers.preflight import preflight
+from benchlib.levers.sampler import TELEMETRY
 from benchlib.levers.workloads import load_workload
 from benchlib.model import Factor, Load, Measurement, Plan
+from benchlib.telemetry import telemetry
 
 pytestmark = pytest.mark.pg
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -211,6 +215,17 @@ def driving(scratch: Path) -> bool:
     return False
 
 
+def test_what_the_host_and_the_sessions_did_is_kept_with_the_trial(trial) -> None:
+    measurement, folder = trial(plan({}, load={"duration_s": 2, "waits_hz": 20}))
+    assert measurement.error is None
+    raw = json.loads(gzip.decompress((folder / TELEMETRY).read_bytes()))
+    assert len(raw["waits"]) >= 20
+    made = telemetry(raw)
+    assert made.host["server_cores"].max() > 0
+    assert made.host["tool_cores"].max() > 0
+    assert not made.devices.empty or block_devices(folder) == []
+
+
 def test_a_level_may_run_another_workload(trial) -> None:
     measurement, folder = trial(plan({"workload": "select-only"}))
     assert measurement.error is None
@@ -244,7 +259,7 @@ def test_a_server_that_is_not_ours_is_as_it_was_before(somebody_elses: Cluster, 
     assert "9MB" in during.seen
     assert somebody_elses.value("SHOW work_mem", "postgres") == "4MB"
     assert not (folder / "server.log").exists()
-    assert "planted-secret" not in "".join(p.read_text() for p in folder.iterdir())
+    assert b"planted-secret" not in b"".join(p.read_bytes() for p in folder.iterdir())
     assert before != somebody_elses.value(databases, "postgres"), "the bench is still open"
 
 

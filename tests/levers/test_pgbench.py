@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlib.errors import InputError, LoadError, ParseError
-from benchlib.levers.pgbench import Connection, drive, init_argv, initialise, run_argv, summary
+from benchlib.levers.pgbench import Connection, init_argv, initialise, run_argv, summary
 from benchlib.levers.postgres import find_pgbench
 from benchlib.model import Load, Script
-from benchlib.shell import Shell, TimeLimitError
+from benchlib.shell import Shell
 
 HERE = Connection()
 SOCKET = Connection(host="/run/x", port=5432, user="postgres", dbname="bench")
@@ -273,17 +273,12 @@ def test_a_usage_error_would_have_been_noticed(program: Path) -> None:
 @pytest.mark.pg
 def test_a_load_that_cannot_connect_is_told_in_pgbench_s_words(program: Path, tmp_path: Path) -> None:
     argv = run_argv(program, NOWHERE, Load(), SELECT_ONLY, seed=1)
-    done = drive(Shell(), argv, stdout=tmp_path / "out", stderr=tmp_path / "err", limit_s=30)
+    done = Shell().run(argv, stdout=tmp_path / "out", stderr=tmp_path / "err", timeout_s=30)
     said = (tmp_path / "err").read_text()
     with pytest.raises(LoadError, match=r"status 1: pgbench: error: connection to server on socket"):
         summary((tmp_path / "out").read_text(), said, done.returncode, argv)
     with pytest.raises(LoadError, match=r"^loading the data failed: pgbench: error: connection to server"):
         initialise(Shell(), init_argv(program, NOWHERE, 1))
-
-
-def test_a_load_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(TimeLimitError, match="sleep did not end"):
-        drive(Shell(), ["sleep", "60"], stdout=tmp_path / "out", stderr=tmp_path / "err", limit_s=0.1)
 
 
 # --- reports ------------------------------------------------------------------------------

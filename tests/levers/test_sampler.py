@@ -182,7 +182,7 @@ def trial_of(new_cluster: Callable[[str], Cluster], scratch: Path, tmp_path: Pat
         devices = block_devices(cluster.data)
         with Sampler(servers=lambda: [cluster.pid or 0], devices=devices, server=cluster) as sampler:
             out, err = tmp_path / "stdout", tmp_path / "stderr"
-            done = pgbench.drive(cluster.shell, argv, stdout=out, stderr=err, limit_s=60)
+            done = cluster.shell.run(argv, stdout=out, stderr=err, timeout_s=60)
             cluster.checkpoint()
         report = pgbench.summary(out.read_text(), err.read_text(), done.returncode, argv)
         return Trial(
