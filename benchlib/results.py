@@ -6,15 +6,17 @@ Nothing derived is stored, so a mended parser needs no rerun.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from benchlib.counters import differences
 from benchlib.errors import InputError, ParseError
-from benchlib.latency import read_latency
-from benchlib.model import Measurement
-from benchlib.parse import parse_text
+from benchlib.latency import Latency, read_latency
+from benchlib.levers.tools import read
+from benchlib.model import Measurement, Plan
 from benchlib.stats import Concern, validity
 from benchlib.store import TRANSACTION_LOG, StudyFolder
 
@@ -28,8 +30,16 @@ REPORTED = (
     "transactions",
     "failed_transactions",
     "retried_transactions",
+    "init_s",
 )
-"""Figures of pgbench's own summary."""
+"""Figures of the load tool's own summary."""
+
+SCHEDULED = {
+    "schedule_lag_average_ms": "rate_lag_average_ms",
+    "schedule_lag_max_ms": "rate_lag_max_ms",
+    "skipped_transactions": "skipped_transactions",
+}
+"""What a load tool tells of a fixed rate, and its own name for it; missing where there was none."""
 
 TRIAL_COLUMNS = (
     "block",
@@ -39,6 +49,8 @@ TRIAL_COLUMNS = (
     "started_s",
     *REPORTED,
     *QUANTILES,
+    "rate_tps",
+    *SCHEDULED,
     "client_cpu_share",
     "wal_bytes_per_transaction",
     "checkpoints",
@@ -55,16 +67,18 @@ def trials_frame(folder: StudyFolder) -> pd.DataFrame:
     Units are in the columns' names; ``tps`` excludes the time to connect, ``started_s`` is
     seconds since the epoch. What a trial does not tell is missing, never 0.
     """
-    rows = [_row(folder, trial_id, m) for trial_id, m in folder.kept().items()]
+    plan = folder.read().plan
+    rows = [_row(folder, plan, trial_id, m) for trial_id, m in folder.kept().items()]
     return pd.DataFrame(rows, columns=list(TRIAL_COLUMNS))
 
 
 def progress_frame(folder: StudyFolder) -> pd.DataFrame:
     """tps over time inside the trials: columns ``level, block, elapsed_s, tps``, a row a second."""
     rows = []
+    plan = folder.read().plan
     for trial_id, measurement in folder.kept().items():
         try:
-            report = _report(folder, trial_id, measurement) if measurement.error is None else None
+            report = _report(folder, plan, trial_id, measurement) if measurement.error is None else None
         except ParseError:  # the frame of trials has the reason
             continue
         if report and report["complete"]:
@@ -78,6 +92,18 @@ def progress_frame(folder: StudyFolder) -> pd.DataFrame:
                 for row in report["progress"]
             ]
     return pd.DataFrame(rows, columns=["level", "block", "elapsed_s", "tps"])
+
+
+def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int], Latency]:
+    """The latencies of the good ones of ``trials``, by level and block, where the study keeps logs of all transactions."""
+    good = set(trials.loc[trials["error"].isna(), ["level", "block"]].itertuples(index=False, name=None))
+    found = {}
+    for trial_id, measurement in folder.kept().items():
+        trial = (measurement.trial.level, measurement.trial.block)
+        path = folder.raw_path(trial_id, TRANSACTION_LOG)
+        if path and trial in good:
+            found[trial] = _latency(path, path.stat().st_mtime_ns)
+    return found
 
 
 def warnings_frame(folder: StudyFolder) -> pd.DataFrame:
@@ -103,17 +129,24 @@ def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
 def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
     """What the trials themselves give reason to doubt, level by level.
 
-    Failed or retried transactions, a load tool that was the bottleneck, trials without a steady
-    state, and what the bench itself warned of. The frames are those of this module.
+    Failed, retried or skipped transactions, a rate that was not held, a load tool that was the
+    bottleneck, trials without a steady state, and what the bench itself warned of. The frames are those of this module.
     """
     good = trials[trials["error"].isna()]
     found: list[Concern | None] = []
     for level, rows in good.groupby("level", sort=False):
+        if rows["transactions"].isna().all():  # loading has none
+            continue
         counts = [
             int(rows[name].fillna(0).sum())
             for name in ("transactions", "failed_transactions", "retried_transactions")
         ]
         found.append(validity.failures(str(level), *counts))
+        skipped = int(rows["skipped_transactions"].fillna(0).sum())
+        found.append(validity.skipped(str(level), counts[0], skipped))
+        if rows["rate_tps"].notna().all():
+            each = [rows[name].to_list() for name in ("transactions", "tps", "schedule_lag_average_ms")]
+            found.append(validity.behind_schedule(str(level), rows["rate_tps"].iloc[0], *each))
     for level, rows in progress.groupby("level", sort=False):
         series = [readings["tps"].to_list() for _, readings in rows.groupby("block")]
         # the warm-up was a run of its own, so nothing of the series is to be cut
@@ -140,12 +173,14 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
     return found
 
 
-def _report(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[str, Any] | None:
+def _report(
+    folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement
+) -> dict[str, Any] | None:
     stdout = folder.raw(trial_id, "stdout")
     if stdout is None:
         return None
     text = f"{stdout}\n{folder.raw(trial_id, 'stderr') or ''}"
-    return parse_text(text, kind="pgbench_summary", argv=list(measurement.load_argv) or None)
+    return read(plan.level_workload(measurement.trial.level).tool, text, measurement.load_argv)
 
 
 def _quantiles(folder: StudyFolder, trial_id: str) -> dict[str, float | None]:
@@ -153,11 +188,17 @@ def _quantiles(folder: StudyFolder, trial_id: str) -> dict[str, float | None]:
     path = folder.raw_path(trial_id, TRANSACTION_LOG)
     if path is None:
         return {}
-    latency = read_latency(path).quantiles_ms
+    latency = _latency(path, path.stat().st_mtime_ns).quantiles_ms
     return {name: latency[name.split("_")[1]] for name in QUANTILES}
 
 
-def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[str, Any]:
+@lru_cache(maxsize=512)
+def _latency(path: Path, _modified_ns: int) -> Latency:
+    """A log of millions is read once: for the figures of its trial, again after each block, and for the charts."""
+    return read_latency(path)
+
+
+def _row(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement) -> dict[str, Any]:
     trial = measurement.trial
     row: dict[str, Any] = {
         "block": trial.block,
@@ -171,7 +212,7 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
     if measurement.error is not None:
         return row
     try:
-        report = _report(folder, trial_id, measurement)
+        report = _report(folder, plan, trial_id, measurement)
         costs = _costs(folder, trial_id, report["transactions"]) if report else {}
         quantiles = _quantiles(folder, trial_id)
     except InputError as reason:
@@ -179,11 +220,20 @@ def _row(folder: StudyFolder, trial_id: str, measurement: Measurement) -> dict[s
     if report is None:
         return {**row, "error": "the trial's output is not there"}
     if not report["complete"]:
-        return {**row, "error": f"pgbench did not run to its end: {' '.join(report['errors'][:1])}"}
+        return {**row, "error": f"the load did not run to its end: {' '.join(report['errors'][:1])}"}
     row |= {name: report[name] for name in REPORTED}
+    row["latency_p95_ms"] = report.get("latency_p95_ms")  # sysbench tells it itself
+    row |= {name: report.get(told) for name, told in SCHEDULED.items()}
+    row["rate_tps"] = _rate(measurement.load_argv)
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         row["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
     return {**row, **quantiles, **costs}
+
+
+def _rate(argv: tuple[str, ...]) -> float | None:
+    """How many transactions a second the load tool was to begin; None where there was no limit."""
+    rates = (float(word.removeprefix("--rate=")) for word in argv if word.startswith("--rate="))
+    return next(rates, None) or None  # sysbench is told 0 for no limit
 
 
 def _costs(folder: StudyFolder, trial_id: str, transactions: int | None) -> dict[str, float]:
@@ -191,35 +241,14 @@ def _costs(folder: StudyFolder, trial_id: str, transactions: int | None) -> dict
     counters: Any = folder.raw_json(trial_id, "statistics.json")
     if counters is None:
         return {}
-    costs: dict[str, float] = {}
     try:
-        before, after = counters["before"], counters["after"]
-        told = before["lsn"] is not None and after["lsn"] is not None  # some managed servers do not
-        written = lsn_bytes(after["lsn"]) - lsn_bytes(before["lsn"]) if told else None
-        seen = checkpoints(before), checkpoints(after)
+        counts = differences(counters["before"], counters["after"])
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(f"{trial_id}/statistics.json is damaged") from None
-    if transactions and written is not None and written >= 0:
-        costs["wal_bytes_per_transaction"] = written / transactions
-    if seen[0] is not None and seen[1] is not None and seen[1] >= seen[0]:
-        costs["checkpoints"] = seen[1] - seen[0]
+    costs: dict[str, float] = {}
+    if transactions and counts["wal_bytes"] is not None:
+        costs["wal_bytes_per_transaction"] = counts["wal_bytes"] / transactions
+    timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
+    if timed is not None and requested is not None:
+        costs["checkpoints"] = timed + requested
     return costs
-
-
-def lsn_bytes(lsn: str) -> int:
-    """A WAL position such as ``0/16B3740`` as a number of bytes.
-
-    Source: PostgreSQL documentation, ``pg_lsn`` type.
-    """
-    high, _, low = lsn.partition("/")
-    return (int(high, 16) << 32) + int(low, 16)
-
-
-def checkpoints(snapshot: Mapping[str, Any]) -> int | None:
-    """How many checkpoints a snapshot has counted, timed and requested; None if it does not say."""
-    newer, older = snapshot.get("checkpointer"), snapshot.get("bgwriter")
-    if newer:
-        return int(newer["num_timed"]) + int(newer["num_requested"])
-    if older and "checkpoints_timed" in older:
-        return int(older["checkpoints_timed"]) + int(older["checkpoints_req"])
-    return None

@@ -11,9 +11,7 @@ from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output
 from benchlib.latency import keep_log
 from benchlib.results import (
     TRIAL_COLUMNS,
-    checkpoints,
     concerns,
-    lsn_bytes,
     progress_frame,
     trials_frame,
     tunables,
@@ -127,7 +125,7 @@ def test_a_lost_client_is_an_error_whatever_the_summary_claims(of_tuned) -> None
         "stderr",
         "pgbench: error: client 3 aborted in command 4 (SQL) of script 0; perhaps the backend died while processing\n",
     )
-    assert row.error.startswith("pgbench did not run to its end: ")
+    assert row.error.startswith("the load did not run to its end: ")
     assert "client 3 aborted" in row.error
     assert figures(row).isna().all()
 
@@ -238,21 +236,6 @@ def test_tunables_are_told_by_value_with_the_levels_that_had_it(run) -> None:
         "60": {"defaults", "control"},
         "0": {"tuned"},
     }
-
-
-@pytest.mark.parametrize(
-    ("lsn", "wanted"),
-    [("0/0", 0), ("0/16B3740", 0x16B3740), ("1/0", 1 << 32), ("A/FFFFFFFF", 11 * (1 << 32) - 1)],
-)
-def test_a_position_in_the_wal_is_a_number_of_bytes(lsn: str, wanted: int) -> None:
-    assert lsn_bytes(lsn) == wanted
-
-
-def test_both_spellings_of_a_snapshot_count_timed_and_requested() -> None:
-    assert checkpoints({"checkpointer": {"num_timed": 3, "num_requested": 4}, "bgwriter": {}}) == 7
-    assert checkpoints({"bgwriter": {"checkpoints_timed": 3, "checkpoints_req": 4}}) == 7
-    assert checkpoints({"checkpointer": None, "bgwriter": None}) is None
-    assert checkpoints({}) is None
 
 
 LOG = "".join(
