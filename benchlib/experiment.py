@@ -16,7 +16,7 @@ import pandas as pd
 from benchlib import __version__
 from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
 from benchlib.guardian import scratch_root
-from benchlib.level import Level, Target
+from benchlib.level import Level, Target, rate_at
 from benchlib.levers import host
 from benchlib.levers.bench import open_bench
 from benchlib.levers.postgres import Installation, builders_differ, find_installation, find_pgbench
@@ -26,7 +26,7 @@ from benchlib.levers.workloads import load_workload
 from benchlib.metrics import METRICS
 from benchlib.model import Plan, Study
 from benchlib.planning import CONTROL, make_study
-from benchlib.plots.levels import given_folders, target_words
+from benchlib.plots.levels import given_folders, rates_words, target_words
 from benchlib.results import TRIAL_COLUMNS, concerns, progress_frame, trials_frame, warnings_frame
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.history import LEAST_STUDIES, Prior, estimate_prior
@@ -37,6 +37,8 @@ from benchlib.study import Progress, design, keep_study, missing, run_study, set
 
 PILOT_S = 12
 PILOT_BLOCKS = 3
+CAPACITY_S = 30
+"""The trials that measure the capacity are as long as the study's own, but no longer."""
 _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
 
 
@@ -130,8 +132,11 @@ class Experiment:
         new = not self.folder.exists()
         if new:
             preflight(self.plan, scratch)
-            found = provenance(self.study, scratch or scratch_root())
-            self.study = self.study.model_copy(update={"provenance": found})
+            found, plan = provenance(self.study, scratch or scratch_root()), self.plan
+            if shares := plan.capacity_shares():
+                found["capacity"] = self._capacity(shares, tell, scratch)
+                plan = plan.model_copy(update={"capacity_tps": found["capacity"]["tps"]})
+            self.study = self.study.model_copy(update={"plan": plan, "provenance": found})
         self.study = keep_study(self.folder, self.study)
         if self._retry_failed:
             set_failed_aside(self.folder)
@@ -160,19 +165,8 @@ class Experiment:
         They are a study of their own, ``NAME-pilot``, so they are kept and resumed like any other.
         """
         factor = self.plan.factor
-        arms = dict.fromkeys((factor.baseline, CONTROL), factor.levels[factor.baseline])
-        plan = self.plan.model_copy(
-            update={
-                "factor": factor.model_copy(update={"levels": arms, "controls": (CONTROL,)}),
-                "load": self.plan.load.model_copy(update={"duration_s": PILOT_S}),
-                "looks": (),
-            }
-        )
-        name = f"{self.folder.name}-pilot"
-        study = Study(
-            name=name, title=f"{self.study.title}, pilot", plan=plan, trials=design(plan, PILOT_BLOCKS)
-        )
-        pilot = Experiment(StudyFolder(name, self.folder.path.parent), study)
+        load = self.plan.load.model_copy(update={"duration_s": PILOT_S})
+        pilot = self._baseline_alone("pilot", self.plan.model_copy(update={"load": load}))
         pilot.run(tell, scratch=scratch)
         kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
         overhead = sum(m.finished_s - m.started_s - (m.load_wall_s or 0) for m in kept) / max(len(kept), 1)
@@ -185,6 +179,50 @@ class Experiment:
             margin=self.plan.margin,
         )
         return found.sentence(self.plan.margin)
+
+    def _capacity(
+        self, shares: Iterable[str], tell: Callable[[Progress], None], scratch: Path | None
+    ) -> dict[str, Any]:
+        """The baseline's mean tps without a limit, its spread, and the shares of it as rates; for the provenance.
+
+        From short trials in a study of their own, ``NAME-capacity``, which are kept and resumed like any
+        other: a study that is begun again has the same rates.
+        """
+        plan, factor = self.plan, self.plan.factor
+        seconds = min(CAPACITY_S, plan.load.duration_s)
+        load = {"duration_s": seconds, "rate": None, "latency_limit_ms": None, "transaction_log": False}
+        baseline = {factor.baseline: _unlimited(factor.levels[factor.baseline])}
+        changes = {
+            "factor": factor.model_copy(update={"levels": {**factor.levels, **baseline}}),
+            "base": _unlimited(plan.base),
+            "load": plan.load.model_copy(update=load),
+            "metric": "tps",
+            "capacity_tps": None,
+        }
+        short = self._baseline_alone("capacity", plan.model_copy(update=changes))
+        short.run(tell, scratch=scratch)
+        short._same_host()
+        tps = short.trials["tps"].dropna()
+        if tps.empty:
+            raise StudyError(f"study '{short.folder.name}' has no tps that a rate could be a share of")
+        capacity = float(f"{tps.mean():.6g}")
+        return {
+            "tps": capacity,
+            "lowest_tps": float(f"{tps.min():.6g}"),
+            "highest_tps": float(f"{tps.max():.6g}"),
+            "trials": f"{len(tps)} of {seconds} s",
+            "rates": {share: f"{rate_at(share, capacity):g} tps" for share in shares},
+        }
+
+    def _baseline_alone(self, what: str, plan: Plan) -> Experiment:
+        """The baseline of a plan and its twin in a few blocks, kept beside this study as ``NAME-what``."""
+        factor = plan.factor
+        arms = dict.fromkeys((factor.baseline, CONTROL), factor.levels[factor.baseline])
+        alone = factor.model_copy(update={"levels": arms, "controls": (CONTROL,)})
+        plan = plan.model_copy(update={"factor": alone, "looks": ()})
+        name, title = f"{self.folder.name}-{what}", f"{self.study.title}, {what}"
+        study = Study(name=name, title=title, plan=plan, trials=design(plan, PILOT_BLOCKS))
+        return Experiment(StudyFolder(name, self.folder.path.parent), study)
 
     # --- what came out --------------------------------------------------------------
 
@@ -284,7 +322,7 @@ class Experiment:
         return [
             ("Study", self.folder.name),
             ("Server", servers or "none ran"),
-            ("Load", f"{self.plan.workload.name}, {self.plan.load.clients} clients"),
+            ("Load", f"{self.plan.workload.name}, {self.plan.load.clients} clients{rates_words(self.plan)}"),
             ("Trials", f"{len(good)} of {len(self.trials)}, {self.plan.load.duration_s} s each"),
             ("Blocks", str(self.analysis.blocks)),
             ("Machine", _machine(self.study.provenance.get("host", {}))),
@@ -300,6 +338,11 @@ def shown(folder: StudyFolder) -> Experiment:
 
     """
     return Experiment(folder, folder.read(), run=False)
+
+
+def _unlimited(level: Level) -> Level:
+    """A level without a rate."""
+    return level.model_copy(update={"load": level.load.model_copy(update={"rate": None})})
 
 
 def _machine(facts: Mapping[str, Any]) -> str:

@@ -61,13 +61,13 @@ def make_study(
     """
     name, sizes = study_name(values), _sizes(values)
     blocks, looks = _blocks(sizes.get("blocks", AUTO))
-    metric = known_metric(values.get("metric", "tps")).name
     try:
         load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
-        if needs_transaction_log(metric):
-            load = load.model_copy(update={"transaction_log": True})
         base = _level("base", values.get("base", {}), memory_bytes)
         factor, base = _with_room(_factor(values, memory_bytes), base, load)
+        metric = _metric(values, load, base, *factor.levels.values())
+        if needs_transaction_log(metric):
+            load = load.model_copy(update={"transaction_log": True})
         plan = Plan(
             factor=factor,
             base=base,
@@ -97,6 +97,23 @@ def make_study(
 
 def _named_workloads(*levels: Level) -> list[str]:
     return sorted({level.workload for level in levels if level.workload is not None})
+
+
+def _metric(values: Mapping[str, Any], load: Load, *levels: Level) -> str:
+    """The metric asked for; else tps, or where a rate gives the tps the latency."""
+    asked = values.get("metric")
+    if load.rate is None and all(level.load.rate is None for level in levels):
+        return known_metric(asked or "tps").name
+    if values.get("pilot"):
+        raise InputError(
+            "parameter pilot: it plans by the tps, which a fixed rate gives; leave one of them out"
+        )
+    if asked == "tps":
+        raise InputError(
+            "parameter metric: a fixed rate gives the tps, so it cannot be judged by; "
+            "take latency_average_ms, or a quantile such as latency_p99_ms"
+        )
+    return known_metric(asked or ("latency_p99_ms" if load.transaction_log else "latency_average_ms")).name
 
 
 def needs_transaction_log(metric: str) -> bool:

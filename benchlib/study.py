@@ -89,14 +89,17 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
 def same_study(folder: StudyFolder, study: Study) -> Study:
     """The study that is kept in a folder, once it is certain that it has the same plan.
 
+    The capacity that rates are shares of was measured for the one that is kept: it is no part of what is asked.
+
     Raises:
         InputError: it has another; the message says what differs.
 
     """
     kept = folder.read()
-    if kept.plan != study.plan:
+    asked = study.plan.model_copy(update={"capacity_tps": kept.plan.capacity_tps})
+    if kept.plan != asked:
         raise InputError(
-            f"study '{folder.name}' exists with another plan ({_what_differs(kept.plan, study.plan)}): "
+            f"study '{folder.name}' exists with another plan ({_what_differs(kept.plan, asked)}): "
             f"choose another name (-p study NAME), or remove {folder.path.parent.name}/{folder.name}"
         )
     return kept

@@ -18,14 +18,20 @@ from benchlib.experiment import Experiment
 from benchlib.levers.preflight import preflight
 from benchlib.metrics import METRICS
 from benchlib.plots.frames import signed
-from benchlib.plots.levels import levels_table
+from benchlib.plots.levels import levels_table, rates_words
 from benchlib.plots.tables import Table, html_table, p_words, verdict_table
 from benchlib.results import tunables
 from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study import missing
 
-EXPLORATORY = ("latency_average_ms", "latency_stddev_ms", "latency_p99_ms", "wal_bytes_per_transaction")
+EXPLORATORY = (
+    "latency_average_ms",
+    "latency_stddev_ms",
+    "latency_p99_ms",
+    "schedule_lag_average_ms",
+    "wal_bytes_per_transaction",
+)
 _FORMATS = dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed) | {
     name: lambda p: p_words(p) or "" for name in ("p_value", "p_bh")
 }
@@ -58,7 +64,7 @@ class View(Experiment):
         return Statement(
             f"Study “{self.folder.name}”: {len(self.plan.factor.levels)} arms × {self.study.blocks} blocks = "
             f"{len(self.study.trials)} trials of {load.duration_s} s{stops} ({todo}). Load: {self.plan.workload.title.lower()}, "
-            f"{load.clients} clients on {min(load.threads, load.clients)} threads, {load.protocol} protocol. "
+            f"{load.clients} clients on {min(load.threads, load.clients)} threads, {load.protocol} protocol{rates_words(self.plan)}. "
             + self._profile_words()
         )
 
@@ -159,7 +165,7 @@ class View(Experiment):
         return plots.shares(self.analysis, full=target)
 
     def mechanism(self) -> Table:
-        """What the trials cost, averaged per level: WAL, checkpoints, the load tool's own CPU."""
+        """What the trials cost, averaged per level: WAL, checkpoints, the load tool's own CPU; under a rate the lag."""
         good = self.trials[self.trials["error"].isna()]
         columns = {
             "wal_bytes_per_transaction": "WAL, bytes",
@@ -168,6 +174,13 @@ class View(Experiment):
             "latency_average_ms": "latency, ms",
             "latency_stddev_ms": "± inside a trial, ms",
         }
+        note = "WAL is per transaction, checkpoints per trial; client CPU is the share of its time that a pgbench thread was busy."
+        if good["rate_tps"].notna().any():
+            columns |= {
+                "schedule_lag_average_ms": "schedule lag, ms",
+                "schedule_lag_max_ms": "highest lag, ms",
+            }
+            note += " Under a rate latency counts from the scheduled start, so the lag is in it."
         means = good.groupby("level", sort=False)[list(columns)].mean().reindex(list(self.plan.factor.levels))
         means["client_cpu_share"] *= 100
         shown = means.rename(columns=columns).reset_index()

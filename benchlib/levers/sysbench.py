@@ -35,7 +35,7 @@ def why_not(load: Load) -> str | None:
     asked = {
         "a log of its transactions, which the metric needs": load.transaction_log,
         "the protocol 'extended'": load.protocol == "extended",
-        "a rate that is no whole number": load.rate is not None and load.rate != int(load.rate),
+        "a rate that is no whole number": isinstance(load.rate, float) and not load.rate.is_integer(),
         "a latency limit": load.latency_limit_ms is not None,
         "a number of tries": load.max_tries is not None,
         "a connection for each transaction": load.connect_per_transaction,

@@ -103,6 +103,14 @@ def replication_words(replication: Replication, synchronous_commit: SettingValue
     return f"{replicas}, a commit waits for {'it' if count == 1 else replication.quorum}"
 
 
+def rates_words(plan: Plan) -> str:
+    """At which rate all levels run, as the end of a sentence; nothing where there is no limit."""
+    rates = {_rate_words(plan, name) for name in plan.factor.levels}
+    if len(rates) > 1:
+        return ", each level at its own rate"
+    return f" at {rates.pop()}" if any(plan.asked_rate(name) for name in plan.factor.levels) else ""
+
+
 def size_words(size: int) -> str:
     """A size in bytes as PostgreSQL counts, in powers of 1024: ``4 GB``, ``1.5 GB``."""
     value, unit = float(size), 0
@@ -137,9 +145,19 @@ def _load_words(plan: Plan, name: str) -> dict[str, str]:
     patches = [level.load.model_dump(exclude_none=True) for level in _levels(plan)]
     changed = {key for patch in patches for key in patch}
     found = {"clients": str(load.clients), "threads": str(load.threads), "protocol": load.protocol}
-    found["rate"] = f"{load.rate:,.4g} tps" if load.rate else "no limit"
+    found["rate"] = _rate_words(plan, name)
     found = {key: words for key, words in found.items() if key in changed}
     return found | {f":{key}": str(value) for key, value in load.variables.items() if "variables" in changed}
+
+
+def _rate_words(plan: Plan, name: str) -> str:
+    """A level's rate: ``741 tps (60 % of capacity)``, or the share alone until the capacity is known."""
+    asked, rate = plan.asked_rate(name), plan.level_load(name).rate
+    if rate is None:
+        return "no limit"
+    if isinstance(rate, str):
+        return rate
+    return f"{rate:,.6g} tps ({asked})" if isinstance(asked, str) else f"{rate:,.6g} tps"
 
 
 def _host_words(level: Level) -> dict[str, str]:

@@ -21,6 +21,8 @@ _STEADY_SIGMAS = 4.0
 _TOLERATED_FAILURES = 0.001
 _BUSY_CLIENT = 0.9
 _FLUSH_NOISE = 1.5
+_RATE_HELD = 0.98
+_POISSON_SIGMAS = 3.0
 
 
 def outliers(logs: np.ndarray, residual: np.ndarray, df: float) -> np.ndarray:
@@ -171,6 +173,49 @@ def failures(
             level=level,
         )
     return None
+
+
+def behind_schedule(
+    level: str,
+    rate_tps: float,
+    transactions: Sequence[float],
+    tps: Sequence[float],
+    lag_ms: Sequence[float],
+) -> Concern | None:
+    """Return the concern about trials of a level, under a fixed rate, that fell behind it: grave when most did.
+
+    Per trial: how many transactions, how many a second, and their mean lag behind the schedule. A trial
+    fell behind with less than 98 % of the rate (three standard deviations of the Poisson process by which
+    pgbench schedules aside), or with a mean lag over 1 % of its time: under a constant overload the lag
+    grows to twice its mean, and that share of the schedule is then undone. Latency counts from the
+    scheduled start (PostgreSQL documentation, ``--rate``), so it is that of a queue that grows with the trial.
+    """
+    done, reached, lag = (np.asarray(values, dtype=float) for values in (transactions, tps, lag_ms))
+    seconds = done / reached
+    due = rate_tps * seconds
+    behind = (done < _RATE_HELD * due - _POISSON_SIGMAS * np.sqrt(due)) | (
+        lag / 1000 > (1 - _RATE_HELD) / 2 * seconds
+    )
+    if not behind.any():
+        return None
+    message = (
+        f"{level!r} did not hold the rate of {rate_tps:,.4g} tps in {behind.sum()} of {len(behind)} trials: there it reached "
+        f"{reached[behind].mean():,.4g} tps and began transactions {lag[behind].mean():,.4g} ms late on average, so that "
+        "their latency depends on how long a trial is"
+    )
+    return Concern("rate_not_held", message, grave=2 * int(behind.sum()) > len(behind), level=level)
+
+
+def skipped(level: str, transactions: int, skipped: int) -> Concern | None:
+    """Return a note when transactions of a level were too late for the latency limit before they began."""
+    if not skipped:
+        return None
+    total = transactions + skipped
+    message = (
+        f"{skipped} of {total} transactions of {level!r} were skipped ({100 * skipped / total:.2g} %): "
+        "they were beyond the latency limit before they began, and no latency counts them"
+    )
+    return Concern("skipped_transactions", message, level=level)
 
 
 def client_bound(shares: Mapping[str, Sequence[float]], *, busy: float = _BUSY_CLIENT) -> tuple[Concern, ...]:
