@@ -222,7 +222,8 @@ class Experiment:
         plan = plan.model_copy(update={"factor": alone, "looks": ()})
         name, title = f"{self.folder.name}-{what}", f"{self.study.title}, {what}"
         study = Study(name=name, title=title, plan=plan, trials=design(plan, PILOT_BLOCKS))
-        return Experiment(StudyFolder(name, self.folder.path.parent), study)
+        folder = StudyFolder(name, self.folder.path.parent)
+        return Experiment(folder, study, retry_failed=self._retry_failed)
 
     # --- what came out --------------------------------------------------------------
 

@@ -74,6 +74,28 @@ def test_a_latency_quantile_needs_the_log_of_all_transactions() -> None:
     assert not planned(metric="latency_average_ms").plan.load.transaction_log
 
 
+def test_a_rate_is_a_number_or_a_share_of_a_capacity_still_to_be_measured() -> None:
+    assert planned(rate="500").plan.load.rate == 500.0
+    plan = planned(rate="60% of capacity").plan
+    assert (plan.load.rate, plan.capacity_tps) == ("60 % of capacity", None)
+    profiles = {"quick": {**VALUES["profiles"]["quick"], "rate": "60 % of capacity"}}  # type: ignore[index]
+    assert planned(profiles=profiles).plan.load == plan.load
+    assert planned(rate="").plan.load.rate is None
+    assert "rate: '60 %' is not a rate such as 500 (a second) or \"60 % of capacity\"" in refused(rate="60 %")
+
+
+def test_at_a_fixed_rate_latency_is_judged_because_the_tps_is_given() -> None:
+    assert (planned().plan.metric, planned(metric="").plan.metric) == ("tps", "tps")
+    assert planned(rate=500).plan.metric == "latency_average_ms"
+    assert planned(rate=500, metric="latency_p99_ms").plan.load.transaction_log
+    logged = {"quick": {"transaction_log": True, "rate": "60 % of capacity"}}
+    assert planned(profiles=logged).plan.metric == "latency_p99_ms"
+    own = {**VALUES["levels"], "slow": {"load": {"rate": "10 % of capacity"}}}  # type: ignore[dict-item]
+    for words in (refused(rate=500, metric="tps"), refused(levels=own, metric="tps")):
+        assert words.startswith("parameter metric: a fixed rate gives the tps, so it cannot be judged by")
+    assert refused(rate=500, pilot=True).startswith("parameter pilot: it plans by the tps")
+
+
 def test_auto_plans_all_looks() -> None:
     study = planned(blocks="auto")
     assert study.plan.looks

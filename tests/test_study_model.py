@@ -159,6 +159,10 @@ def test_an_extension_s_parameter_has_a_dot_in_its_name() -> None:
         {"load": {"threads": 100_001}},
         {"load": {"rate": 0}},
         {"load": {"rate": float("inf")}},
+        {"load": {"rate": True}},
+        {"load": {"rate": 10**400}},
+        {"load": {"rate": "0 % of capacity"}},
+        {"load": {"rate": "60 %"}},
         {"load": {"protocol": "fast"}},
         {"load": {"variables": {"a-b": 1}}},
         {"load": {"variables": {"1st": 1}}},
@@ -311,6 +315,19 @@ def test_a_plan_gives_each_level_its_own_load(plan_of) -> None:
     assert plan.level_load("defaults") == plan.load.model_copy(update={"protocol": "extended"})
 
 
+def test_a_share_of_the_capacity_is_a_rate_once_the_capacity_is_known(plan_of) -> None:
+    levels = {"own": Level(load=LoadPatch(rate="33.3% of Capacity")), "fixed": Level(load=LoadPatch(rate=7))}
+    plan = plan_of(load=Load(rate="60 % of capacity"), levels=levels)
+    assert plan.capacity_shares() == ["60 % of capacity", "33.3 % of capacity"]
+    assert plan.level_load("defaults").rate == "60 % of capacity"
+    known = plan.model_copy(update={"capacity_tps": 1234.5})
+    assert known.capacity_shares() == plan.capacity_shares(), "what was asked for does not change"
+    assert [known.level_load(name).rate for name in ("defaults", "own", "fixed")] == [741.0, 411.0, 7.0]
+    slow = plan.model_copy(update={"capacity_tps": 4.5678})
+    assert slow.level_load("defaults").rate == 2.74
+    assert plan_of().capacity_shares() == []
+
+
 def test_a_level_changes_those_variables_that_it_names_and_no_others(plan_of) -> None:
     plan = plan_of(
         load=Load(variables={"rows": 10, "share": 0.5}),
@@ -369,7 +386,7 @@ LOADS = st.builds(
     clients=st.none() | st.integers(1, 100_000),
     threads=st.none() | st.integers(1, 100_000),
     protocol=st.sampled_from([None, "simple", "extended", "prepared"]),
-    rate=st.none() | st.floats(0.001, 1e9),
+    rate=st.none() | st.floats(0.001, 1e9) | st.integers(1, 999).map("{} % of capacity".format),
 )
 LEVELS = st.builds(
     Level,

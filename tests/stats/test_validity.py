@@ -89,6 +89,38 @@ def test_failed_and_retried_transactions():
     assert failures("x", 1000, 0, retried=50).code == "retried_transactions"
 
 
+def test_a_rate_that_is_held_is_no_concern():
+    # 5 a second for 8 s: 40 are due, and 25 are not beyond the chance of a Poisson process
+    assert validity.behind_schedule("t", 5, [25, 44], [25 / 8, 44 / 8], [2.0, 3.0]) is None
+    assert validity.behind_schedule("t", 500, [29_700], [495], [float("nan")]) is None
+    rng = np.random.default_rng(5)
+    done = rng.poisson(500 * 30, 2000)
+    assert sum(validity.behind_schedule("t", 500, [n], [n / 30], [2.0]) is not None for n in done) <= 3
+
+
+def test_a_server_that_falls_behind_the_schedule_is_told():
+    found = validity.behind_schedule("tuned", 500, [27_000, 30_000], [450, 500], [3_000, 2])
+    assert (found.code, found.grave, found.level) == ("rate_not_held", False, "tuned")
+    assert found.message == (
+        "'tuned' did not hold the rate of 500 tps in 1 of 2 trials: there it reached 450 tps and began "
+        "transactions 3,000 ms late on average, so that their latency depends on how long a trial is"
+    )
+    assert validity.behind_schedule("t", 500, [27_000] * 2, [450] * 2, [3_000] * 2).grave
+
+
+def test_a_growing_lag_shows_what_chance_would_hide():
+    # a tenth of so few is not beyond chance, but they were all late
+    assert validity.behind_schedule("t", 5, [36], [36 / 8], [400.0]).grave
+    assert validity.behind_schedule("t", 5, [36], [36 / 8], [4.0]) is None
+
+
+def test_skipped_transactions_are_counted():
+    assert validity.skipped("t", 100, 0) is None
+    found = validity.skipped("t", 990, 10)
+    assert not found.grave
+    assert found.message.startswith("10 of 1000 transactions of 't' were skipped (1 %)")
+
+
 def test_a_busy_client_is_the_bottleneck():
     (found,) = client_bound({"x": [0.97, 0.95, 0.2], "y": [0.3, 0.99, 0.4], "z": [float("nan")]})
     assert (found.level, found.grave) == ("x", True)
