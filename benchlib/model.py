@@ -130,6 +130,13 @@ class Workload(Model):
         made = self.sysbench and (self.sysbench.tables, self.sysbench.rows_per_scale)
         return self.pgbench_tables and self.fillfactor, made, self.load_sql
 
+    @property
+    def writes_always(self) -> bool:
+        """Whether every transaction is known to write: each adds to what the invariant counts."""
+        rows = self.invariant.per_transaction
+        each = rows if isinstance(rows, tuple) else (rows,)
+        return self.invariant.count is not None and all(each)
+
     def load_statement(self, scale: int) -> str:
         """What is run to load the data, beside ``pgbench -i``."""
         return at_scale(self.load_sql, scale)
@@ -139,7 +146,8 @@ class Load(Model):
     """How hard, and for how long, the load tool drives the server. Times in seconds.
 
     ``variables`` are what the workload's scripts may use as ``:name``. Meanwhile the server is
-    asked ``waits_hz`` times a second what the load's sessions wait for (0: never).
+    asked ``waits_hz`` times a second what the load's sessions wait for (0: never). With ``fsync_test``
+    the rate of flushes of the WAL's place is measured first, once for each place; it takes 16 s.
     """
 
     clients: Clients = 4
@@ -154,6 +162,7 @@ class Load(Model):
     report_per_command: bool = False
     transaction_log: bool = False
     waits_hz: Annotated[float, Field(ge=0, le=100)] = 10.0
+    fsync_test: bool = False
     variables: Variables = {}
 
 

@@ -15,10 +15,11 @@ import pandas as pd
 from benchlib.counters import differences
 from benchlib.errors import InputError, ParseError
 from benchlib.latency import Latency, read_latency
+from benchlib.levers.fsync import commit_flushes_per_s
 from benchlib.levers.tools import read
-from benchlib.model import Measurement, Plan
+from benchlib.model import Measurement, Plan, Workload
 from benchlib.stats import Concern, validity
-from benchlib.store import TRANSACTION_LOG, StudyFolder
+from benchlib.store import FSYNC, TRANSACTION_LOG, StudyFolder
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
 """Metrics that come from the log of all transactions; missing where none was kept."""
@@ -51,7 +52,9 @@ TRIAL_COLUMNS = (
     *QUANTILES,
     "rate_tps",
     *SCHEDULED,
+    "clients",
     "client_cpu_share",
+    "flushes_per_s",
     "wal_bytes_per_transaction",
     "checkpoints",
     "server_version",
@@ -129,7 +132,7 @@ def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
 def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
     """What the trials themselves give reason to doubt, level by level.
 
-    Failed, retried or skipped transactions, a rate that was not held, a load tool that was the
+    Failed, retried or skipped transactions, a rate that was not held, commits that no flush could have made safe, a load tool that was the
     bottleneck, trials without a steady state, and what the bench itself warned of. The frames are those of this module.
     """
     good = trials[trials["error"].isna()]
@@ -142,6 +145,9 @@ def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFram
             for name in ("transactions", "failed_transactions", "retried_transactions")
         ]
         found.append(validity.failures(str(level), *counts))
+        if rows["flushes_per_s"].notna().any():
+            rates = rows["tps"].mean(), rows["flushes_per_s"].median()
+            found.append(validity.implausible(str(level), *rates, int(rows["clients"].max())))
         skipped = int(rows["skipped_transactions"].fillna(0).sum())
         found.append(validity.skipped(str(level), counts[0], skipped))
         if rows["rate_tps"].notna().all():
@@ -215,6 +221,7 @@ def _row(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measuremen
         report = _report(folder, plan, trial_id, measurement)
         costs = _costs(folder, trial_id, report["transactions"]) if report else {}
         quantiles = _quantiles(folder, trial_id)
+        flushes = _flushes(folder, plan.level_workload(trial.level), trial_id)
     except InputError as reason:
         return {**row, "error": str(reason)}
     if report is None:
@@ -224,10 +231,22 @@ def _row(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measuremen
     row |= {name: report[name] for name in REPORTED}
     row["latency_p95_ms"] = report.get("latency_p95_ms")  # sysbench tells it itself
     row |= {name: report.get(told) for name, told in SCHEDULED.items()}
+    row |= {"clients": report["clients"], "flushes_per_s": flushes}
     row["rate_tps"] = _rate(measurement.load_argv)
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         row["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
     return {**row, **quantiles, **costs}
+
+
+def _flushes(folder: StudyFolder, workload: Workload, trial_id: str) -> float | None:
+    """How often a second the WAL's place was flushed for commits in a test; None where not every transaction writes."""
+    found: Any = folder.raw_json(trial_id, FSYNC)
+    if found is None or not workload.writes_always:
+        return None
+    try:
+        return commit_flushes_per_s(found)
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{trial_id}/{FSYNC} is damaged") from None
 
 
 def _rate(argv: tuple[str, ...]) -> float | None:

@@ -26,6 +26,7 @@ TRANSACTION_LOG = "transactions.parquet"
 REPLICATION = "replication.json"
 PLANS = "plans.json"
 SIZES = "sizes.json"
+FSYNC = "fsync.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PENDING = ".pending-"
 

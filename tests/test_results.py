@@ -9,6 +9,7 @@ import pytest
 from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output
 
 from benchlib.latency import keep_log
+from benchlib.levers.workloads import load_workload
 from benchlib.results import (
     TRIAL_COLUMNS,
     concerns,
@@ -17,7 +18,7 @@ from benchlib.results import (
     tunables,
     warnings_frame,
 )
-from benchlib.store import TRANSACTION_LOG, StudyFolder
+from benchlib.store import FSYNC, TRANSACTION_LOG, StudyFolder
 from benchlib.study import run_study
 
 TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
@@ -269,3 +270,29 @@ def test_a_damaged_transaction_log_is_an_error(of_tuned, kept_log: bytes, spoil)
     row = of_tuned(TRANSACTION_LOG, spoil(kept_log))
     assert TRANSACTION_LOG in row.error
     assert figures(row).isna().all()
+
+
+def flush_test(ops_per_s: float, **durability: str) -> str:
+    section = "Compare file sync methods using one 8kB write"
+    rows = [
+        {"section": section, "method": "fdatasync", "ops_per_s": ops_per_s, "usecs_per_op": 1e6 / ops_per_s}
+    ]
+    settings = {"fsync": "on", "synchronous_commit": "on", "wal_sync_method": "fdatasync", **durability}
+    return json.dumps({"durability": settings, "flushes": {"methods": rows}})
+
+
+def test_more_commits_than_flushes_could_make_safe_are_flagged(folder_of, of_tuned, tmp_path: Path) -> None:
+    folder = folder_of(1, workload=load_workload("tpcb-like"))
+    run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS).open)
+    row = of_tuned(FSYNC, flush_test(80.0), folder=folder)  # of four clients each waits for its own commit
+    assert row.flushes_per_s == 80
+    (found,) = concerns(trials_frame(folder), progress_frame(folder), warnings_frame(folder))
+    assert (found.code, found.level) == ("implausible_commit_rate", "tuned")
+    of_tuned(FSYNC, flush_test(800.0), folder=folder)
+    assert concerns(trials_frame(folder), progress_frame(folder), warnings_frame(folder)) == []
+    assert pd.isna(of_tuned(FSYNC, flush_test(80.0, synchronous_commit="off"), folder=folder).flushes_per_s)
+    assert "damaged" in of_tuned(FSYNC, "{}", folder=folder).error
+
+
+def test_what_need_not_write_needs_no_flush(of_tuned) -> None:
+    assert pd.isna(of_tuned(FSYNC, flush_test(80.0)).flushes_per_s), "its workload has no invariant"

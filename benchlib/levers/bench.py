@@ -21,7 +21,10 @@ from benchlib.design import Trial
 from benchlib.errors import BenchlibError, InvariantError, StudyError
 from benchlib.guardian import Run, guarded_run, scratch_root
 from benchlib.latency import keep_log
+from benchlib.level import Level
 from benchlib.levers import statistics
+from benchlib.levers.cluster import Cluster
+from benchlib.levers.fsync import durability, fsync_rates
 from benchlib.levers.loading import sizes
 from benchlib.levers.plans import keep_plans
 from benchlib.levers.preflight import preflight
@@ -31,7 +34,7 @@ from benchlib.levers.templates import Templates
 from benchlib.levers.tools import Job, LoadTool, load_tool
 from benchlib.model import Load, Measurement, Plan, Script, Workload
 from benchlib.shell import Completed, Shell, server_user
-from benchlib.store import PLANS, REPLICATION, SIZES, TRANSACTION_LOG
+from benchlib.store import FSYNC, PLANS, REPLICATION, SIZES, TRANSACTION_LOG
 
 _LOG_LIMIT = 200_000
 
@@ -52,6 +55,7 @@ class Bench:
     _standing: dict[str, Stand] = field(default_factory=dict)
     _period: int | None = None
     _made: int = 0
+    _fsync: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def workspace(self) -> Path:
@@ -170,6 +174,9 @@ class Bench:
         tool = self._tool(work)
         notes.settings = server.check_settings(server.database)
         notes.server_version = server.version()
+        if load.fsync_test and stand.cluster:
+            found = {"durability": durability(server), "flushes": self._flushes(stand.level, stand.cluster)}
+            (folder / FSYNC).write_text(json.dumps(found))
         plans = {"before": keep_plans(server, work, self.plan.scale)}
         stand.checkpoint()
         if stand.cluster:  # the counters of a server that is not ours are its owner's
@@ -217,6 +224,16 @@ class Bench:
             yield
         sampler.keep(folder)
         warnings += sampler.warnings
+
+    def _flushes(self, level: Level, cluster: Cluster) -> dict[str, Any]:
+        """What each way of flushing reaches where the WAL lies; levels of one storage have one place."""
+        place = level.storage.model_dump_json() if level.storage else ""
+        if place not in self._fsync:
+            self.tell("measuring how often the WAL's place can be flushed")
+            program = self.templates.program("pg_test_fsync", level)
+            wal = (cluster.data / "pg_wal").resolve()
+            self._fsync[place] = fsync_rates(cluster.shell, program, wal.parent)
+        return self._fsync[place]
 
     def _log_folder(self, stand: Stand) -> Path:
         """An empty folder that the load tool may write its log to."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import ServerError
+from benchlib.levers.server import Server
 from benchlib.parse import parse_text
 from benchlib.shell import Shell
 
@@ -39,6 +40,26 @@ def fsync_rates(shell: Shell, program: Path, folder: Path, *, seconds_per_test: 
         words = done.stderr.strip().splitlines() or ["it said nothing"]
         raise ServerError(f"pg_test_fsync failed: {words[-1]}")
     return parse_text(done.stdout, kind="pg_test_fsync")
+
+
+def durability(server: Server) -> dict[str, str]:
+    """The settings that decide whether, and how, a commit of the load is flushed, as its sessions have them.
+
+    Raises:
+        ServerError: the server has gone.
+
+    """
+    return {
+        name: str(server.value(f"SHOW {name}")) for name in ("fsync", "synchronous_commit", "wal_sync_method")
+    }
+
+
+def commit_flushes_per_s(found: Mapping[str, Any]) -> float | None:
+    """How often a second the WAL can be flushed for the commits of a trial; None where they are not flushed, or by no known way."""
+    settings = found["durability"]
+    if settings["fsync"] == "off" or settings["synchronous_commit"] == "off":
+        return None
+    return flushes_per_s(found["flushes"], settings["wal_sync_method"])
 
 
 def flushes_per_s(found: Mapping[str, Any], method: str) -> float | None:

@@ -22,10 +22,12 @@ from benchlib.level import Level
 from benchlib.levers.bench import Bench, open_bench
 from benchlib.levers.cluster import Cluster
 from benchlib.levers.devices import block_devices
+from benchlib.levers.fsync import commit_flushes_per_s
 from benchlib.levers.preflight import preflight
 from benchlib.levers.sampler import TELEMETRY
 from benchlib.levers.workloads import load_workload
 from benchlib.model import Factor, Load, Measurement, Plan
+from benchlib.store import FSYNC
 from benchlib.telemetry import telemetry
 
 pytestmark = pytest.mark.pg
@@ -224,6 +226,20 @@ def test_what_the_host_and_the_sessions_did_is_kept_with_the_trial(trial) -> Non
     assert made.host["server_cores"].max() > 0
     assert made.host["tool_cores"].max() > 0
     assert not made.devices.empty or block_devices(folder) == []
+
+
+@pytest.mark.slow
+def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trial, scratch: Path) -> None:
+    elsewhere = scratch / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    level = {"storage": {"wal": str(elsewhere)}, "settings": {"wal_sync_method": "open_datasync"}}
+    measurement, folder = trial(plan(level, load={"fsync_test": True}))
+    assert measurement.error is None
+    found = json.loads((folder / FSYNC).read_text())
+    assert found["durability"]["wal_sync_method"] == "open_datasync"
+    assert commit_flushes_per_s(found) > 0
+    assert trial()[0].error is None
+    assert list(elsewhere.glob("*")) == []
 
 
 def test_a_level_may_run_another_workload(trial) -> None:
