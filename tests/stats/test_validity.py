@@ -114,6 +114,10 @@ def test_a_growing_lag_shows_what_chance_would_hide():
     assert validity.behind_schedule("t", 5, [36], [36 / 8], [4.0]) is None
 
 
+def test_a_stall_that_was_caught_up_with_is_latency_like_any_other():
+    assert validity.behind_schedule("t", 500, [1_490], [1_490 / 3], [90.0]) is None
+
+
 def test_skipped_transactions_are_counted():
     assert validity.skipped("t", 100, 0) is None
     found = validity.skipped("t", 990, 10)
