@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 PURE = (
-    *("errors", "model", "metrics", "parse", "design", "stats", "settings", "parameters", "planning"),
+    *("errors", "level", "model", "metrics", "parse", "design", "stats", "settings", "parameters", "planning"),
     *("telemetry", "counters", "checkpoints"),
 )
 WANTED = 95.0
