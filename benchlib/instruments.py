@@ -29,6 +29,7 @@ SECONDS = (*TRIAL, "second", *HOST, *DEVICE)
 COSTS = (
     "server_cpu_ms_per_transaction",
     "tool_cpu_ms_per_transaction",
+    "client_cpu_share",
     "context_switches_per_transaction",
     "read_kib_per_transaction",
     "written_kib_per_transaction",
@@ -40,9 +41,18 @@ COSTS = (
     "buffers_by_backends_per_transaction",
     "checkpoints",
     "replay_lag_ms",
+    "schedule_lag_average_ms",
+    "schedule_lag_max_ms",
 )
 """What a trial cost: metrics of :mod:`benchlib.metrics`."""
 
+_OF_HOST = (
+    "server_cpu_ms_per_transaction",
+    "context_switches_per_transaction",
+    "read_kib_per_transaction",
+    "written_kib_per_transaction",
+    "flushes_per_transaction",
+)
 _PER_TRANSACTION = {
     "full_page_images_per_transaction": "wal_full_page_images",
     "buffers_by_checkpointer_per_transaction": "buffers_by_checkpointer",
@@ -61,7 +71,7 @@ class Recorded:
     sessions waited for it on average; ``CPU`` are those that waited for nothing.
     ``checkpoints`` are those of :func:`benchlib.checkpoints.checkpoints` that touched the load, ``start_s`` and ``end_s``
     in seconds from its start. ``logged`` are the trials, as (level, block), whose logs would tell of one.
-    ``costs`` has a row per trial: :data:`COSTS`.
+    ``costs`` has a row per trial: :data:`COSTS`. Of the host of a server that is not ours all is null.
     """
 
     seconds: pd.DataFrame
@@ -79,6 +89,8 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
 
     """
     rows = trials[trials["error"].isna()].to_dict("records")
+    plan = folder.read().plan
+    elsewhere = {level: plan.level(level).target is not None for level in plan.factor.levels}
     good: dict[tuple[str, int], dict[Any, Any]] = {(row["level"], row["block"]): row for row in rows}
     seconds, waits, checkpointed, costs = [], [], [], []
     logged = set()
@@ -89,7 +101,10 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         raw = _telemetry(folder, trial_id)
         if raw:
             sampled = telemetry(raw)
-            seconds.append(_of(trial, _seconds(sampled, raw["interval_s"])))
+            second_by_second = _seconds(sampled, raw["interval_s"])
+            if elsewhere[trial[0]]:  # the host of the load tool tells nothing of the server's
+                second_by_second[[*HOST, *DEVICE]] = np.nan
+            seconds.append(_of(trial, second_by_second))
             waits.append(_of(trial, _waits(sampled, raw)))
         if raw and (log := folder.raw(trial_id, "server.log")) is not None:
             logged.add(trial)
@@ -97,6 +112,8 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         told = {name: good[trial].get(name) for name in COSTS}
         transactions = int(good[trial]["transactions"])
         found = _costs(folder, trial_id, raw, measurement.load_cpu_s, transactions)
+        if elsewhere[trial[0]]:
+            found |= dict.fromkeys(_OF_HOST)
         costs.append({"level": trial[0], "block": trial[1], **told, **found})
     return Recorded(
         seconds=_concat(seconds, SECONDS),
@@ -164,7 +181,8 @@ def _inside(log: str, raw: Raw) -> pd.DataFrame:
     """The checkpoints that touched the load."""
     found = checkpoints(log, raw["started"]["epoch_s"])
     touched = ~(found["end_s"] < 0) & ~(found["start_s"] > raw["readings"][-1]["at_s"])
-    return found.loc[touched, ["start_s", "end_s", "kind"]]
+    inside: pd.DataFrame = found.loc[touched, ["start_s", "end_s", "kind"]]
+    return inside
 
 
 def _costs(folder: StudyFolder, trial_id: str, raw: Raw | None, tool_cpu_s: float | None, n: int) -> Figures:

@@ -44,7 +44,18 @@ _METRICS = (
     Metric("init_s", "loading time", "s", False),
     Metric("replay_lag_ms", "replay lag", "ms", False),
     Metric("wal_bytes_per_transaction", "WAL per transaction", "B", False),
-    Metric("cpu_us_per_transaction", "CPU time per transaction", "µs", False),
+    Metric("server_cpu_ms_per_transaction", "server CPU per transaction", "ms", False),
+    Metric("tool_cpu_ms_per_transaction", "load tool's CPU per transaction", "ms", False),
+    Metric("context_switches_per_transaction", "context switches per transaction", "", False),
+    Metric("read_kib_per_transaction", "read per transaction", "KiB", False),
+    Metric("written_kib_per_transaction", "written per transaction", "KiB", False),
+    Metric("flushes_per_transaction", "device flushes per transaction", "", False),
+    Metric("full_page_images_per_transaction", "full-page images per transaction", "", False),
+    Metric("buffers_by_checkpointer_per_transaction", "pages by the checkpointer per transaction", "", False),
+    Metric("buffers_by_bgwriter_per_transaction", "pages by the background writer per transaction", "", False),
+    Metric("buffers_by_backends_per_transaction", "pages by backends per transaction", "", False),
+    Metric("client_cpu_share", "busy share of a load thread", "", False),
+    Metric("checkpoints", "checkpoints per trial", "", False),
 )
 METRICS = {known.name: known for known in _METRICS}
 

@@ -8,19 +8,27 @@ import pandas as pd
 
 from benchlib.metrics import metric_or_guess
 from benchlib.plots.figure import Canvas, Figure, render
-from benchlib.plots.frames import amount, axis_words, good, known, opening, plain, signed, wrapped
+from benchlib.plots.frames import amount, axis_words, good, known, opening, signed
+from benchlib.plots.panels import Grid, columns_for, key
 from benchlib.plots.style import BAND, INK, LIGHT, MUTED, SERIES
 
 _POINTS = 6000  # of all thin lines together; more only makes the page heavy
+_STRIP = 0.16  # of a panel's height: for checkpoints
 _BLUE = LIGHT["blue"]
 
 
 def timeline(
-    progress: pd.DataFrame, *, warmup_s: float = 0.0, metric: str = "tps", levels: Sequence[str] | None = None
+    progress: pd.DataFrame,
+    *,
+    warmup_s: float = 0.0,
+    metric: str = "tps",
+    levels: Sequence[str] | None = None,
+    checkpoints: pd.DataFrame | None = None,
 ) -> Figure:
     """Throughput inside the trials. `progress`: columns `level`, `block`, `elapsed_s`, and `metric`.
 
-    Seconds before `warmup_s` are shaded as not counted. `levels` sets their order.
+    Seconds before `warmup_s` are shaded as not counted. `levels` sets their order. `checkpoints`: columns `level`,
+    `block`, `start_s` and `end_s` (null for one that had begun before, or had not ended); None where nobody would know.
     """
     progress = progress.assign(level=progress["level"].astype(str))
     names = list(levels) if levels is not None else list(progress["level"].unique())
@@ -39,34 +47,22 @@ def timeline(
     }
     high = float(thin[metric].max()) * 1.05 if len(thin) and known(thin[metric].max()) else 1.0
 
+    marked: dict[str, list[list[tuple[float, float]]]] = {}
+    for (level, _), found in [] if checkpoints is None else checkpoints.groupby(["level", "block"]):
+        spans = zip(found["start_s"].fillna(0.0), found["end_s"].fillna(end), strict=True)
+        marked.setdefault(str(level), []).append([(max(a, 0.0), min(b, end)) for a, b in spans])
+    high /= 1 - _STRIP if marked else 1
+    number_of = {level: sum(map(len, found)) for level, found in marked.items()}
+
     def draw(canvas: Canvas) -> None:
-        columns = 1 if len(names) == 1 else 2 if canvas.narrow or len(names) in (2, 4) else 3
-        left, gap, tall = 5.2 * canvas.font, 14.0, 74.0 if canvas.narrow else 92.0
-        width = (canvas.width - left - 12 - gap * (columns - 1)) / columns
-        titles = [wrapped(name, canvas.chars(0.9 * width), 3) for name in names]
-        line = 1.3 * canvas.font
-        grid = [titles[start : start + columns] for start in range(0, len(titles), columns)]
-        heads = [(max(len(title) for title in row) + 1) * line + 4 for row in grid]
-        total = sum(heads) + len(grid) * (tall + 18) + line + 16
-        canvas.height(total)
+        columns, line = columns_for(canvas, len(names)), 1.3 * canvas.font
+        tall = 74.0 if canvas.narrow else 92.0
+        title = "seconds since the trial began"
+        grid = Grid(canvas, names, columns=columns, tall=tall, top=line, x_title=title)
         canvas.note(0, line / 2, axis_words(measured))
-        for number, (name, title) in enumerate(zip(names, titles, strict=True)):
-            row = number // columns
-            x, y, head = (
-                left + (number % columns) * (width + gap),
-                line + row * (tall + 18) + sum(heads[:row]),
-                heads[row],
-            )
-            for i, text in enumerate(title):
-                canvas.text(x, y + (i + 0.5) * line, text, fontweight="bold")
-            canvas.note(x, y + (len(title) + 0.5) * line, typical.get(name, "no readings"))
-            axes = canvas.axes(x, y + head, width, tall)
+        for number, name in enumerate(names):
+            axes = grid.panel(number, typical.get(name, "no readings"))
             axes.set(xlim=(0, end * 1.01), ylim=(0, high))
-            axes.locator_params(axis="both", nbins=4)
-            axes.yaxis.set_major_formatter(plain)
-            axes.grid(axis="y")
-            axes.spines["left"].set_visible(False)
-            axes.tick_params(labelleft=number % columns == 0)
             if warmup_s > 0:
                 axes.axvspan(0, warmup_s, color=BAND, linewidth=0, zorder=0.5)
             for _, trial in thin[thin["level"] == name].groupby("block"):
@@ -74,18 +70,28 @@ def timeline(
                 axes.plot(
                     trial["elapsed_s"], trial[metric], color=_BLUE, alpha=0.4, linewidth=0.7, marker=dot
                 )
+            for row, spans in enumerate(marked.get(name, [])):
+                thick = _STRIP / len(marked[name])
+                bars = [(start, max(stop - start, end / 200)) for start, stop in spans]
+                axes.broken_barh(
+                    bars, (1 - (row + 0.9) * thick, 0.8 * thick), transform=axes.get_xaxis_transform(),
+                    color=LIGHT["orange"], linewidth=0,
+                )  # fmt: skip
             middle = bold[bold["level"] == name]
             axes.plot(middle["elapsed_s"], middle[metric], color=_BLUE, linewidth=2)
-        canvas.note(canvas.width / 2, total - 8, "seconds since the trial began", ha="center")
 
     said = "; ".join(f"{name}: {typical[name]}" for name in names if name in typical)
     return render(
         f"timeline-{metric}",
         draw,
         alt=f"{opening(measured.title)} over {amount(end)} seconds inside the trials, by level. "
-        f"{said or 'No readings'}.",
+        f"{said or 'No readings'}."
+        + (f" Checkpoints: {', '.join(f'{level} {n}' for level, n in number_of.items())}." if marked else ""),
         caption=f"Thin: one trial each{f', means of {step:g} s' if step > 1 else ''}; bold: the median over "
-        "blocks." + (f" Shaded: the first {warmup_s:g} s, not counted." if warmup_s > 0 else ""),
+        "blocks."
+        + (f" Shaded: the first {warmup_s:g} s, not counted." if warmup_s > 0 else "")
+        + (" Bars at the top, a row per trial: while a checkpoint was written." if marked else "")
+        + (" No checkpoint was written meanwhile." if checkpoints is not None and not marked else ""),
     )
 
 
@@ -112,10 +118,10 @@ def drift(trials: pd.DataFrame, metric: str = "tps") -> Figure:
 
     def draw(canvas: Canvas) -> None:
         line, left = 1.35 * canvas.font, 4.6 * canvas.font
-        key, bottom = _key(canvas, list(colours), line)
+        places, bottom = key(canvas, dict.fromkeys(colours, "●"), line)
         top, tall = bottom + 2 * line + 8, 150
         canvas.height(top + tall + 40)
-        for level, (x, y, text) in key.items():
+        for level, (x, y, text) in places.items():
             canvas.text(x, y, text, color=colours[level])
         canvas.note(0, bottom + 0.5 * line + 4, "against the level's own mean, %")
         width = canvas.width - left - 8
@@ -158,18 +164,3 @@ def drift(trials: pd.DataFrame, metric: str = "tps") -> Figure:
         "between blocks, which a comparison inside blocks cancels."
         + (" × marks a failed trial." if len(failed) else ""),
     )
-
-
-def _key(
-    canvas: Canvas, levels: Sequence[str], line: float
-) -> tuple[dict[str, tuple[float, float, str]], float]:
-    """Where each level's coloured name goes, line after line, and how far down that reaches."""
-    places, x, y = {}, 0.0, line / 2
-    for level in levels:
-        text = f"● {wrapped(level, canvas.chars(canvas.width - 20), 1)[0]}"
-        width = canvas.wide_as(text)
-        if x and x + width > canvas.width:
-            x, y = 0.0, y + line
-        places[level] = (x, y, text)
-        x += width + 12
-    return places, y + line / 2 if levels else 0.0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import jinja2
 import pandas as pd
@@ -44,9 +44,10 @@ _TEMPLATE = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=
 <tbody>
 {% for row in rows %}
 <tr>
-{% for cell, kind, quiet in row %}
+{% for cell, kind, quiet, ground in row %}
 {% set tag = "th" if loop.first else "td" %}
-<{{ tag }}{% if loop.first %} scope="row"{% endif %}{% if kind %} class="bl-number"{% elif quiet %} class="bl-quiet"{% endif %}>
+<{{ tag }}{% if loop.first %} scope="row"{% endif %}{% if kind %} class="bl-number"{% elif quiet %} class="bl-quiet"{% endif %}
+{%- if ground %} style="background:{{ ground }}"{% endif %}>
 {%- if cell is none %}<abbr title="not measured">–</abbr>{% else %}{{ cell }}{% endif -%}
 </{{ tag }}>
 {% endfor %}
@@ -63,6 +64,19 @@ _TEMPLATE = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=
 
 class Quiet(str):
     """A cell's words that say nothing new: muted, so that the others stand out."""
+
+
+class Shaded(str):
+    """A cell's words on a ground whose colour, a CSS one that suits light and dark pages, repeats what they say."""
+
+    __slots__ = ("ground",)
+    ground: str
+
+    def __new__(cls, text: str, ground: str) -> Self:
+        """The words, and the colour of their ground."""
+        made = super().__new__(cls, text)
+        made.ground = ground
+        return made
 
 
 @dataclass(frozen=True)
@@ -97,7 +111,7 @@ def html_table(
     writers = [formats.get(str(c), _written) for c in frame]
     rows = [
         [
-            (_cell(value, write), kind, isinstance(value, Quiet))
+            (_cell(value, write), kind, isinstance(value, Quiet), getattr(value, "ground", ""))
             for value, write, kind in zip(row, writers, aligned, strict=True)
         ]
         for row in frame.itertuples(index=False, name=None)

@@ -1,0 +1,133 @@
+"""Tables of why a level is faster: what a transaction cost, and what moved with the waits."""
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import pandas as pd
+
+from benchlib.metrics import METRICS
+from benchlib.plots.frames import known, opening, signed
+from benchlib.plots.tables import Shaded, Table, html_table
+from benchlib.stats.correlation import within_trials
+from benchlib.stats.multiple import exploratory
+
+FIGURES: Mapping[str, str] = MappingProxyType(
+    {
+        "tps": "tps",
+        "cpu_busy_percent": "CPU busy",
+        "cpu_iowait_percent": "CPU iowait",
+        "pressure_io_some_percent": "I/O stalls",
+        "context_switches_per_s": "context switches",
+        "r_iops": "read IOPS",
+        "w_iops": "write IOPS",
+        "w_mib_s": "MiB/s written",
+        "f_iops": "flushes",
+        "aqu_sz": "queue",
+        "w_await_ms": "w_await",
+        "dirty_mib": "dirty pages",
+    }
+)
+"""What waits are correlated with, by its short name."""
+
+_EVENTS = 8
+_LEAST = 0.01  # of all sessions: what is rarer than that is nobody's explanation
+_BY = ["level", "block", "second"]
+
+
+def costs_table(
+    costs: pd.DataFrame, levels: Sequence[str], *, baseline: str, controls: Sequence[str] = (), note: str = ""
+) -> Table:
+    """What the trials cost: a row per figure, a column per level with mean ± deviation and the change.
+
+    ``costs``: ``level, block`` and metrics. The changes are those of the block model against the mean of the
+    baseline's arms; figures that are 0 in a trial, or that one lacks, have none. ``note`` ends the note.
+    """
+    metrics = [str(name) for name in costs if name not in ("level", "block")]
+    told = [name for name in metrics if costs[name].notna().any()]
+    usable = [name for name in told if costs[name].gt(0).all()]
+    changes: dict[tuple[str, str], tuple[float, bool]] = {}
+    if usable and set(costs["level"]) - {baseline, *controls} and baseline in set(costs["level"]):
+        arms = [control for control in controls if control in set(costs["level"])]
+        found = exploratory(costs, usable, baseline=baseline, controls=arms)
+        for row in found.itertuples(index=False):
+            changes[str(row.metric), str(row.level)] = (float(row.percent_change), bool(row.noteworthy))  # type: ignore[arg-type]
+    rows = []
+    for name in told:
+        cells: list[str | None] = []
+        for level in levels:
+            values = costs.loc[costs["level"] == level, name].dropna()
+            cell = mean_words(float(values.mean()), float(values.std())) if len(values) else None
+            change, noteworthy = changes.get((name, level), (math.nan, False))
+            if cell and known(change):
+                cell += f" ({signed(change)}{'*' if noteworthy else ''})"
+            cells.append(cell)
+        unit = METRICS[name].unit
+        rows.append([opening(METRICS[name].title) + (f", {unit}" if unit else ""), *cells])
+    words = (
+        f"± one standard deviation between trials. In brackets: the change against {baseline} by the block model, where "
+        "no trial has a 0. * stands out at a false discovery rate of 5 % among all changes of this table: a lead, no verdict. Context "
+        "switches and device traffic are those of the whole host, by the devices of data and WAL."
+    )
+    absent = [METRICS[name].title for name in metrics if name not in told]
+    if absent:
+        words += f" Not recorded, or there was none: {', '.join(absent)}."
+    frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
+    formats = dict.fromkeys(levels, str)
+    return html_table(frame, "What it cost", formats=formats, note=f"{words} {note}".strip())
+
+
+def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.DataFrame) -> Table | None:
+    """How many sessions waited for what, against speed and host, second by second; None where there is nothing.
+
+    ``progress``: ``level, block, elapsed_s, tps``; the others are those of :class:`benchlib.instruments.Recorded`.
+    The first second of a trial, in which its sessions connect, is left out.
+    """
+    if waits.empty or seconds.empty:
+        return None
+    events = [str(event) for event in waits if event not in _BY]
+    share = waits[events].mean() / max(float(waits[events].sum(axis=1).mean()), 1e-9)
+    events = [event for event in events if share[event] >= _LEAST][:_EVENTS]
+    speed = progress.assign(second=progress["elapsed_s"].round())[[*_BY, "tps"]]
+    busy = seconds.assign(cpu_busy_percent=seconds["cpu_user_percent"] + seconds["cpu_system_percent"])
+    frame = waits.merge(busy, on=_BY).merge(speed.groupby(_BY, as_index=False).mean(), on=_BY, how="left")
+    frame = frame[frame["second"] > 1]
+    table = within_trials(frame, events, list(FIGURES))
+    if table.isna().all(axis=None):
+        return None
+    cells = table.map(_shaded).rename(columns=FIGURES)
+    cells.insert(0, "sessions that wait for", [_NAMES.get(event, event) for event in events])
+    trials = frame.groupby(["level", "block"]).ngroups
+    return html_table(
+        cells.astype(object),
+        "Waits and what moved with them, second by second",
+        formats=dict.fromkeys(FIGURES.values(), str),
+        note=f"Spearman's rank correlation inside trials ({len(frame)} seconds of {trials} trials; ranks are centred in each trial, so "
+        "differences between levels or blocks make none). Blue: they rise together; orange: one falls as the other rises; – where one "
+        "stands still or is not recorded. Neighbouring seconds resemble each other, so no p is given. A correlation is no "
+        "cause: one of the two may follow from the other, or both from a third.",
+    )
+
+
+_NAMES = {"CPU": "nothing (on the CPU)", "Client: ClientRead": "the load tool (idle)"}
+
+
+def _shaded(rho: float) -> Shaded | None:
+    if not known(rho):
+        return None
+    red, green, blue = (0, 104, 165) if rho > 0 else (184, 71, 0)
+    return Shaded(_two(rho), f"rgba({red},{green},{blue},{0.5 * abs(rho):.2f})")
+
+
+def _two(rho: float) -> str:
+    """`+0.83`, `−0.07`, `0.00`."""
+    text = f"{rho:+.2f}"
+    return "0.00" if text[1:] == "0.00" else text.replace("-", "−")
+
+
+def mean_words(mean: float, deviation: float) -> str:
+    """`1.234 ± 0.056`: the deviation with two significant digits, the mean to the same place; four without one."""
+    if not known(deviation) or deviation <= 0:
+        return f"{mean:,.4g}" if abs(mean) < 1000 else f"{mean:,.0f}"
+    places = max(1 - math.floor(math.log10(deviation)), 0)
+    return f"{mean:,.{places}f} ± {deviation:,.{places}f}"
