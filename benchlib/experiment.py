@@ -16,6 +16,8 @@ import pandas as pd
 from benchlib import __version__
 from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
 from benchlib.guardian import scratch_root
+from benchlib.instruments import Recorded, recorded
+from benchlib.latency import Latency
 from benchlib.level import Level, Target, rate_at
 from benchlib.levers import host
 from benchlib.levers.bench import open_bench
@@ -27,7 +29,7 @@ from benchlib.metrics import METRICS
 from benchlib.model import Plan, Study
 from benchlib.planning import CONTROL, make_study
 from benchlib.plots.levels import given_folders, rates_words, target_words
-from benchlib.results import TRIAL_COLUMNS, concerns, progress_frame, trials_frame, warnings_frame
+from benchlib.results import TRIAL_COLUMNS, concerns, latencies, progress_frame, trials_frame, warnings_frame
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.history import LEAST_STUDIES, Prior, estimate_prior
 from benchlib.stats.pilot import plan_study as plan_study_size
@@ -238,6 +240,16 @@ class Experiment:
         return progress_frame(self.folder)
 
     @cached_property
+    def recorded(self) -> Recorded:
+        """What the instruments of the good trials recorded; see :func:`benchlib.instruments.recorded`."""
+        return recorded(self.folder, self.trials)
+
+    @cached_property
+    def latencies(self) -> dict[tuple[str, int], Latency]:
+        """The latencies of all transactions by level and block; see :func:`benchlib.results.latencies`."""
+        return latencies(self.folder, self.trials)
+
+    @cached_property
     def analysis(self) -> Analysis:
         """The verdicts on the study's metric.
 
@@ -313,7 +325,7 @@ class Experiment:
 
     def _forget(self) -> None:
         """Derive anew: trials have been added."""
-        for name in ("trials", "progress", "analysis"):
+        for name in ("trials", "progress", "recorded", "latencies", "analysis"):
             self.__dict__.pop(name, None)
 
     def facts(self) -> list[tuple[str, str]]:

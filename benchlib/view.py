@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,8 @@ from benchlib.levers.preflight import preflight
 from benchlib.metrics import METRICS
 from benchlib.plots.frames import signed
 from benchlib.plots.levels import levels_table, rates_words
+from benchlib.plots.mechanism import correlation_table, costs_table
+from benchlib.plots.panels import FEW
 from benchlib.plots.tables import Table, html_table, p_words, verdict_table
 from benchlib.results import tunables
 from benchlib.stats.multiple import exploratory
@@ -29,8 +32,7 @@ EXPLORATORY = (
     "latency_average_ms",
     "latency_stddev_ms",
     "latency_p99_ms",
-    "schedule_lag_average_ms",
-    "wal_bytes_per_transaction",
+    "latency_p999_ms",
 )
 _FORMATS = dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed) | {
     name: lambda p: p_words(p) or "" for name in ("p_value", "p_bh")
@@ -144,8 +146,9 @@ class View(Experiment):
         return plots.drift(self.trials, self.plan.metric)
 
     def timeline(self) -> plots.Figure:
-        """tps over time inside the trials."""
-        return plots.timeline(self.progress, levels=list(self.plan.factor.levels))
+        """tps over time inside the trials, with the checkpoints."""
+        checkpoints = self.recorded.checkpoints if self.recorded.logged else None
+        return plots.timeline(self.progress, levels=list(self.plan.factor.levels), checkpoints=checkpoints)
 
     def shares(self) -> plots.Figure | Statement:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
@@ -164,28 +167,102 @@ class View(Experiment):
             )
         return plots.shares(self.analysis, full=target)
 
+    # --- why ------------------------------------------------------------------------
+
     def mechanism(self) -> Table:
-        """What the trials cost, averaged per level: WAL, checkpoints, the load tool's own CPU; under a rate the lag."""
-        good = self.trials[self.trials["error"].isna()]
-        columns = {
-            "wal_bytes_per_transaction": "WAL, bytes",
-            "checkpoints": "checkpoints",
-            "client_cpu_share": "client CPU, %",
-            "latency_average_ms": "latency, ms",
-            "latency_stddev_ms": "± inside a trial, ms",
-        }
-        note = "WAL is per transaction, checkpoints per trial; client CPU is the share of its time that a pgbench thread was busy."
-        if good["rate_tps"].notna().any():
-            columns |= {
-                "schedule_lag_average_ms": "schedule lag, ms",
-                "schedule_lag_max_ms": "highest lag, ms",
-            }
-            note += " Under a rate latency counts from the scheduled start, so the lag is in it."
-        means = good.groupby("level", sort=False)[list(columns)].mean().reindex(list(self.plan.factor.levels))
-        means["client_cpu_share"] *= 100
-        shown = means.rename(columns=columns).reset_index()
-        note = "WAL is per transaction, checkpoints per trial; client CPU is the share of its time that a pgbench thread was busy."
-        return html_table(shown, caption="What a trial cost, mean per level", note=note)
+        """What the trials cost, per level: CPU, switches, I/O, WAL, pages; under a rate the lag."""
+        factor = self.plan.factor
+        costs, note = self.recorded.costs, ""
+        if self.trials["rate_tps"].notna().any():
+            note = "Under a rate latency counts from the scheduled start, so the lag is in it."
+        else:
+            costs = costs.drop(columns=["schedule_lag_average_ms", "schedule_lag_max_ms"])
+        if not any(self.plan.level(name).replication for name in factor.levels):
+            costs = costs.drop(columns="replay_lag_ms")
+        return costs_table(
+            costs, list(factor.levels), baseline=factor.baseline, controls=factor.controls, note=note
+        )
+
+    def waits(self) -> plots.Figure | Statement:
+        """What the load's sessions waited for, a bar per level."""
+        if self.recorded.waits.empty:
+            return self._unrecorded("what the sessions waited for")
+        return plots.waits_by_level(self.recorded.waits, list(self.plan.factor.levels))
+
+    def waits_over_time(self) -> plots.Figure | None:
+        """The same over time, a panel per level."""
+        if self.recorded.waits.empty:
+            return None  # it has been said
+        return plots.waits_over_time(self.recorded.waits, list(self.plan.factor.levels))
+
+    def devices(self) -> plots.Figure | Statement:
+        """Speed, waits and the devices of data and WAL over time."""
+        found, (levels, note) = self.recorded, self._few()
+        if found.seconds.empty:
+            return self._unrecorded("what the devices did")
+        away = [name for name in levels if self.plan.level(name).target]
+        if away:
+            note += f" The host of {', '.join(away)} is not ours: nothing is known of its devices."
+        return plots.device_panels(self.progress, found.seconds, found.waits, levels, note.strip())
+
+    def correlation(self) -> Table | Statement:
+        """Waits against speed and host."""
+        table = correlation_table(self.recorded.seconds, self.recorded.waits, self.progress)
+        return table or Statement(
+            "Waits cannot be set against the host: one of them was not sampled, or for less than twenty seconds in all."
+        )
+
+    def latency_ladder(self) -> plots.Figure | Statement:
+        """Latency quantiles per level, where logs of all transactions are kept."""
+        levels, note = self._few()
+        if self.trials["latency_p50_ms"].isna().all():
+            return Statement(
+                "No log of all transactions was kept, so quantiles are not known (a latency as the metric keeps one)."
+            )
+        return plots.quantile_ladder(self.trials, levels, note)
+
+    def latency_over_time(self) -> plots.Figure | None:
+        """All latencies over time, where logs of all transactions are kept."""
+        if not self.latencies:
+            return None  # it has been said
+        return plots.latency_over_time(self.latencies, list(self.plan.factor.levels))
+
+    def client_sweep(self) -> plots.Figure | Statement:
+        """Throughput by number of clients, where levels differ in it."""
+        curves = {name: curve for curve in self._curves() for name in curve}
+        clients = {name: self.plan.level_load(name).clients for name in curves}
+        if len(set(clients.values())) < 2:
+            return Statement("All levels of this study have the same number of clients.")
+        rows = self.by_level()[lambda trials: trials["level"].isin(list(curves))]
+        names = {name: _in_common(curve) for name, curve in curves.items()}
+        return plots.client_sweep(
+            rows.assign(clients=rows["level"].map(clients), level=rows["level"].map(names)), self.plan.metric
+        )
+
+    def _curves(self) -> list[list[str]]:
+        """The levels, those together that differ in clients and threads alone; without the controls."""
+        found: dict[str, list[str]] = {}
+        for name, level in self.plan.factor.levels.items():
+            if name not in self.plan.factor.controls:
+                load = level.load.model_copy(update={"clients": None, "threads": None})
+                found.setdefault(level.model_copy(update={"load": load}).model_dump_json(), []).append(name)
+        return list(found.values())
+
+    def _few(self) -> tuple[list[str], str]:
+        """The levels that one panel has room for: the baseline, and those that differ most from it; and a note."""
+        names = list(self.plan.factor.levels)
+        if len(names) <= FEW:
+            return names, ""
+        change = self.analysis.table.set_index("level")["percent_change"].abs()
+        others = change.drop(list(self.plan.factor.controls), errors="ignore").nlargest(FEW - 1).index
+        shown = [name for name in names if name == self.plan.factor.baseline or name in others]
+        return (
+            shown,
+            f"Of the {len(names)} levels the {FEW - 1} that differ most from the baseline are shown beside it.",
+        )
+
+    def _unrecorded(self, what: str) -> Statement:
+        return Statement(f"Nothing was sampled during these trials, so {what} is not known.")
 
     def provenance(self) -> Table:
         """Where and with what this was measured, and the tunables that were in force."""
@@ -206,6 +283,13 @@ class View(Experiment):
             f"benchlib run {self.study.notebook} -p study {self.folder.name} -p blocks {self._more_blocks()}",
             kind="command",
         )
+
+
+def _in_common(names: list[str]) -> str:
+    """What names of levels begin with alike, in whole words: "fast disk" of "fast disk, 8 clients" and 16 of them."""
+    words = zip(*(name.split() for name in names), strict=False)
+    alike = " ".join(word for word, *_ in takewhile(lambda each: len(set(each)) == 1, words))
+    return alike.rstrip(",:;") or names[0]
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

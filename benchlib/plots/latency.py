@@ -42,10 +42,11 @@ def interval_of_mean(values: Sequence[float], alpha: float = 0.05) -> tuple[floa
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str]) -> Figure:
+def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "") -> Figure:
     """The latency below which so many of a level's transactions stay, with intervals; on a log scale.
 
-    ``trials``: ``level``, and the columns of :data:`QUANTILES` in ms. At most :data:`benchlib.plots.panels.FEW` levels.
+    ``trials``: ``level``, and the columns of :data:`QUANTILES` in ms. At most :data:`benchlib.plots.panels.FEW`
+    levels. ``note`` ends the caption.
     """
     hands = looks(levels)
     found = {
@@ -91,7 +92,8 @@ def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str]) -> Figure:
         draw,
         alt=f"Latency quantiles by level. {said}.",
         caption="p99 is the time that 99 % of a trial's transactions did not exceed. Marks: geometric means over the trials; bars: "
-        "their 95 % intervals, which hold the host's drift between blocks too, unlike those of the verdicts.",
+        "their 95 % intervals, which hold the host's drift between blocks too, unlike those of the verdicts."
+        + (f" {note}" if note else ""),
     )
 
 

@@ -30,7 +30,7 @@ FIGURES: Mapping[str, str] = MappingProxyType(
 )
 """What waits are correlated with, by its short name."""
 
-_EVENTS = 8
+_EVENTS = 6
 _LEAST = 0.01  # of all sessions: what is rarer than that is nobody's explanation
 _BY = ["level", "block", "second"]
 
@@ -60,21 +60,29 @@ def costs_table(
             cell = mean_words(float(values.mean()), float(values.std())) if len(values) else None
             change, noteworthy = changes.get((name, level), (math.nan, False))
             if cell and known(change):
-                cell += f" ({signed(change)}{'*' if noteworthy else ''})"
+                cell += f"\n{signed(change)}{'*' if noteworthy else ''}"
             cells.append(cell)
         unit = METRICS[name].unit
-        rows.append([opening(METRICS[name].title) + (f", {unit}" if unit else ""), *cells])
+        rows.append([f"{opening(_short(name))}{unit and f', {unit}'}", *cells])
     words = (
-        f"± one standard deviation between trials. In brackets: the change against {baseline} by the block model, where "
-        "no trial has a 0. * stands out at a false discovery rate of 5 % among all changes of this table: a lead, no verdict. Context "
+        f"Mean ± one standard deviation between trials. Below: the change against {baseline} by the block model, where "
+        "no trial has a 0; * stands out at a false discovery rate of 5 % among all changes of this table: a lead, no verdict. Context "
         "switches and device traffic are those of the whole host, by the devices of data and WAL."
     )
-    absent = [METRICS[name].title for name in metrics if name not in told]
+    absent = [_short(name) for name in metrics if name not in told]
     if absent:
         words += f" Not recorded, or there was none: {', '.join(absent)}."
     frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
     formats = dict.fromkeys(levels, str)
-    return html_table(frame, "What it cost", formats=formats, note=f"{words} {note}".strip())
+    labels = {level: level for level in levels}
+    return html_table(
+        frame, "What a transaction cost", formats=formats, labels=labels, note=f"{words} {note}".strip()
+    )
+
+
+def _short(name: str) -> str:
+    """The metric's title; that most are per transaction is in the table's caption."""
+    return METRICS[name].title.removesuffix(" per transaction")
 
 
 def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.DataFrame) -> Table | None:
@@ -92,24 +100,34 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     busy = seconds.assign(cpu_busy_percent=seconds["cpu_user_percent"] + seconds["cpu_system_percent"])
     frame = waits.merge(busy, on=_BY).merge(speed.groupby(_BY, as_index=False).mean(), on=_BY, how="left")
     frame = frame[frame["second"] > 1]
-    table = within_trials(frame, events, list(FIGURES))
-    if table.isna().all(axis=None):
+    table = within_trials(frame, list(FIGURES), events)
+    still = table.isna().all(axis=1)
+    if still.all():
         return None
-    cells = table.map(_shaded).rename(columns=FIGURES)
-    cells.insert(0, "sessions that wait for", [_NAMES.get(event, event) for event in events])
+    cells = table[~still].map(_shaded).rename(columns=_NAMES).astype(object)
+    cells.insert(0, "figure", [FIGURES[str(name)] for name in cells.index])
     trials = frame.groupby(["level", "block"]).ngroups
+    note = (
+        f"How many sessions waited for what, against speed and host: Spearman's rank correlation inside trials "
+        f"({len(frame)} seconds of {trials} trials; ranks are centred in each trial, so differences between levels or blocks make "
+        "none). Blue: they rise together; orange: one falls as the other rises; – where one stands still. Neighbouring seconds "
+        "resemble each other, so no p is given. A correlation is no cause: one of the two may follow from the other, or both "
+        "from a third."
+    )
+    if still.any():
+        left_out = [FIGURES[str(name)] for name in table.index[still]]
+        note += f" Left out, since they stood still or were not recorded: {', '.join(left_out)}."
+    heads = [str(head) for head in cells.columns[1:]]
     return html_table(
-        cells.astype(object),
+        cells,
         "Waits and what moved with them, second by second",
-        formats=dict.fromkeys(FIGURES.values(), str),
-        note=f"Spearman's rank correlation inside trials ({len(frame)} seconds of {trials} trials; ranks are centred in each trial, so "
-        "differences between levels or blocks make none). Blue: they rise together; orange: one falls as the other rises; – where one "
-        "stands still or is not recorded. Neighbouring seconds resemble each other, so no p is given. A correlation is no "
-        "cause: one of the two may follow from the other, or both from a third.",
+        formats=dict.fromkeys(heads, str),
+        labels={head: head for head in heads},
+        note=note,
     )
 
 
-_NAMES = {"CPU": "nothing (on the CPU)", "Client: ClientRead": "the load tool (idle)"}
+_NAMES = {"CPU": "on the CPU", "Client: ClientRead": "Client: ClientRead (idle)"}
 
 
 def _shaded(rho: float) -> Shaded | None:

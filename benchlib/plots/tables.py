@@ -25,7 +25,7 @@ TABLE_CSS = (
     "table.bl-table th,table.bl-table td{padding:.35em .75em .35em 0;text-align:left;vertical-align:top;"
     "border:0;border-bottom:1px solid var(--bl-grid,#dde0e6);background:none}"
     ".bl-table thead th{border-bottom:1px solid var(--bl-muted,#5c6370);vertical-align:bottom}"
-    "table.bl-table .bl-number{text-align:right;white-space:nowrap}.bl-table th{font-weight:600}"
+    "table.bl-table .bl-number{text-align:right;white-space:pre}.bl-table th{font-weight:600}"
     ".bl-table thead .bl-number{white-space:normal}.bl-table tbody th{min-width:7em}"
     "table.bl-table .bl-quiet{color:var(--bl-muted,#5c6370)}.bl-table abbr{text-decoration:none}.bl-note{font-size:.9em;margin:.5em 0 0}"
 )
