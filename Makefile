@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-slow coverage check format reports calibrate clean
+.PHONY: help setup demo lab test test-slow coverage check format reports calibrate bench kills restore clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,15 @@ reports: $(READY)  ## render every page from data/ alone
 
 calibrate: $(READY)  ## the statistics on trial by simulation, in minutes: reports/calibration.html
 	@$(BIN)/benchlib calibrate --simulate
+
+bench: $(READY)  ## what the suite itself costs, in a quarter of an hour on a quiet machine: data/benchmarks/
+	@$(BIN)/python benchmarks/table.py $(BENCH_OPTIONS)
+
+kills: $(READY)  ## as root: studies with every lever killed a hundred times, and what remains, in half an hour
+	@$(BIN)/python benchmarks/kills.py --out data/kills.csv $(BENCH_OPTIONS)
+
+restore: $(READY)  ## how much faster a data set is restored than loaded
+	@$(BIN)/python benchmarks/restore.py $(BENCH_OPTIONS)
 
 clean:  ## remove the environment and caches; studies and reports stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,0 +1,192 @@
+"""What the suite itself costs, in one table with spreads: `make bench`, about a quarter of an hour on a quiet machine.
+
+    python benchmarks/table.py --rounds 3 --lines 10000000 --observer-blocks 20
+
+The figures from a log of all transactions against what pandas' and pyarrow's readers need for two of its columns
+(benchmarks/logs.py); the analysis of a study of 9 blocks and 7 levels; a page made from what is kept; the wall
+time of a small study from its command to its page, over the seconds that pgbench measured; and what
+watching a trial costs (benchmarks/observer.py). The table is kept in data/benchmarks/, with the rounds of the first and the
+trials of the last beside it. The status is 1 where something is not as wanted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+
+import benchlib
+from benchlib.levers import host
+from benchlib.store import DATA_VARIABLE, StudyFolder
+
+HERE = Path(__file__).parent
+BENCHLIB = Path(sys.executable).with_name("benchlib")
+LEVELS = "levels: {defaults: {}, more memory: {settings: {work_mem: 8MB}}}\n"
+BLOCKS, ARMS = 9, 7
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: the median of its rounds, or an estimate, with the spread."""
+
+    what: str
+    median: float
+    low: float
+    high: float
+    unit: str
+    spread: str
+    wanted: str = ""
+    good: bool | None = None
+
+
+def row_of(what: str, values: Sequence[float], unit: str = "", most: float | None = None) -> Row:
+    """The rounds in a line; ``most`` is what the median may be."""
+    middle = float(np.median(values))
+    wanted, good = ("", None) if most is None else (f"≤ {most:g}", middle <= most)
+    return Row(what, middle, min(values), max(values), unit, f"rounds: {len(values)}", wanted, good)
+
+
+def run(*words: object, cwd: Path | None = None, **environment: str) -> float:
+    """Run a program, its output as it comes; the seconds it took. 1 is a benchmark's "not as wanted"."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        list(map(str, words)), cwd=cwd, env=os.environ | environment, stdout=sys.stderr, check=False
+    )
+    if done.returncode not in (0, 1):
+        raise click.ClickException(f"{' '.join(map(str, words))} ended with status {done.returncode}")
+    return time.perf_counter() - started
+
+
+def raw(script: str, out: Path, *words: object) -> pd.DataFrame:
+    """What another benchmark measured; it replaces what is kept only if it is whole."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{script}.csv"
+        run(sys.executable, HERE / f"{script}.py", *words, "--out", path)
+        if not path.is_file():
+            raise click.ClickException(f"benchmarks/{script}.py ended early")
+        shutil.copyfile(path, out / path.name)
+    return pd.read_csv(out / f"{script}.csv")
+
+
+def logs(out: Path, rounds: int, lines: int) -> list[Row]:
+    """The figures of a log against the readers of others, round by round."""
+    frame = raw("logs", out, "--rounds", rounds, "--lines", lines)
+    wall = frame.pivot(index="round", columns="contender", values="wall_s")
+    return [
+        row_of(f"figures of {lines:,} log lines / {other}", list(wall["read_log"] / wall[other]), "×", most)
+        for other, most in (("pyarrow", 1.25), ("pandas", None))
+    ]
+
+
+def analysis(rounds: int) -> Row:
+    """The first verdicts that a process gives, its imports aside."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as fresh:
+        seconds = list(fresh.map(analysis_s, range(rounds)))
+    return row_of(f"analysis, {BLOCKS} blocks × {ARMS} levels", seconds, "s", 1)
+
+
+def analysis_s(seed: int) -> float:
+    """How long the analysis of a study takes in which nothing differs."""
+    generator = np.random.default_rng(seed)
+    trials = [
+        {"block": block, "level": f"level {arm}", "tps": 1000 * float(np.exp(generator.normal(0, 0.03)))}
+        for block in range(BLOCKS)
+        for arm in range(ARMS)
+    ]
+    frame, started = pd.DataFrame(trials), time.perf_counter()
+    benchlib.analyze(frame, baseline="level 0", controls=["level 1"])
+    return time.perf_counter() - started
+
+
+def studies(rounds: int, blocks: int, duration_s: int) -> list[Row]:
+    """A small study of inserts as a user runs it, and its page once more."""
+    over, pages = [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        project = Path(scratch)
+        shutil.copytree(HERE.parent / "notebooks", project / "notebooks", ignore=shutil.ignore_patterns(".*"))
+        (project / "levels.yaml").write_text(LEVELS)
+        place = {DATA_VARIABLE: str(project / "data")}
+        sizes = ["-p", "blocks", blocks, "-p", "duration_s", duration_s, "-p", "clients", 4]
+        for number in range(1, rounds + 1):
+            name = f"bench-{number}"
+            words = ["run", "configuration", "-f", "levels.yaml", *sizes, "-p", "study", name]
+            wall = run(BENCHLIB, *words, cwd=project, **place)
+            kept = StudyFolder(name, project / "data").kept().values()
+            if len(kept) != 3 * blocks or any(m.error for m in kept):
+                raise click.ClickException(f"the study of round {number} is not whole")
+            over.append(wall / sum(m.load_wall_s or 0 for m in kept))
+            pages.append(run(BENCHLIB, "report", name, cwd=project, **place))
+    return [
+        row_of(f"study of {3 * blocks} trials of {duration_s} s: wall / pgbench", over, "×"),
+        row_of("page from what is kept", pages, "s"),
+    ]
+
+
+def observer(out: Path, blocks: int) -> Row:
+    """The observer's price: the change of the tps, its 95 % interval, and the verdict."""
+    trials = raw("observer", out, "--blocks", blocks)
+    found = benchlib.analyze(trials, baseline="unobserved", controls=["control"], margin=0.02)
+    row: dict[str, Any] = found.table.set_index("level").loc["observed"].to_dict()
+    return Row(
+        what="tps while observed",
+        median=row["percent_change"],
+        low=row["ci_low"],
+        high=row["ci_high"],
+        unit="%",
+        spread=f"95 % interval, {blocks} blocks",
+        wanted="equivalent within ±2 %",
+        good=row["verdict"] == "equivalent",
+    )
+
+
+def lines_of(rows: Sequence[Row]) -> list[str]:
+    """The table for a terminal."""
+    cells = [("", "median", "from", "to", "", "wanted")]
+    for row in rows:
+        figures = (f"{value:.3g} {row.unit}" for value in (row.median, row.low, row.high))
+        held = "" if row.good is None else f"{row.wanted}: {'yes' if row.good else 'no'}"
+        cells.append((row.what, *figures, row.spread, held))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]  # fmt: skip
+
+
+@click.command(help=__doc__)
+@click.option("--rounds", default=3, show_default=True, help="of all but the observer's price")
+@click.option("--lines", default=10_000_000, show_default=True, help="of the transaction log")
+@click.option("--blocks", default=3, show_default=True, help="of the small study")
+@click.option("--duration", "duration_s", default=6, show_default=True, help="seconds of its trials")
+@click.option("--observer-blocks", default=20, show_default=True)
+@click.option("--out", default=Path("data/benchmarks"), show_default=True, type=click.Path(path_type=Path, file_okay=False))  # fmt: skip
+def main(rounds: int, lines: int, blocks: int, duration_s: int, observer_blocks: int, out: Path) -> None:
+    """Measure one after the other, print the table and keep it."""
+    out.mkdir(parents=True, exist_ok=True)
+    parts: list[Callable[[], list[Row]]] = [
+        lambda: [analysis(rounds)],
+        lambda: logs(out, rounds, lines),
+        lambda: studies(rounds, blocks, duration_s),
+        lambda: [observer(out, observer_blocks)],
+    ]
+    rows, before = [], host.load_average()
+    for part in parts:
+        rows += part()
+    pd.DataFrame([asdict(row) for row in rows]).to_csv(out / "table.csv", index=False, float_format="%.4g")
+    click.echo(f"load average before: {before}")
+    click.echo("\n".join(lines_of(rows)))
+    sys.exit(any(row.good is False for row in rows))
+
+
+if __name__ == "__main__":
+    main()
