@@ -104,8 +104,10 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     still = table.isna().all(axis=1)
     if still.all():
         return None
-    cells = table[~still].map(_shaded).rename(columns=_NAMES).astype(object)
-    cells.insert(0, "figure", [FIGURES[str(name)] for name in cells.index])
+    heads = [_NAMES.get(event, event) for event in events]
+    rows = [[FIGURES[str(name)], *map(_shaded, found)] for name, found in table[~still].iterrows()]
+    # of objects, since a column of texts would make plain ones of the shaded
+    cells = pd.DataFrame(rows, columns=["figure", *heads], dtype=object)
     trials = frame.groupby(["level", "block"]).ngroups
     note = (
         f"How many sessions waited for what, against speed and host: Spearman's rank correlation inside trials "
@@ -117,7 +119,6 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     if still.any():
         left_out = [FIGURES[str(name)] for name in table.index[still]]
         note += f" Left out, since they stood still or were not recorded: {', '.join(left_out)}."
-    heads = [str(head) for head in cells.columns[1:]]
     return html_table(
         cells,
         "Waits and what moved with them, second by second",

@@ -33,7 +33,7 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
         line, bar = 1.35 * canvas.font, 17.0
         room = canvas.width if canvas.narrow else 0.29 * canvas.width
         names = [wrapped(level, canvas.chars(room)) for level in levels]
-        places, top = key(canvas, dict.fromkeys(map(_name, colours), "■"), line)
+        places, top = key(canvas, {_name(event): "□" if event == IDLE else "■" for event in colours}, line)
         heights = [
             len(lines) * line + bar + 9 if canvas.narrow else max(len(lines) * line, bar) + 7
             for lines in names
@@ -65,7 +65,7 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
                 canvas.note(left, top + middle, "not sampled")
             for event, value in told.items():
                 axes.barh(middle, value, bar, left=start, color=colours[event], linewidth=0)
-                text = f"{value:.3g}" if value < 1000 else amount(value)
+                text = f"{value:,.1f}" if value >= 1 else f"{value:.2f}"
                 if width * value / total > canvas.wide_as(text) + 6:
                     ink = MUTED if event == IDLE else PAPER
                     x = left + width * (start + value / 2) / total
@@ -93,7 +93,7 @@ def waits_over_time(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
 
     def draw(canvas: Canvas) -> None:
         line = 1.35 * canvas.font
-        places, top = key(canvas, dict.fromkeys(map(_name, colours), "■"), line)
+        places, top = key(canvas, {_name(event): "□" if event == IDLE else "■" for event in colours}, line)
         grid = Grid(
             canvas,
             levels,

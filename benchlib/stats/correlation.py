@@ -17,7 +17,7 @@ def within_trials(frame: pd.DataFrame, rows: Sequence[str], columns: Sequence[st
     tells nothing of them; null where fewer than 20 seconds are left.
     """
     trials = [trial for _, trial in frame.groupby(["level", "block"])]
-    ranks = [trial[[*rows, *columns]].rank() for trial in trials]
+    ranks = [trial[list({*rows, *columns})].rank() for trial in trials]
     return pd.DataFrame(
         [[_pooled([(trial[row], trial[column]) for trial in ranks]) for column in columns] for row in rows],
         index=pd.Index(rows),

@@ -1,0 +1,68 @@
+"""Correlations inside trials: those of ranks, blind to what differs between trials."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import spearmanr
+
+from benchlib.stats.correlation import within_trials
+
+
+def make(trials, n=40, *, slope=0.0, shift=0.0, seed=1):
+    random, frames = np.random.default_rng(seed), []
+    for trial in range(trials):
+        x = random.normal(size=n)
+        y = slope * x + random.normal(size=n)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "level": f"l{trial % 2}",
+                    "block": trial // 2,
+                    "x": x + shift * trial,
+                    "y": y + shift * trial,
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_one_trial_is_spearmans_rank_correlation():
+    frame = make(1, slope=0.5).round(1)  # with ties
+    found = within_trials(frame, ["x"], ["y"])
+    assert found.loc["x", "y"] == pytest.approx(spearmanr(frame["x"], frame["y"]).statistic)
+
+
+def test_differences_between_trials_make_no_correlation():
+    frame = make(30, shift=10)
+    assert spearmanr(frame["x"], frame["y"]).statistic > 0.9
+    assert abs(within_trials(frame, ["x"], ["y"]).loc["x", "y"]) < 0.1
+
+
+def test_what_holds_inside_trials_is_seen_through_differences_the_other_way():
+    frame = make(20, slope=2)
+    frame["y"] -= 50 * (frame["level"] == "l1")
+    frame["x"] += 50 * (frame["level"] == "l1")
+    assert within_trials(frame, ["x"], ["y"]).loc["x", "y"] > 0.8
+
+
+def test_what_stands_still_tells_nothing_and_does_not_dilute():
+    frame = make(2, slope=1)
+    alone = within_trials(frame[frame["level"] == "l0"], ["x"], ["y"]).loc["x", "y"]
+    frame.loc[frame["level"] == "l1", "y"] = 3.0
+    assert within_trials(frame, ["x"], ["y"]).loc["x", "y"] == pytest.approx(alone)
+    assert within_trials(frame.assign(x=1.0), ["x"], ["y"]).isna().all(axis=None)
+
+
+def test_too_few_seconds_are_null_and_missing_ones_left_out():
+    assert within_trials(make(1, n=19), ["x"], ["y"]).isna().all(axis=None)
+    frame = make(1, n=60, slope=1)
+    whole = frame.iloc[:40]
+    frame.loc[40:, "y"] = np.nan
+    expected = spearmanr(whole["x"], whole["y"]).statistic
+    assert within_trials(frame, ["x"], ["y"]).loc["x", "y"] == pytest.approx(expected)
+
+
+def test_rows_and_columns_are_those_asked_for():
+    found = within_trials(make(2), ["x"], ["y", "x"])
+    assert (list(found.index), list(found.columns)) == (["x"], ["y", "x"])
+    assert found.loc["x", "x"] == pytest.approx(1)
