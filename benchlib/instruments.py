@@ -110,7 +110,8 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
             logged.add(trial)
             checkpointed.append(_of(trial, _inside(log, raw)))
         told = {name: good[trial].get(name) for name in COSTS}
-        transactions = int(good[trial]["transactions"])
+        done = good[trial]["transactions"]
+        transactions = int(done) if pd.notna(done) else None  # loading has none
         found = _costs(folder, trial_id, raw, measurement.load_cpu_s, transactions)
         if elsewhere[trial[0]]:
             found |= dict.fromkeys(_OF_HOST)
@@ -185,7 +186,9 @@ def _inside(log: str, raw: Raw) -> pd.DataFrame:
     return inside
 
 
-def _costs(folder: StudyFolder, trial_id: str, raw: Raw | None, tool_cpu_s: float | None, n: int) -> Figures:
+def _costs(
+    folder: StudyFolder, trial_id: str, raw: Raw | None, tool_cpu_s: float | None, n: int | None
+) -> Figures:
     """What the host's and the server's counters say of each of ``n`` transactions, and what replicas lagged behind."""
     figures = summary(raw, transactions=n, tool_cpu_s=tool_cpu_s) if raw else {}
     server: Any = folder.raw_json(trial_id, "statistics.json")  # no good trial has one that is damaged
@@ -197,7 +200,7 @@ def _costs(folder: StudyFolder, trial_id: str, raw: Raw | None, tool_cpu_s: floa
     return {**figures, "replay_lag_ms": 1000 * sum(lags) / len(lags) if lags else None}
 
 
-def _each(count: float | None, transactions: int) -> float | None:
+def _each(count: float | None, transactions: int | None) -> float | None:
     return count / transactions if count is not None and transactions else None
 
 
@@ -210,9 +213,10 @@ def _of(trial: tuple[str, int], frame: pd.DataFrame) -> pd.DataFrame:
 
 def _concat(frames: list[pd.DataFrame], columns: tuple[str, ...]) -> pd.DataFrame:
     told = [frame for frame in frames if len(frame)]
-    if not told:
-        return pd.DataFrame(columns=list(columns))
-    return pd.concat(told, ignore_index=True)
+    if told:
+        return pd.concat(told, ignore_index=True)
+    types = {name: float for name in columns if name not in ("level", "kind")} | {"block": int}
+    return pd.DataFrame(columns=list(columns)).astype(types)
 
 
 def _frequent_first(waits: pd.DataFrame) -> pd.DataFrame:

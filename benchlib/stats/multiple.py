@@ -71,6 +71,7 @@ def exploratory(
         table = analyze(trials, baseline=baseline, controls=controls, metric=metric, alpha=alpha).table
         kept = table[~table["level"].isin([baseline, *controls])]
         parts.append(kept[["level", "percent_change", "p_value"]].assign(metric=metric))
-    frame = pd.concat(parts, ignore_index=True)[["metric", "level", "percent_change", "p_value"]]
+    columns = ["metric", "level", "percent_change", "p_value"]
+    frame = pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
     frame["p_bh"] = benjamini_hochberg(frame["p_value"].to_list())
     return frame.assign(noteworthy=frame["p_bh"] <= alpha)
