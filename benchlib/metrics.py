@@ -52,7 +52,9 @@ _METRICS = (
     Metric("flushes_per_transaction", "device flushes per transaction", "", False),
     Metric("full_page_images_per_transaction", "full-page images per transaction", "", False),
     Metric("buffers_by_checkpointer_per_transaction", "pages by the checkpointer per transaction", "", False),
-    Metric("buffers_by_bgwriter_per_transaction", "pages by the background writer per transaction", "", False),
+    Metric(
+        "buffers_by_bgwriter_per_transaction", "pages by the background writer per transaction", "", False
+    ),
     Metric("buffers_by_backends_per_transaction", "pages by backends per transaction", "", False),
     Metric("client_cpu_share", "busy share of a load thread", "", False),
     Metric("checkpoints", "checkpoints per trial", "", False),

@@ -94,7 +94,8 @@ def progress_frame(folder: StudyFolder) -> pd.DataFrame:
                 }
                 for row in report["progress"]
             ]
-    return pd.DataFrame(rows, columns=["level", "block", "elapsed_s", "tps"])
+    frame = pd.DataFrame(rows, columns=["level", "block", "elapsed_s", "tps"])
+    return frame.astype({"block": int, "elapsed_s": float, "tps": float})
 
 
 def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int], Latency]:

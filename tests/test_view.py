@@ -1,6 +1,7 @@
 """What a study shows of itself: warnings, servers, places and tunables, and never a path."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from fakes import FakeBench
 from benchlib import experiment
 from benchlib.errors import StudyError
 from benchlib.experiment import provenance
+from benchlib.latency import keep_log
 from benchlib.level import Level, Target
 from benchlib.levers.postgres import Installation
+from benchlib.model import Load
 from benchlib.plots.tables import Table
-from benchlib.store import StudyFolder
+from benchlib.store import TRANSACTION_LOG, StudyFolder
 from benchlib.study import run_study
 from benchlib.view import View
 
@@ -148,3 +151,112 @@ def test_a_given_folder_is_told_by_its_file_system(study_of, tmp_path: Path) -> 
 def test_where_nothing_can_be_compared_the_first_failure_says_why(kept) -> None:
     with pytest.raises(StudyError, match="the first failure: PANIC: no space left"):
         _ = kept(facts={"error": "PANIC: no space left", "error_kind": "LoadError"}).analysis
+
+
+WHY = (
+    "mechanism",
+    "waits",
+    "waits_over_time",
+    "devices",
+    "correlation",
+    "latency_ladder",
+    "latency_over_time",
+)
+
+
+@pytest.fixture
+def sampled(folder_of, tmp_path: Path) -> Callable[..., View]:
+    """The view of a study whose trials were sampled; its plan may be changed."""
+
+    def make(**changes: object) -> View:
+        folder: StudyFolder = folder_of(3, **changes)
+        plan = folder.read().plan
+        speeds = {name: 1000.0 * (1 + place) for place, name in enumerate(plan.factor.levels)}
+        run_study(folder, FakeBench(plan, tmp_path, speeds, instruments=True).open)
+        return View(folder, folder.read())
+
+    return make
+
+
+def shown_words(view: View, what: str) -> str:
+    shown = getattr(view, what)()
+    return "" if shown is None else BeautifulSoup(shown._repr_html_(), "html.parser").get_text(" ")
+
+
+def test_why_is_shown_of_a_study_that_was_sampled(sampled) -> None:
+    view = sampled()
+    assert "Server CPU, ms" in view.mechanism().html
+    assert "lag" not in view.mechanism().html
+    assert "IO: WALSync" in view.waits().alt
+    assert "IO: WALSync" in view.waits_over_time().alt
+    assert "Queue length (aqu_sz, requests): defaults" in view.devices().alt
+    assert "less than twenty seconds" in str(view.correlation())
+    assert "Checkpoints: defaults 3, control 3, tuned 3." in view.timeline().alt
+    assert "No log of all transactions" in str(view.latency_ladder())
+    assert view.latency_over_time() is None
+
+
+def test_a_study_without_telemetry_says_so_and_still_shows_what_it_has(kept) -> None:
+    view = kept()
+    words = {what: shown_words(view, what) for what in WHY}
+    assert "512" in words["mechanism"]
+    assert "Not recorded, or there was none: server CPU, load tool's CPU" in words["mechanism"]
+    for what in ("waits", "devices"):
+        assert words[what].startswith("Nothing was sampled during these trials")
+    assert "cannot be set against the host" in words["correlation"]
+    assert words["waits_over_time"] == words["latency_over_time"] == ""
+    assert "checkpoint" not in view.timeline().caption
+
+
+def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> None:
+    view = sampled(base=Level(target="crm"))
+    assert "The host of defaults, control, tuned is not ours" in view.devices().caption
+    assert "Queue length (aqu_sz, requests): not recorded" in view.devices().alt
+    assert "Operational speed (transactions/s): defaults 1,000" in view.devices().alt
+    assert "cannot be set against the host" in str(view.correlation())
+    costs = view.recorded.costs
+    assert costs[["server_cpu_ms_per_transaction", "context_switches_per_transaction"]].isna().all(axis=None)
+    assert costs["tool_cpu_ms_per_transaction"].notna().all()
+
+
+def test_latencies_are_shown_where_logs_are_kept(sampled, tmp_path: Path) -> None:
+    view = sampled()
+    log = "".join(f"0 {n} {1000 + n} 0 17000000{20 + n // 20:02d} 5\n" for n in range(60))
+    (tmp_path / "log.1").write_text(log)
+    for path in view.folder.path.glob("trials/*"):
+        keep_log([tmp_path / "log.1"], path / TRANSACTION_LOG, ["pgbench"])
+    assert "defaults: p50 1.03 ms" in view.latency_ladder().alt
+    assert "over 3 seconds" in view.latency_over_time().alt
+
+
+def test_of_many_levels_those_that_differ_most_share_a_panel(sampled) -> None:
+    levels = {f"step {n}": Level(settings={"work_mem": f"{n}MB"}) for n in range(1, 9)}
+    figure = sampled(levels=levels).devices()
+    assert "Of the 10 levels the 5 that differ most from the baseline are shown beside it" in figure.caption
+    shown = [name for name in ("defaults", "control", *levels) if f"{name} " in figure.alt]
+    assert shown == ["defaults", "step 4", "step 5", "step 6", "step 7", "step 8"]
+
+
+def test_levels_that_differ_in_clients_alone_are_a_curve(sampled) -> None:
+    def level(clients: int, **settings: str) -> Level:
+        return Level.model_validate({"load": {"clients": clients}, "settings": settings})
+
+    levels = {f"tuned, {n} clients": level(n, work_mem="8MB") for n in (2, 4, 8)}
+    levels |= {f"defaults {n}": level(n) for n in (2, 8)}
+    alt = sampled(levels=levels).client_sweep().alt
+    assert re.search(r"defaults: 2 clients [\d,]+, 4 clients [\d,]+, 8 clients [\d,]+; tuned: 2 clients", alt)
+    assert "same number of clients" in str(sampled(name="other").client_sweep())
+
+
+def test_waits_are_set_against_the_host_where_there_are_seconds_enough(sampled) -> None:
+    table = sampled(load=Load(duration_s=6)).correlation()
+    assert "45 seconds of 9 trials" in table.html
+    assert "IO: WALSync" in table.html
+
+
+def test_a_load_that_tells_no_progress_has_its_panels(sampled) -> None:
+    view = sampled(load=Load(duration_s=6))
+    for path in view.folder.path.glob("trials/*/stderr"):
+        path.write_text("")
+    assert "Operational speed (transactions/s): not recorded" in view.devices().alt
+    assert "Left out, since they stood still or were not recorded: tps," in view.correlation().html

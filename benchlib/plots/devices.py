@@ -97,9 +97,9 @@ def _frame(progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataFrame) -
         iops=seconds["r_iops"] + seconds["w_iops"], mib_s=seconds["r_mib_s"] + seconds["w_mib_s"]
     )
     asleep = waits.assign(waiting=waits[events].sum(axis=1))
-    frame = speed.astype({"second": float}).groupby(by, as_index=False).mean()
+    frame = speed.groupby(by, as_index=False).mean()
     for other in (asleep[[*by, "waiting"]], device[[*by, *list(PANELS)[2:]]]):
-        frame = frame.merge(other.astype({"second": float, "block": frame["block"].dtype}), "outer", on=by)
+        frame = frame.merge(other, "outer", on=by)
     return frame.astype(dict.fromkeys(PANELS, float))
 
 

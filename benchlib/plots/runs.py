@@ -52,7 +52,7 @@ def timeline(
         spans = zip(found["start_s"].fillna(0.0), found["end_s"].fillna(end), strict=True)
         marked.setdefault(str(level), []).append([(max(a, 0.0), min(b, end)) for a, b in spans])
     high /= 1 - _STRIP if marked else 1
-    number_of = {level: sum(map(len, found)) for level, found in marked.items()}
+    number_of = {name: sum(map(len, marked[name])) for name in names if name in marked}
 
     def draw(canvas: Canvas) -> None:
         columns, line = columns_for(canvas, len(names)), 1.3 * canvas.font
