@@ -54,7 +54,7 @@ bench: $(READY)  ## what the suite itself costs, in a quarter of an hour on a qu
 	@$(BIN)/python benchmarks/table.py $(BENCH_OPTIONS)
 
 kills: $(READY)  ## as root: studies with every lever killed a hundred times, and what remains, in half an hour
-	@$(BIN)/python benchmarks/kills.py --out data/kills.csv $(BENCH_OPTIONS)
+	@$(BIN)/python benchmarks/kills.py --out data/benchmarks/kills.csv $(BENCH_OPTIONS)
 
 restore: $(READY)  ## how much faster a data set is restored than loaded
 	@$(BIN)/python benchmarks/restore.py $(BENCH_OPTIONS)

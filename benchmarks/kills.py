@@ -1,6 +1,6 @@
 """Kill a study that uses every lever at random moments, and look from outside at what remains.
 
-    python benchmarks/kills.py --rounds 100 --out data/kills.csv
+    python benchmarks/kills.py --rounds 100 --out data/benchmarks/kills.csv
 
 Each round starts (or goes on with) the study in a process of its own, kills it with SIGKILL after
 a random time (the process alone, or its whole group), and then asks the kernel and the server that

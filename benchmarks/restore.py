@@ -3,7 +3,7 @@
 Each round loads (`pgbench -i`, VACUUM FREEZE ANALYZE, CHECKPOINT, with the bench's settings for loading) and restores,
 from memory and, as root, with nothing of it in memory, in an order that changes from round to round. Neither
 waits for the disk; how long until all is on disk is told beside it. Starting and stopping the server is
-in neither. The figures go to data/restore.csv.
+in neither. The figures go to data/benchmarks/restore.csv.
 
     python benchmarks/restore.py --scale 100 --rounds 5 --on scratch --on xfs --on btrfs
 """
@@ -37,7 +37,7 @@ MIB_PER_SCALE = 70
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--on", "kinds", multiple=True, default=["scratch"], show_default=True,
               type=click.Choice(["scratch", "ext4", "xfs", "btrfs"]), help="the scratch folder, or one made (as root)")  # fmt: skip
-@click.option("--out", default=Path("data/restore.csv"), show_default=True, type=click.Path(path_type=Path))
+@click.option("--out", default=Path("data/benchmarks/restore.csv"), show_default=True, type=click.Path(path_type=Path))
 def main(scale: int, rounds: int, kinds: tuple[str, ...], out: Path) -> None:
     """Measure, tell the ratios, and keep every time."""
     rows = [row for kind in kinds for row in _measure(kind, scale, rounds)]
