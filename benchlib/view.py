@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from benchlib import plots
-from benchlib.experiment import Experiment
+from benchlib.experiment import PILOT_BLOCKS, Experiment
 from benchlib.levers.preflight import preflight
 from benchlib.metrics import METRICS
 from benchlib.plots.frames import signed
@@ -67,8 +67,15 @@ class View(Experiment):
             f"Study “{self.folder.name}”: {len(self.plan.factor.levels)} arms × {self.study.blocks} blocks = "
             f"{len(self.study.trials)} trials of {load.duration_s} s{stops} ({todo}). Load: {self.plan.workload.title.lower()}, "
             f"{load.clients} clients on {min(load.threads, load.clients)} threads, {load.protocol} protocol{rates_words(self.plan)}. "
+            + self._capacity_words()
             + self._profile_words()
         )
+
+    def _capacity_words(self) -> str:
+        if not self.may_run or self.plan.capacity_tps or not self.plan.capacity_shares():
+            return ""
+        trials = 2 * PILOT_BLOCKS
+        return f"Before them {trials} trials of the baseline without a limit show its capacity. "
 
     def _profile_words(self) -> str:
         profile = self.study.parameters.get("profile")

@@ -90,7 +90,7 @@ def view_of(plan_of: Callable[..., Plan]) -> Callable[..., View]:
 
 def test_the_capacity_is_measured_first_and_its_share_is_the_rate_of_all_levels(host, view_of) -> None:
     view = view_of()
-    assert "at 50 % of capacity. " in str(view.summary()), "until it is measured"
+    assert "at 50 % of capacity. Before them 6 trials of the baseline" in str(view.summary())
     view.run(QUIET)
     assert host.opened == ["rated-capacity", "rated"]
     assert view.plan.capacity_tps == TPS
