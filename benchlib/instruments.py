@@ -10,7 +10,6 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,23 +144,25 @@ def _seconds(found: Telemetry, interval_s: float) -> pd.DataFrame:
     late = interval_s / 2  # a reading comes a moment after its second has ended
     host = found.host.assign(second=np.ceil(found.host["at_s"] - late))
     devices = found.devices.assign(second=np.ceil(found.devices["at_s"] - late))
-    together = pd.DataFrame({second: _together(rows) for second, rows in devices.groupby("second")}).T
-    means = host.groupby("second")[list(HOST)].mean().join(together).reset_index()
+    means = host.groupby("second")[list(HOST)].mean().join(_together(devices)).reset_index()
     return means.reindex(columns=["second", *HOST, *DEVICE]).astype(float)
 
 
-def _together(rows: pd.DataFrame) -> Mapping[str, float]:
-    """The figures of several devices as if they were one; null if one of them does not tell.
+def _together(devices: pd.DataFrame) -> pd.DataFrame:
+    """The figures of several devices as if they were one, by second; null if one of them does not tell.
 
     What one request took is the mean of all requests.
     """
-    figures = {name: rows[name].sum(skipna=False) for name in DEVICE if not name.endswith("await_ms")}
-    figures["util_percent"] = rows["util_percent"].max()
+    figures = devices[["second", *DEVICE]].copy()
     for way in "rwdf":
-        requests = rows[f"{way}_iops"]
-        spent = (rows[f"{way}_await_ms"] * requests).where(requests.ne(0), 0.0).sum(skipna=False)
-        figures[f"{way}_await_ms"] = spent / requests.sum() if requests.sum() else math.nan
-    return figures
+        requests, took = figures[f"{way}_iops"], figures[f"{way}_await_ms"]
+        figures[f"{way}_await_ms"] = (took * requests).where(requests.ne(0), 0.0)
+    by_second = figures.groupby("second")
+    total = by_second.sum().where(by_second.count().eq(by_second.size(), axis=0))
+    total["util_percent"] = by_second["util_percent"].max()
+    for way in "rwdf":
+        total[f"{way}_await_ms"] /= total[f"{way}_iops"].where(total[f"{way}_iops"].ne(0))
+    return total
 
 
 def _waits(found: Telemetry, raw: Raw) -> pd.DataFrame:
