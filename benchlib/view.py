@@ -20,10 +20,10 @@ from benchlib.levers.preflight import preflight
 from benchlib.metrics import METRICS
 from benchlib.plots.frames import signed
 from benchlib.plots.levels import levels_table, rates_words
-from benchlib.plots.mechanism import correlation_table, costs_table
+from benchlib.plots.mechanism import correlation_table, costs_table, statements_table
 from benchlib.plots.panels import FEW
 from benchlib.plots.tables import Table, html_table, p_words, verdict_table
-from benchlib.results import tunables
+from benchlib.results import statements_frame, tunables
 from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study import missing
@@ -150,7 +150,7 @@ class View(Experiment):
 
     def drift(self) -> plots.Figure:
         """The trials in the order in which they ran."""
-        return plots.drift(self.trials, self.plan.metric)
+        return plots.drift(self.trials, self.plan.metric, list(self.plan.factor.levels))
 
     def timeline(self) -> plots.Figure:
         """tps over time inside the trials, with the checkpoints."""
@@ -189,6 +189,11 @@ class View(Experiment):
         return costs_table(
             costs, list(factor.levels), baseline=factor.baseline, controls=factor.controls, note=note
         )
+
+    def statements(self) -> Table | None:
+        """What each statement took, where the study had the load tool report it (``report_per_command``)."""
+        found = statements_frame(self.folder)
+        return statements_table(found, list(self.plan.factor.levels)) if len(found) else None
 
     def waits(self) -> plots.Figure | Statement:
         """What the load's sessions waited for, a bar per level."""

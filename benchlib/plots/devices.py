@@ -68,7 +68,8 @@ def device_panels(
                     found.index, found[0.5], color=hand.colour, linewidth=1.5,
                     marker=hand.marker, markevery=every, markersize=4,
                 )  # fmt: skip
-            axes.set_ylim(0, _top(bands[name]) if len(told[name]) else 1)
+            top = _top(bands[name]) if len(told[name]) else 1.0
+            axes.set_ylim(-0.04 * top, top)  # a line at 0 is one, too
             if not len(told[name]):
                 axes.set_yticks([])
 
@@ -111,6 +112,6 @@ def _why_empty(name: str, seconds: pd.DataFrame) -> str:
 
 
 def _top(band: Any) -> float:
-    """The axis's upper end: a rare spike may leave the panel, the lines may not."""
-    high = max(float(band[0.5].max()), float(band[0.75].quantile(0.98)))
+    """The axis's upper end: in a long run a rare spike of the bands may leave the panel, the lines may not."""
+    high = max(float(band[0.5].max()), float(band[0.75].quantile(0.98, interpolation="higher")))
     return high * 1.08 if known(high) and high > 0 else 1.0

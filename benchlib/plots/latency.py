@@ -108,9 +108,12 @@ def latency_over_time(latencies: Mapping[Trial, Latency], levels: Sequence[str])
     told = [matrix for matrix in shares.values() if matrix is not None]
     seconds = max((matrix.shape[0] for matrix in told), default=1)
     step = max(math.ceil(seconds / _SPANS), 1)
-    used = np.flatnonzero(sum((matrix.sum(axis=0) for matrix in told), np.zeros(len(EDGES_US))))
+    by_bin = sum((matrix.sum(axis=0) for matrix in told), np.zeros(len(EDGES_US)))
+    instant = 100 * by_bin[0] / max(by_bin.sum(), 1)
+    by_bin[0] = 0  # a log scale has no place for what is logged as 0
+    used = np.flatnonzero(by_bin)
     first, last = (int(used[0]), int(used[-1])) if len(used) else (0, 1)
-    edges_ms = np.maximum([*EDGES_US, 10 * EDGES_US[-1]], EDGES_US[1] / 2) / 1000
+    edges_ms = np.array([*EDGES_US, 10 * EDGES_US[-1]]) / 1000
 
     def draw(canvas: Canvas) -> None:
         line = 1.35 * canvas.font
@@ -146,7 +149,8 @@ def latency_over_time(latencies: Mapping[Trial, Latency], levels: Sequence[str])
         alt=f"Latencies over {seconds} seconds, by level, on a log scale. {said or 'No log was kept'}.",
         caption="The darker, the larger the share of the transactions that ended "
         + (f"in those {step} seconds" if step > 1 else "in that second")
-        + " and took so long; shades are on a log scale, so that single slow transactions show too.",
+        + " and took so long; shades are on a log scale, so that single slow transactions show too."
+        + (f" Not shown: {instant:.2g} % that pgbench logged as less than 10 µs." if instant else ""),
     )
 
 
@@ -181,6 +185,8 @@ def _shaded(matrix: NDArray[Any], step: int, edges_ms: NDArray[Any]) -> dict[flo
     shade = np.where(spans > 0, np.clip(np.ceil(depth * _SHADES), 1, _SHADES), 0).astype(int)
     cells: dict[int, list[Path]] = {}
     for column, (low, high) in enumerate(pairwise(edges_ms.tolist())):
+        if not column:
+            continue
         row = shade[:, column]
         cuts = np.flatnonzero(np.diff(row, prepend=-1, append=-1))
         for start, stop in pairwise(cuts):

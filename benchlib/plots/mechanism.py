@@ -31,6 +31,7 @@ FIGURES: Mapping[str, str] = MappingProxyType(
 """What waits are correlated with, by its short name."""
 
 _EVENTS = 6
+_STATEMENT = 90  # characters of a statement that a table shows
 _LEAST = 0.01  # of all sessions: what is rarer than that is nobody's explanation
 _BY = ["level", "block", "second"]
 
@@ -54,16 +55,18 @@ def costs_table(
             changes[str(row.metric), str(row.level)] = (float(row.percent_change), bool(row.noteworthy))  # type: ignore[arg-type]
     rows = []
     for name in told:
+        # a thousandth of a page is no figure that one can read
+        scale = 1000 if costs.groupby("level")[name].mean().max() < 0.02 else 1
         cells: list[str | None] = []
         for level in levels:
-            values = costs.loc[costs["level"] == level, name].dropna()
+            values = scale * costs.loc[costs["level"] == level, name].dropna()
             cell = mean_words(float(values.mean()), float(values.std())) if len(values) else None
             change, noteworthy = changes.get((name, level), (math.nan, False))
             if cell and known(change):
                 cell += f"\n{signed(change)}{'*' if noteworthy else ''}"
             cells.append(cell)
-        unit = METRICS[name].unit
-        rows.append([f"{opening(_short(name))}{unit and f', {unit}'}", *cells])
+        unit, many = METRICS[name].unit, "per 1,000" if scale > 1 and costs[name].gt(0).any() else ""
+        rows.append([", ".join(filter(None, (opening(_short(name)), unit, many))), *cells])
     words = (
         f"Mean ± one standard deviation between trials. Below: the change against {baseline} by the block model, where "
         "no trial has a 0; * stands out at a false discovery rate of 5 % among all changes of this table: a lead, no verdict. Context "
@@ -150,3 +153,26 @@ def mean_words(mean: float, deviation: float) -> str:
         return f"{mean:,.4g}" if abs(mean) < 1000 else f"{mean:,.0f}"
     places = max(1 - math.floor(math.log10(deviation)), 0)
     return f"{mean:,.{places}f} ± {deviation:,.{places}f}"
+
+
+def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:
+    """What each statement of a transaction took, a column per level: mean ± deviation of the trials' means.
+
+    ``statements``: ``level, block, script, statement, latency_ms``.
+    """
+    rows = []
+    for (_, statement), found in statements.groupby(["script", "statement"], sort=False):
+        text = " ".join(str(statement).split())
+        row: dict[str, str | None] = {
+            "statement": text if len(text) <= _STATEMENT else f"{text[:_STATEMENT]}…"
+        }
+        for level in levels:
+            values = found.loc[found["level"] == level, "latency_ms"].dropna()
+            row[level] = mean_words(float(values.mean()), float(values.std())) if len(values) else None
+        rows.append(row)
+    caption = "What a statement took, ms"
+    note = "Mean ± one standard deviation between trials, as the load tool saw it."
+    labels = {level: level for level in levels}
+    return html_table(
+        pd.DataFrame(rows), caption, labels=labels, formats=dict.fromkeys(levels, str), note=note
+    )

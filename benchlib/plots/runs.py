@@ -95,10 +95,11 @@ def timeline(
     )
 
 
-def drift(trials: pd.DataFrame, metric: str = "tps") -> Figure:
+def drift(trials: pd.DataFrame, metric: str = "tps", levels: Sequence[str] | None = None) -> Figure:
     """Each trial against its own level's mean, in the order they were run: what the host did meanwhile.
 
     `trials`: columns `block`, `level`, `metric`, and `started_s` (seconds) or else in their order.
+    `levels` sets the order of the colours.
     """
     timed = "started_s" in trials and bool(trials["started_s"].notna().all())
     order = trials.sort_values("started_s") if timed else trials
@@ -113,8 +114,8 @@ def drift(trials: pd.DataFrame, metric: str = "tps") -> Figure:
         for block, found in order.groupby("block")
     }
     measured = metric_or_guess(metric)
-    levels = [str(level) for level in order["level"].unique()]
-    colours = dict(zip(sorted(levels), SERIES, strict=False)) if len(levels) <= len(SERIES) else {}
+    names = list(levels) if levels is not None else sorted(order["level"].astype(str).unique())
+    colours = dict(zip(names, SERIES, strict=False)) if len(names) <= len(SERIES) else {}
 
     def draw(canvas: Canvas) -> None:
         line, left = 1.35 * canvas.font, 4.6 * canvas.font

@@ -14,6 +14,7 @@ from plot_cases import make_progress, make_trials
 from benchlib.plots import (
     client_sweep,
     device_panels,
+    drift,
     latency_over_time,
     quantile_ladder,
     timeline,
@@ -251,3 +252,24 @@ def test_checkpoints_are_marked_and_counted(progress, figures):
     none = pd.DataFrame(columns=["level", "block", "start_s", "end_s", "kind"])
     assert "No checkpoint was written meanwhile" in timeline(progress, checkpoints=none).caption
     assert "heckpoint" not in timeline(progress).caption
+
+
+def test_what_is_logged_as_no_time_at_all_is_said_and_not_drawn():
+    found = make_latencies(["a"], blocks=1)
+    assert "Not shown" not in latency_over_time(found, ["a"]).caption
+    found["a", 1].counts[:, 0] = 20
+    figure = latency_over_time(found, ["a"])
+    assert "Not shown: 0.99 % that pgbench logged as less than 10 µs." in figure.caption
+    assert "|0.01|" not in words(figure.wide)
+
+
+def test_a_level_has_one_colour_in_all_charts(trials, progress):
+    levels = ["tuned", "defaults"]
+    chart = drift(trials[trials["level"].isin(levels)], levels=levels).wide
+    panels = device_panels(progress, make_seconds(levels), make_waits(levels), levels).wide
+
+    def colour(svg, text):
+        return re.search(r"--bl-\w+", BeautifulSoup(svg, "html.parser").find("text", string=text)["style"])[0]
+
+    assert colour(chart, "● tuned") == colour(panels, "● tuned")
+    assert colour(chart, "● defaults") == colour(panels, "■ defaults")

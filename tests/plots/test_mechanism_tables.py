@@ -125,3 +125,12 @@ def test_without_host_or_waits_there_is_no_table():
     assert correlation_table(seconds, waits.head(0), progress) is None
     unknown = seconds.assign(**dict.fromkeys(seconds.columns[3:], np.nan))
     assert correlation_table(unknown, waits, progress) is None
+
+
+def test_very_small_figures_are_told_by_the_thousand():
+    costs = make_costs().drop(columns="read_kib_per_transaction")
+    costs["full_page_images_per_transaction"] = 0.004 + 0.0001 * costs["block"]
+    rows = cells(costs_table(costs, LEVELS, baseline="defaults", controls=("control",)))[1]
+    assert rows["Full-page images, per 1,000"][2] == "4.20 ± 0.16\n0.0\u00a0%"
+    none = costs.assign(full_page_images_per_transaction=0.0)
+    assert cells(costs_table(none, LEVELS, baseline="defaults"))[1]["Full-page images"] == ["0"] * 3
