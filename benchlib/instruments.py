@@ -191,7 +191,8 @@ def _costs(
     folder: StudyFolder, trial_id: str, raw: Raw | None, tool_cpu_s: float | None, n: int | None
 ) -> Figures:
     """What the host's and the server's counters say of each of ``n`` transactions, and what replicas lagged behind."""
-    figures = summary(raw, transactions=n, tool_cpu_s=tool_cpu_s) if raw else {}
+    figures = summary(raw, transactions=n) if raw else {}
+    figures["tool_cpu_ms_per_transaction"] = _each(tool_cpu_s and 1000 * tool_cpu_s, n)
     server: Any = folder.raw_json(trial_id, "statistics.json")  # no good trial has one that is damaged
     if server is not None:
         counts = differences(server["before"], server["after"])

@@ -132,6 +132,7 @@ def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder: St
     tuned = found.costs.query("level == 'tuned' and block == 1").iloc[0]
     assert pd.isna(tuned["server_cpu_ms_per_transaction"])
     assert tuned["wal_bytes_per_transaction"] == 512
+    assert tuned["tool_cpu_ms_per_transaction"] == pytest.approx(0.25 / 6000 * 1000)
 
 
 def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_a_study_without_telemetry_says_so_and_still_shows_what_it_has(kept) -> 
     view = kept()
     words = {what: shown_words(view, what) for what in WHY}
     assert "512" in words["mechanism"]
-    assert "Not recorded, or there was none: server CPU, load tool's CPU" in words["mechanism"]
+    assert "Not recorded, or there was none: server CPU, context switches" in words["mechanism"]
     for what in ("waits", "devices"):
         assert words[what].startswith("Nothing was sampled during these trials")
     assert "cannot be set against the host" in words["correlation"]
