@@ -98,6 +98,24 @@ def progress_frame(folder: StudyFolder) -> pd.DataFrame:
     return frame.astype({"block": int, "elapsed_s": float, "tps": float})
 
 
+def statements_frame(folder: StudyFolder) -> pd.DataFrame:
+    """What each statement of the scripts took, where the load tool told (``report_per_command``): a row per trial.
+
+    Columns ``level, block, script, statement, latency_ms``; scripts are counted from 1.
+    """
+    rows = []
+    plan = folder.read().plan
+    for trial_id, m in folder.kept().items():
+        try:
+            report = _report(folder, plan, trial_id, m) if m.error is None else None
+        except ParseError:  # the frame of trials has the reason
+            continue
+        if report and report["complete"]:
+            keys = ("script", "statement", "latency_ms")
+            rows += [(m.trial.level, m.trial.block, *map(row.get, keys)) for row in report["statements"]]
+    return pd.DataFrame(rows, columns=["level", "block", "script", "statement", "latency_ms"])
+
+
 def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int], Latency]:
     """The latencies of the good ones of ``trials``, by level and block, where the study keeps logs of all transactions."""
     good = set(trials.loc[trials["error"].isna(), ["level", "block"]].itertuples(index=False, name=None))

@@ -10,10 +10,12 @@ from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output
 
 from benchlib.latency import keep_log
 from benchlib.levers.workloads import load_workload
+from benchlib.plots.mechanism import statements_table
 from benchlib.results import (
     TRIAL_COLUMNS,
     concerns,
     progress_frame,
+    statements_frame,
     trials_frame,
     tunables,
     warnings_frame,
@@ -296,3 +298,19 @@ def test_more_commits_than_flushes_could_make_safe_are_flagged(folder_of, of_tun
 
 def test_what_need_not_write_needs_no_flush(of_tuned) -> None:
     assert pd.isna(of_tuned(FSYNC, flush_test(80.0)).flushes_per_s), "its workload has no invariant"
+
+
+def test_what_a_statement_took_is_a_row_per_trial_where_the_load_tool_told(run, of_tuned) -> None:
+    folder = run()
+    assert statements_frame(folder).empty
+    told = pgbench_output(tps=2000)[0] + (
+        "statement latencies in milliseconds and failures:\n"
+        "         0.002           0  \\set aid random(1, 100000 * :scale)\n"
+        "         0.312           0  UPDATE pgbench_accounts SET abalance = 1;\n"
+    )
+    of_tuned("stdout", told, folder=folder)
+    frame = statements_frame(folder)
+    assert frame["latency_ms"].tolist() == [0.002, 0.312]
+    assert set(frame["level"]) == {"tuned"}
+    table = statements_table(frame, ["defaults", "tuned"])
+    assert "UPDATE pgbench_accounts" in table.html
