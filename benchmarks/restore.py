@@ -37,7 +37,9 @@ MIB_PER_SCALE = 70
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--on", "kinds", multiple=True, default=["scratch"], show_default=True,
               type=click.Choice(["scratch", "ext4", "xfs", "btrfs"]), help="the scratch folder, or one made (as root)")  # fmt: skip
-@click.option("--out", default=Path("data/benchmarks/restore.csv"), show_default=True, type=click.Path(path_type=Path))
+@click.option(
+    "--out", default=Path("data/benchmarks/restore.csv"), show_default=True, type=click.Path(path_type=Path)
+)
 def main(scale: int, rounds: int, kinds: tuple[str, ...], out: Path) -> None:
     """Measure, tell the ratios, and keep every time."""
     rows = [row for kind in kinds for row in _measure(kind, scale, rounds)]

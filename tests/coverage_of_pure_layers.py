@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 PURE = (
-    *("errors", "level", "model", "metrics", "parse", "design", "stats", "settings", "parameters", "planning"),
-    *("telemetry", "counters", "checkpoints"),
+    *("errors", "level", "model", "metrics", "parse", "design", "stats", "settings", "parameters"),
+    *("planning", "telemetry", "counters", "checkpoints"),
 )
 WANTED = 95.0
 
