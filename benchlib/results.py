@@ -5,7 +5,9 @@ Nothing derived is stored, so a mended parser needs no rerun.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -77,23 +79,11 @@ def trials_frame(folder: StudyFolder) -> pd.DataFrame:
 
 def progress_frame(folder: StudyFolder) -> pd.DataFrame:
     """tps over time inside the trials: columns ``level, block, elapsed_s, tps``, a row a second."""
-    rows = []
-    plan = folder.read().plan
-    for trial_id, measurement in folder.kept().items():
-        try:
-            report = _report(folder, plan, trial_id, measurement) if measurement.error is None else None
-        except ParseError:  # the frame of trials has the reason
-            continue
-        if report and report["complete"]:
-            rows += [
-                {
-                    "level": measurement.trial.level,
-                    "block": measurement.trial.block,
-                    "elapsed_s": row["elapsed_s"],
-                    "tps": row["tps"],
-                }
-                for row in report["progress"]
-            ]
+    rows = [
+        (m.trial.level, m.trial.block, row["elapsed_s"], row["tps"])
+        for m, report in _reports(folder)
+        for row in report["progress"]
+    ]
     frame = pd.DataFrame(rows, columns=["level", "block", "elapsed_s", "tps"])
     return frame.astype({"block": int, "elapsed_s": float, "tps": float})
 
@@ -103,16 +93,11 @@ def statements_frame(folder: StudyFolder) -> pd.DataFrame:
 
     Columns ``level, block, script, statement, latency_ms``; scripts are counted from 1.
     """
-    rows = []
-    plan = folder.read().plan
-    for trial_id, m in folder.kept().items():
-        try:
-            report = _report(folder, plan, trial_id, m) if m.error is None else None
-        except ParseError:  # the frame of trials has the reason
-            continue
-        if report and report["complete"]:
-            keys = ("script", "statement", "latency_ms")
-            rows += [(m.trial.level, m.trial.block, *map(row.get, keys)) for row in report["statements"]]
+    rows = [
+        (m.trial.level, m.trial.block, row["script"], row["statement"], row["latency_ms"])
+        for m, report in _reports(folder)
+        for row in report["statements"]
+    ]
     return pd.DataFrame(rows, columns=["level", "block", "script", "statement", "latency_ms"])
 
 
@@ -196,6 +181,16 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
             message += " (the figures of the first; they differ)"
         found.append(Concern("trial_warning", message, level=str(level)))
     return found
+
+
+def _reports(folder: StudyFolder) -> Iterator[tuple[Measurement, dict[str, Any]]]:
+    """The good trials with what their load tools reported; of the others the frame of trials has the reason."""
+    plan = folder.read().plan
+    for trial_id, measurement in folder.kept().items():
+        with contextlib.suppress(ParseError):
+            report = _report(folder, plan, trial_id, measurement) if measurement.error is None else None
+            if report and report["complete"]:
+                yield measurement, report
 
 
 def _report(
