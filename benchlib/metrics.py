@@ -7,6 +7,7 @@ increase means: tps up and latency down are both "faster".
 import math
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal
 
 from benchlib.errors import InputError
@@ -67,11 +68,14 @@ _RATE = re.compile(r"per_s(ec(ond)?)?$|/s$")
 
 
 def metric(name: str) -> Metric:
-    """Return the registered metric of that name, or raise InputError with the names there are."""
+    """Return the registered metric of that name, or raise InputError with the names nearest to it."""
     try:
         return METRICS[name]
     except KeyError:
-        raise InputError(f"unknown metric {name!r}; known: {', '.join(METRICS)}") from None
+        near = get_close_matches(name, METRICS, n=8, cutoff=0.0)
+        raise InputError(
+            f"unknown metric {name!r}; known: {', '.join(near)} and {len(METRICS) - len(near)} more"
+        ) from None
 
 
 def metric_or_guess(name: str) -> Metric:
