@@ -308,13 +308,12 @@ def test_a_load_that_hangs_ends_at_its_limit(trials: Trials, monkeypatch: pytest
     drive = bench_module._drive
     monkeypatch.setattr(bench_module, "_drive", lambda stand, limit_s, *rest: drive(stand, 3.0, *rest))
 
-    def freeze_a_session() -> None:
+    def freeze_the_sessions() -> None:
         for process in processes_under(bench._standing["first"].server.folder):
             if "postgres: postgres bench" in " ".join(words_of(process)):
-                process.suspend()
-                return
+                process.suspend()  # the sampler's own too: nothing may wait for it either
 
-    timer = threading.Timer(0.7, freeze_a_session)
+    timer = threading.Timer(0.7, freeze_the_sessions)
     timer.start()
     begun = time.monotonic()
     measurement, _ = trials.run(bench, "first")

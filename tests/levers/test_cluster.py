@@ -132,7 +132,7 @@ def test_a_server_that_never_answers_is_stopped_and_named(
     with pytest.raises(ServerError, match="did not answer within"):
         mute.start()
     assert not mute.running
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 45, "well before the mute one ends by itself"
 
 
 def test_initdb_that_fails_gives_its_last_words(

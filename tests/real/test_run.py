@@ -1,5 +1,6 @@
 """The main job from end to end, on real servers, as a user starts it and as a user breaks it."""
 
+import contextlib
 import os
 import pwd
 import random
@@ -121,8 +122,9 @@ def last_line(text: str) -> str:
 
 def kernel_of(process: "subprocess.Popen[str]") -> psutil.Process | None:
     for child in psutil.Process(process.pid).children():
-        if "ipykernel_launcher" in " ".join(child.cmdline()):
-            return child
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if "ipykernel_launcher" in " ".join(child.cmdline()):
+                return child
     return None
 
 
