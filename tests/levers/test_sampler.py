@@ -217,7 +217,7 @@ def test_a_trial(version: str, trial_of: Callable[..., Trial], tmp_path: Path) -
 
     assert 10 <= len(raw["waits"]) <= 10 * raw["readings"][-1]["at_s"]
     assert seen.waits.groupby("at_s")["n"].sum().max() == 4
-    assert seen.mean_waits["sessions"].sum() <= pytest.approx(4)
+    assert seen.mean_waits["sessions"].sum() <= 4 + 1e-9
     assert set(seen.waits["wait_event"]) & {"WALWrite", "WALSync", "WalSync", "transactionid", "ClientRead"}
 
     counted = differences(trial.before, trial.after)
