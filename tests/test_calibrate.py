@@ -165,6 +165,7 @@ def scratch():
 
 
 @pytest.mark.pg
+@pytest.mark.slow
 def test_real_servers_take_longer_for_more_work(data_root, scratch, monkeypatch):
     monkeypatch.setattr(calibrate, "_STEPS", (2_000, 60_000))
     monkeypatch.setattr(calibrate, "_FIT_BLOCKS", 1)

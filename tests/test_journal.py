@@ -84,7 +84,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_after_a_crash_at_any_moment_everything_is_as_it_was(
     steps: list[str | tuple[int, str, bool]],
 ) -> None:

@@ -159,7 +159,7 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement: str
     assert eventually(lambda: processes_under(scratch) == [])
 
 
-@pytest.mark.parametrize("workload", ["insert", "tpcb-like"])
+@pytest.mark.parametrize("workload", ["insert", pytest.param("tpcb-like", marks=pytest.mark.slow)])
 def test_a_workloads_invariant_holds_after_its_trial(workload: str, trials: Trials) -> None:
     bench = trials.bench(plan(workload=workload, arrangement="fresh"))
     assert bench.plan.workload.invariant.count

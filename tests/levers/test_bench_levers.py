@@ -242,6 +242,7 @@ def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trial, scra
     assert list(elsewhere.glob("*")) == []
 
 
+@pytest.mark.slow
 def test_a_level_may_run_another_workload(trial) -> None:
     measurement, folder = trial(plan({"workload": "select-only"}))
     assert measurement.error is None

@@ -170,6 +170,9 @@ def load(replicas: Replicas, seconds: int, pgbench: Path, watch: Callable[[], No
     )  # fmt: skip
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.fixture
 def pgbench(installed: Callable[[str], Installation]) -> Path:
     return installed("18").program("pgbench")
@@ -180,13 +183,13 @@ def pgbench(installed: Callable[[str], Installation]) -> Path:
     ("quorum", "synchronous_commit", "promise"),
     [
         ("FIRST 1", "remote_write", "1 replica(s) have written each commit"),
-        ("FIRST 1", "on", "1 replica(s) have flushed each commit"),
+        pytest.param("FIRST 1", "on", "1 replica(s) have flushed each commit", marks=SLOW),
         ("FIRST 2", "on", "2 replica(s) have flushed each commit"),
         ("ANY 1", "remote_apply", "1 replica(s) have replayed each commit"),
-        ("ANY 2", "remote_apply", "2 replica(s) have replayed each commit"),
-        ("ANY 1", "local", None),
+        pytest.param("ANY 2", "remote_apply", "2 replica(s) have replayed each commit", marks=SLOW),
+        pytest.param("ANY 1", "local", None, marks=SLOW),
         ("ANY 1", "off", None),
-        (None, "remote_apply", None),
+        pytest.param(None, "remote_apply", None, marks=SLOW),
         (None, "on", None),
     ],
 )
@@ -422,9 +425,7 @@ def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follo
 
 
 @pg
-@pytest.mark.parametrize(
-    "version", [pytest.param(v, marks=[] if v == "11" else pytest.mark.slow) for v in map(str, range(10, 18))]
-)
+@pytest.mark.parametrize("version", [pytest.param(v, marks=SLOW) for v in map(str, range(10, 18))])
 def test_older_versions_have_replicas_too(follow: Follow, version: str) -> None:
     try:
         find_installation(version)

@@ -19,6 +19,7 @@ def test_holm_by_hand():
     assert np.isnan(with_gap[1])
 
 
+@pytest.mark.slow  # statsmodels takes long to import
 @given(PS)
 def test_holm_agrees_with_statsmodels(p):
     theirs = pytest.importorskip("statsmodels.stats.multitest").multipletests(p, method="holm")[1]
