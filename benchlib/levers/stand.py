@@ -174,9 +174,9 @@ def build(level: Level, workload: Workload, folder: Path, templates: Templates, 
         BenchlibError: it cannot be had; nothing of it is left.
 
     """
-    shell, chapter = templates.shell, run.journal.chapter()
     if level.target:
         return _elsewhere(level, workload, folder.name, templates, run)
+    shell, chapter = templates.shell, run.journal.chapter()
     template = templates.loaded(level, workload)
     storage = level.storage or Storage()
     cluster = Cluster(shell, template.installation, folder)
