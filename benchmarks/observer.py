@@ -1,10 +1,12 @@
-"""What watching a trial costs: the same level with and without the sampler, by the suite's own verdict.
+"""What watching a load costs: one load, in which the sampler is switched on and off, by the suite's own verdict.
 
-    python benchmarks/observer.py --blocks 20 --duration 4
+    python benchmarks/observer.py --blocks 60 --duration 4
 
-A study in which ``unobserved``, its A/A control and ``observed`` are one level, interleaved in blocks; only for
-``observed`` the sampler of telemetry and waits runs, as it does in every study. The trials are kept as a
-table that ``benchlib analyze FILE --baseline unobserved --control control --margin 0.02`` gives the same verdict on.
+One server and one long load. In each block ``unobserved``, its A/A control and ``observed`` take their turns in random
+order; only under ``observed`` the sampler of telemetry and waits runs, as it does in every study. Turns of one load
+are seconds apart and share the server, its files and its caches: what makes trials of a study differ, and would hide a
+price of one percent, is out. The turns are kept as a table that
+``benchlib analyze FILE --baseline unobserved --control control --margin 0.02`` gives the same verdict on.
 The price shows most where the processors are the limit, so the load is reads from memory.
 """
 
@@ -12,67 +14,78 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
+import pandas as pd
 
-from benchlib.experiment import shown
+import benchlib
+from benchlib.design import randomised_blocks
+from benchlib.guardian import guarded_run, scratch_root
 from benchlib.level import Level
-from benchlib.levers.bench import Bench, open_bench
+from benchlib.levers import pgbench
+from benchlib.levers.stand import Stand, build
+from benchlib.levers.templates import Templates
 from benchlib.levers.workloads import load_workload
-from benchlib.model import Factor, Load, Plan, Study
-from benchlib.store import StudyFolder
-from benchlib.study import design, keep_study, run_study
+from benchlib.model import Load
+from benchlib.shell import Shell, server_user
 
 OFF, TWIN, ON = "unobserved", "control", "observed"
 MARGIN = 0.02
-COLUMNS = ["block", "position", "level", "started_s", "tps", "latency_average_ms", "error"]
+SETTLING_S = 3
+"""What a load needs to come to speed, and the sampler to join one: left out at the begin."""
 
 
-def plan_of(workload: str, clients: int, duration_s: int, seed: int) -> Plan:
-    """One level thrice."""
-    return Plan(
-        factor=Factor(
-            question="What does watching cost?",
-            baseline=OFF,
-            controls=(TWIN,),
-            levels=dict.fromkeys((OFF, TWIN, ON), Level()),
-        ),
-        workload=load_workload(workload),
-        load=Load(clients=clients, threads=2, duration_s=duration_s, warmup_s=1),
-        scale=10,
-        seed=seed,
-        margin=MARGIN,
-    )
+def watched_load(stand: Stand, program: Path, load: Load, blocks: int, turn_s: int, seed: int) -> pd.DataFrame:
+    """Run the load, switching the sampler; a row for each turn with the mean of its whole seconds' tps."""
+    scripts = [(script, None) for script in stand.workload.scripts]
+    argv = pgbench.run_argv(program, stand.connection, load, scripts, seed=seed, progress_timestamp=True)
+    turns = []
+    with tempfile.TemporaryDirectory() as folder:
+        stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
+        runner = threading.Thread(target=stand.client.run, args=[argv], kwargs={"stdout": stdout, "stderr": stderr})  # fmt: skip
+        runner.start()
+        time.sleep(SETTLING_S)
+        for trial in randomised_blocks([OFF, TWIN, ON], blocks, seed):
+            with stand.sampler(load.waits_hz) if trial.level == ON else nullcontext():
+                started = time.time()
+                time.sleep(turn_s + 1)  # one second of each belongs to two turns
+                turns.append((trial.block, trial.position, trial.level, started, time.time()))
+        runner.join()
+        report = pgbench.summary(stdout.read_text(), stderr.read_text(), 0, argv)
+    readings = pd.DataFrame(report["progress"])
+    rows = []
+    for block, position, level, begun, ended in turns:
+        inside = readings["epoch_s"].sub(1).ge(begun) & readings["epoch_s"].le(ended)
+        rows.append((block, position, level, begun, readings.loc[inside, "tps"].mean(), inside.sum()))
+    return pd.DataFrame(rows, columns=["block", "position", "level", "started_s", "tps", "seconds"])
 
 
 @click.command(help=__doc__)
-@click.option("--blocks", default=20, show_default=True)
-@click.option("--duration", "duration_s", default=4, show_default=True, help="seconds of a trial")
+@click.option("--blocks", default=60, show_default=True)
+@click.option("--duration", "turn_s", default=4, show_default=True, help="seconds of a turn")
 @click.option("--clients", default=4, show_default=True)
-@click.option("--workload", default="select-only", show_default=True)
+@click.option("--workload", default="select-only", show_default=True, help="of built-in scripts")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--out", default=Path("data/benchmarks/observer.csv"), show_default=True, type=click.Path(path_type=Path))  # fmt: skip
-def main(blocks: int, duration_s: int, clients: int, workload: str, seed: int, out: Path) -> None:
-    """Run the study, keep its trials, and tell the verdict."""
-    plan = plan_of(workload, clients, duration_s, seed)
-
-    @contextmanager
-    def bench(tell: Callable[[str], None]) -> Iterator[Bench]:
-        with open_bench(plan, "observer", tell=tell) as opened:
-            opened.unobserved = frozenset({OFF, TWIN})
-            yield opened
-
-    with tempfile.TemporaryDirectory() as data:
-        folder = StudyFolder("observer", Path(data))
-        keep_study(folder, Study(name="observer", title="Observer", plan=plan, trials=design(plan, blocks)))
-        run_study(folder, bench, lambda progress: click.echo(progress, err=True))
-        experiment = shown(folder)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        experiment.trials[COLUMNS].to_csv(out, index=False)
-        analysis = experiment.analysis
+def main(blocks: int, turn_s: int, clients: int, workload: str, seed: int, out: Path) -> None:
+    """Run the load, keep its turns, and tell the verdict."""
+    seconds = SETTLING_S + blocks * 3 * (turn_s + 1) + 5
+    load, shell = Load(clients=clients, threads=2, duration_s=seconds), Shell(server_user())
+    with guarded_run(scratch_root(), "the observer's price") as run:
+        templates = Templates(run.folder, shell, 10, lambda words: click.echo(words, err=True))
+        stand = build(Level(), load_workload(workload), run.folder / "c1", templates, run)
+        try:
+            turns = watched_load(stand, templates.pgbench(), load, blocks, turn_s, seed)
+        finally:
+            stand.discard()
+            templates.close()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    turns.to_csv(out, index=False, float_format="%.6f")
+    analysis = benchlib.analyze(turns, baseline=OFF, controls=[TWIN], margin=MARGIN)
     click.echo(analysis.headline())
     verdict = analysis.table.set_index("level").loc[ON, "verdict"]
     good = verdict == "equivalent"
