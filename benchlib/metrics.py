@@ -27,6 +27,8 @@ class Metric:
 
 _METRICS = (
     Metric("tps", "throughput", "tps", True),
+    # transactions, or where loading is the work rows: comparable among levels of one workload
+    Metric("speed", "work done", "per s", True),
     Metric("rows_per_s", "rows written", "rows/s", True),
     Metric("ops_per_s", "operations", "ops/s", True),
     Metric("mb_per_s", "bandwidth", "MB/s", True),

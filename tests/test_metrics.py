@@ -41,6 +41,7 @@ def test_words_name_the_direction():
     [
         ("tps", 3562.41, "3,562 tps"),
         ("tps", 412.34, "412 tps"),
+        ("speed", 270270.2, "270,270 per s"),
         ("latency_p95_ms", 12.345, "12.3 ms"),
         ("latency_p95_ms", 1.2345, "1.23 ms"),
         ("latency_p95_ms", 0.012345, "0.0123 ms"),

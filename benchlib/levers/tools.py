@@ -98,7 +98,7 @@ def read(tool: Tool, text: str, argv: Sequence[str] | None = None) -> dict[str, 
     """What a tool printed, in pgbench's words, whichever it was; what it does not tell is None.
 
     Beside the tool's own keys (see :mod:`benchlib.parse`) there are always ``complete``, ``errors`` (lines),
-    ``transactions``, ``failed_transactions``, ``retried_transactions``, ``tps``, ``latency_average_ms``,
+    ``transactions``, ``failed_transactions``, ``retried_transactions``, ``tps``, ``speed``, ``latency_average_ms``,
     ``latency_stddev_ms``, ``clients``, ``threads``, ``init_s``, and the lists ``progress``, ``scripts`` and ``statements``.
 
     Raises:
@@ -110,8 +110,10 @@ def read(tool: Tool, text: str, argv: Sequence[str] | None = None) -> dict[str, 
 
 def _in_common(tool: Tool, found: dict[str, Any]) -> dict[str, Any]:
     report = {**_ABSENT, "progress": [], "scripts": [], "statements": [], **found}
+    report["speed"] = report["tps"]
     if tool == "pgbench-init":
-        report["init_s"] = found["phases_s"]["total"]
+        rows, seconds = found["rows"], found["phases_s"]["total"]
+        report |= {"init_s": seconds, "speed": rows / seconds if rows and seconds else None}
     if tool == "sysbench":
         report |= {
             "errors": found["error_lines"],

@@ -64,7 +64,7 @@ tps = 10000.000000 (without initial connection time)
 """
 TEXTS: dict[Tool, str] = {"pgbench": PGBENCH, "pgbench-init": LOADED, "sysbench": SYSBENCH}
 COMMON = {
-    "complete", "errors", "transactions", "failed_transactions", "retried_transactions", "tps", "latency_average_ms",
+    "complete", "errors", "transactions", "failed_transactions", "retried_transactions", "tps", "speed", "latency_average_ms",
     "latency_stddev_ms", "clients", "threads", "init_s", "progress", "scripts", "statements",
 }  # fmt: skip
 
@@ -92,6 +92,24 @@ def test_how_long_loading_took_is_its_metric() -> None:
     report = read("pgbench-init", LOADED)
     assert (report["init_s"], report["rows"], report["scale"]) == (0.37, 100_000, 1)
     assert report["phases_s"]["vacuum"] == 0.08
+
+
+def test_speed_is_one_measure_of_loads_and_of_loading() -> None:
+    assert read("pgbench", PGBENCH)["speed"] == 10_000
+    assert read("sysbench", SYSBENCH)["speed"] == 1008.10
+    assert read("pgbench-init", LOADED)["speed"] == pytest.approx(100_000 / 0.37)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        LOADED.replace("100000 of 100000 tuples (100%) done (elapsed 0.07 s, remaining 0.00 s)\n", ""),
+        "done.\n",
+    ],
+    ids=["no rows", "no seconds"],
+)
+def test_a_speed_of_loading_that_is_not_told_is_not_known(told: str) -> None:
+    assert read("pgbench-init", told)["speed"] is None
 
 
 def test_study_e_writes_from_1000_threads_into_250_tables_of_450_000_rows() -> None:
