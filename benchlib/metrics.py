@@ -59,6 +59,8 @@ _METRICS = (
         "buffers_by_bgwriter_per_transaction", "pages by the background writer per transaction", "", False
     ),
     Metric("buffers_by_backends_per_transaction", "pages by backends per transaction", "", False),
+    Metric("blocks_read_per_transaction", "pages read into the buffers per transaction", "", False),
+    Metric("temp_bytes_per_transaction", "temporary files per transaction", "B", False),
     Metric("client_cpu_share", "busy share of a load thread", "", False),
     Metric("checkpoints", "checkpoints per trial", "", False),
 )
