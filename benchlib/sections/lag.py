@@ -1,0 +1,167 @@
+"""Replication's own section: how far the replicas were behind, and what they were found to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from benchlib.design import Trial
+from benchlib.level import Replication
+from benchlib.plots import Figure
+from benchlib.plots.frames import amount
+from benchlib.plots.lag import STAGES, lag_over_time
+from benchlib.plots.tables import Table, html_table
+from benchlib.store import REPLICATION
+from benchlib.view import Statement, View
+
+_LAGS = [f"{stage}_lag_{unit}" for stage in STAGES for unit in ("s", "bytes")]
+
+# What a commit waits for, and what is lost with the primary. Source: PostgreSQL documentation, "synchronous_commit".
+_PROMISES = {
+    "remote_write": ("written", "nothing acknowledged, unless the replica's machine crashes with it"),
+    "on": ("flushed", "nothing acknowledged, even if the replica's machine crashes with it"),
+    "remote_apply": ("replayed", "nothing acknowledged, and the replica shows each commit at once"),
+}
+
+
+def replica_lag(experiment: View) -> Figure | Statement:
+    """How far the replicas were behind while the load ran: written, flushed and replayed, in time and in WAL.
+
+    Raises:
+        InputError: a file is damaged.
+
+    """
+    levels = _replicated(experiment)
+    if not levels:
+        return Statement("No level of this study has a replica, so there is no lag.")
+    readings = _readings(experiment)
+    if readings.empty:
+        return Statement("Nothing was sampled of the replicas in these trials, so their lag is not known.")
+    return lag_over_time(readings, list(levels))
+
+
+def replicas_verified(experiment: View) -> Table | Statement:
+    """What a commit waited for, what was found on the replicas after each trial, and what a failover would lose.
+
+    Raises:
+        InputError: a file is damaged.
+
+    """
+    levels = _replicated(experiment)
+    if not levels:
+        return Statement("No level of this study has a replica, so there is nothing to fail over to.")
+    verified = {
+        (trial.level, trial.block): found["verified"]
+        for trial, found in _kept(experiment)
+        if "verified" in found
+    }
+    trials, readings = experiment.trials, _readings(experiment)
+    failed = trials[trials["error"].notna() & trials["level"].isin(list(levels))]
+    if not verified:
+        why = f": {failed['error'].iloc[0]}" if len(failed) else " (run it first)"
+        return Statement(f"No trial of this study has verified its replicas{why}.")
+    rows = []
+    for level, replication in levels.items():
+        found = {block: each for (of, block), each in verified.items() if of == level}
+        ran = trials[trials["level"] == level]
+        rows.append(
+            {
+                "level": level,
+                "replicas": replication.replicas,
+                **_promise(replication, found, readings[readings["level"] == level]),
+                "trials verified": f"{len(found)} of {len(ran)}",
+                **_holdings(found, ran),
+                **_at_the_end(readings[readings["level"] == level]),
+            }
+        )
+    note = (
+        "Held at once: the replicas that were past a last commit of ours when it was acknowledged, in so many trials; asked where "
+        "a commit waits for them. Then all caught up, and the workload's rows were counted on the primary and on each replica: a trial is "
+        "verified where they are equal. The lag is that of the last reading, taken within a second of the load's end."
+    )
+    for name, error in failed.groupby("level", sort=False)["error"].first().items():
+        note += f" Failed, {name}: {error}."
+    frame = pd.DataFrame(rows).astype(object)
+    return html_table(frame, "What the replicas were found to hold", note=note)
+
+
+def _replicated(experiment: View) -> dict[str, Replication]:
+    """The levels that have replicas, with what they name."""
+    named = {name: experiment.plan.level(name).replication for name in experiment.plan.factor.levels}
+    return {name: replication for name, replication in named.items() if replication and replication.replicas}
+
+
+def _kept(experiment: View) -> Iterator[tuple[Trial, Mapping[str, Any]]]:
+    """What is kept of the replicas, trial by trial."""
+    for trial_id, measurement in experiment.folder.kept().items():
+        found = experiment.folder.raw_json(trial_id, REPLICATION)
+        if found is not None:
+            yield measurement.trial, found
+
+
+def _readings(experiment: View) -> pd.DataFrame:
+    """The lag in the good trials: ``level, block, replica, second`` and :data:`_LAGS`; the first reading begins the load."""
+    good = experiment.trials[experiment.trials["error"].isna()]
+    trials = set(good[["level", "block"]].itertuples(index=False, name=None))
+    rows = [
+        {
+            **row,
+            "level": trial.level,
+            "block": trial.block,
+            "second": round(row["at_s"] - found["lag"][0]["at_s"]),
+        }
+        for trial, found in _kept(experiment)
+        if (trial.level, trial.block) in trials
+        for row in found.get("lag", ())
+    ]
+    frame = pd.DataFrame(rows, columns=["level", "block", "replica", "second", *_LAGS])
+    return frame.astype(dict.fromkeys(_LAGS, float))
+
+
+def _promise(
+    replication: Replication, found: Mapping[int, Mapping[str, Any]], readings: pd.DataFrame
+) -> dict[str, str | None]:
+    """What a commit waited for, and what is lost with the primary: nothing, or as much as was not yet written elsewhere."""
+    columns = ("a commit waits for", "lost with the primary")
+    modes = {each["synchronous_commit"] for each in found.values()}
+    if len(modes) != 1:
+        return dict.fromkeys(columns)
+    (mode,) = modes
+    if replication.quorum is None or mode not in _PROMISES:
+        most = readings["write_lag_bytes"].max()
+        behind = (
+            f"up to {amount(most / 1024)} KiB of WAL were on no replica"
+            if pd.notna(most)
+            else "how many is not known"
+        )
+        return dict(zip(columns, ("none of them", f"the latest commits: {behind}"), strict=True))
+    done, kept = _PROMISES[mode]
+    if int(replication.quorum.split()[1]) < replication.replicas:
+        kept += ", if the replica furthest ahead is promoted"
+    return dict(zip(columns, (f"{replication.quorum}: {done} ({mode})", kept), strict=True))
+
+
+def _holdings(found: Mapping[int, Mapping[str, Any]], ran: pd.DataFrame) -> dict[str, str | None]:
+    """What was acknowledged and found, over the trials of a level that were verified."""
+    names = sorted({name for each in found.values() for name in each["held"]})
+    held = ", ".join(f"{name} {sum(name in each['held'] for each in found.values())}" for name in names)
+    counts = [each["count"] for each in found.values() if each["count"] is not None]
+    done = ran.loc[ran["block"].isin(list(found)), "transactions"].dropna()
+    return {
+        "held at once": held or ("not asked" if found else None),
+        "transactions acknowledged": amount(float(done.sum())) if len(done) else None,
+        "rows on each (with the warm-up's)": f"{sum(counts):,}" if counts else None,
+        "caught up after, s": amount(max(each["caught_up_s"] for each in found.values())) if found else None,
+    }
+
+
+def _at_the_end(readings: pd.DataFrame) -> dict[str, str | None]:
+    """The largest replay lag in the last reading of each replica in each trial."""
+    last = readings.groupby(["block", "replica"]).tail(1)
+    bytes_, seconds = last["replay_lag_bytes"].max(), last["replay_lag_s"].max()
+    return {
+        "lag at the end, KiB": amount(bytes_ / 1024) if pd.notna(bytes_) else None,
+        "lag at the end, ms": amount(1000 * seconds) if pd.notna(seconds) else None,
+    }
