@@ -29,6 +29,7 @@ from benchlib.levers.loading import sizes
 from benchlib.levers.plans import keep_plans
 from benchlib.levers.preflight import preflight
 from benchlib.levers.server import Server
+from benchlib.levers.server_settings import SERVER_SETTINGS, server_settings
 from benchlib.levers.stand import Stand, build
 from benchlib.levers.templates import Templates
 from benchlib.levers.tools import Job, LoadTool, load_tool
@@ -174,6 +175,8 @@ class Bench:
         tool = self._tool(work)
         notes.settings = server.check_settings(server.database)
         notes.server_version = server.version()
+        if trial.block == 1:  # once for each level: a long list, which does not change
+            (folder / SERVER_SETTINGS).write_text(json.dumps(server_settings(server)))
         if load.fsync_test and stand.cluster:
             found = {"durability": durability(server), "flushes": self._flushes(stand.level, stand.cluster)}
             (folder / FSYNC).write_text(json.dumps(found))

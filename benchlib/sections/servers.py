@@ -1,0 +1,199 @@
+"""Servers side by side: what their owners have set, and what a million transactions cost on each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+
+from benchlib.errors import InputError
+from benchlib.levers.server_settings import SERVER_SETTINGS
+from benchlib.plots.frames import amount, interval, known, rows_of, signed
+from benchlib.plots.levels import size_words
+from benchlib.plots.tables import Quiet, Table, html_table
+from benchlib.settings import ServerSetting, in_unit
+from benchlib.view import Statement, View
+
+OWN = "PostgreSQL's own"
+_PER_HOUR = 3600
+_CONFIDENCE = 0.95
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""Rows of ``pg_settings`` by name: ``setting``, ``unit``, ``boot_val``, ``source``."""
+
+
+def server_settings(experiment: View) -> Table | Statement:
+    """The parameters that differ from PostgreSQL's own defaults, or between the servers: a column for each server.
+
+    Levels that run with the same are in one column. Parameters that only the server itself
+    has derived from others are left out where they are the same everywhere.
+    """
+    kept = _kept_settings(experiment)
+    if not kept:
+        return Statement(
+            "What the servers run with was not kept with these trials, so their defaults are not known."
+        )
+    alike: dict[str, list[str]] = {}
+    for level, settings in kept.items():
+        alike.setdefault(str({name: row["setting"] for name, row in settings.items()}), []).append(level)
+    columns = [_heading(levels, list(kept)) for levels in alike.values()]
+    servers = [kept[levels[0]] for levels in alike.values()]
+    rows = []
+    for name in sorted({name for settings in servers for name in settings}):
+        found = [settings.get(name) for settings in servers]
+        cells = [_shown(row, "setting") if row else "not told" for row in found]
+        own = [_shown(row, "boot_val") for row in found if row]
+        if len(set(cells)) > 1 or any(
+            row and row["source"] != "default" and row["setting"] != row["boot_val"] for row in found
+        ):
+            default = " or ".join(dict.fromkeys(own))
+            rows.append([name, default, *(Quiet(cell) if cell == default else cell for cell in cells)])
+    if not rows:
+        return Statement("Every server runs with PostgreSQL's own defaults.")
+    rows.sort(key=lambda row: len(set(row[2:])) == 1)
+    note = "Those that differ between servers come first. Values that may name a host, a folder or a user are not shown."
+    if absent := [level for level in experiment.plan.factor.levels if level not in kept]:
+        note += f" Nothing was kept of {', '.join(absent)}."
+    frame = pd.DataFrame(rows, columns=["setting", OWN, *columns], dtype=object)
+    return html_table(frame, "What the servers run with, beside PostgreSQL's own defaults", note=note)
+
+
+def cost_per_million(experiment: View, prices: Mapping[str, float], currency: str = "") -> Table | Statement:
+    """What a million transactions cost at each level, given what its server costs an hour.
+
+    A key of ``prices`` is a level's name, or whole comma-separated parts of it: ``crm`` is the price of "run, crm".
+    The cost is price / throughput by the geometric mean of the trials, with the t interval (95 %) of its logarithm;
+    the change against another level is the ratio of prices / the analysis's ratio of throughputs, with its interval.
+
+    Raises:
+        InputError: a price is no positive number, is of no level, or a level has two.
+
+    """
+    by_level = _prices(prices, list(experiment.plan.factor.levels))
+    if not by_level:
+        return Statement("No price per hour was given, so what a million transactions cost is not known.")
+    good = experiment.trials[experiment.trials["error"].isna()]
+    rows = []
+    for level in experiment.plan.factor.levels:
+        tps = good.loc[good["level"] == level, "tps"].dropna().astype(float)
+        price = by_level.get(level)
+        if tps.empty:
+            tried = (good["level"] == level).any()
+            cost, ends = "no transactions" if tried else None, ""
+        elif price is None:
+            cost, ends = "no price given", ""
+        else:
+            cost, ends = _cost(price, tps)
+        hourly = None if price is None else amount(price)
+        mean = None if tps.empty else amount(float(np.exp(np.log(tps).mean())))
+        rows.append([level, cost, ends, *_change(experiment, by_level, level, cost), hourly, mean])
+    unit = f", {currency}" if currency else ""
+    columns = [
+        "level",
+        f"a million transactions{unit}",
+        f"95 % interval{unit}",
+        "change",
+        "interval",
+        "against",
+        f"price an hour{unit}",
+        "tps",
+    ]
+    return html_table(
+        pd.DataFrame(rows, columns=columns, dtype=object),
+        "What a million transactions cost",
+        formats={name: str for name in columns[1:] if name != "against"},
+        note="The server's price alone: the load's machine, storage and traffic that are paid apart are not in it. Means are "
+        "geometric; the interval of a cost is its own trials', that of a change the verdicts'.",
+    )
+
+
+def _kept_settings(experiment: View) -> dict[str, Settings]:
+    """What the server of each level ran with, in the order of the levels; those of which nothing was kept are absent."""
+    found: dict[str, Any] = {}
+    for trial_id, measurement in experiment.folder.kept().items():
+        settings = experiment.folder.raw_json(trial_id, SERVER_SETTINGS)
+        if settings is not None:
+            found.setdefault(measurement.trial.level, settings)
+    return {level: found[level] for level in experiment.plan.factor.levels if level in found}
+
+
+def _shown(row: Mapping[str, Any], which: str) -> str:
+    """A value with its unit, sizes as people write them: ``128 MB``, ``300 s``; an empty text is told as such."""
+    value, unit = row[which], row["unit"]
+    if value is None:
+        return "not shown" if row["setting"] == "not shown" else "none"
+    many = re.fullmatch(r"(\d*)([A-Za-z]+)", unit or "")
+    if many is None or value.startswith("-"):
+        return value or "empty"
+    size = in_unit(f"{float(value) * int(many[1] or 1):.0f}{many[2]}", ServerSetting("", "", "B", "integer"))
+    return f"{value} {unit}" if size is None else size_words(int(size))
+
+
+def _parts(name: str) -> list[str]:
+    return [part.strip() for part in name.split(",")]
+
+
+def _heading(levels: list[str], all_levels: list[str]) -> str:
+    """What some levels are called together: "crm" for "load, crm" and "run, crm", if no other has this part; else all names."""
+    if len(levels) == len(all_levels):
+        return "all servers"
+    others = {part for name in all_levels if name not in levels for part in _parts(name)}
+    shared = set.intersection(*(set(_parts(name)) for name in levels)) - others
+    return ", ".join(part for part in _parts(levels[0]) if part in shared) or "; ".join(levels)
+
+
+def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
+    """The price of each level that has one."""
+    found: dict[str, str] = {}
+    for key, price in prices.items():
+        if isinstance(price, bool) or not known(price) or price <= 0:
+            raise InputError(f"prices: '{key}' is {price!r}: want a price per hour above 0, or leave it out")
+        of = [
+            level for level in levels if f", {', '.join(_parts(key))}, " in f", {', '.join(_parts(level))}, "
+        ]
+        if not of:
+            raise InputError(
+                f"prices: no level is called '{key}', or has it between commas; there are {'; '.join(levels)}"
+            )
+        for level in of:
+            if level in found and level not in (key, found[level]):
+                raise InputError(f"prices: level '{level}' has two, of '{found[level]}' and of '{key}'")
+            if found.get(level) != level:
+                found[level] = key
+    return {level: prices[key] for level, key in found.items()}
+
+
+def _cost(price: float, tps: pd.Series) -> tuple[str, str]:
+    """The cost of a million transactions and its interval; from one trial there is none."""
+    logs = np.log(tps)
+    cost = price * 1e6 / (_PER_HOUR * math.exp(logs.mean()))
+    if len(logs) < 2:
+        return amount(cost), ""
+    factor = math.exp(float(t.isf((1 - _CONFIDENCE) / 2, len(logs) - 1)) * float(logs.sem()))
+    return amount(cost), f"[{amount(cost / factor)}, {amount(cost * factor)}]"
+
+
+def _change(
+    experiment: View, prices: Mapping[str, float], level: str, cost: str | None
+) -> tuple[str | None, str | None, str]:
+    """How a level's cost differs from that of what it is compared with, the interval, and with what."""
+    analysis = experiment.analysis
+    other = analysis.against.get(level)
+    if other is None or not {level, other} <= prices.keys() or experiment.plan.metric not in ("tps", "speed"):
+        return "", "", ""
+    row = rows_of(analysis)[level]
+    if cost in (None, "no transactions"):
+        return "", "", ""
+    if row["verdict"] == "invalid":
+        return "invalid", "", other
+    ratio = prices[level] / prices[other]
+    change, low, high = (
+        100 * (ratio / (1 + row[name] / 100) - 1) if known(row[name]) else math.nan
+        for name in ("percent_change", "ci_high", "ci_low")
+    )
+    return signed(change) if known(change) else None, interval(low, high) if known(low, high) else None, other
