@@ -30,10 +30,11 @@ from benchlib.model import Plan, Study
 from benchlib.planning import CONTROL, make_study
 from benchlib.plots.levels import given_folders, rates_words, target_words
 from benchlib.results import TRIAL_COLUMNS, concerns, latencies, progress_frame, trials_frame, warnings_frame
-from benchlib.stats import Analysis, Concern, analyze
+from benchlib.stats import Analysis, Concern
 from benchlib.stats.history import LEAST_STUDIES, Prior, estimate_prior
 from benchlib.stats.pilot import plan_study as plan_study_size
 from benchlib.stats.sequential import Decision, decide, plan_looks
+from benchlib.stats.strata import analyze_strata
 from benchlib.store import StudyFolder, walk
 from benchlib.study import Progress, design, keep_study, missing, run_study, set_failed_aside
 
@@ -117,6 +118,17 @@ class Experiment:
         """What a crash may cost, for each level that gives something up."""
         losses = {name: self.plan.level(name).durability_loss() for name in self.plan.factor.levels}
         return {name: loss for name, loss in losses.items() if loss}
+
+    def workloads(self) -> str:
+        """The names of the workloads that levels run, in their order."""
+        names = (self.plan.level_workload(name).name for name in self.plan.factor.levels)
+        return ", ".join(dict.fromkeys(names))
+
+    def clients(self) -> str:
+        """How many clients drive the levels, in words."""
+        counts = {self.plan.level_load(name).clients for name in self.plan.factor.levels}
+        low, high = min(counts), max(counts)
+        return f"{low} to {high} clients" if low < high else f"{low} client{'s' if low > 1 else ''}"
 
     # --- running --------------------------------------------------------------------
 
@@ -264,7 +276,18 @@ class Experiment:
             raise StudyError(
                 f"study '{self.folder.name}' has no block with two good trials to compare: {why}"
             )
-        return self._look().analysis if self.plan.looks else analyze(self.by_level(), **self._comparison())
+        if self.plan.looks:
+            return self._look().analysis
+        return self._judged(self.by_level(), **self._comparison(), history=self._history())
+
+    def judge(self, figures: pd.DataFrame, metric: str) -> Analysis:
+        """The same comparisons by another figure: for leads, not for verdicts. ``figures``: ``level, block, metric``."""
+        factor, there = self.plan.factor, set(figures["level"])
+        controls = [name for name in factor.controls if name in there]
+        return self._judged(figures, baseline=factor.baseline, controls=controls, metric=metric)
+
+    def _judged(self, trials: pd.DataFrame, **arguments: Any) -> Analysis:
+        return analyze_strata(trials, self.plan.strata(), against=self.plan.factor.against, **arguments)
 
     def by_level(self) -> pd.DataFrame:
         """The trials with the levels in the plan's order, which is how tables and charts list them."""
@@ -282,7 +305,6 @@ class Experiment:
                 *concerns(self.trials, self.progress, warnings_frame(self.folder)),
                 *self._builds_differ(),
             ],
-            "history": self._history(),
         }
 
     def _builds_differ(self) -> list[Concern]:
@@ -294,7 +316,7 @@ class Experiment:
         earlier = [folder for folder in walk(self.folder.path.parent) if self._is_like(folder.read())]
         if len(earlier) < LEAST_STUDIES:
             return None
-        known = [analyze(e.trials, **{**e._comparison(), "history": None}) for e in map(shown, earlier)]
+        known = [e._judged(e.by_level(), **e._comparison()) for e in map(shown, earlier)]
         return estimate_prior([a.residual_sd**2 for a in known], [a.df for a in known])
 
     def _is_like(self, other: Study) -> bool:
@@ -312,7 +334,7 @@ class Experiment:
         """The verdict at the latest look of a study that may stop early, at that look's share of alpha."""
         factor = self.plan.factor
         looks = plan_looks(len(factor.levels), len(factor.controls), looks=self.plan.looks)
-        return decide(self.by_level(), looks, **self._comparison())
+        return decide(self.by_level(), looks, **self._comparison(), history=self._history())
 
     def _enough(self) -> str | None:
         """Why the study may stop here; None where it has to go on, or runs all its blocks."""
@@ -335,7 +357,7 @@ class Experiment:
         return [
             ("Study", self.folder.name),
             ("Server", servers or "none ran"),
-            ("Load", f"{self.plan.workload.name}, {self.plan.load.clients} clients{rates_words(self.plan)}"),
+            ("Load", f"{self.workloads()}, {self.clients()}{rates_words(self.plan)}"),
             ("Trials", f"{len(good)} of {len(self.trials)}, {self.plan.load.duration_s} s each"),
             ("Blocks", str(self.analysis.blocks)),
             ("Machine", _machine(self.study.provenance.get("host", {}))),

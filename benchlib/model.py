@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -172,12 +173,18 @@ class Factor(Model):
     ``controls`` are further arms of the baseline, each a cluster of its own: the A/A
     comparison that measures the noise. They are levels like any other, so the names
     are in ``levels`` too.
+
+    ``against`` names for a level another one to be compared with than the baseline; a level that others are
+    compared with is itself compared only where it has an entry too. ``grid`` holds, where the levels are crossed, each
+    dimension with its values: a level's name is one value of each, joined by commas.
     """
 
     question: str
     baseline: str
     controls: tuple[str, ...] = ()
     levels: dict[str, Level]
+    against: dict[str, str] = {}
+    grid: dict[str, tuple[str, ...]] = {}
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
@@ -189,7 +196,32 @@ class Factor(Model):
         for name in self.levels:
             if not name.strip() or len(name) > 80 or not name.isprintable():
                 raise ValueError(f"level name {name!r}: want 1 to 80 printable characters")
+        for name, other in self.against.items():
+            if unknown := {name, other} - set(self.levels):
+                raise ValueError(
+                    f"against: '{min(unknown)}' is not among the levels: {', '.join(self.levels)}"
+                )
+            if name in (self.baseline, *self.controls):
+                raise ValueError(f"against: '{name}' is the baseline or its control")
+            chain = [name]
+            while (following := self.against.get(chain[-1])) is not None:
+                if following in chain:
+                    raise ValueError(f"against: '{name}' is in the end compared with itself")
+                chain.append(following)
         return self
+
+    @property
+    def one_reference(self) -> bool:
+        """Whether all levels are compared with the baseline."""
+        return set(self.against.values()) <= {self.baseline}
+
+    def cells(self) -> dict[str, dict[str, str]]:
+        """Where the levels are crossed, the value of each dimension at each level, the controls aside."""
+        return {
+            ", ".join(values): dict(zip(self.grid, values, strict=True))
+            for values in product(*self.grid.values())
+            if self.grid
+        }
 
 
 class Plan(Model):
@@ -242,6 +274,16 @@ class Plan(Model):
         if load.rate is None or self.capacity_tps is None:
             return load
         return load.model_copy(update={"rate": rate_at(load.rate, self.capacity_tps)})
+
+    def strata(self) -> dict[str, str]:
+        """For each level the name of its part: levels of one workload, or compared with each other, are in one."""
+        factor = self.factor
+        parts = {name: self.level_workload(name).name for name in factor.levels}
+        others = set(factor.levels) - set(factor.against) - set(factor.against.values())
+        for name, other in [*factor.against.items(), *((name, factor.baseline) for name in others)]:
+            merged, into = parts[name], parts[other]
+            parts = {level: into if part == merged else part for level, part in parts.items()}
+        return parts
 
     def asked_rate(self, name: str) -> float | str | None:
         """The rate that was asked for at a level: transactions a second, or a share of the capacity."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,9 +19,9 @@ CONTROL = "control"
 AUTO = "auto"
 _SPARE_CONNECTIONS = 20
 _MOST_BLOCKS = 1000
-_NEEDED = ("factor", "question", "profile", "profiles", "levels", "baseline", "workload")
+_NEEDED = ("factor", "question", "profile", "profiles", "workload")
 _LOAD_KEYS = frozenset(Load.model_fields)
-_PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every"}
+_PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every", "only"}
 
 
 def first_problem(reason: ValidationError) -> str:
@@ -64,7 +65,7 @@ def make_study(
     try:
         load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
         base = _level("base", values.get("base", {}), memory_bytes)
-        factor, base = _with_room(_factor(values, memory_bytes), base, load)
+        factor, base = _with_room(_factor(values, memory_bytes, sizes.get("only")), base, load)
         metric = _metric(values, load, base, *factor.levels.values())
         if needs_transaction_log(metric):
             load = load.model_copy(update={"transaction_log": True})
@@ -82,6 +83,11 @@ def make_study(
             metric=metric,
             looks=looks,
         )
+        if looks and (plan.factor.against or len(set(plan.strata().values())) > 1):
+            raise InputError(
+                f"parameter blocks: '{AUTO}' judges all levels against one baseline; where some are compared with others "
+                "give their number"
+            )
     except ValidationError as reason:
         raise InputError(f"the parameters do not make a study: {first_problem(reason)}") from None
     return Study(
@@ -148,19 +154,24 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **own}
 
 
-def _factor(values: Mapping[str, Any], memory_bytes: int) -> Factor:
-    levels = {}
-    if not isinstance(values["levels"], Mapping):
-        raise InputError(f"parameter levels: want names with what each changes, got {values['levels']!r}")
-    for name, patch in values["levels"].items():
-        if not isinstance(name, str):  # YAML reads 16 as a number, and on as true
-            raise InputError(f"level {name!r}: put its name in quotes, it is read as a {type(name).__name__}")
-        if not name.isprintable():
-            raise InputError(f"level {name!r}: its name cannot be printed; choose another")
-        if not isinstance(patch, Mapping):
-            raise InputError(f"level “{name}”: want a mapping such as {{'settings': {{…}}}}, got {patch!r}")
-        levels[name] = _level(name, patch, memory_bytes)
-    baseline = values["baseline"]
+def _factor(values: Mapping[str, Any], memory_bytes: int, only: Any = None) -> Factor:
+    grid, along = _grid(values, only), values.get("along", "")
+    if grid and along not in ("", *grid):
+        raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
+    if grid:
+        levels, against = _crossed(grid, along, memory_bytes)
+    else:
+        levels = _levels("levels", values.get("levels", {}), memory_bytes)
+        if only is not None and not (isinstance(only, list) and set(only) <= set(levels)):
+            raise InputError(
+                f"profile {values['profile']}: 'only' wants a list of levels: {', '.join(levels)}"
+            )
+        levels = {name: level for name, level in levels.items() if only is None or name in only}
+        asked = values.get("against") or {}
+        against = {name: other for name, other in asked.items() if only is None or {name, other} <= set(only)}
+    if not levels:
+        raise InputError("parameter levels: there are none; give levels, or a grid of dimensions")
+    baseline = values.get("baseline") or next(iter(levels))
     if baseline not in levels:
         raise InputError(f"parameter baseline: '{baseline}' is not among the levels: {', '.join(levels)}")
     if target := values.get("shares_of"):
@@ -177,7 +188,70 @@ def _factor(values: Mapping[str, Any], memory_bytes: int) -> Factor:
     if clash := [name for name in controls if name in levels]:
         raise InputError(f"level “{clash[0]}”: that name is the A/A control's; choose another")
     arms = {baseline: levels[baseline], **dict.fromkeys(controls, levels[baseline]), **levels}
-    return Factor(question=values["question"], baseline=baseline, controls=controls, levels=arms)
+    return Factor(
+        question=values["question"],
+        baseline=baseline,
+        controls=controls,
+        levels=arms,
+        against=against,
+        grid={name: tuple(ends) for name, ends in grid.items()},
+    )
+
+
+def _levels(where: str, patches: Any, memory_bytes: int) -> dict[str, Level]:
+    if not isinstance(patches, Mapping):
+        raise InputError(f"parameter {where}: want names with what each changes, got {patches!r}")
+    levels = {}
+    for name, patch in patches.items():
+        if not isinstance(name, str):  # YAML reads 16 as a number, and on as true
+            raise InputError(f"level {name!r}: put its name in quotes, it is read as a {type(name).__name__}")
+        if not name.isprintable():
+            raise InputError(f"level {name!r}: its name cannot be printed; choose another")
+        if not isinstance(patch, Mapping):
+            raise InputError(f"level “{name}”: want a mapping such as {{'settings': {{…}}}}, got {patch!r}")
+        levels[name] = _level(name, patch, memory_bytes)
+    return levels
+
+
+def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
+    """The dimensions to be crossed, each with its values and what they change; those that ``only`` leaves."""
+    grid = values.get("grid") or {}
+    if not grid:
+        return {}
+    if values.get("levels"):
+        raise InputError("parameters levels and grid: give one of them; a grid makes the levels itself")
+    if not isinstance(grid, Mapping) or not all(isinstance(ends, Mapping) and ends for ends in grid.values()):
+        raise InputError("parameter grid: want dimensions, each with names and what each changes")
+    only = only or {}
+    for name, chosen in only.items() if isinstance(only, Mapping) else [("it", only)]:
+        if name not in grid or not isinstance(chosen, list) or not set(chosen) <= set(grid[name]):
+            raise InputError(
+                f"profile {values['profile']}: 'only' wants dimensions of the grid with some of their values"
+            )
+    return {
+        name: {end: patch for end, patch in ends.items() if end in only.get(name, ends)}
+        for name, ends in grid.items()
+    }
+
+
+def _crossed(
+    grid: Mapping[str, Mapping[str, Any]], along: str, memory_bytes: int
+) -> tuple[dict[str, Level], dict[str, str]]:
+    """Every combination as a level; with ``along`` each is compared with the one that differs in that dimension alone."""
+    parts = {name: _levels(f"grid, {name}", ends, memory_bytes) for name, ends in grid.items()}
+    levels: dict[str, Level] = {}
+    against: dict[str, str] = {}
+    for ends in product(*parts.values()):
+        level = Level()
+        for values, end in zip(parts.values(), ends, strict=True):
+            level = values[end].over(level)
+        name = ", ".join(ends)
+        levels[name] = level
+        if along:
+            first = next(iter(parts[along]))
+            other = ", ".join(first if at == along else end for at, end in zip(parts, ends, strict=True))
+            against |= {name: other} if other != name else {}
+    return levels, against
 
 
 def _level(name: str, patch: Mapping[str, Any], memory_bytes: int) -> Level:

@@ -20,7 +20,7 @@ from benchlib.levers.preflight import preflight
 from benchlib.metrics import METRICS
 from benchlib.plots.frames import signed
 from benchlib.plots.levels import levels_table, rates_words
-from benchlib.plots.mechanism import correlation_table, costs_table, statements_table
+from benchlib.plots.mechanism import comparable, correlation_table, costs_table, statements_table
 from benchlib.plots.panels import FEW
 from benchlib.plots.tables import Table, html_table, p_words, verdict_table
 from benchlib.results import statements_frame, tunables
@@ -65,11 +65,17 @@ class View(Experiment):
         stops = ", or fewer if all is settled earlier" if self.plan.looks else ""
         return Statement(
             f"Study “{self.folder.name}”: {len(self.plan.factor.levels)} arms × {self.study.blocks} blocks = "
-            f"{len(self.study.trials)} trials of {load.duration_s} s{stops} ({todo}). Load: {self.plan.workload.title.lower()}, "
-            f"{load.clients} clients on {min(load.threads, load.clients)} threads, {load.protocol} protocol{rates_words(self.plan)}. "
+            f"{len(self.study.trials)} trials of {load.duration_s} s{stops} ({todo}). Load: {self.workloads()}, "
+            f"{self.clients()} on {self._threads()}, {load.protocol} protocol{rates_words(self.plan)}. "
             + self._capacity_words()
             + self._profile_words()
         )
+
+    def _threads(self) -> str:
+        """How many threads of the load tool drive the levels."""
+        loads = [self.plan.level_load(name) for name in self.plan.factor.levels]
+        counts = sorted({min(load.threads, load.clients) for load in loads})
+        return f"{counts[0]} to {counts[-1]} threads" if len(counts) > 1 else f"{counts[0]} threads"
 
     def _capacity_words(self) -> str:
         if not self.may_run or self.plan.capacity_tps or not self.plan.capacity_shares():
@@ -133,8 +139,7 @@ class View(Experiment):
         usable = [
             name for name in EXPLORATORY if name != self.plan.metric and good[name].astype(float).gt(0).all()
         ]
-        factor = self.plan.factor
-        rows = exploratory(self.by_level(), usable, baseline=factor.baseline, controls=factor.controls)
+        rows = exploratory({name: self.judge(self.by_level(), name) for name in usable})
         rows["metric"] = [METRICS[name].title for name in rows["metric"]]
         labels = {"percent_change": "change", "p_value": "p", "p_bh": "p (false discovery rate)"}
         caption = "Exploratory: other figures by the same model"
@@ -186,9 +191,11 @@ class View(Experiment):
             costs = costs.drop(columns=["schedule_lag_average_ms", "schedule_lag_max_ms"])
         if not any(self.plan.level(name).replication for name in factor.levels):
             costs = costs.drop(columns="replay_lag_ms")
-        return costs_table(
-            costs, list(factor.levels), baseline=factor.baseline, controls=factor.controls, note=note
-        )
+        there, changes = set(costs["level"]), exploratory({})
+        if factor.baseline in there and there - {factor.baseline, *factor.controls}:
+            changes = exploratory({name: self.judge(costs, name) for name in comparable(costs)})
+        against = factor.baseline if factor.one_reference else "the level named with each"
+        return costs_table(costs, list(factor.levels), changes, against=against, note=note)
 
     def statements(self) -> Table | None:
         """What each statement took, where the study had the load tool report it (``report_per_command``)."""

@@ -246,7 +246,7 @@ def test_a_level_s_workload_comes_with_the_plan() -> None:
         ({"margin": 2.0}, "margin: Input should be less than 1"),
         ({"metric": "tpz"}, "unknown metric 'tpz'; known: tps"),
         ({"baseline": "nothing"}, "parameter baseline: 'nothing' is not among the levels: defaults, tuned"),
-        ({"levels": {}}, "parameter baseline: 'defaults' is not among the levels"),
+        ({"levels": {}}, "parameter levels: there are none"),
         ({"levels": {"defaults": {}}, "controls": 0}, "a factor needs at least two levels"),
         ({"levels": None}, "parameter levels: want names with what each changes, got None"),
         ({"levels": ["defaults", "tuned"]}, "parameter levels: want names"),
@@ -277,9 +277,7 @@ def test_what_makes_no_study_is_refused_in_one_line_that_names_it(
     assert why in refused(**changes)
 
 
-@pytest.mark.parametrize(
-    "name", ["factor", "question", "profile", "profiles", "levels", "baseline", "workload"]
-)
+@pytest.mark.parametrize("name", ["factor", "question", "profile", "profiles", "workload"])
 def test_a_parameter_that_every_factor_needs_is_asked_for(name: str) -> None:
     values = {key: value for key, value in VALUES.items() if key != name}
     with pytest.raises(InputError, match=f"^parameter {name}: the parameters cell does not declare it$"):
@@ -317,3 +315,98 @@ def test_whatever_a_file_holds_it_is_a_study_or_one_line(changes: dict[str, obje
     assert study or re.fullmatch(r"[^\n\r]+", refusal)
     if study:
         assert Study.model_validate_json(study.model_dump_json()).plan == study.plan
+
+
+GRID = {
+    "disk": {"slow": {"storage": {"read_iops": 100}}, "fast": {}},
+    "load": {"read/write": {}, "read-only": {"workload": "reads"}},
+    "clients": {"4 clients": {"load": {"clients": 4}}, "8 clients": {"load": {"clients": 8}, "settings": {"jit": "off"}}},
+}  # fmt: skip
+CROSSED = {"levels": {}, "baseline": "", "grid": GRID, "along": "disk", "workload": "w"}
+
+
+def test_a_grid_is_crossed_into_levels_and_compared_along_one_dimension() -> None:
+    factor = planned(**CROSSED).plan.factor
+    assert list(factor.levels)[:3] == [
+        "slow, read/write, 4 clients",
+        "control",
+        "slow, read/write, 8 clients",
+    ]
+    assert len(factor.levels) == 9
+    assert factor.baseline == "slow, read/write, 4 clients"
+    both = factor.levels["slow, read-only, 8 clients"]
+    assert (both.workload, both.load.clients, both.settings) == ("reads", 8, {"jit": "off"})
+    assert both.storage is not None
+    assert both.storage.read_iops == 100
+    assert factor.against == {
+        f"fast, {load}, {clients}": f"slow, {load}, {clients}"
+        for load in GRID["load"]
+        for clients in GRID["clients"]
+    }
+    assert factor.grid["clients"] == ("4 clients", "8 clients")
+    assert factor.cells()["fast, read-only, 4 clients"] == {
+        "disk": "fast", "load": "read-only", "clients": "4 clients"
+    }  # fmt: skip
+    assert "control" not in factor.cells()
+
+
+def test_without_a_direction_the_cells_of_a_grid_are_compared_with_the_first() -> None:
+    factor = planned(**{**CROSSED, "along": "", "grid": {"disk": GRID["disk"]}}).plan.factor
+    assert (factor.baseline, factor.against, factor.one_reference) == ("slow", {}, True)
+
+
+def test_workloads_that_are_not_compared_are_parts_of_their_own() -> None:
+    plan = make_study(
+        {**VALUES, **CROSSED},
+        4 * GIB,
+        lambda name: WORKLOAD.model_copy(update={"name": name}),
+        {},
+    ).plan
+    parts = plan.strata()
+    assert (
+        parts["slow, read/write, 4 clients"]
+        == parts["control"]
+        == parts["fast, read/write, 8 clients"]
+        == "w"
+    )
+    assert parts["slow, read-only, 4 clients"] == parts["fast, read-only, 8 clients"] == "reads"
+
+
+def test_a_profile_runs_only_a_part() -> None:
+    few = {"quick": {**VALUES["profiles"]["quick"], "only": {"clients": ["8 clients"]}}}  # type: ignore[index]
+    assert "slow, read/write, 4 clients" not in planned(**{**CROSSED, "profiles": few}).plan.factor.levels
+    levels = {"defaults": {}, "a": {"settings": {"jit": False}}, "b": {}, "c": {}}
+    against = {"c": "b"}
+    some = {"quick": {"only": ["defaults", "a", "c"]}}
+    factor = planned(levels=levels, against=against, profiles=some).plan.factor
+    assert list(factor.levels) == ["defaults", "control", "a", "c"]
+    assert factor.against == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"grid": {"disk": []}}, "want dimensions"),
+        ({"grid": {"disk": {"a": 3, "b": {}}}}, "level “a”: want a mapping"),
+        ({"along": "tier"}, "'tier' is not a dimension"),
+        ({"levels": {"a": {}}}, "give one of them"),
+        ({"blocks": "auto"}, "where some are compared with others give their number"),
+        ({"profiles": {"quick": {"only": {"disk": ["tape"]}}}}, "'only' wants dimensions"),
+        ({"profiles": {"quick": {"only": ["slow"]}}}, "'only' wants dimensions"),
+    ],
+)
+def test_a_grid_that_makes_no_study_is_refused(changes: dict[str, object], why: str) -> None:
+    assert why in refused(**{**CROSSED, **changes})
+
+
+@pytest.mark.parametrize(
+    ("against", "why"),
+    [
+        ({"tuned": "nobody"}, "'nobody' is not among the levels"),
+        ({"defaults": "tuned"}, "'defaults' is the baseline"),
+        ({"tuned": "more", "more": "tuned"}, "in the end compared with itself"),
+    ],
+)
+def test_references_that_cannot_be_are_refused(against: dict[str, str], why: str) -> None:
+    levels = {"defaults": {}, "tuned": {}, "more": {}}
+    assert why in refused(levels=levels, against=against)

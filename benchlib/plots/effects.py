@@ -10,10 +10,12 @@ from benchlib.plots.figure import Canvas, Figure, render
 from benchlib.plots.frames import (
     DAGGER,
     Row,
+    against_words,
     amount,
     given_up,
     interval,
     known,
+    reference_words,
     rows_of,
     signed,
     spoken,
@@ -21,6 +23,7 @@ from benchlib.plots.frames import (
 )
 from benchlib.plots.scale import Scale, Strip, scale_for
 from benchlib.plots.style import INK, LIGHT, MARKS, MUTED, PAPER, mark_of, verdict_word
+from benchlib.plots.tables import Quiet
 from benchlib.stats import Analysis
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -32,7 +35,7 @@ def forest(analysis: Analysis, *, durability: Mapping[str, str] = _NONE, name: s
 
     `durability` says, for each level that gives it up, what a crash may lose; those get a dagger.
     """
-    rows = {level: row for level, row in rows_of(analysis).items() if level != analysis.baseline}
+    rows = {level: row for level, row in rows_of(analysis).items() if level in analysis.against}
     words = analysis.metric.title
     margin = 100 * analysis.margin
     lost = {level: text for level, text in durability.items() if level in rows}
@@ -63,13 +66,15 @@ def forest(analysis: Analysis, *, durability: Mapping[str, str] = _NONE, name: s
             canvas.note(x + first + 8 + second, y, bounds, ha="right")
             colour = MARKS[verdict_word(verdict)].colour if verdict_word(verdict) else MUTED
             canvas.text(x + first + second + 16, y, verdict, color=colour, fontweight="bold")
-        rowed.title(f"change of {words}", analysis.baseline, scale)
+        rowed.title(f"change of {words}", reference_words(analysis), scale)
 
-    said = "; ".join(spoken(level, row) for level, row in rows.items())
+    said = "; ".join(
+        f"{spoken(level, row)} {against_words(analysis, level)}".rstrip() for level, row in rows.items()
+    )
     return render(
         name,
         draw,
-        alt=f"Forest plot of the change of {words} against {analysis.baseline}: "
+        alt=f"Forest plot of the change of {words} against {reference_words(analysis)}: "
         f"{said or 'nothing to compare'}."
         + "".join(f" Gives up durability: {text}." for text in given_up(lost)),
         caption=_forest_caption(analysis, words, lost),
@@ -78,9 +83,9 @@ def forest(analysis: Analysis, *, durability: Mapping[str, str] = _NONE, name: s
 
 def _forest_caption(analysis: Analysis, words: str, lost: Mapping[str, str]) -> str:
     mean = amount(rows_of(analysis)[analysis.baseline]["mean"])
-    base = f" (mean {mean} {analysis.metric.unit})".replace(" )", ")")
+    base = f" (mean {mean} {analysis.metric.unit})".replace(" )", ")") if analysis.one_reference else ""
     text = (
-        f"Change of {words} against {analysis.baseline}{base} over {analysis.blocks} blocks; "
+        f"Change of {words} against {reference_words(analysis)}{base} over {analysis.blocks} blocks; "
         f"bars are {100 * (1 - analysis.alpha):.3g} % intervals, adjusted for the number of levels. "
         f"Shaded: ±{100 * analysis.margin:g} %, the margin within which a level counts as equivalent "
         "(judged by a narrower, 90 % interval)."
@@ -191,7 +196,9 @@ def _names(canvas: Canvas, level: str, analysis: Analysis, lost: Mapping[str, st
     text = (
         level + (DAGGER if level in lost else "") + (" (A/A control)" if level in analysis.controls else "")
     )
-    return wrapped(text, canvas.chars(canvas.width if canvas.narrow else 0.29 * canvas.width))
+    room = canvas.chars(canvas.width if canvas.narrow else 0.29 * canvas.width)
+    against = against_words(analysis, level)
+    return [*wrapped(text, room), *(wrapped(against, room) if against else [])]
 
 
 def _interval(axes: Axes, scale: Scale, row: Row, y: float, *, muted: bool) -> None:
@@ -253,7 +260,8 @@ class _Rows:
         for lines, start, middle in zip(names, self.tops, self.marks, strict=True):
             first = start + self.line / 2 if canvas.narrow else middle - (len(lines) - 1) * self.line / 2
             for number, text in enumerate(lines):
-                canvas.text(0, first + number * self.line, text)
+                put = canvas.note if isinstance(text, Quiet) else canvas.text
+                put(0, first + number * self.line, text)
 
     @property
     def strips(self) -> list[Strip]:

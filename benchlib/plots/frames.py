@@ -55,6 +55,22 @@ def rows_of(analysis: Analysis) -> dict[str, Row]:
     return {str(row["level"]): row for row in analysis.table.to_dict("records")}
 
 
+def reference_words(analysis: Analysis) -> str:
+    """What levels are compared with: the baseline's name, or words where they have references of their own."""
+    return analysis.baseline if analysis.one_reference else "the level named with each"
+
+
+def against_words(analysis: Analysis, level: str) -> str:
+    """What a level is compared with, where it is not the one of all: the parts of its name that differ."""
+    other = analysis.against.get(level)
+    if analysis.one_reference or other is None:
+        return ""
+    here, there = (name.split(", ") for name in (level, other))
+    if len(here) == len(there) > 1:
+        other = ", ".join(name for name, own in zip(there, here, strict=True) if name != own)
+    return f"against {other}"
+
+
 def spoken(level: str, row: Row) -> str:
     """One level's result for the alt text: `tuned +38.2 % (interval 30.1 to 46.8), faster`."""
     if not known(row["percent_change"]):

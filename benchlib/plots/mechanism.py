@@ -8,9 +8,8 @@ import pandas as pd
 
 from benchlib.metrics import METRICS
 from benchlib.plots.frames import known, opening, signed
-from benchlib.plots.tables import Shaded, Table, html_table
+from benchlib.plots.tables import Shaded, Table, html_table, of_levels
 from benchlib.stats.correlation import within_trials
-from benchlib.stats.multiple import exploratory
 
 FIGURES: Mapping[str, str] = MappingProxyType(
     {
@@ -37,22 +36,19 @@ _BY = ["level", "block", "second"]
 
 
 def costs_table(
-    costs: pd.DataFrame, levels: Sequence[str], *, baseline: str, controls: Sequence[str] = (), note: str = ""
+    costs: pd.DataFrame, levels: Sequence[str], changes: pd.DataFrame, *, against: str, note: str = ""
 ) -> Table:
-    """What the trials cost: a row per figure, a column per level with mean ± deviation and the change.
+    """What the trials cost: a row per figure, a column per level with mean ± deviation and the change; turned for many levels.
 
-    ``costs``: ``level, block`` and metrics. The changes are those of the block model against the mean of the
-    baseline's arms; figures that are 0 in a trial, or that one lacks, have none. ``note`` ends the note.
+    ``costs``: ``level, block`` and metrics. ``changes``: those of :func:`comparable`, as ``stats.multiple.exploratory``
+    returned them, against what ``against`` names; ``note`` ends the note.
     """
     metrics = [str(name) for name in costs if name not in ("level", "block")]
     told = [name for name in metrics if costs[name].notna().any()]
-    usable = [name for name in told if costs[name].gt(0).all()]
-    changes: dict[tuple[str, str], tuple[float, bool]] = {}
-    if usable and set(costs["level"]) - {baseline, *controls} and baseline in set(costs["level"]):
-        arms = [control for control in controls if control in set(costs["level"])]
-        found = exploratory(costs, usable, baseline=baseline, controls=arms)
-        for row in found.itertuples(index=False):
-            changes[str(row.metric), str(row.level)] = (float(row.percent_change), bool(row.noteworthy))  # type: ignore[arg-type]
+    known_changes = {
+        (str(row.metric), str(row.level)): (float(row.percent_change), bool(row.noteworthy))  # type: ignore[arg-type]
+        for row in changes.itertuples(index=False)
+    }
     rows = []
     for name in told:
         # a thousandth of a page is no figure that one can read
@@ -61,14 +57,14 @@ def costs_table(
         for level in levels:
             values = scale * costs.loc[costs["level"] == level, name].dropna()
             cell = mean_words(float(values.mean()), float(values.std())) if len(values) else None
-            change, noteworthy = changes.get((name, level), (math.nan, False))
+            change, noteworthy = known_changes.get((name, level), (math.nan, False))
             if cell and known(change):
                 cell += f"\n{signed(change)}{'*' if noteworthy else ''}"
             cells.append(cell)
         unit, many = METRICS[name].unit, "per 1,000" if scale > 1 and costs[name].gt(0).any() else ""
         rows.append([", ".join(filter(None, (opening(_short(name)), unit, many))), *cells])
     words = (
-        f"Mean ± one standard deviation between trials. Below: the change against {baseline} by the block model, where "
+        f"Mean ± one standard deviation between trials. Below: the change against {against} by the block model, where "
         "no trial has a 0; * stands out at a false discovery rate of 5 % among all changes of this table: a lead, no verdict. Context "
         "switches and device traffic are those of the whole host, by the devices of data and WAL."
     )
@@ -76,11 +72,12 @@ def costs_table(
     if absent:
         words += f" Not recorded, or there was none: {', '.join(absent)}."
     frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
-    formats = dict.fromkeys(levels, str)
-    labels = {level: level for level in levels}
-    return html_table(
-        frame, "What a transaction cost", formats=formats, labels=labels, note=f"{words} {note}".strip()
-    )
+    return of_levels(frame, "What a transaction cost", numbers=True, note=f"{words} {note}".strip())
+
+
+def comparable(costs: pd.DataFrame) -> list[str]:
+    """The figures whose changes can be told as percentages: those that every trial has, and none has as 0."""
+    return [str(name) for name in costs if name not in ("level", "block") and costs[name].gt(0).all()]
 
 
 def _short(name: str) -> str:
@@ -156,7 +153,7 @@ def mean_words(mean: float, deviation: float) -> str:
 
 
 def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:
-    """What each statement of a transaction took, a column per level: mean ± deviation of the trials' means.
+    """What each statement of a transaction took, a column per level, or a row where they are many: mean ± deviation of the trials' means.
 
     ``statements``: ``level, block, script, statement, latency_ms``.
     """
@@ -172,7 +169,4 @@ def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:
         rows.append(row)
     caption = "What a statement took, ms"
     note = "Mean ± one standard deviation between trials, as the load tool saw it."
-    labels = {level: level for level in levels}
-    return html_table(
-        pd.DataFrame(rows), caption, labels=labels, formats=dict.fromkeys(levels, str), note=note
-    )
+    return of_levels(pd.DataFrame(rows, dtype=object), caption, numbers=True, note=note)

@@ -13,6 +13,7 @@ from benchlib.plots.frames import (
     known,
     opening,
     plain,
+    reference_words,
     rows_of,
     signed,
     spread,
@@ -33,9 +34,11 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
 
     `trials`: columns `block`, `level`, the analysis's metric and, when trials failed, `error`.
     """
-    metric, baseline, rows = analysis.metric, analysis.baseline, rows_of(analysis)
+    metric, baseline, rows = analysis.metric, reference_words(analysis), rows_of(analysis)
     blocks = sorted(trials["block"].unique())
     fine, differences = good(trials, metric.name), analysis.differences
+    if not analysis.one_reference:  # their levels may be worlds apart
+        fine = fine.assign(**{metric.name: fine[metric.name] / fine.groupby("level")[metric.name].transform("mean") * 100})  # fmt: skip
     values = _by_trial(fine, metric.name)
     paired = _by_trial(differences, "percent")
     failures = trials.drop(fine.index)["level"].astype(str).value_counts()
@@ -67,7 +70,8 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
                     text = f"{failed[level]} failed"
                     canvas.text(0, first + len(lines) * line, text, color=LIGHT["purple"])
         _lines(canvas, values, middles, shade, (left, width, tall))
-        canvas.note(left + width / 2, panel - 8, axis_words(metric), ha="center")
+        words = axis_words(metric) if analysis.one_reference else f"{metric.title}, % of the level's mean"
+        canvas.note(left + width / 2, panel - 8, words, ha="center")
 
         span = canvas.width - 8 - x
         axes = canvas.axes(x, top + _HEAD, span, tall)

@@ -7,9 +7,21 @@ from typing import Any, Self
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup
 
 from benchlib.plots.figure import EDITOR_CSS
-from benchlib.plots.frames import DAGGER, amount, given_up, interval, known, opening, rows_of, signed
+from benchlib.plots.frames import (
+    DAGGER,
+    against_words,
+    amount,
+    given_up,
+    interval,
+    known,
+    opening,
+    reference_words,
+    rows_of,
+    signed,
+)
 from benchlib.plots.style import mark_of
 from benchlib.stats import Analysis
 
@@ -101,7 +113,8 @@ def html_table(
     """The frame's columns as they are, the first one heading its rows; the index is not shown.
 
     `formats` writes a column's values (default: four significant digits), `labels` its heading, with its
-    unit. Numbers are aligned right; a missing value is an en dash that says "not measured".
+    unit. Numbers are aligned right; a missing value is an en dash that says "not measured". Words are escaped,
+    `Markup` (a link) is not.
     """
     numeric = [pd.api.types.is_numeric_dtype(frame[c]) and frame[c].dtype != bool for c in frame]
     aligned = [kind or str(c) in formats for kind, c in zip(numeric, frame, strict=True)]
@@ -122,6 +135,21 @@ def html_table(
     )
 
 
+def of_levels(frame: pd.DataFrame, caption: str, *, numbers: bool, note: str = "") -> Table:
+    """A table whose first column heads its rows and whose others are levels, or the other way round where they are many.
+
+    Many are more than six, and more than the rows. `numbers` aligns all but the first column right.
+    """
+    rows, levels = frame.shape[0], frame.shape[1] - 1
+    if levels > max(rows, 6):
+        frame = frame.set_index(frame.columns[0]).T.rename_axis(index="level", columns=None).reset_index()
+    heads = [str(column) for column in frame]
+    formats: Mapping[str, Format] = dict.fromkeys(heads[1:], str) if numbers else _NO_FORMATS
+    # a setting's or a level's name is as it is, underscores included
+    labels = dict(zip(heads, heads, strict=True))
+    return html_table(frame, caption, formats=formats, labels=labels, note=note)
+
+
 def verdict_table(
     analysis: Analysis, *, durability: Mapping[str, str] = _NO_WORDS, caption: str = ""
 ) -> Table:
@@ -134,18 +162,30 @@ def verdict_table(
     unit = f", {metric.unit}" if metric.unit else ""
     confidence = f"{100 * (1 - analysis.alpha):.3g} % interval"
     # The answer first: on a phone the first columns are what is seen before scrolling.
-    columns = ["level", "change", confidence, "verdict", f"mean ± sd{unit}", "cv, %", "n", "p", "adjusted p"]
+    columns = [
+        "level",
+        *([] if analysis.one_reference else ["compared"]),
+        "change",
+        confidence,
+        "verdict",
+        f"mean ± sd{unit}",
+        "cv, %",
+        "n",
+        "p",
+        "adjusted p",
+    ]
     table = pd.DataFrame(
         [
             (
                 level + (DAGGER if level in lost else ""),
-                *_compared(row, level == analysis.baseline),
+                *([] if analysis.one_reference else [against_words(analysis, level)]),
+                *_compared(row, level, analysis),
                 f"{amount(row['mean'])} ± {amount(row['sd'])}" if known(row["mean"]) else None,
                 f"{row['cv']:.1f}" if known(row["cv"]) else None,
                 str(row["n"]),
                 *(
                     [p_words(row["p_value"]), p_words(row["p_adjusted"])]
-                    if level != analysis.baseline
+                    if level in analysis.against
                     else ["", ""]
                 ),
             )
@@ -156,13 +196,16 @@ def verdict_table(
     note = "± one standard deviation between trials. p is adjusted for the number of levels."
     if lost:
         note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
-    about = caption or f"{opening(metric.title)} of each level, and its change against {analysis.baseline}"
+    about = (
+        caption
+        or f"{opening(metric.title)} of each level, and its change against {reference_words(analysis)}"
+    )
     return html_table(table, about, formats={c: str for c in columns[1:] if c != "verdict"}, note=note)
 
 
-def _compared(row: Mapping[Any, Any], baseline: bool) -> tuple[str | None, ...]:
-    if baseline:
-        return "", "", "baseline"
+def _compared(row: Mapping[Any, Any], level: str, analysis: Analysis) -> tuple[str | None, ...]:
+    if level not in analysis.against:
+        return "", "", "baseline" if level == analysis.baseline else "reference"
     verdict = row["verdict"] if isinstance(row["verdict"], str) else None
     return (
         signed(row["percent_change"]) if known(row["percent_change"]) else None,
@@ -184,4 +227,6 @@ def _cell(value: Any, write: Format) -> str | None:
 
 
 def _written(value: Any) -> str:
+    if isinstance(value, Markup):
+        return value  # a link
     return amount(value) if known(value) and not isinstance(value, bool) else str(value)

@@ -5,8 +5,9 @@ page and the command line show. Everything is computed on logarithms and given b
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.metrics import Metric, metric_or_guess, words
-from benchlib.stats.compare import Comparison, blocks_needed, compare, stack
+from benchlib.stats.compare import Comparison, blocks_needed, compare, shared, stack
 from benchlib.stats.concerns import Concern
 from benchlib.stats.frame import Trials, read_trials
 from benchlib.stats.frames import differences, equivalence, percent, residuals
@@ -41,8 +42,9 @@ class Analysis:
     study would have found with 80 % power, ``blocks_needed`` the total number of blocks that would
     settle an inconclusive level (see ``power.blocks_to_answer``), else NaN.
 
-    ``differences``: ``block, level, percent``, the same comparisons inside each block.
-    ``equivalence``: per level but the baseline ``low, high`` (interval at 1 - 2 alpha, percent),
+    ``against`` says what each level that is compared is compared with; the others, the baseline among them, have empty
+    comparison columns. ``differences``: ``block, level, percent``, the same comparisons inside each block.
+    ``equivalence``: per compared level ``low, high`` (interval at 1 - 2 alpha, percent),
     ``p_value`` (two one-sided tests), ``equivalent``, ``meaningful`` (the adjusted interval clears
     the margin), ``tiny`` (a real difference that is equivalent all the same).
     ``residuals``: ``block, level, value, residual``, the last in standard deviations.
@@ -53,6 +55,7 @@ class Analysis:
     table: pd.DataFrame
     baseline: str
     controls: tuple[str, ...]
+    against: Mapping[str, str]
     metric: Metric
     blocks: int
     margin: float
@@ -63,6 +66,16 @@ class Analysis:
     residuals: pd.DataFrame
     residual_sd: float
     df: float
+
+    @property
+    def asked(self) -> list[str]:
+        """The levels that the study asks about: those that are compared, the controls aside."""
+        return [name for name in self.against if name not in self.controls]
+
+    @property
+    def one_reference(self) -> bool:
+        """Whether all levels are compared with the baseline."""
+        return set(self.against.values()) <= {self.baseline}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON contract of ``benchlib analyze --json``: plain types, null for what is absent."""
@@ -97,6 +110,8 @@ def analyze(
     alpha: float = 0.05,
     concerns: Sequence[Concern] = (),
     history: Prior | None = None,
+    against: Mapping[str, str] = MappingProxyType({}),
+    families: int = 1,
 ) -> Analysis:
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 
@@ -104,6 +119,9 @@ def analyze(
     is the smallest fraction that matters, ``alpha`` the family's error rate. ``concerns`` found
     elsewhere (telemetry, failed transactions) join the warnings and invalidate where grave.
     ``history`` steadies the noise estimate by earlier studies (``history.estimate_prior``).
+    ``against`` names for a level another one than the baseline to be compared with; a level that is only
+    named as such is not compared itself. The intervals then hold together by Sidak's inequality.
+    ``families`` is in how many parts a study is analysed, which share ``alpha`` (see ``analyze_strata``).
     A control that differs from the baseline at ``alpha`` (Dunnett over several controls) makes every
     verdict invalid. Fewer than three blocks, of the study or of a level, give no verdict but
     inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
@@ -122,34 +140,76 @@ def analyze(
         variance, df, said = history.moderate(sd**2, df)
         sd = math.sqrt(variance)
         found.append(said)
-    estimate, unscaled = fit.contrasts(arm_weights(len(data.levels), len(arms)))
-    found += _trial_concerns(data, fit.residual, df) if math.isfinite(sd) else []
+    pairs = _pairs(data.levels, arms, against)
+    place = {name: index for index, name in enumerate(data.levels)}
+    weights = arm_weights(
+        len(data.levels), len(arms), {place[name]: place[other] for name, other in pairs.items()}
+    )
+    estimate, unscaled = fit.contrasts(weights)
+    found += _trial_concerns(data, fit.residual, df, pairs) if math.isfinite(sd) else []
     split = len(arms) - 1
-    family = compare(estimate[split:], unscaled[split:, split:], sd, df, alpha, margin)
+    one = set(pairs.values()) <= {arms[0]}
+    family = compare(
+        estimate[split:],
+        unscaled[split:, split:],
+        sd,
+        df,
+        alpha,
+        margin,
+        one_reference=one,
+        families=families,
+    )
     twins = compare(estimate[:split], unscaled[:split, :split], sd, df, alpha, margin)
     result = Analysis(
         table=pd.DataFrame(),
         baseline=arms[0],
         controls=arms[1:],
+        against=pairs,
         metric=metric_or_guess(metric),
         blocks=len(data.blocks),
         margin=margin,
         alpha=alpha,
         warnings=(*found, *_control_concerns(twins, data, arms, alpha)),
-        differences=differences(data, len(arms)),
-        equivalence=equivalence(stack(twins, family), data.levels, alpha, margin),
+        differences=differences(data, len(arms), pairs),
+        equivalence=equivalence(stack(twins, family), list(pairs), alpha, margin),
         residuals=residuals(data, fit.residual, sd),
         residual_sd=sd,
         df=df,
     )
     needed = [
-        blocks_needed(part, index, sd, df, alpha, margin, result.blocks, len(data.levels))
+        blocks_needed(
+            part,
+            index,
+            sd,
+            df,
+            shared(alpha, families),
+            margin,
+            result.blocks,
+            len(data.levels),
+            one_reference=one,
+        )
         if np.isfinite(part.low[index])
         else None
         for part in (twins, family)
         for index in range(len(part.estimate))
     ]
     return replace(result, table=_table(result, stack(twins, family), data, needed))
+
+
+def _pairs(levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]) -> dict[str, str]:
+    """Return what each level is compared with, in their order; a level that is only compared with has nothing."""
+    for name, other in against.items():
+        if name in arms or name == other:
+            raise InputError(f"level {name!r} cannot be compared with {other!r}")
+        if unknown := {name, other} - set(levels):
+            raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
+    only_references = set(against.values()) - set(against)
+    pairs = dict.fromkeys(arms[1:], arms[0])
+    return pairs | {
+        name: against.get(name, arms[0])
+        for name in levels
+        if name not in arms and name not in only_references
+    }
 
 
 def _parameters(baseline: str, controls: Sequence[str], margin: float, alpha: float) -> tuple[str, ...]:
@@ -196,7 +256,7 @@ def _data_concerns(data: Trials, sd: float) -> list[Concern]:
     return found
 
 
-def _trial_concerns(data: Trials, residual: np.ndarray, df: float) -> list[Concern]:
+def _trial_concerns(data: Trials, residual: np.ndarray, df: float, pairs: Mapping[str, str]) -> list[Concern]:
     """Return what the trials themselves show: outliers (kept), a drifting host, a drifting effect."""
     logs = np.full((len(data.blocks), len(data.levels)), np.nan)
     logs[data.block, data.level] = np.log(data.value)
@@ -207,8 +267,9 @@ def _trial_concerns(data: Trials, residual: np.ndarray, df: float) -> list[Conce
         found.append(Concern("outlier", message, level=data.levels[data.level[row]]))
     complete = logs[np.isfinite(logs).all(axis=1)]
     drifts = [host_drift(complete.mean(axis=1))]
-    for index, name in enumerate(data.levels[1:], start=1):
-        drifts.append(effect_drift(name, logs[:, index] - logs[:, 0], len(data.levels) - 1))
+    for name, other in pairs.items():
+        change = logs[:, data.levels.index(name)] - logs[:, data.levels.index(other)]
+        drifts.append(effect_drift(name, change, len(pairs)))
     return found + [drift for drift in drifts if drift]
 
 
@@ -226,18 +287,27 @@ def _control_concerns(twins: Comparison, data: Trials, arms: tuple[str, ...], al
 
 
 def _table(result: Analysis, all_: Comparison, data: Trials, needed: list[int | None]) -> pd.DataFrame:
-    """Return the contract's table; the baseline's comparison columns stay empty."""
-    levels, base = data.levels, [math.nan]
+    """Return the contract's table; the comparison columns of what is not compared stay empty."""
+    levels, pairs = data.levels, list(result.against)
+    rows = [pairs.index(name) if name in pairs else -1 for name in levels]
     counts = np.bincount(data.level, minlength=len(levels))
     total = np.bincount(data.level, data.value, len(levels))
     mean = np.divide(total, counts, out=np.full(len(levels), np.nan), where=counts > 0)
     # relative to the mean, as squares of huge values would overflow
     squares = np.bincount(data.level, (data.value / mean[data.level] - 1) ** 2, len(levels))
     sd = mean * np.sqrt(np.divide(squares, counts - 1, out=np.full(len(levels), np.nan), where=counts > 1))
-    verdicts = [_verdict(result, all_, index, counts) for index in range(len(levels) - 1)]
-    open_ = [
-        word == "inconclusive" and blocks is not None for word, blocks in zip(verdicts, needed, strict=True)
+    verdicts = [
+        _verdict(result, all_, index, dict(zip(levels, counts, strict=True))) for index in range(len(pairs))
     ]
+    open_ = [
+        blocks if word == "inconclusive" and blocks is not None else math.nan
+        for word, blocks in zip(verdicts, needed, strict=True)
+    ]
+
+    def placed(values: np.ndarray) -> np.ndarray:
+        """The values of the comparisons at the rows of their levels."""
+        return np.append(values, math.nan)[rows]
+
     return pd.DataFrame(
         {
             "level": list(levels),
@@ -245,27 +315,29 @@ def _table(result: Analysis, all_: Comparison, data: Trials, needed: list[int | 
             "mean": mean,
             "sd": sd,
             "cv": 100 * sd / mean,
-            "percent_change": np.r_[base, percent(all_.estimate)],
-            "ci_low": np.r_[base, percent(all_.low)],
-            "ci_high": np.r_[base, percent(all_.high)],
-            "p_value": np.r_[base, all_.p],
-            "p_adjusted": np.r_[base, all_.p_adjusted],
-            "verdict": pd.Series([None, *verdicts], dtype=object),
-            "mde_percent": np.r_[base, percent(all_.detectable)],
-            "blocks_needed": [
-                math.nan,
-                *(n if keep else math.nan for n, keep in zip(needed, open_, strict=True)),
-            ],
+            "percent_change": placed(percent(all_.estimate)),
+            "ci_low": placed(percent(all_.low)),
+            "ci_high": placed(percent(all_.high)),
+            "p_value": placed(all_.p),
+            "p_adjusted": placed(all_.p_adjusted),
+            "verdict": pd.Series([[*verdicts, None][row] for row in rows], dtype=object),
+            "mde_percent": placed(percent(all_.detectable)),
+            "blocks_needed": placed(np.array(open_, dtype=float)),
         }
     )
 
 
-def _verdict(result: Analysis, all_: Comparison, index: int, counts: np.ndarray) -> str:
-    level = result.equivalence["level"].iloc[index]
-    arms = {None, level, result.baseline, *result.controls}
+def _verdict(result: Analysis, all_: Comparison, index: int, counts: Mapping[str, int]) -> str:
+    level, reference = list(result.against.items())[index]
+    arms = {
+        None,
+        level,
+        reference,
+        *result.controls,
+    }  # twins that differ are noise that nobody has understood
     if any(concern.grave and concern.level in arms for concern in result.warnings):
         return "invalid"
-    too_few = min(counts[index + 1], counts[0], result.blocks) < LEAST_BLOCKS
+    too_few = min(counts[level], counts[reference], result.blocks) < LEAST_BLOCKS
     if too_few or not np.isfinite(all_.low[index]):
         return "inconclusive"
     if all_.low[index] > 0 or all_.high[index] < 0:

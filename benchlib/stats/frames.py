@@ -1,5 +1,7 @@
 """The frames beside the table: what plots and readers take from an analysis."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -7,12 +9,12 @@ from benchlib.stats.compare import Comparison
 from benchlib.stats.frame import Trials
 
 
-def equivalence(all_: Comparison, levels: tuple[str, ...], alpha: float, margin: float) -> pd.DataFrame:
-    """Return two one-sided tests per level but the baseline (see ``Analysis.equivalence``)."""
+def equivalence(all_: Comparison, levels: Sequence[str], alpha: float, margin: float) -> pd.DataFrame:
+    """Return two one-sided tests per compared level (see ``Analysis.equivalence``)."""
     within = all_.p_tost <= alpha
     return pd.DataFrame(
         {
-            "level": list(levels[1:]),
+            "level": list(levels),
             "low": percent(all_.low_tost),
             "high": percent(all_.high_tost),
             "p_value": all_.p_tost,
@@ -23,21 +25,28 @@ def equivalence(all_: Comparison, levels: tuple[str, ...], alpha: float, margin:
     )
 
 
-def differences(data: Trials, arms: int) -> pd.DataFrame:
-    """Return each level against the baseline arms that its own block holds, in percent."""
+def differences(data: Trials, arms: int, against: Mapping[str, str]) -> pd.DataFrame:
+    """Return each level of ``against`` against its own there, inside its block, in percent.
+
+    Where that is the baseline, its first ``arms`` levels stand for it, those that the block holds.
+    """
     logs = np.full((len(data.blocks), len(data.levels)), np.nan)
     logs[data.block, data.level] = np.log(data.value)
     present = np.isfinite(logs[:, :arms])
     count = present.sum(axis=1)
     total = np.where(present, logs[:, :arms], 0.0).sum(axis=1)
     reference = np.divide(total, count, out=np.full(len(logs), np.nan), where=count > 0)
-    change = logs[:, 1:] - reference[:, None]
-    change[:, : arms - 1] = logs[:, 1:arms] - logs[:, :1]
+    change = np.full_like(logs, np.nan)
+    for index, name in enumerate(data.levels):
+        if name in against:
+            other = data.levels.index(against[name])
+            whole = other == 0 and index >= arms  # a control is compared with the baseline alone
+            change[:, index] = logs[:, index] - (reference if whole else logs[:, other])
     block, level = np.nonzero(np.isfinite(change))
     return pd.DataFrame(
         {
             "block": [data.blocks[index] for index in block],
-            "level": [data.levels[index + 1] for index in level],
+            "level": [data.levels[index] for index in level],
             "percent": percent(change[block, level]),
         }
     )

@@ -5,6 +5,7 @@ Variance* (1959), chapter 5: blocks are swept out first, which leaves one small 
 for the levels. It gives exactly what ordinary least squares on dummies gives.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,13 +67,19 @@ def fit_blocks(block: np.ndarray, level: np.ndarray, y: np.ndarray, levels: int)
     return Fit(effects, unscaled, residual, float(residual @ residual), len(y) - blocks - rank)
 
 
-def arm_weights(levels: int, arms: int) -> np.ndarray:
-    """Return the contrasts (levels - 1, levels) that a study asks for.
+def arm_weights(levels: int, arms: int, against: Mapping[int, int] | None = None) -> np.ndarray:
+    """Return the contrasts (c, levels) that a study asks for.
 
-    The first ``arms`` levels are the baseline and its controls. A control is compared with its
-    baseline twin; every other level with the mean of all baseline arms.
+    The first ``arms`` levels are the baseline and its controls. ``against`` tells for each level that is
+    compared, in their order, with which (by index); None is all with the baseline. A control is compared with
+    its baseline twin; every other level that is compared with the baseline with the mean of all its arms.
     """
-    weights = np.eye(levels)[1:]
-    weights[: arms - 1, 0] = -1.0
-    weights[arms - 1 :, :arms] = -1.0 / arms
+    pairs = dict.fromkeys(range(1, levels), 0) if against is None else against
+    weights = np.zeros((len(pairs), levels))
+    for row, (level, other) in enumerate(pairs.items()):
+        weights[row, level] = 1.0
+        if other == 0 and level >= arms:
+            weights[row, :arms] = -1.0 / arms
+        else:
+            weights[row, other] = -1.0
     return weights

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control
 
-from benchlib.stats.analysis import Analysis, analyze
+from benchlib.stats.analysis import Analysis
 from benchlib.stats.prose import leading
 
 
@@ -45,7 +45,7 @@ def across_factors(analyses: Mapping[str, Analysis]) -> pd.DataFrame:
     for factor, analysis in analyses.items():
         level = leading(analysis)
         row = analysis.table.set_index("level").loc[level]
-        asked = analysis.table[~analysis.table["level"].isin([analysis.baseline, *analysis.controls])]
+        asked = analysis.table[analysis.table["level"].isin(analysis.asked)]
         usable = asked.loc[asked["verdict"] != "invalid", "p_adjusted"]
         rows.append((factor, level, row["percent_change"], row["verdict"], usable.min()))
     frame = pd.DataFrame(rows, columns=["factor", "level", "percent_change", "verdict", "p_factor"])
@@ -54,22 +54,15 @@ def across_factors(analyses: Mapping[str, Analysis]) -> pd.DataFrame:
     return frame.assign(holds=frame["p_holm"].to_numpy() <= alphas)
 
 
-def exploratory(
-    trials: pd.DataFrame,
-    metrics: Sequence[str],
-    *,
-    baseline: str,
-    controls: Sequence[str] = (),
-    alpha: float = 0.05,
-) -> pd.DataFrame:
+def exploratory(analyses: Mapping[str, Analysis], alpha: float = 0.05) -> pd.DataFrame:
     """Return every level by every metric with Benjamini-Hochberg adjusted p: leads, not verdicts.
 
-    Columns ``metric, level, percent_change, p_value, p_bh, noteworthy``; controls are left out.
+    ``analyses`` are of one study, by metric. Columns ``metric, level, percent_change, p_value, p_bh,
+    noteworthy``; controls are left out.
     """
     parts = []
-    for metric in metrics:
-        table = analyze(trials, baseline=baseline, controls=controls, metric=metric, alpha=alpha).table
-        kept = table[~table["level"].isin([baseline, *controls])]
+    for metric, analysis in analyses.items():
+        kept = analysis.table[analysis.table["level"].isin(analysis.asked)]
         parts.append(kept[["level", "percent_change", "p_value"]].assign(metric=metric))
     columns = ["metric", "level", "percent_change", "p_value"]
     frame = pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)

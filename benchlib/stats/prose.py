@@ -17,11 +17,11 @@ def headline(analysis: "Analysis", level: str | None = None) -> str:
     """Return the sentence on ``level``, or on the level that leads with the others in brief."""
     rows = {row["level"]: row for row in analysis.table.to_dict("records")}
     if level is not None:
-        if level not in rows or level == analysis.baseline:
-            raise InputError(f"no comparison for level {level!r}; there are: {', '.join(list(rows)[1:])}")
+        if level not in analysis.against:
+            raise InputError(f"no comparison for level {level!r}; there are: {', '.join(analysis.against)}")
         return _sentence(analysis, rows[level])
     leader = leading(analysis)
-    others = set(rows) - {leader, analysis.baseline, *analysis.controls}
+    others = set(analysis.asked) - {leader}
     words = [rows[name]["verdict"] for name in others]
     sentence = _sentence(analysis, rows[leader])
     rest = ", ".join(f"{words.count(word)} {word}" for word in _RANK if word in words)
@@ -35,7 +35,7 @@ def headline(analysis: "Analysis", level: str | None = None) -> str:
 def leading(analysis: "Analysis") -> str:
     """Return the level that a headline is about: the best verdict, then the largest improvement."""
     rows = {row["level"]: row for row in analysis.table.to_dict("records")}
-    asked = [name for name in rows if name != analysis.baseline and name not in analysis.controls]
+    asked = analysis.asked
     sign = 1.0 if analysis.metric.higher_is_better else -1.0
 
     def standing(name: str) -> tuple[int, float]:
@@ -46,7 +46,8 @@ def leading(analysis: "Analysis") -> str:
 
 
 def _sentence(analysis: "Analysis", row: dict[Any, Any]) -> str:
-    name, base, verdict = f"“{row['level']}”", f"“{analysis.baseline}”", row["verdict"]
+    reference = analysis.against[row["level"]]
+    name, base, verdict = f"“{row['level']}”", f"“{reference}”", row["verdict"]
     margin = f"{100 * analysis.margin:g} %"
     extra = analysis.equivalence.set_index("level").loc[row["level"]]
     figures = f"{_figures(analysis, row)}, {_blocks(analysis.blocks)}{_p(row['p_adjusted'])}"
@@ -60,15 +61,10 @@ def _sentence(analysis: "Analysis", row: dict[Any, Any]) -> str:
     if verdict == "equivalent":
         return f"{name} and {base} are equivalent within ±{margin}: {figures}."
     if verdict == "invalid":
-        reasons = [
-            w.message for w in analysis.warnings if w.grave and _concerns(analysis, w.level, row["level"])
-        ]
+        concerned = (None, row["level"], reference, *analysis.controls)
+        reasons = [w.message for w in analysis.warnings if w.grave and w.level in concerned]
         return f"No verdict on {name} against {base}: {'; '.join(dict.fromkeys(reasons))}."
     return f"Inconclusive for {name} against {base}: {figures}{_missing(analysis, row, margin)}."
-
-
-def _concerns(analysis: "Analysis", concerned: str | None, level: str) -> bool:
-    return concerned in (None, level, analysis.baseline) or concerned in analysis.controls
 
 
 def _figures(analysis: "Analysis", row: dict[Any, Any]) -> str:

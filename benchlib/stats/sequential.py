@@ -76,7 +76,7 @@ def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> Deci
     passed = [index for index, look in enumerate(plan.looks) if look <= blocks]
     index = passed[-1] if passed else 0
     analysis = analyze(trials, alpha=plan.alphas[index], **arguments)
-    asked = analysis.table[~analysis.table["level"].isin([analysis.baseline, *analysis.controls])]
+    asked = analysis.table[analysis.table["level"].isin(analysis.asked)]
     open_ = [str(name) for name in asked.loc[asked["verdict"] == "inconclusive", "level"]]
     following = next((look for look in plan.looks if look > blocks), None)
     if following is None:

@@ -59,7 +59,8 @@ def extreme():
     lost = {"level": "broken", "n": 0, "verdict": None}
     table = found.table.astype({"verdict": object})
     table = pd.DataFrame([*table.to_dict("records"), lost])
-    return dataclasses.replace(found, table=table), trials.drop(columns="started_s")
+    against = {**found.against, "broken": found.baseline}
+    return dataclasses.replace(found, table=table, against=against), trials.drop(columns="started_s")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,9 @@ import pytest
 from bs4 import BeautifulSoup
 from mechanism_cases import make_seconds, make_waits
 
-from benchlib.plots.mechanism import correlation_table, costs_table, mean_words
+import benchlib
+from benchlib.plots.mechanism import comparable, correlation_table, costs_table, mean_words
+from benchlib.stats.multiple import exploratory
 
 LEVELS = ["defaults", "control", "tuned"]
 
@@ -28,6 +30,14 @@ def make_costs(blocks=5):
     return pd.DataFrame(rows, columns=["level", "block", *names])
 
 
+def table_of(costs, note=""):
+    found = {
+        name: benchlib.analyze(costs, baseline="defaults", controls=("control",), metric=name)
+        for name in comparable(costs)
+    }
+    return costs_table(costs, LEVELS, exploratory(found), against="defaults", note=note)
+
+
 def cells(table):
     body = BeautifulSoup(table.html, "html.parser")
     heads = [th.get_text() for th in body.thead.find_all("th")]
@@ -39,9 +49,7 @@ def cells(table):
 
 def test_costs_have_mean_deviation_and_the_change_inside_blocks():
     costs = make_costs()
-    heads, rows, body = cells(
-        costs_table(costs, LEVELS, baseline="defaults", controls=("control",), note="The end.")
-    )
+    heads, rows, body = cells(table_of(costs, note="The end."))
     assert heads == ["figure", *LEVELS]
     values = costs.loc[costs["level"] == "tuned", "server_cpu_ms_per_transaction"]
     said, change = rows["Server CPU, ms"][2].split("\n")
@@ -63,13 +71,13 @@ def test_costs_have_mean_deviation_and_the_change_inside_blocks():
 
 
 def test_a_figure_that_is_0_in_a_trial_has_no_change():
-    rows = cells(costs_table(make_costs(), LEVELS, baseline="defaults", controls=("control",)))[1]
+    rows = cells(table_of(make_costs()))[1]
     assert rows["Checkpoints per trial"] == ["0.60 ± 0.55"] * 3
 
 
 def test_a_level_without_a_good_trial_is_not_measured_and_the_others_are():
     costs = make_costs().query("level != 'tuned'")
-    rows = cells(costs_table(costs, LEVELS, baseline="defaults", controls=("control",)))[1]
+    rows = cells(table_of(costs))[1]
     assert rows["Server CPU, ms"][2] == "–"
     assert "±" in rows["Server CPU, ms"][0]
 
@@ -77,7 +85,7 @@ def test_a_level_without_a_good_trial_is_not_measured_and_the_others_are():
 def test_a_figure_that_some_trials_lack_has_no_change():
     costs = make_costs()
     costs.loc[costs["level"] == "control", "server_cpu_ms_per_transaction"] = np.nan
-    rows = cells(costs_table(costs, LEVELS, baseline="defaults", controls=("control",)))[1]
+    rows = cells(table_of(costs))[1]
     assert rows["Server CPU, ms"][1] == "–"
     assert "\n" not in rows["Server CPU, ms"][2]
 
@@ -130,7 +138,7 @@ def test_without_host_or_waits_there_is_no_table():
 def test_very_small_figures_are_told_by_the_thousand():
     costs = make_costs().drop(columns="read_kib_per_transaction")
     costs["full_page_images_per_transaction"] = 0.004 + 0.0001 * costs["block"]
-    rows = cells(costs_table(costs, LEVELS, baseline="defaults", controls=("control",)))[1]
+    rows = cells(table_of(costs))[1]
     assert rows["Full-page images, per 1,000"][2] == "4.20 ± 0.16\n0.0\u00a0%"
     none = costs.assign(full_page_images_per_transaction=0.0)
-    assert cells(costs_table(none, LEVELS, baseline="defaults"))[1]["Full-page images"] == ["0"] * 3
+    assert cells(table_of(none))[1]["Full-page images"] == ["0"] * 3

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
-from benchlib.plots.tables import html_table, p_words, verdict_table
+from benchlib.plots.tables import html_table, of_levels, p_words, verdict_table
 
 
 def parsed(table):
@@ -74,6 +74,23 @@ def test_verdicts(analysis):
 def test_a_level_without_values_is_not_measured(analysis):
     gap = {"level": "broken", "n": 0, "verdict": None}
     table = pd.DataFrame([*analysis.table.to_dict("records"), gap])
-    soup = parsed(verdict_table(dataclasses.replace(analysis, table=table)))
+    against = {**analysis.against, "broken": "defaults"}
+    soup = parsed(verdict_table(dataclasses.replace(analysis, table=table, against=against)))
     last = soup.tbody.find_all("tr")[-1]
     assert [td.get_text() for td in last.find_all("td")] == ["–", "–", "–", "–", "–", "0", "–", "–"]
+
+
+@pytest.mark.parametrize(("levels", "turned"), [(3, False), (6, False), (7, True), (24, True)])
+def test_many_levels_have_a_row_each(levels, turned):
+    names = [f"level_{number}" for number in range(levels)]
+    rows = [["work_mem", *map(str, range(levels))], ["max_wal_size", *[None] * levels]]
+    soup = parsed(
+        of_levels(pd.DataFrame(rows, columns=["what", *names], dtype=object), "Levels", numbers=True)
+    )
+    heads = [th.get_text() for th in soup.thead.find_all("th")]
+    assert heads == (["level", "work_mem", "max_wal_size"] if turned else ["what", *names])
+    last = soup.tbody.find_all("tr")[-1]
+    assert [last.th.get_text(), last.td.get_text()] == (
+        [names[-1], str(levels - 1)] if turned else ["max_wal_size", "–"]
+    )
+    assert last.td["class"] == ["bl-number"]

@@ -1,0 +1,113 @@
+"""Levels compared with others than the baseline, and studies in parts."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import benchlib
+from benchlib.errors import InputError
+from benchlib.stats.strata import analyze_strata
+
+LEVELS = ["slow, 4", "control", "fast, 4", "slow, 8", "fast, 8"]
+AGAINST = {"fast, 4": "slow, 4", "fast, 8": "slow, 8"}
+
+
+def rows(analysis):
+    return analysis.table.set_index("level")
+
+
+def test_each_level_is_compared_with_its_own_reference(make_trials):
+    effects = {"slow, 8": 0.5, "fast, 4": 0.2, "fast, 8": 0.6}
+    trials = make_trials(LEVELS, effects=effects, blocks=6)
+    analysis = benchlib.analyze(trials, baseline="slow, 4", controls=["control"], against=AGAINST)
+    table = rows(analysis)
+    logs = np.log(trials.pivot(index="block", columns="level", values="tps"))
+    change = logs["fast, 8"] - logs["slow, 8"]
+    assert table.loc["fast, 8", "percent_change"] == pytest.approx(100 * np.expm1(change.mean()))
+    inside = analysis.differences.query("level == 'fast, 8'")["percent"]
+    assert inside.to_numpy() == pytest.approx(100 * np.expm1(change.to_numpy()))
+    both = logs["fast, 4"] - (logs["slow, 4"] + logs["control"]) / 2
+    assert table.loc["fast, 4", "percent_change"] == pytest.approx(100 * np.expm1(both.mean()))
+    assert table.loc[["slow, 4", "slow, 8"], "verdict"].isna().all()
+    assert np.isnan(table.loc["slow, 8", "p_value"])
+    assert analysis.against == {"control": "slow, 4", **AGAINST}
+    assert analysis.asked == ["fast, 4", "fast, 8"]
+    assert analysis.headline().startswith("“fast, 4” is faster than “slow, 4”")
+    assert "than “slow, 8”" in analysis.headline("fast, 8")
+    with pytest.raises(InputError, match="no comparison"):
+        analysis.headline("slow, 8")
+
+
+def test_without_a_reference_of_their_own_nothing_changes(make_trials):
+    trials = make_trials(LEVELS, seed=4)
+    plain = benchlib.analyze(trials, baseline="slow, 4", controls=["control"])
+    same = benchlib.analyze(trials, baseline="slow, 4", controls=["control"], against={"slow, 8": "slow, 4"})
+    pd.testing.assert_frame_equal(plain.table, same.table)
+    strata = dict.fromkeys(LEVELS, "one")
+    whole = analyze_strata(trials, strata, baseline="slow, 4", controls=["control"], against={})
+    pd.testing.assert_frame_equal(plain.table, whole.table)
+
+
+@pytest.mark.parametrize(
+    ("against", "why"),
+    [
+        ({"fast, 4": "fast, 4"}, "cannot be compared with"),
+        ({"control": "fast, 4"}, "'control' cannot be compared with"),
+        ({"fast, 4": "nobody"}, "unknown level 'nobody'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(make_trials, against, why):
+    with pytest.raises(InputError, match=why):
+        benchlib.analyze(make_trials(LEVELS), baseline="slow, 4", controls=["control"], against=against)
+
+
+def test_parts_have_a_noise_of_their_own(make_trials):
+    quiet = make_trials(["slow, 4", "control", "fast, 4"], sd=0.002, blocks=6, seed=1)
+    loud = make_trials(["slow, 8", "fast, 8"], sd=0.3, blocks=6, seed=2, centre=20)
+    strata = {name: "reads" if "4" in name or name == "control" else "sorts" for name in LEVELS}
+    found = analyze_strata(
+        pd.concat([quiet, loud]), strata, baseline="slow, 4", controls=["control"], against=AGAINST
+    )
+    table = rows(found)
+    width = table["ci_high"] - table["ci_low"]
+    assert width["fast, 4"] < 2
+    assert width["fast, 8"] > 50
+    assert list(table.index) == LEVELS
+    assert "control_elsewhere" in {c.code for c in found.warnings}
+    assert "no_control" not in {c.code for c in found.warnings}
+    alone = benchlib.analyze(loud, baseline="slow, 8")
+    wider = width["fast, 8"] / (rows(alone)["ci_high"] - rows(alone)["ci_low"])["fast, 8"]
+    assert wider > 1.05  # the parts share the error rate
+    assert table.loc["fast, 8", "p_adjusted"] >= rows(alone).loc["fast, 8", "p_adjusted"]
+
+
+def test_a_control_that_differs_spoils_every_part(make_trials):
+    quiet = make_trials(["slow, 4", "control", "fast, 4"], effects={"control": 0.3})
+    loud = make_trials(["slow, 8", "fast, 8"], effects={"fast, 8": 0.5})
+    strata = {name: "reads" if "4" in name or name == "control" else "sorts" for name in LEVELS}
+    found = analyze_strata(
+        pd.concat([quiet, loud]), strata, baseline="slow, 4", controls=["control"], against=AGAINST
+    )
+    assert set(rows(found)["verdict"].dropna()) == {"invalid"}
+    assert "control" in found.headline("fast, 8")
+
+
+def test_a_level_whose_reference_was_not_run_is_left_out(make_trials):
+    trials = make_trials(["slow, 4", "control", "fast, 4", "fast, 8"])
+    strata = dict.fromkeys(LEVELS, "one")
+    found = analyze_strata(trials, strata, baseline="slow, 4", controls=["control"], against=AGAINST)
+    assert "fast, 8" not in set(found.table["level"])
+
+
+def test_false_alarms_of_many_references_stay_below_the_error_rate():
+    """12 pairs, 5 blocks, nothing differs: at most 5 % of the studies may call a level faster or slower."""
+    rng, alarms, studies = np.random.default_rng(3), 0, 400
+    names = [f"{end} {pair}" for pair in range(12) for end in ("low", "high")]
+    against = {f"high {pair}": f"low {pair}" for pair in range(12)}
+    frame = pd.DataFrame([(b, n) for b in range(5) for n in names], columns=["block", "level"])
+    for _ in range(studies):
+        trials = frame.assign(tps=np.exp(7 + 0.05 * rng.standard_normal(len(frame))))
+        found = benchlib.analyze(trials, baseline="low 0", against=against)
+        alarms += found.table["verdict"].isin(["faster", "slower"]).any()
+    assert alarms / studies < 0.05 + 2.5 * (0.05 * 0.95 / studies) ** 0.5
+    assert alarms > 4  # and the test can fail: nearly the whole rate is used
