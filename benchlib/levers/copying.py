@@ -18,6 +18,7 @@ import pwd
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -77,6 +78,31 @@ def _words(reason: OSError, source: Path, target: Path) -> str:
         f"no room for a copy of the loaded data set in {target.parent}: it takes {size // _MIB:,} MiB, "
         f"{shutil.disk_usage(target.parent).free // _MIB:,} were left: make room, or take a smaller scale or another place"
     )
+
+
+def share_blocks(source: Path, target: Path) -> None:
+    """Make a new file that shares all blocks with another: what that holds at one moment, be it written to or not.
+
+    Raises:
+        OSError: the file system cannot.
+
+    """
+    with _opened(source, os.O_RDONLY) as here, _opened(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as there:
+        fcntl.ioctl(there, _FICLONE, here)
+
+
+def can_share(folder: Path) -> bool:
+    """Whether files in a folder can share blocks; tried, and nothing of it remains."""
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        one, other = (Path(own) / name for name in ("one", "other"))
+        one.write_bytes(bytes(4096))
+        try:
+            share_blocks(one, other)
+        except OSError as reason:
+            if reason.errno not in _CANNOT_SHARE:
+                raise
+            return False
+        return True
 
 
 def _copy_elsewhere(shell: Shell, source: Path, target: Path) -> str:

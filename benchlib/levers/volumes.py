@@ -45,6 +45,7 @@ _PACKAGES = {
 _TRIAL_SIZE = 320 * host.MEBIBYTE
 """Of the small file system that is made to see whether it can be: xfs wants 300 MiB."""
 _LIMIT_S = 3600
+_FILES = "files"
 
 
 def check(place: Place, scratch: Path) -> None:
@@ -154,15 +155,32 @@ def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapt
     if place.file_system != "tmpfs":
         source = _device(place, _home(place, scratch, chapter) / "image", scratch, chapter)
         _order([*_MAKE[place.file_system], source], scratch)
+    # not the root of the file system: initdb wants an empty folder, and ext4 has its lost+found there
+    return shell.make_directory(_mount(place, source, name, scratch, chapter) / _FILES)
+
+
+def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Chapter) -> Path:
+    """What the place holds that a copy of a place's image is of; ``name`` and ``chapter`` as for :func:`provide`.
+
+    A file system that was not unmounted recovers from its own journal.
+
+    Raises:
+        TrialError: it cannot be mounted; in the program's own words.
+        StudyError: a change could not be noted, so it was not made.
+
+    """
+    return _mount(place, _attach(image, scratch, chapter), name, scratch, chapter) / _FILES
+
+
+def _mount(place: Place, source: str, name: str, scratch: Path, chapter: Chapter) -> Path:
     mount_point = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
     chapter.note(Mounted(target=mount_point))
     options = _mount_options(place)
     _order(
-        ["mount", "-t", place.file_system, *(["-o", options] if options else []), source, mount_point],
+        ["mount", "-t", str(place.file_system), *(["-o", options] if options else []), source, mount_point],
         scratch,
     )
-    # not the root of the file system: initdb wants an empty folder, and ext4 has its lost+found there
-    return shell.make_directory(mount_point / "files")
+    return mount_point
 
 
 def _home(place: Place, scratch: Path, chapter: Chapter) -> Path:
@@ -194,6 +212,10 @@ def _device(place: Place, image: Path, scratch: Path, chapter: Chapter) -> str:
          "oflag=direct", "conv=notrunc", "status=none"],
         scratch,
     )  # fmt: skip
+    return _attach(image, scratch, chapter)
+
+
+def _attach(image: Path, scratch: Path, chapter: Chapter) -> str:
     chapter.note(Attached(file=image))
     # where somebody else takes the free device that it has found, losetup looks for another by itself
     return _order(["losetup", "--find", "--show", "--direct-io=on", image], scratch)
