@@ -167,7 +167,8 @@ def _together(devices: pd.DataFrame) -> pd.DataFrame:
 
 def _waits(found: Telemetry, raw: Raw) -> pd.DataFrame:
     """The mean sessions by wait event in each whole second; a second without a sample has no row."""
-    samples = pd.Series([math.ceil(sample["at_s"]) for sample in raw["waits"] or ()], dtype=float)
+    at = [second for sample in raw["waits"] or () for second in _seconds_of(sample)]
+    samples = pd.Series(at, dtype=float)
     whole = samples[samples.le(math.floor(raw["readings"][-1]["at_s"]))].value_counts().sort_index()
     events = found.waits
     kind, event = events["wait_event_type"], events["wait_event"]
@@ -177,6 +178,11 @@ def _waits(found: Telemetry, raw: Raw) -> pd.DataFrame:
     counts.columns.name = None
     means: pd.DataFrame = counts.reindex(whole.index, fill_value=0).div(whole, axis=0)
     return means.reset_index()
+
+
+def _seconds_of(sample: Raw) -> list[int]:
+    """The second of a sample; several times where a trial was trimmed, and its samples are one per second."""
+    return [math.ceil(sample["at_s"])] * sample.get("samples", 1)
 
 
 def _inside(log: str, raw: Raw) -> pd.DataFrame:

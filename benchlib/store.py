@@ -3,6 +3,8 @@
 ``data/<study>/study.json`` holds the plan, written before anything runs;
 ``data/<study>/trials/<id>/`` what one trial left, raw output verbatim. A trial's folder
 is written under a temporary name, synced and renamed: it is whole or it is not there.
+``data/<study>/crashes/<id>.json`` holds what a crash of a level left, kept in the same way.
+The files of a study's trials may be packed into one archive, ``data/<study>/trials.tar.xz``.
 """
 
 from __future__ import annotations
@@ -13,15 +15,18 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from benchlib.archive import packed, unpacked
 from benchlib.errors import InputError, StudyError
 from benchlib.model import Measurement, Study
 
 DATA_VARIABLE = "BENCHLIB_DATA"
+ARCHIVE = "trials.tar.xz"
+MEASUREMENT = "measurement.json"
 TRANSACTION_LOG = "transactions.parquet"
 REPLICATION = "replication.json"
 PLANS = "plans.json"
@@ -80,7 +85,7 @@ class StudyFolder:
         with _disk(self.path):
             self._trials.mkdir(parents=True, exist_ok=True)
             pending = self.path / f"{_PENDING}study.json"
-            _write_synced(pending, study.model_dump_json(indent=2) + "\n")
+            _write_synced(pending, (study.model_dump_json(indent=2) + "\n").encode())
             pending.rename(self.path / "study.json")
             _sync(self.path)
 
@@ -121,7 +126,8 @@ class StudyFolder:
                 for source in sorted(folder.iterdir()):
                     shutil.copyfile(source, pending / source.name)
                     _sync(pending / source.name)
-                _write_synced(pending / "measurement.json", measurement.model_dump_json(indent=2) + "\n")
+                text = measurement.model_dump_json(indent=2) + "\n"
+                _write_synced(pending / MEASUREMENT, text.encode())
                 _sync(pending)
                 pending.rename(target)
                 _sync(self._trials)
@@ -135,12 +141,61 @@ class StudyFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def set_aside(self, trial_id: str) -> None:
-        """Move a kept trial out of the study, into ``spoilt/``, where it stays as evidence."""
+        """Move a kept trial out of the study, into ``spoilt/``, where it stays as evidence.
+
+        Raises:
+            InputError: it is packed.
+
+        """
+        if f"trials/{trial_id}/{MEASUREMENT}" in self._packed():
+            raise InputError(
+                f"the trials of '{self.name}' are packed: unpack them (tar -xJf {ARCHIVE}, in its folder), "
+                "remove the archive and run again"
+            )
         spoilt = self.path / "spoilt"
         with _disk(self.path):
             spoilt.mkdir(exist_ok=True)
             number = sum(1 for _ in spoilt.glob(f"{trial_id}.*")) + 1
             (self._trials / trial_id).rename(spoilt / f"{trial_id}.{number}")
+
+    def pack(self, thinned: Callable[[str, bytes], bytes]) -> None:
+        """Put the files of all trials into one archive, each as ``thinned`` makes it of its name and its bytes.
+
+        Logs of transactions stay where they are. At any moment each file is in its folder or in the archive,
+        and what is in the folder counts, so this may be done again, after an interruption or after more trials.
+
+        Raises:
+            StudyError: the disk refused.
+
+        """
+        names = (path for path in self._trials.glob("[!.]*/[!.]*") if path.name != TRANSACTION_LOG)
+        with _disk(self.path):
+            loose = {f"trials/{path.parent.name}/{path.name}": path for path in names}
+            if not loose:
+                return
+            files = {name: thinned(path.name, path.read_bytes()) for name, path in loose.items()}
+            pending = self.path / f"{_PENDING}{ARCHIVE}"
+            _write_synced(pending, packed({**self._packed(), **files}))
+            pending.rename(self.path / ARCHIVE)
+            _sync(self.path)
+            for path in loose.values():
+                path.unlink()
+            for folder in {path.parent for path in loose.values()}:
+                if not any(folder.iterdir()):
+                    folder.rmdir()
+
+    def replace_log(self, trial_id: str, thinned: Callable[[Path, Path], bool]) -> None:
+        """Have ``thinned`` make another log of transactions of a trial's, if it has one and ``thinned`` says that it did."""
+        if path := self.raw_path(trial_id, TRANSACTION_LOG):
+            pending = path.with_name(f"{_PENDING}{path.name}")
+            with _disk(self.path):
+                if thinned(path, pending):
+                    _sync(pending)
+                    pending.rename(path)
+
+    def _packed(self) -> Mapping[str, bytes]:
+        archive = self.path / ARCHIVE
+        return unpacked(archive) if archive.is_file() else {}
 
     def kept(self) -> dict[str, Measurement]:
         """What the trials left, by trial id, in the order of the design.
@@ -151,10 +206,10 @@ class StudyFolder:
         """
         found = {}
         for trial in self.read().trials:
-            path = self._trials / trial.id / "measurement.json"
-            if path.is_file():
+            data = self.raw_bytes(trial.id, MEASUREMENT)
+            if data is not None:
                 try:
-                    found[trial.id] = Measurement.model_validate_json(path.read_bytes())
+                    found[trial.id] = Measurement.model_validate_json(data)
                 except ValidationError as reason:
                     raise InputError(
                         f"{self.name}: trials/{trial.id}/measurement.json is damaged: "
@@ -170,10 +225,10 @@ class StudyFolder:
     def raw_bytes(self, trial_id: str, name: str) -> bytes | None:
         """A raw file of a trial as it is; None if the trial left none."""
         path = self.raw_path(trial_id, name)
-        return path.read_bytes() if path else None
+        return path.read_bytes() if path else self._packed().get(f"trials/{trial_id}/{name}")
 
     def raw_path(self, trial_id: str, name: str) -> Path | None:
-        """Where a raw file of a trial is; None if the trial left none."""
+        """Where a raw file of a trial is; None if the trial left none, or if it is packed (as no log of transactions is)."""
         path = self._trials / trial_id / name
         return path if path.is_file() else None
 
@@ -193,6 +248,38 @@ class StudyFolder:
             found = None
         if not isinstance(found, dict):
             raise InputError(f"{trial_id}/{name} is damaged")
+        return found
+
+
+    def keep_crash(self, crash_id: str, found: Mapping[str, object]) -> None:
+        """Keep what one crash of a level left, whole or not at all.
+
+        Raises:
+            StudyError: the disk refused; what was kept before is safe.
+
+        """
+        with _disk(self.path):
+            self._crashes.mkdir(exist_ok=True)
+            pending = self._crashes / f"{_PENDING}{crash_id}.json"
+            _write_synced(pending, (json.dumps(found, ensure_ascii=False, indent=2) + "\n").encode())
+            pending.rename(self._crashes / f"{crash_id}.json")
+            _sync(self._crashes)
+
+    def crashes(self) -> list[Mapping[str, object]]:
+        """What the crashes of levels left, in the order of their ids.
+
+        Raises:
+            InputError: a file is damaged.
+
+        """
+        found = []
+        for path in sorted(self._crashes.glob("[!.]*.json")):
+            try:
+                found.append(json.loads(path.read_bytes()))
+            except ValueError as reason:
+                raise InputError(
+                    f"{self.name}: crashes/{path.name} is damaged: remove it, and the level is crashed again"
+                ) from reason
         return found
 
 
@@ -216,9 +303,9 @@ def _disk(path: Path) -> Iterator[None]:
         ) from reason
 
 
-def _write_synced(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
 

@@ -9,6 +9,8 @@ and ``compute_ext_disk_stats``); CPU shares as vmstat's; the kernel's documentat
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -55,7 +57,8 @@ class Telemetry:
     queue and the utilisation. ``mean_devices`` has a row per device, of the whole time.
 
     ``waits`` has a row per sample and wait event: how many of the load's sessions (``n``) waited for it, or
-    for nothing (``CPU``). What nobody waited for has no row. ``mean_waits`` has a row per event, the most frequent
+    for nothing (``CPU``). What nobody waited for has no row. Of a trimmed trial it is a row per second, with the sum of
+    its samples. ``mean_waits`` has a row per event, the most frequent
     first: ``sessions``, the mean of all samples.
     """
 
@@ -77,7 +80,8 @@ def telemetry(raw: Raw) -> Telemetry:
     ]
     events = pd.DataFrame(waits, columns=["at_s", "wait_event_type", "wait_event", "n"])
     total = events.groupby(["wait_event_type", "wait_event"], as_index=False)["n"].sum()
-    mean = total.assign(sessions=total["n"] / max(1, len(raw["waits"] or ()))).drop(columns="n")
+    asked = sum(sample.get("samples", 1) for sample in raw["waits"] or ())
+    mean = total.assign(sessions=total["n"] / max(1, asked)).drop(columns="n")
     return Telemetry(
         host=_frame((_host(raw, *pair) for pair in pairwise(readings)), ("at_s", *HOST)),
         devices=_devices(pairwise(readings)),
@@ -85,6 +89,26 @@ def telemetry(raw: Raw) -> Telemetry:
         waits=events,
         mean_waits=mean.sort_values("sessions", ascending=False, ignore_index=True),
     )
+
+
+def thinned(raw: Raw) -> Raw:
+    """The same without the single samples of waits: a sample per second that has their sum, and how many ``samples`` they were.
+
+    What is derived from it second by second, and of the whole time, stays the same.
+    """
+    if raw["waits"] is None:
+        return raw
+    seconds: dict[int, tuple[int, Counter[tuple[str | None, str | None]]]] = {}
+    for sample in raw["waits"]:
+        second = math.ceil(sample["at_s"])
+        samples, sessions = seconds.get(second, (0, Counter()))
+        sessions.update({(kind, event): n for kind, event, n in sample["sessions"]})
+        seconds[second] = samples + sample.get("samples", 1), sessions
+    waits = [
+        {"at_s": second, "samples": samples, "sessions": [[*event, n] for event, n in sessions.items()]}
+        for second, (samples, sessions) in seconds.items()
+    ]
+    return {**raw, "waits": waits}
 
 
 def summary(raw: Raw, *, transactions: int | None = None, tool_cpu_s: float | None = None) -> Figures:

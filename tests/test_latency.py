@@ -1,6 +1,7 @@
 """Latencies from the transaction log: exact, from any version's and option's log, whatever its end."""
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from benchlib.errors import InputError, ParseError, StudyError
 from benchlib.latency import SCHEMA, Latency, keep_log, log_files, read_latency, read_log
+from benchlib.latency.thinned import thin_log
 from benchlib.parse import parse_text
 from benchlib.parse.pgbench_logs import WORDS
 
@@ -49,12 +51,15 @@ def files(tmp_path: Path) -> Callable[..., list[Path]]:
 
 
 def both(parts: Sequence[Path], argv: list[str], **options: int) -> Latency:
-    """The figures from the log, after a check that what is kept of it gives the same."""
-    target = parts[0].parent / "transactions.parquet"
+    """The figures from the log, after a check that what is kept of it, and that thinned, gives the same."""
+    target, thin = (parts[0].parent / f"{name}.parquet" for name in ("transactions", "thin"))
     keep_log(parts, target, argv)
-    found, kept = read_log(parts, argv, **options), read_latency(target, **options)
-    for name, value in vars(found).items():
-        other = getattr(kept, name)
+    assert thin_log(target, thin)
+    assert not thin_log(thin, target)
+    found = read_log(parts, argv, **options)
+    kept, thinned = (read_latency(path, **options) for path in (target, thin))
+    for (name, value), log in itertools.product(vars(found).items(), (kept, thinned)):
+        other = getattr(log, name)
         if isinstance(value, pd.DataFrame):
             pd.testing.assert_frame_equal(value, other)
         elif name == "lag_quantiles_ms" and found.transactions == 0:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from benchlib import __version__
-from benchlib.cli import postgres
+from benchlib.cli import postgres, trim
 from benchlib.errors import BenchlibError, InputError, StudyError
 
 # Heavy imports (papermill, scipy, matplotlib) wait inside the commands: --help answers at once.
@@ -36,6 +36,7 @@ def cli(debug: bool) -> None:
 
 
 cli.add_command(postgres.postgres)
+cli.add_command(trim.trim)
 
 
 @cli.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +33,17 @@ late it started (null without ``--rate``), the client and its own count of trans
 how often it was tried again (null without ``--max-tries``), and ``ok`` or pgbench's word."""
 
 _NUMBERS = ("time_us", "latency_us", "schedule_lag_us", "client", "transaction", "retries")
-_NOTE = b"benchlib"
+NOTE = b"benchlib"
+"""Where in the file's metadata its note is: JSON, ``torn`` and ``sampling_rate``."""
+
+FORMAT: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["script", "status"],
+    "column_encoding": dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+    "write_page_checksum": True,
+}
+"""How the file is written."""
+
 _MICRO = 1_000_000
 
 
@@ -54,11 +65,8 @@ def keep_log(parts: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
     try:
         with pq.ParquetWriter(
             target,
-            SCHEMA.with_metadata({_NOTE: json.dumps(note)}),
-            compression="zstd",
-            use_dictionary=["script", "status"],
-            column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
-            write_page_checksum=True,
+            SCHEMA.with_metadata({NOTE: json.dumps(note)}),
+            **FORMAT,
         ) as writer:
             for table in ahead(lambda span: _rows(log, span), log.spans):
                 writer.write_table(table)
@@ -106,7 +114,7 @@ def read_latency(path: Path, *, window_s: int = 1) -> Latency:
 
     try:
         with pq.ParquetFile(path) as file:
-            note, groups = json.loads((file.schema_arrow.metadata or {})[_NOTE]), range(file.num_row_groups)
+            note, groups = json.loads((file.schema_arrow.metadata or {})[NOTE]), range(file.num_row_groups)
         return latency(
             ahead(extract, groups), torn=note["torn"], sampling_rate=note["sampling_rate"], window_s=window_s
         )

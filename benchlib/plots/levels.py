@@ -10,7 +10,7 @@ import pandas as pd
 
 from benchlib.level import Level, Place, Replication, SettingValue, Storage, Target, is_off
 from benchlib.model import Plan
-from benchlib.plots.tables import Quiet, Table, html_table
+from benchlib.plots.tables import Quiet, Table, of_levels
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -19,7 +19,7 @@ Part = tuple[str, dict[str, str]]
 
 
 def levels_table(plan: Plan) -> Table:
-    """What differs between a plan's levels, a column each; what they have in common is the note.
+    """What differs between a plan's levels, a column each, or a row where they are many; what they have in common is the note.
 
     What is as at the baseline is muted.
     """
@@ -39,7 +39,7 @@ def levels_table(plan: Plan) -> Table:
     note = f"The same at every level: {'; '.join(alike)}." if alike else ""
     # of objects, since a column of texts would make plain ones of the muted
     frame = pd.DataFrame(rows, columns=["what", *names], dtype=object)
-    return html_table(frame, "What differs between the levels", note=note)
+    return of_levels(frame, "What differs between the levels", numbers=False, note=note)
 
 
 def given_folders(plan: Plan) -> dict[str, str]:

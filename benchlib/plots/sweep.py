@@ -71,7 +71,8 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps") -> Figure:
         f"clients-{metric}",
         draw,
         alt=f"{opening(axis_words(measured))} by number of clients. {said}.",
-        caption="Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included.",
+        caption="Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included."
+        + (f" Of {len(levels)} curves the first {len(hands)} are drawn." if len(levels) > len(hands) else ""),
     )
 
 
