@@ -70,6 +70,7 @@ class StudyFolder:
         self.name = check_name(name)
         self.path = (root or data_root()) / name
         self._trials = self.path / "trials"
+        self._crashes = self.path / "crashes"
 
     def exists(self) -> bool:
         """Whether the study has been written."""
