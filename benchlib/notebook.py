@@ -15,6 +15,7 @@ from benchlib.parameters import from_history
 from benchlib.planning import study_name
 from benchlib.store import StudyFolder
 from benchlib.study import Progress
+from benchlib.summary import Summary, read_summary
 from benchlib.view import View
 
 PROGRESS = {"benchlib": "progress"}
@@ -28,10 +29,26 @@ def open_experiment() -> View:
         InputError: an unknown parameter, a value of the wrong type, or no such study.
 
     """
+    return experiment_of(_parameters("open_experiment"))
+
+
+def open_summary() -> Summary:
+    """The kept studies that this notebook's parameter ``studies`` names, all of them if it is empty; nothing is run.
+
+    Raises:
+        InputError: an unknown parameter, a value of the wrong type, or no study of a name.
+
+    """
+    names = _parameters("open_summary").get("studies", "").split(",")
+    return read_summary([name.strip() for name in names if name.strip()])
+
+
+def _parameters(caller: str) -> dict[str, Any]:
+    """The checked parameters of the notebook that this is called from."""
     shell = get_ipython()
     if shell is None:
-        raise InputError("open_experiment() reads a notebook's parameters: call it from one")
-    return experiment_of(from_history(list(shell.user_ns["In"]), shell.user_ns))
+        raise InputError(f"{caller}() reads a notebook's parameters: call it from one")
+    return from_history(list(shell.user_ns["In"]), shell.user_ns)
 
 
 def experiment_of(values: Mapping[str, Any]) -> View:
