@@ -114,6 +114,52 @@ def interaction_means(
     return adjusted_means
 
 
+def additivity(
+    trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps", alpha: float = 0.05
+) -> pd.DataFrame:
+    """Return whether the gains of single changes add up to the gain of all: one row per change, then three more.
+
+    Columns ``what, percent, ci_low, ci_high, p_value``. Rows: each factor alone high against everything low;
+    ``all, if they multiplied`` (the product of those); ``all, as measured``; and ``measured / multiplied``, by how much
+    the one differs from the other. Single intervals, by the block model of all levels. Needs the rows of
+    ``design`` in which all is low, one alone is high, and all is high; InputError otherwise.
+    """
+    levels = [str(level) for level in design.index]
+    high = design.set_axis(levels).gt(0)
+    base = high.index[~high.any(axis=1)]
+    whole = high.index[high.all(axis=1)]
+    single = {name: high.index[high[name] & high.sum(axis=1).eq(1)] for name in high}
+    wanted = [base, *single.values(), whole]
+    there = set(trials["level"].astype(str))
+    if any(len(found) != 1 or found[0] not in there for found in wanted):
+        raise InputError(
+            "whether gains add up takes the levels with nothing, each change alone, and all of them"
+        )
+    data = read_trials(trials, base[0], (), metric)
+    fit = fit_blocks(data.block, data.level, np.log(data.value), len(data.levels))
+    place = dict(zip(data.levels, np.eye(len(data.levels)), strict=True))
+    alone = {name: place[found[0]] - place[base[0]] for name, found in single.items()}
+    multiplied, measured = sum(alone.values()), place[whole[0]] - place[base[0]]
+    rows = {
+        **alone,
+        "all, if they multiplied": multiplied,
+        "all, as measured": measured,
+        "measured / multiplied": measured - multiplied,
+    }
+    estimate, unscaled = fit.contrasts(np.array(list(rows.values())))
+    error = np.sqrt(fit.variance * np.diag(unscaled))
+    reach = t.isf(alpha / 2, fit.df) * error if fit.df > 0 else np.full(len(rows), np.nan)
+    return pd.DataFrame(
+        {
+            "what": list(map(str, rows)),
+            "percent": 100 * np.expm1(estimate),
+            "ci_low": 100 * np.expm1(estimate - reach),
+            "ci_high": 100 * np.expm1(estimate + reach),
+            "p_value": 2 * t.sf(np.abs(estimate) / error, fit.df) if fit.df > 0 else np.nan,
+        }
+    )
+
+
 def _least_squares(x: np.ndarray, y: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the last ``terms`` coefficients, their standard errors and the residual df."""
     if np.linalg.matrix_rank(x) < x.shape[1]:

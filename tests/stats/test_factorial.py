@@ -3,7 +3,14 @@ import pandas as pd
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.stats.factorial import effects, full_factorial, interaction_means, plackett_burman, settings_of
+from benchlib.stats.factorial import (
+    additivity,
+    effects,
+    full_factorial,
+    interaction_means,
+    plackett_burman,
+    settings_of,
+)
 from benchlib.stats.ladder import ladder
 
 
@@ -108,3 +115,28 @@ def test_ladder_steps_and_totals(make_trials):
     for wrong in (["start"], "start", ["start", "start"], ["start", "nowhere"]):
         with pytest.raises(InputError):
             ladder(trials, wrong)
+
+
+def test_gains_that_do_not_add_up_are_told():
+    design = full_factorial(["a", "b"])
+    apart = additivity(run(design, {("a",): 0.2, ("b",): 0.1}, blocks=8), design).set_index("what")
+    assert apart.loc["a", "percent"] == pytest.approx(100 * np.expm1(0.2), abs=1)
+    assert apart.loc["measured / multiplied", "p_value"] > 0.05
+    assert apart.loc["all, as measured", "percent"] == pytest.approx(100 * np.expm1(0.3), abs=2)
+    # each alone brings 0.2, but the second one brings nothing on top of the first
+    trials = run(design, {("a",): 0.1, ("b",): 0.1, ("a", "b"): -0.1}, blocks=8)
+    overlap = additivity(trials, design).set_index("what")
+    row = overlap.loc["measured / multiplied"]
+    assert row["percent"] == pytest.approx(100 * np.expm1(-0.2), abs=2)
+    assert row["ci_low"] < row["percent"] < row["ci_high"] < 0
+    assert row["p_value"] < 0.001
+    logs = np.log(trials.pivot(index="block", columns="level", values="tps")).mean()
+    exact = logs["a + b"] - logs["a"] - logs["b"] + logs["none"]
+    assert row["percent"] == pytest.approx(100 * np.expm1(exact))
+
+
+def test_gains_cannot_be_added_up_without_each_change_alone():
+    design = full_factorial(["a", "b"])
+    trials = run(design, {("a",): 0.2})
+    with pytest.raises(InputError, match="each change alone"):
+        additivity(trials[trials["level"] != "a"], design)

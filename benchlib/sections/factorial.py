@@ -1,0 +1,82 @@
+"""A full factorial of changes: what each brings, how they meet, and whether the gains add up.
+
+For a study whose levels are a grid of dimensions with two values each, the first of which is "low".
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from benchlib import plots
+from benchlib.errors import InputError
+from benchlib.plots.frames import signed
+from benchlib.plots.tables import Table, html_table, p_words
+from benchlib.stats.factorial import additivity, effects, interaction_means
+from benchlib.view import Statement, View
+
+MOST_PAIRS = 4
+
+
+def half_normal(experiment: View) -> plots.Figure | Statement:
+    """The effects of all changes and of their pairs, those named that stand out of the noise."""
+    found = _factorial(experiment)
+    if isinstance(found, Statement):
+        return found
+    trials, design = found
+    metric = experiment.plan.metric
+    return plots.half_normal(effects(trials, design, metric=metric), metric=metric)
+
+
+def interactions(experiment: View) -> plots.Figure | Statement:
+    """How the pairs of changes meet that meet most: the means at the four corners."""
+    found = _factorial(experiment)
+    if isinstance(found, Statement):
+        return found
+    trials, design = found
+    metric, grid = experiment.plan.metric, experiment.plan.factor.grid
+    table = effects(trials, design, metric=metric)
+    pairs = table.loc[table["order"] == 2, "effect"].head(MOST_PAIRS)
+    if pairs.empty:
+        return Statement("With one change there is nothing that could meet.")
+    means = [interaction_means(trials, design, *pair.split(" × "), metric=metric) for pair in pairs]
+    changes = {name: (ends[0], ends[1]) for name, ends in grid.items()}
+    return plots.interaction(means, effects=table, changes=changes, metric=metric)
+
+
+def gains(experiment: View) -> Table | Statement:
+    """Each change alone, what they would bring if the gains multiplied, and what all of them bring."""
+    found = _factorial(experiment)
+    if isinstance(found, Statement):
+        return found
+    trials, design = found
+    try:
+        rows = additivity(trials, design, metric=experiment.plan.metric)
+    except InputError as reason:
+        return Statement(f"Whether the gains add up is not known: {reason}.")
+    grid = experiment.plan.factor.grid
+    named = {name: f"{name}: {ends[1]} instead of {ends[0]}" for name, ends in grid.items()}
+    rows["what"] = [named.get(what, what) for what in rows["what"]]
+    formats = {
+        **dict.fromkeys(("percent", "ci_low", "ci_high"), signed),
+        "p_value": lambda p: p_words(p) or "",
+    }
+    labels = {"what": "", "percent": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
+    note = (
+        "Against everything as it was; single 95 % intervals by the block model. The last row tells by how much all together "
+        "miss, or exceed, what they would bring if each still brought on top of the others what it brings alone."
+    )
+    return html_table(rows, "Do the gains add up?", labels=labels, formats=formats, note=note)
+
+
+def _factorial(experiment: View) -> tuple[pd.DataFrame, pd.DataFrame] | Statement:
+    """The good trials without the controls, and the design: −1 and +1 per level and dimension."""
+    factor = experiment.plan.factor
+    if not factor.grid or any(len(ends) != 2 for ends in factor.grid.values()):
+        return Statement("This study is no factorial: it takes a grid of dimensions with two values each.")
+    cells = pd.DataFrame.from_dict(factor.cells(), orient="index")
+    design = pd.DataFrame({name: cells[name].eq(ends[1]) * 2 - 1 for name, ends in factor.grid.items()})
+    rows = experiment.trials[experiment.trials["error"].isna()]
+    rows = rows[rows["level"].isin(list(design.index))]
+    if set(rows["level"]) != set(design.index):
+        return Statement("Not every combination has a good trial yet.")
+    return rows, design

@@ -1,0 +1,75 @@
+"""Ladders and factorials of a study that ran, on a fake bench with known effects."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+from fakes import FakeBench
+
+from benchlib.level import Level
+from benchlib.model import Factor, Plan
+from benchlib.plots import Figure
+from benchlib.plots.tables import Table
+from benchlib.sections.factorial import gains, half_normal, interactions
+from benchlib.sections.ladder import waterfall
+from benchlib.store import StudyFolder
+from benchlib.study import run_study
+from benchlib.view import View
+
+GRID = {"settings": ("defaults", "tuned"), "disk": ("slow", "fast")}
+LEVELS = ["defaults, slow", "defaults, fast", "tuned, slow", "tuned, fast"]
+TPS = {"defaults, slow": 1000.0, "control": 1003.0, "defaults, fast": 2000.0, "tuned, slow": 1500.0, "tuned, fast": 2100.0}  # fmt: skip
+
+
+@pytest.fixture
+def crossed(folder_of: Callable[..., StudyFolder], plan_of: Callable[..., Plan], tmp_path: Path) -> View:
+    """A factorial of two changes that overlap: 2.0 and 1.5 times alone, 2.1 times together."""
+    arms = dict.fromkeys([LEVELS[0], "control", *LEVELS[1:]], Level())
+    factor = Factor(question="?", baseline=LEVELS[0], controls=("control",), levels=arms, grid=GRID)
+    folder = folder_of(4, plan=plan_of().model_copy(update={"factor": factor}))
+    run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS).open)
+    return View(folder, folder.read(), run=False)
+
+
+def test_gains_that_overlap_do_not_add_up(crossed: View) -> None:
+    table = gains(crossed)
+    assert isinstance(table, Table)
+    rows = {
+        tr.th.get_text(): [td.get_text() for td in tr.find_all("td")]
+        for tr in BeautifulSoup(table.html, "html.parser").tbody.find_all("tr")
+    }
+    assert list(rows) == [
+        "settings: tuned instead of defaults",
+        "disk: fast instead of slow",
+        "all, if they multiplied",
+        "all, as measured",
+        "measured / multiplied",
+    ]
+    assert rows["disk: fast instead of slow"][0].startswith("+100")
+    assert rows["all, if they multiplied"][0].startswith("+200")
+    assert rows["all, as measured"][0].startswith("+110")
+    assert rows["measured / multiplied"][0].startswith("−30")
+
+
+def test_effects_and_the_way_they_meet_are_drawn(crossed: View) -> None:
+    effects, meeting = half_normal(crossed), interactions(crossed)
+    assert isinstance(effects, Figure)
+    assert isinstance(meeting, Figure)
+    assert "disk" in effects.alt
+    assert "settings tuned, disk fast" in meeting.alt
+
+
+def test_a_ladder_tells_each_step_and_the_way_so_far(crossed: View) -> None:
+    figure = waterfall(crossed, ["defaults, slow", "tuned, slow", "tuned, fast"])
+    assert isinstance(figure, Figure)
+    assert "tuned, slow +49.8" in figure.alt  # of the mean of both arms of the start
+    assert "tuned, fast +40.0" in figure.alt
+    assert "so far +109.7" in figure.alt
+
+
+def test_what_was_not_measured_is_said(crossed: View, folder_of: Callable[..., StudyFolder]) -> None:
+    assert "there is no good trial of 1 base" in str(waterfall(crossed, ["1 base", "tuned, fast"]))
+    plain = folder_of(name="plain")
+    for section in (gains, half_normal, interactions):
+        assert "this study is no factorial" in str(section(View(plain, plain.read(), run=False))).lower()
