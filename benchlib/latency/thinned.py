@@ -48,5 +48,5 @@ def thin_log(path: Path, target: Path) -> bool:
     absent = pa.nulls(len(rows), pa.int64())
     columns = [rows[name] if name in _NEEDED else absent for name in SCHEMA.names]
     schema = SCHEMA.with_metadata({NOTE: json.dumps({**note, "thin": True})})
-    pq.write_table(pa.table(columns, schema=schema), target, **FORMAT)
+    pq.write_table(pa.table(columns, schema=schema), target, **FORMAT, compression_level=19)
     return True
