@@ -67,7 +67,8 @@ _TABLES_OF_OTHERS = """
 def preflight(
     target: Target, *, clients: int, settings: Mapping[str, SettingValue], needs_mib: int
 ) -> list[tuple[str, str]]:
-    """What the server offers of what a level asks for, as pairs of words. Nothing is changed on it.
+    """What the server offers of what a level asks for, as pairs of words, of which the first names its
+    connection service. Nothing is changed on it.
 
     ``clients`` is the most that the load uses at once, ``needs_mib`` what its data takes, in MiB.
 
@@ -89,11 +90,12 @@ def preflight(
             "CHECKPOINT" if may_checkpoint else "no CHECKPOINT, so a trial starts with what is dirty"
         )
         encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
+        name = "server by URI" if "://" in target.server else f"service {target.server}"
         return [
-            ("target", f"PostgreSQL {version}, answers in {_round_trip_ms(connection):.2g} ms, {encrypted}"),
-            ("connections", _connections(connection, target, clients)),
-            ("rights", ", ".join([f"{place} of our own", *altered, checkpoints])),
-            ("disk", _disk(connection, needs_mib)),
+            (name, f"PostgreSQL {version}, answers in {_round_trip_ms(connection):.2g} ms, {encrypted}"),
+            (f"{name}, connections", _connections(connection, target, clients)),
+            (f"{name}, rights", ", ".join([f"{place} of our own", *altered, checkpoints])),
+            (f"{name}, disk", _disk(connection, needs_mib)),
         ]
 
 
@@ -174,7 +176,7 @@ def _connections(connection: psycopg.Connection[Any], target: Target, clients: i
     if needed > free:
         raise PreflightError(
             f"{clients:,} clients and {OUR_SESSIONS} sessions of ours need {needed:,} connections, the target has room for "
-            f"{max(free, 0):,} ({words}): fewer clients, or raise the limit"
+            f"{max(free, 0):,} ({words}): at most {max(free - OUR_SESSIONS, 0):,} clients, or raise the limit"
         )
     return f"{needed:,} needed of {free:,} ({words})"
 

@@ -42,11 +42,11 @@ def check(
     clients: int = 4,
     needs_mib: int = 50,
 ) -> dict[str, str]:
-    return dict(
-        preflight(
-            Target.model_validate(target), clients=clients, settings=settings or {}, needs_mib=needs_mib
-        )
-    )
+    asked = Target.model_validate(target)
+    rows = preflight(asked, clients=clients, settings=settings or {}, needs_mib=needs_mib)
+    name = f"service {asked.server}"
+    assert all(what.startswith(name) for what, _ in rows)
+    return {what.removeprefix(name).removeprefix(", "): found for what, found in rows}
 
 
 def refusal(*args: Any, **kwargs: Any) -> str:
@@ -70,7 +70,7 @@ def given(foreign: Foreign, *statements: str, back: str, dbname: str = "postgres
 def test_what_the_server_offers_is_told_in_pairs_of_words(foreign: Foreign) -> None:
     before = foreign.databases(), foreign.schemas(), foreign.altered()
     found = check(settings={"work_mem": "8MB", "checkpoint_timeout": "7min"})
-    assert found["target"].startswith(f"PostgreSQL {foreign.cluster.version()}, answers in ")
+    assert found[""].startswith(f"PostgreSQL {foreign.cluster.version()}, answers in ")
     assert found["connections"] == "8 needed of 97 (max_connections 100 less 3 reserved less 0 in use)"
     assert (
         found["rights"]
@@ -110,7 +110,10 @@ def test_too_many_clients(foreign: Foreign) -> None:
     assert check(clients=93)["connections"].startswith("97 needed of 97")
     assert refusal(clients=94) == (
         "94 clients and 4 sessions of ours need 98 connections, the target has room for 97 "
-        "(max_connections 100 less 3 reserved less 0 in use): fewer clients, or raise the limit"
+        "(max_connections 100 less 3 reserved less 0 in use): at most 93 clients, or raise the limit"
+    )
+    assert refusal(clients=1000).endswith(": at most 93 clients, or raise the limit"), (
+        "as in the study of a managed server"
     )
     with foreign.cluster.connect("postgres"):
         assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=93)
@@ -122,6 +125,12 @@ def test_too_many_clients(foreign: Foreign) -> None:
     ):
         guest = {"server": "guest", "own_schema": "bench_own"}
         assert "room for 12 (our role's limit 12 less 0 in use)" in refusal(guest, clients=20)
+
+
+def test_of_a_server_by_uri_the_host_is_not_told(foreign: Foreign) -> None:
+    rows = preflight(Target(server=foreign.uri("postgres")), clients=4, settings={}, needs_mib=50)
+    assert [what for what, _ in rows][:2] == ["server by URI", "server by URI, connections"]
+    assert str(foreign.cluster.sockets) not in str(rows)
 
 
 def test_too_little_space() -> None:
