@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from IPython.core.getipython import get_ipython
-from IPython.display import display
 
 from benchlib.errors import InputError
 from benchlib.experiment import plan_study
 from benchlib.parameters import from_history
 from benchlib.planning import study_name
+from benchlib.progress import progress_line
 from benchlib.store import StudyFolder
-from benchlib.study import Progress
 from benchlib.summary import Summary, read_summary
 from benchlib.view import View
-
-PROGRESS = {"benchlib": "progress"}
-"""Metadata of a progress display, by which the command line tells it from other output."""
 
 
 def open_experiment() -> View:
@@ -70,23 +65,5 @@ def run_missing(experiment: View) -> None:
     With the parameter ``pilot`` a pilot comes first, and its sentence is shown before the study starts.
     """
     if experiment.study.parameters.get("pilot") and experiment.may_run:
-        sentence = experiment.pilot(_line())
-        display(_bundle(sentence), raw=True, metadata=PROGRESS)  # type: ignore[no-untyped-call]
-    experiment.run(_line())
-
-
-def _line() -> Callable[[Progress], None]:
-    """A display of its own, updated with each report."""
-    handle = display(_bundle("starting"), raw=True, display_id=True, metadata=PROGRESS)  # type: ignore[no-untyped-call]
-
-    def tell(progress: Progress) -> None:
-        if handle is None:
-            print(progress)
-        else:
-            handle.update(_bundle(str(progress)), raw=True, metadata=PROGRESS)
-
-    return tell
-
-
-def _bundle(text: str) -> dict[str, str]:
-    return {"text/plain": text, "text/html": f"<p>{html.escape(text)}</p>"}
+        progress_line(experiment.pilot(progress_line()))
+    experiment.run(progress_line())

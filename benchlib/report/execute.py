@@ -29,8 +29,8 @@ from papermill.exceptions import PapermillExecutionError
 
 from benchlib import errors
 from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
-from benchlib.notebook import PROGRESS
 from benchlib.parameters import Parameter, checked, declared
+from benchlib.progress import PROGRESS
 from benchlib.store import project_root
 
 _ENGINE = "benchlib"

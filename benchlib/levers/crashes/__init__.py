@@ -236,13 +236,12 @@ class _Crasher:
             moment = ways.kill(cluster) if this.kind == KILLED else ways.copy_disk(self.level)
             if this.kind == KILLED:
                 load.end()  # what was acknowledged may still be on its way
-        cluster.stop(immediately=True)
+        cluster.stop()  # the killed one is collected; the other goes on from here when the copy has been asked
         if this.kind == KILLED:
             outcome = _restarted(cluster, this.number, log)
         else:
             with ways.from_copy(self.level, stand, self.run) as copy:
                 outcome = _restarted(copy, this.number, 0)
-                copy.stop(immediately=True)
             cluster.start()
         acknowledged = {
             (client, number): at
