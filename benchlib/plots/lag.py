@@ -24,7 +24,7 @@ class _Unit(NamedTuple):
     linear: float
 
 
-_UNITS = {"ms": _Unit("time", 0.1), "KiB": _Unit("WAL", 1.0)}
+_UNITS = {"ms": _Unit("time", 0.1), "KiB": _Unit("WAL", 0.1)}
 _FIGURES = [f"{stage}_{unit}" for unit in _UNITS for stage in STAGES]
 
 
@@ -43,7 +43,7 @@ def lag_over_time(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
     spans, step = binned(frame, "second", _SPANS)
     by_second = {str(level): rows.groupby("second")[_FIGURES] for level, rows in spans.groupby("level")}
     hands = looks(list(STAGES))
-    end = float(spans["second"].max()) if len(spans) else 1.0
+    end = max(float(spans["second"].max()), 1.0)
     tops = {unit: _top(spans[[f"{stage}_{unit}" for stage in STAGES]], unit) for unit in _UNITS}
     panels = [(level, unit) for level in levels for unit in _UNITS]
 
@@ -91,7 +91,7 @@ def lag_over_time(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
         caption="Lines: the median over blocks and replicas"
         + (f", in spans of {step:g} s" if step > 1 else "")
         + "; bands: from the least to the most. Above each panel: the median and the largest reading of what was not "
-        "yet replayed. Log scales, linear below 0.1 ms and 1 KiB. The time is how long the latest confirmed WAL took to be "
+        "yet replayed. Log scales, linear below 0.1 ms and 0.1 KiB. The time is how long the latest confirmed WAL took to be "
         "written, flushed and replayed there; a server that is idle knows none, which is a gap and not 0."
         + _unknown(frame, levels),
     )

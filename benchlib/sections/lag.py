@@ -10,7 +10,7 @@ import pandas as pd
 from benchlib.design import Trial
 from benchlib.level import Replication
 from benchlib.plots import Figure
-from benchlib.plots.frames import amount
+from benchlib.plots.frames import amount, known
 from benchlib.plots.lag import STAGES, lag_over_time
 from benchlib.plots.tables import Table, html_table
 from benchlib.store import REPLICATION
@@ -77,14 +77,14 @@ def replicas_verified(experiment: View) -> Table | Statement:
             }
         )
     note = (
-        "Held at once: the replicas that were past a last commit of ours when it was acknowledged, in so many trials; asked where "
-        "a commit waits for them. Then all caught up, and the workload's rows were counted on the primary and on each replica: a trial is "
-        "verified where they are equal. The lag is that of the last reading, taken within a second of the load's end."
+        "Held at once: the replicas that were past a last commit of ours when it was acknowledged, and in how many trials; asked "
+        "where a commit waits for them. Then all caught up, and the rows that the workload counts, the warm-up's among them, were counted on "
+        "the primary and on each replica: verified are the trials where they are equal. Lags are read once a second: "
+        "what is lost is the most of any reading, the lag at the end the largest of the last ones."
     )
     for name, error in failed.groupby("level", sort=False)["error"].first().items():
         note += f" Failed, {name}: {error}."
-    frame = pd.DataFrame(rows).astype(object)
-    return html_table(frame, "What the replicas were found to hold", note=note)
+    return html_table(pd.DataFrame(rows), "What the replicas were found to hold", note=note)
 
 
 def _replicated(experiment: View) -> dict[str, Replication]:
@@ -102,7 +102,10 @@ def _kept(experiment: View) -> Iterator[tuple[Trial, Mapping[str, Any]]]:
 
 
 def _readings(experiment: View) -> pd.DataFrame:
-    """The lag in the good trials: ``level, block, replica, second`` and :data:`_LAGS`; the first reading begins the load."""
+    """The lag in the good trials: ``level, block, replica, second`` and :data:`_LAGS`.
+
+    The first reading comes right before the load and tells of what was before it: it is where the seconds begin.
+    """
     good = experiment.trials[experiment.trials["error"].isna()]
     trials = set(good[["level", "block"]].itertuples(index=False, name=None))
     rows = [
@@ -117,7 +120,7 @@ def _readings(experiment: View) -> pd.DataFrame:
         for row in found.get("lag", ())
     ]
     frame = pd.DataFrame(rows, columns=["level", "block", "replica", "second", *_LAGS])
-    return frame.astype(dict.fromkeys(_LAGS, float))
+    return frame[frame["second"].gt(0)].astype(dict.fromkeys(_LAGS, float))
 
 
 def _promise(
@@ -130,12 +133,9 @@ def _promise(
         return dict.fromkeys(columns)
     (mode,) = modes
     if replication.quorum is None or mode not in _PROMISES:
-        most = readings["write_lag_bytes"].max()
-        behind = (
-            f"up to {amount(most / 1024)} KiB of WAL were on no replica"
-            if pd.notna(most)
-            else "how many is not known"
-        )
+        # the replica that has most of it is promoted
+        most = readings.groupby(["block", "second"])["write_lag_bytes"].min().max()
+        behind = f"up to {amount(most / 1024)} KiB of WAL" if known(most) else "how many is not known"
         return dict(zip(columns, ("none of them", f"the latest commits: {behind}"), strict=True))
     done, kept = _PROMISES[mode]
     if int(replication.quorum.split()[1]) < replication.replicas:
@@ -143,25 +143,25 @@ def _promise(
     return dict(zip(columns, (f"{replication.quorum}: {done} ({mode})", kept), strict=True))
 
 
-def _holdings(found: Mapping[int, Mapping[str, Any]], ran: pd.DataFrame) -> dict[str, str | None]:
+def _holdings(found: Mapping[int, Mapping[str, Any]], ran: pd.DataFrame) -> dict[str, Any]:
     """What was acknowledged and found, over the trials of a level that were verified."""
+    if not found:
+        return {}
     names = sorted({name for each in found.values() for name in each["held"]})
-    held = ", ".join(f"{name} {sum(name in each['held'] for each in found.values())}" for name in names)
-    counts = [each["count"] for each in found.values() if each["count"] is not None]
-    done = ran.loc[ran["block"].isin(list(found)), "transactions"].dropna()
+    held = [f"{name} in {sum(name in each['held'] for each in found.values())}" for name in names]
+    counts = [each["count"] for each in found.values()]
     return {
-        "held at once": held or ("not asked" if found else None),
-        "transactions acknowledged": amount(float(done.sum())) if len(done) else None,
-        "rows on each (with the warm-up's)": f"{sum(counts):,}" if counts else None,
-        "caught up after, s": amount(max(each["caught_up_s"] for each in found.values())) if found else None,
+        "held at once": ", ".join(held) or "not asked",
+        "transactions acknowledged": ran.loc[ran["block"].isin(list(found)), "transactions"].sum(min_count=1),
+        "rows on each": None if None in counts else sum(counts),
+        "caught up after, s": max(each["caught_up_s"] for each in found.values()),
     }
 
 
-def _at_the_end(readings: pd.DataFrame) -> dict[str, str | None]:
+def _at_the_end(readings: pd.DataFrame) -> dict[str, float]:
     """The largest replay lag in the last reading of each replica in each trial."""
     last = readings.groupby(["block", "replica"]).tail(1)
-    bytes_, seconds = last["replay_lag_bytes"].max(), last["replay_lag_s"].max()
     return {
-        "lag at the end, KiB": amount(bytes_ / 1024) if pd.notna(bytes_) else None,
-        "lag at the end, ms": amount(1000 * seconds) if pd.notna(seconds) else None,
+        "lag at the end, KiB": last["replay_lag_bytes"].max() / 1024,
+        "lag at the end, ms": 1000 * last["replay_lag_s"].max(),
     }
