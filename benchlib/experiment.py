@@ -22,7 +22,7 @@ from benchlib.level import Level, Target, rate_at
 from benchlib.levers import host
 from benchlib.levers.bench import open_bench
 from benchlib.levers.postgres import Installation, builders_differ, find_installation, find_pgbench
-from benchlib.levers.preflight import preflight
+from benchlib.levers.preflight import cannot_run, preflight
 from benchlib.levers.remote import Remote
 from benchlib.levers.workloads import load_workload
 from benchlib.metrics import METRICS
@@ -48,11 +48,15 @@ _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
 def plan_study(values: Mapping[str, Any]) -> Study:
     """The study that a notebook's checked parameters describe, on this machine.
 
+    With the parameter ``leave_out`` it is without the levels that this machine cannot run.
+
     Raises:
         InputError: the parameters do not make a study.
 
     """
     study = make_study(values, host.memory_bytes(), load_workload, {})
+    if values.get("leave_out") and (reasons := cannot_run(study.plan)):
+        study = make_study(values, host.memory_bytes(), load_workload, {}, reasons)
     if study.plan.metric not in METRICS.keys() & set(TRIAL_COLUMNS):
         known = ", ".join(name for name in TRIAL_COLUMNS if name in METRICS)
         raise InputError(f"parameter metric: trials have no '{study.plan.metric}'; there are {known}")

@@ -296,7 +296,10 @@ class Plan(Model):
 
 
 class Study(Model):
-    """A plan, its ordered trials and the provenance of all of it."""
+    """A plan, its ordered trials and the provenance of all of it.
+
+    ``left_out`` are levels that were asked for and cannot be run on this machine, each with the reason.
+    """
 
     format: Literal[1] = 1
     name: str
@@ -306,6 +309,7 @@ class Study(Model):
     plan: Plan
     trials: tuple[Trial, ...]
     provenance: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
 
     @property
     def blocks(self) -> int:

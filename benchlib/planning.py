@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -51,10 +52,13 @@ def make_study(
     memory_bytes: int,
     workload: Callable[[str], Workload],
     provenance: Mapping[str, Any],
+    left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> Study:
     """The study that a notebook's parameters describe.
 
     ``values`` are checked parameters; a size that is not 0 wins over the profile's. ``workload`` finds a workload by name.
+    ``left_out`` are levels that are not to be run, each with the reason; those that were to be compared with
+    them are left out too, or in a grid compared with the next in line.
 
     Raises:
         InputError: the parameters do not make a study; the message names the one.
@@ -65,7 +69,8 @@ def make_study(
     try:
         load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
         base = _level("base", values.get("base", {}), memory_bytes)
-        factor, base = _with_room(_factor(values, memory_bytes, sizes.get("only")), base, load)
+        factor, reasons = _factor(values, memory_bytes, sizes.get("only"), left_out)
+        factor, base = _with_room(factor, base, load)
         metric = _metric(values, load, base, *factor.levels.values())
         if needs_transaction_log(metric):
             load = load.model_copy(update={"transaction_log": True})
@@ -98,6 +103,7 @@ def make_study(
         plan=plan,
         trials=randomised_blocks(list(plan.factor.levels), blocks, plan.seed),
         provenance=dict(provenance),
+        left_out=reasons,
     )
 
 
@@ -154,12 +160,15 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **own}
 
 
-def _factor(values: Mapping[str, Any], memory_bytes: int, only: Any = None) -> Factor:
+def _factor(
+    values: Mapping[str, Any], memory_bytes: int, only: Any, left_out: Mapping[str, str]
+) -> tuple[Factor, dict[str, str]]:
+    """The factor, and the levels that it leaves out with the reasons."""
     grid, along = _grid(values, only), values.get("along", "")
     if grid and along not in ("", *grid):
         raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
     if grid:
-        levels, against = _crossed(grid, along, memory_bytes)
+        levels = _crossed(grid, memory_bytes)
     else:
         levels = _levels("levels", values.get("levels", {}), memory_bytes)
         if only is not None and not (isinstance(only, list) and set(only) <= set(levels)):
@@ -168,10 +177,24 @@ def _factor(values: Mapping[str, Any], memory_bytes: int, only: Any = None) -> F
             )
         levels = {name: level for name, level in levels.items() if only is None or name in only}
         asked = values.get("against") or {}
-        against = {name: other for name, other in asked.items() if only is None or {name, other} <= set(only)}
+        if unknown := {*asked, *asked.values()} - set(values["levels"]):
+            raise InputError(
+                f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(levels)}"
+            )
+        against = {name: other for name, other in asked.items() if name in levels}
+        lost = {name: f"it is to be compared with “{other}”, which is left out" for name, other in against.items() if other not in levels or other in left_out}  # fmt: skip
+        left_out = {**lost, **left_out}
+        against = {name: other for name, other in against.items() if name not in left_out}
+    reasons = {name: left_out[name] for name in levels if name in left_out}
+    levels = {name: level for name, level in levels.items() if name not in left_out}
+    if grid:
+        against = _along(grid, along, levels)
     if not levels:
-        raise InputError("parameter levels: there are none; give levels, or a grid of dimensions")
+        why = next(iter(reasons.values()), "give levels, or a grid of dimensions")
+        raise InputError(f"parameter levels: there are none; {why}")
     baseline = values.get("baseline") or next(iter(levels))
+    if baseline in reasons:
+        raise InputError(f"parameter baseline: '{baseline}' cannot be run here: {reasons[baseline]}")
     if baseline not in levels:
         raise InputError(f"parameter baseline: '{baseline}' is not among the levels: {', '.join(levels)}")
     if target := values.get("shares_of"):
@@ -188,7 +211,7 @@ def _factor(values: Mapping[str, Any], memory_bytes: int, only: Any = None) -> F
     if clash := [name for name in controls if name in levels]:
         raise InputError(f"level “{clash[0]}”: that name is the A/A control's; choose another")
     arms = {baseline: levels[baseline], **dict.fromkeys(controls, levels[baseline]), **levels}
-    return Factor(
+    factor = Factor(
         question=values["question"],
         baseline=baseline,
         controls=controls,
@@ -196,6 +219,7 @@ def _factor(values: Mapping[str, Any], memory_bytes: int, only: Any = None) -> F
         against=against,
         grid={name: tuple(ends) for name, ends in grid.items()},
     )
+    return factor, reasons
 
 
 def _levels(where: str, patches: Any, memory_bytes: int) -> dict[str, Level]:
@@ -234,24 +258,28 @@ def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-def _crossed(
-    grid: Mapping[str, Mapping[str, Any]], along: str, memory_bytes: int
-) -> tuple[dict[str, Level], dict[str, str]]:
-    """Every combination as a level; with ``along`` each is compared with the one that differs in that dimension alone."""
+def _crossed(grid: Mapping[str, Mapping[str, Any]], memory_bytes: int) -> dict[str, Level]:
+    """Every combination of the dimensions' values as a level; what a later dimension changes wins."""
     parts = {name: _levels(f"grid, {name}", ends, memory_bytes) for name, ends in grid.items()}
-    levels: dict[str, Level] = {}
-    against: dict[str, str] = {}
+    levels = {}
     for ends in product(*parts.values()):
         level = Level()
         for values, end in zip(parts.values(), ends, strict=True):
             level = values[end].over(level)
+        levels[", ".join(ends)] = level
+    return levels
+
+
+def _along(grid: Mapping[str, Any], along: str, levels: Iterable[str]) -> dict[str, str]:
+    """What each level is compared with: the first that is there of those that differ from it in ``along`` alone."""
+    first: dict[tuple[str, ...], str] = {}
+    against = {}
+    for ends in product(*grid.values()):
         name = ", ".join(ends)
-        levels[name] = level
-        if along:
-            first = next(iter(parts[along]))
-            other = ", ".join(first if at == along else end for at, end in zip(parts, ends, strict=True))
-            against |= {name: other} if other != name else {}
-    return levels, against
+        rest = tuple(end for at, end in zip(grid, ends, strict=True) if at != along)
+        if along and name in levels and first.setdefault(rest, name) != name:
+            against[name] = first[rest]
+    return against
 
 
 def _level(name: str, patch: Mapping[str, Any], memory_bytes: int) -> Level:

@@ -69,6 +69,7 @@ class View(Experiment):
             f"{self.clients()} on {self._threads()}, {load.protocol} protocol{rates_words(self.plan)}. "
             + self._capacity_words()
             + self._profile_words()
+            + self._left_out_words()
         )
 
     def _threads(self) -> str:
@@ -88,6 +89,17 @@ class View(Experiment):
         if profile in (None, "full"):
             return ""
         return f"These are the sizes of the profile “{profile}”, scaled down from the original study's, which are “full”."
+
+    def _left_out_words(self) -> str:
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.study.left_out.items():
+            by_reason.setdefault(reason, []).append(f"“{name}”")
+        said = [f" Left out, since this machine cannot run it: {', '.join(names)} ({reason})." for reason, names in by_reason.items()]  # fmt: skip
+        return (
+            "".join(said).replace("run it: “", "run them: “")
+            if len(self.study.left_out) > 1
+            else "".join(said)
+        )
 
     def levels(self) -> Table:
         """What differs between the levels, and what each gives up if the machine crashes."""

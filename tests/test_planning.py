@@ -378,9 +378,9 @@ def test_a_profile_runs_only_a_part() -> None:
     levels = {"defaults": {}, "a": {"settings": {"jit": False}}, "b": {}, "c": {}}
     against = {"c": "b"}
     some = {"quick": {"only": ["defaults", "a", "c"]}}
-    factor = planned(levels=levels, against=against, profiles=some).plan.factor
-    assert list(factor.levels) == ["defaults", "control", "a", "c"]
-    assert factor.against == {}
+    study = planned(levels=levels, against=against, profiles=some)
+    assert list(study.plan.factor.levels) == ["defaults", "control", "a"]
+    assert "“b”, which is left out" in study.left_out["c"]
 
 
 @pytest.mark.parametrize(
@@ -410,3 +410,32 @@ def test_a_grid_that_makes_no_study_is_refused(changes: dict[str, object], why: 
 def test_references_that_cannot_be_are_refused(against: dict[str, str], why: str) -> None:
     levels = {"defaults": {}, "tuned": {}, "more": {}}
     assert why in refused(levels=levels, against=against)
+
+
+def left_out(reasons: dict[str, str], **changes: object) -> Study:
+    return make_study({**VALUES, **changes}, 4 * GIB, lambda name: WORKLOAD, {}, reasons)
+
+
+def test_levels_that_cannot_be_run_are_left_out_with_those_that_hang_on_them() -> None:
+    levels = {"defaults": {}, "a": {}, "b": {}, "c": {}}
+    study = left_out({"a": "it takes root"}, levels=levels, against={"b": "a"})
+    assert list(study.plan.factor.levels) == ["defaults", "control", "c"]
+    assert study.left_out["a"] == "it takes root"
+    assert "“a”, which is left out" in study.left_out["b"]
+    with pytest.raises(InputError, match="baseline: 'defaults' cannot be run here: it takes root"):
+        left_out({"defaults": "it takes root"})
+
+
+def test_of_a_grid_the_next_in_line_is_compared_with() -> None:
+    disks = {"disk": {"slow": {}, "fast": {}, "faster": {}}, "clients": GRID["clients"]}
+    reasons = dict.fromkeys(["slow, 4 clients", "slow, 8 clients"], "it takes root")
+    factor = left_out(reasons, **{**CROSSED, "grid": disks}).plan.factor
+    assert factor.baseline == "fast, 4 clients"
+    assert factor.against == {
+        "faster, 4 clients": "fast, 4 clients",
+        "faster, 8 clients": "fast, 8 clients",
+    }
+    with pytest.raises(InputError, match="there are none; it takes root"):
+        left_out(
+            dict.fromkeys(["slow", "fast"], "it takes root"), **{**CROSSED, "grid": {"disk": GRID["disk"]}}
+        )

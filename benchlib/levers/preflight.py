@@ -52,6 +52,25 @@ def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
     ]
 
 
+def cannot_run(plan: Plan, scratch: Path | None = None) -> dict[str, str]:
+    """The levels of a plan that this machine cannot run, each with the reason."""
+    scratch = scratch or scratch_root()
+    reasons: dict[str, str] = {}
+    asked: dict[str, str | None] = {}
+    for name in plan.factor.levels:
+        level = plan.level(name)
+        alike = level.model_dump_json(exclude={"settings", "initdb"} if not level.target else set())
+        if alike not in asked:
+            try:
+                _level(plan, name, level, scratch)
+                asked[alike] = None
+            except PreflightError as reason:
+                asked[alike] = str(reason)
+        if words := asked[alike]:
+            reasons[name] = words
+    return reasons
+
+
 def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str, str]]:
     """What a level asks for beyond a plain server; once for each that asks for the same."""
     tools.check(plan.level_workload(name), plan.level_load(name))
