@@ -350,8 +350,9 @@ def calibrate(simulate: bool, seed: int, **given: Any) -> None:
     from benchlib.calibrate import Options, calibrate_here
     from benchlib.calibrate import simulate as simulate_all
     from benchlib.levers.host import load_average
-    from benchlib.report.calibration import publish, sentence
-    from benchlib.report.runs import reports_root
+    from benchlib.report.calibration import sentence
+    from benchlib.report.site import reports_root, write_site
+    from benchlib.summary import read_summary
 
     given = {name: value for name, value in given.items() if value is not None}
     if simulate:
@@ -367,7 +368,7 @@ def calibrate(simulate: bool, seed: int, **given: Any) -> None:
                 f"other work is running here (load {busy:.1f}): its noise may hide the change", err=True
             )
         click.echo(sentence(calibrate_here(options, _progress_printer())))
-    publish(reports_root())
+    write_site(reports_root(), read_summary())
     click.echo(f"page: {reports_root() / 'calibration.html'}")
 
 

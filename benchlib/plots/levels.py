@@ -49,11 +49,20 @@ def given_folders(plan: Plan) -> dict[str, str]:
     return _aliases("given folder", [place.path for place in places if place.path])
 
 
+def unpublished(plan: Plan) -> dict[str, str]:
+    """What a plan's levels name and no page repeats, with what stands for each: folders, installations' too, and URIs."""
+    installations = [level.postgres for level in _levels(plan) if level.postgres]
+    servers = [level.target.server for level in _levels(plan) if level.target]
+    return {
+        **given_folders(plan),
+        **_aliases("given installation", [one for one in installations if "/" in one]),
+        **_aliases("server by URI", [server for server in servers if "://" in server]),
+    }
+
+
 def target_words(plan: Plan, target: Target) -> str:
     """A server that is not ours: its connection service; of a URI nothing but that it is one."""
-    servers = [level.target.server for level in _levels(plan) if level.target]
-    by_uri = _aliases("server by URI", [server for server in servers if "://" in server])
-    named = by_uri.get(target.server, f"service {target.server}")
+    named = unpublished(plan).get(target.server, f"service {target.server}")
     return f"{named}, schema {target.own_schema}" if target.own_schema else named
 
 
@@ -135,8 +144,7 @@ def _setting_words(value: SettingValue) -> str:
 
 def _postgres_words(plan: Plan, name: str) -> str:
     """An installation: its version, or that it is one in a folder."""
-    named = [level.postgres for level in _levels(plan) if level.postgres]
-    return _aliases("given installation", [one for one in named if "/" in one]).get(name, name)
+    return unpublished(plan).get(name, name)
 
 
 def _load_words(plan: Plan, name: str) -> dict[str, str]:

@@ -37,32 +37,20 @@ class Promise:
     kept: bool | None
 
 
-def publish(reports: Path) -> list[Link]:
-    """Write ``calibration.html`` and its downloads into ``reports``; the link for the index, none without data."""
+def publish(reports: Path) -> None:
+    """Write ``calibration.html`` and its downloads into ``reports``; nothing without data."""
     kept = calibration_folder()
     cells = pd.read_csv(kept / "simulated.csv") if (kept / "simulated.json").is_file() else None
     rest = json.loads((kept / "simulated.json").read_text()) if cells is not None else {}
     real = json.loads((kept / "summary.json").read_text()) if (kept / "summary.json").is_file() else None
     if cells is None and real is None:
-        return []
-    reports.mkdir(parents=True, exist_ok=True)
+        return
     downloads = []
     for name, label in _FILES.items():
         if (kept / name).is_file():
             shutil.copyfile(kept / name, reports / f"calibration.{name}")
             downloads.append(Link(label, f"calibration.{name}"))
     (reports / "calibration.html").write_text(render_calibration(cells, rest, real, downloads))
-    return index_links(reports)
-
-
-def index_links(reports: Path) -> list[Link]:
-    """The link from the index, if the page is there."""
-    there = (reports / "calibration.html").is_file()
-    return (
-        [Link("How far these verdicts can be trusted: the suite on trial", "calibration.html")]
-        if there
-        else []
-    )
 
 
 def render_calibration(

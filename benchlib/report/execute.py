@@ -16,11 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import nbformat
 import papermill
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.paths import jupyter_runtime_dir
 from nbclient.exceptions import DeadKernelError
 from nbclient.util import run_sync
 from papermill.clientwrap import PapermillNotebookClient
@@ -91,8 +93,7 @@ def execute(path: Path, given: Mapping[str, Any], output: Path, listen: Listen =
     output.parent.mkdir(parents=True, exist_ok=True)
     request = _StopRequest()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet():
             papermill.execute_notebook(
                 str(path),
                 str(output),
@@ -183,10 +184,14 @@ class _Engine(NBClientEngine):  # type: ignore[misc]
         cls, nb_man: Any, kernel_name: str, *, listen: Listen, request: _StopRequest, **_: Any
     ) -> Any:
         """Execute in this very Python, whatever kernels the user has, over Unix sockets instead of ports."""
+        runtime = Path(jupyter_runtime_dir())
+        runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
         manager = AsyncKernelManager(
             kernel_name=kernel_name,
             kernel_spec_manager=KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True),
             transport="ipc",
+            # sockets of its own, beside its connection file: the default is one name for all kernels of a folder
+            ip=str(runtime / f"benchlib-{uuid4().hex[:12]}"),
         )
         client = _Client(nb_man, km=manager, listen=listen, request=request, timeout=None)
         try:
@@ -194,6 +199,17 @@ class _Engine(NBClientEngine):  # type: ignore[misc]
                 return client.execute()
         finally:
             run_sync(manager.shutdown_kernel)(now=True)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the warnings of papermill and what is below it to itself; threads leave the process's filter alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager

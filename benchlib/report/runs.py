@@ -2,13 +2,16 @@
 
 A page is always made by executing the notebook once more with ``run = False``, so the one
 that follows a run and the one that ``benchlib report`` makes later are the same, byte for byte.
+A notebook whose parameters declare neither levels nor a grid is an overview of the studies: it has
+none of its own, and a page that is made after theirs.
 """
 
 from __future__ import annotations
 
-import math
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,17 +22,22 @@ from benchlib.errors import BenchlibError, InputError
 from benchlib.experiment import Experiment, shown
 from benchlib.levers.preflight import preflight
 from benchlib.notebook import experiment_of
-from benchlib.parameters import checked
+from benchlib.parameters import Parameter, checked
 from benchlib.planning import study_name
 from benchlib.plots.frames import given_up
-from benchlib.report import calibration
-from benchlib.report.execute import execute, find_notebook, notebook_parameters
-from benchlib.report.page import IndexEntry, Link, Page, render_index, render_page
+from benchlib.report.downloads import write_downloads
+from benchlib.report.execute import execute, find_notebook, notebook_parameters, quiet
+from benchlib.report.page import Link, Page, render_page
+from benchlib.report.site import check_page_is_free, reports_root, write_site
 from benchlib.stats.prose import leading
-from benchlib.store import StudyFolder, project_root, walk
+from benchlib.store import StudyFolder, project_root
 from benchlib.study import same_study
+from benchlib.summary import read_summary
 
 Listen = Callable[[str], None]
+
+KERNELS = 2
+"""How many notebooks are executed at a time: each keeps one processor busy."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +49,23 @@ class Outcome:
     index: Path
 
 
-def reports_root() -> Path:
-    """The folder of the site."""
-    return project_root() / "reports"
+@dataclass(frozen=True)
+class _Job:
+    """A page to be made: the notebook, what it is given, and the study that it shows; an overview shows none."""
+
+    name: str
+    notebook: Path
+    given: Mapping[str, Any]
+    experiment: Experiment | None = None
+
+    @property
+    def executed(self) -> Path:
+        """Where the executed notebook goes."""
+        return reports_root() / f"{self.name}.ipynb"
 
 
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcome:
-    """Run what a notebook's study still misses and render its page and the index.
+    """Run what a notebook's study still misses and render its page and the index; of an overview, its page alone.
 
     Raises:
         InputError: unknown or impossible parameters; nothing has been started.
@@ -56,17 +74,29 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
 
     """
     given = _absolute(given)
-    values = checked(notebook_parameters(path), given)
+    parameters = notebook_parameters(path)
+    values = checked(parameters, given)
+    if is_overview(parameters):
+        page = _done(_make([_overview(path, given)], listen)[0])
+        kept = read_summary()
+        return Outcome(
+            f"made from {len(kept.experiments)} kept studies", page, write_site(reports_root(), kept)
+        )
+    name = study_name(values)
+    check_page_is_free(name)
     experiment = experiment_of(values)
     if values["run"] and experiment.folder.exists():
         same_study(experiment.folder, experiment.study)
     elif values["run"]:
         preflight(experiment.plan)
-    name = study_name(values)
-    executed = reports_root() / f"{name}.ipynb"
-    execute(path, given, executed, listen)
-    page = _publish(StudyFolder(name), path, listen)
-    return Outcome(shown(StudyFolder(name)).analysis.headline(), page, _write_index())
+    execute(path, given, reports_root() / f"{name}.ipynb", listen)
+    whole = shown(StudyFolder(name))
+    made, *overviews = _make([_study(whole, path), *_overviews()], listen)
+    for reason in overviews:
+        if isinstance(reason, BenchlibError):
+            listen(f"left out: {reason}")
+    index = write_site(reports_root(), read_summary())
+    return Outcome(whole.analysis.headline(), _done(made), index)
 
 
 def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,50 +108,125 @@ def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def report_studies(names: Sequence[str], listen: Listen) -> list[str]:
-    """Render the pages of the studies named (all, if none is) and the index; lines that say where.
+    """Render the pages of the studies named, or all pages if none is, and the index; lines that say where.
 
-    A study that cannot be shown yet is passed over with its reason, unless it was named.
+    What cannot be shown is passed over with its reason, unless it was named.
 
     Raises:
         InputError: there is no study of a name.
 
     """
-    lines = []
-    folders = [StudyFolder(name) for name in names] or list(walk())
-    for folder in folders:
+    kept = read_summary()
+    jobs, lines = [], []
+    for experiment in [shown(StudyFolder(name)) for name in names] or kept.experiments:
         try:
-            study = folder.read()
-            if study.notebook is None:
-                raise InputError(f"study '{folder.name}' names no notebook")
-            page = _publish(folder, find_notebook(study.notebook), listen)
+            jobs.append(_study(experiment))
         except BenchlibError as reason:
             if names:
                 raise
             lines.append(f"left out: {reason}")
-            continue
-        lines.append(f"page: {page}")
-    if not names:
-        lines += [f"page: {reports_root() / link.href}" for link in calibration.publish(reports_root())]
-    return [*lines, f"index: {_write_index()}"]
+    lines += [f"left out: {name}: {reason}" for name, reason in kept.unused if not names]
+    for made in _make([*jobs, *([] if names else _overviews())], listen):
+        if names:
+            _done(made)
+        lines.append(f"left out: {made}" if isinstance(made, BenchlibError) else f"page: {made}")
+    return [*lines, f"index: {write_site(reports_root(), kept)}"]
 
 
-def _publish(folder: StudyFolder, notebook: Path, listen: Listen) -> Path:
-    """Execute the notebook on what is kept; write the page, the notebook and the downloads."""
-    experiment = shown(folder)
+# --- what is to be made -------------------------------------------------------------
+
+
+def is_overview(parameters: Mapping[str, Parameter]) -> bool:
+    """Whether a notebook with these parameters shows the studies of others and runs none."""
+    return "factor" in parameters and not parameters.keys() & {"levels", "grid"}
+
+
+def _study(experiment: Experiment, notebook: Path | None = None) -> _Job:
+    """The page of a study, by its own notebook unless one is given.
+
+    Raises:
+        BenchlibError: it has nothing to show, or no notebook.
+
+    """
+    name, study = experiment.folder.name, experiment.study
+    check_page_is_free(name)
     experiment.analysis  # noqa: B018 - a study that shows nothing is refused before a kernel starts
-    listen(f"{folder.name}: rendering")
-    root = reports_root()
-    root.mkdir(exist_ok=True)
-    executed = root / f"{folder.name}.ipynb"
-    given = {**experiment.study.parameters, "study": folder.name, "run": False}
-    known = notebook_parameters(notebook)
-    execute(notebook, {k: v for k, v in given.items() if k in known}, executed)
-    timeless = _without_times(nbformat.read(executed, as_version=4))  # type: ignore[no-untyped-call]
-    nbformat.write(timeless, executed)  # type: ignore[no-untyped-call]
-    experiment.trials.to_csv(root / f"{folder.name}.trials.csv", index=False)
-    shutil.copyfile(folder.path / "study.json", root / f"{folder.name}.study.json")
-    path = root / f"{folder.name}.html"
-    path.write_text(render_page(timeless, _page(experiment)))
+    if study.notebook is None:
+        raise InputError(f"study '{name}' names no notebook")
+    path = notebook or find_notebook(study.notebook)
+    known = notebook_parameters(path)
+    given = {**study.parameters, "study": name, "run": False}
+    return _Job(name, path, {k: v for k, v in given.items() if k in known}, experiment)
+
+
+def _overview(path: Path, given: Mapping[str, Any]) -> _Job:
+    known = notebook_parameters(path)
+    return _Job(path.stem, path, {**given, **({"run": False} if "run" in known else {})})
+
+
+def _overviews() -> list[_Job]:
+    """Every overview among the project's notebooks, by name."""
+    paths = sorted((project_root() / "notebooks").glob("*.ipynb"))
+    return [_overview(path, {}) for path in paths if is_overview(notebook_parameters(path))]
+
+
+# --- making it ----------------------------------------------------------------------
+
+
+def _make(jobs: Sequence[_Job], listen: Listen) -> list[Path | BenchlibError]:
+    """Make the pages, in their order; of one that cannot be made, the reason."""
+    reports_root().mkdir(exist_ok=True)
+    made: list[Path | BenchlibError] = []
+    for job, outcome in _executed(jobs):
+        if isinstance(outcome, BenchlibError):
+            made.append(outcome)
+        else:
+            listen(f"{job.name}: executed in {outcome:.1f} s")
+            made.append(_rendered(job))
+    return made
+
+
+def _done(made: Path | BenchlibError) -> Path:
+    if isinstance(made, BenchlibError):
+        raise made
+    return made
+
+
+def _executed(jobs: Sequence[_Job]) -> Iterator[tuple[_Job, float | BenchlibError]]:
+    """Execute the notebooks, some at a time, and tell in their order how many seconds each took, or why it failed."""
+
+    def attempt(job: _Job) -> float | BenchlibError:
+        started = time.monotonic()
+        try:
+            execute(job.notebook, job.given, job.executed)
+        except BenchlibError as reason:
+            return reason
+        return time.monotonic() - started
+
+    # the folder and the filter of warnings are the process's: set here, and by no thread
+    with contextlib.chdir(project_root()), quiet():
+        pool = ThreadPoolExecutor(KERNELS)
+        try:
+            yield from zip(jobs, pool.map(attempt, jobs), strict=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _rendered(job: _Job) -> Path:
+    """Write the page of an executed notebook, the notebook and the other downloads."""
+    notebook = _without_times(nbformat.read(job.executed, as_version=4))  # type: ignore[no-untyped-call]
+    if job.experiment is None:
+        nbformat.write(notebook, job.executed)  # type: ignore[no-untyped-call]
+        question = notebook_parameters(job.notebook).get("question")
+        page = Page(
+            title=job.name.replace("_", " ").capitalize(),
+            question=str(question.default) if question else "",
+            downloads=[Link("notebook", job.executed.name)],
+        )
+    else:
+        page = _page(job.experiment, write_downloads(reports_root(), job.experiment, notebook))
+    path = reports_root() / f"{job.name}.html"
+    path.write_text(render_page(notebook, page))
     return path
 
 
@@ -136,60 +241,15 @@ def _without_times(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
-def _page(experiment: Experiment) -> Page:
-    study, name = experiment.study, experiment.folder.name
+def _page(experiment: Experiment, downloads: Sequence[Link]) -> Page:
+    analysis = experiment.analysis
+    lead = dict[Any, Any](analysis.table.set_index("level").loc[leading(analysis)])
     return Page(
-        title=study.title,
-        question=study.plan.factor.question,
-        headline=experiment.analysis.headline(),
-        verdict=_lead(experiment)["verdict"],
+        title=experiment.study.title,
+        question=experiment.plan.factor.question,
+        headline=analysis.headline(),
+        verdict=lead["verdict"],
         facts=experiment.facts(),
         durability=given_up(experiment.durability()),
-        downloads=[
-            Link("trials (CSV)", f"{name}.trials.csv"),
-            Link("study (JSON)", f"{name}.study.json"),
-            Link("notebook", f"{name}.ipynb"),
-        ],
+        downloads=downloads,
     )
-
-
-def _lead(experiment: Experiment) -> dict[str, Any]:
-    """The row of the level that the headline is about."""
-    rows = experiment.analysis.table.set_index("level", drop=False)
-    return dict(rows.loc[leading(experiment.analysis)])
-
-
-def _write_index() -> Path:
-    """The index of every study that has a page and can still be read."""
-    entries = []
-    for folder in walk():
-        if (reports_root() / f"{folder.name}.html").is_file():
-            try:
-                experiment = shown(folder)
-                lead = _lead(experiment)
-            except BenchlibError:
-                continue
-            facts = dict(experiment.facts())
-            entries.append(
-                IndexEntry(
-                    title=experiment.study.title,
-                    href=f"{folder.name}.html",
-                    headline=experiment.analysis.headline(),
-                    question=experiment.plan.factor.question,
-                    verdict=lead["verdict"],
-                    percent_change=None if math.isnan(lead["percent_change"]) else lead["percent_change"],
-                    date=facts["Measured"],
-                    host=facts["Machine"],
-                    durability=experiment.durability().get(lead["level"], ""),
-                )
-            )
-    reports_root().mkdir(exist_ok=True)
-    path = reports_root() / "index.html"
-    path.write_text(
-        render_index(
-            entries,
-            intro="Does this change make PostgreSQL faster, by how much, and how sure is that?",
-            links=calibration.index_links(reports_root()),
-        )
-    )
-    return path

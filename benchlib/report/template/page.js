@@ -15,6 +15,12 @@
   });
   label();
   button.hidden = false;
+  var folded = [];
+  addEventListener("beforeprint", function () {
+    folded = Array.prototype.slice.call(document.querySelectorAll("main details:not([open]):not(.bl-fold)"));
+    folded.forEach(function (one) { one.open = true; });
+  });
+  addEventListener("afterprint", function () { folded.forEach(function (one) { one.open = false; }); });
   var fold = document.querySelector(".bl-fold");
   if (fold) fold.addEventListener("click", function (event) {
     if (event.target.closest("a")) fold.open = false;

@@ -1,0 +1,47 @@
+"""What a page offers to take along: trials, study, notebook; no path of the machine and no address of a server in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from benchlib.experiment import Experiment
+from benchlib.plots.levels import unpublished
+from benchlib.report.page import Link
+
+
+def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.NotebookNode) -> list[Link]:
+    """Write a study's trials, its plan and its executed notebook beside its page; the links to them."""
+    name, words = experiment.folder.name, hidden_words(experiment)
+    study = without(experiment.study.model_dump(mode="json"), words)
+    (root / f"{name}.trials.csv").write_text(without(experiment.trials.to_csv(index=False), words))
+    (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
+    nbformat.write(nbformat.from_dict(without(notebook, words)), root / f"{name}.ipynb")  # type: ignore[no-untyped-call]
+    return [
+        Link("trials (CSV)", f"{name}.trials.csv"),
+        Link("study (JSON)", f"{name}.study.json"),
+        Link("notebook", f"{name}.ipynb"),
+    ]
+
+
+def hidden_words(experiment: Experiment) -> dict[str, str]:
+    """The paths and addresses that a study names and nothing published repeats, with what stands for each."""
+    workload = str(experiment.study.parameters.get("workload", ""))
+    return {**unpublished(experiment.plan), **({workload: Path(workload).name} if "/" in workload else {})}
+
+
+def without(value: Any, words: Mapping[str, str]) -> Any:
+    """The value, of plain types, with the words in all its texts in place of what they stand for."""
+    if isinstance(value, str):
+        for hidden in sorted(words, key=len, reverse=True):
+            # a whole path: /mnt/fast is not in /mnt/faster, but it is in /mnt/fast/base
+            value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", words[hidden], value)
+        return value
+    if isinstance(value, Mapping):
+        return {key: without(inner, words) for key, inner in value.items()}
+    return [without(inner, words) for inner in value] if isinstance(value, list | tuple) else value
