@@ -38,6 +38,8 @@ COSTS = (
     "buffers_by_checkpointer_per_transaction",
     "buffers_by_bgwriter_per_transaction",
     "buffers_by_backends_per_transaction",
+    "blocks_read_per_transaction",
+    "temp_bytes_per_transaction",
     "checkpoints",
     "replay_lag_ms",
     "schedule_lag_average_ms",
@@ -57,6 +59,8 @@ _PER_TRANSACTION = {
     "buffers_by_checkpointer_per_transaction": "buffers_by_checkpointer",
     "buffers_by_bgwriter_per_transaction": "buffers_by_bgwriter",
     "buffers_by_backends_per_transaction": "buffers_by_backends",
+    "blocks_read_per_transaction": "blocks_read",
+    "temp_bytes_per_transaction": "temp_bytes",
 }
 
 
