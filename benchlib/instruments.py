@@ -95,7 +95,9 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
     plan = folder.read().plan
     elsewhere = {level: plan.level(level).target is not None for level in plan.factor.levels}
     good: dict[tuple[str, int], dict[Any, Any]] = {(row["level"], row["block"]): row for row in rows}
-    seconds, waits, checkpointed, costs = [], [], [], []
+    hosts: list[pd.DataFrame] = []
+    devices: list[pd.DataFrame] = []
+    waits, checkpointed, costs = [], [], []
     logged = set()
     for trial_id, measurement in folder.kept().items():
         trial = (measurement.trial.level, measurement.trial.block)
@@ -104,10 +106,10 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         raw = _telemetry(folder, trial_id)
         if raw:
             sampled = telemetry(raw)
-            second_by_second = _seconds(sampled, raw["interval_s"])
-            if elsewhere[trial[0]]:  # the host of the load tool tells nothing of the server's
-                second_by_second[[*HOST, *DEVICE]] = np.nan
-            seconds.append(_of(trial, second_by_second))
+            late = raw["interval_s"] / 2  # a reading comes a moment after its second has ended
+            for kept, read in ((hosts, sampled.host), (devices, sampled.devices)):
+                second = np.ceil(read["at_s"] - late)
+                kept.append(read.assign(level=trial[0], block=trial[1], second=second))
             waits.append(_of(trial, _waits(sampled, raw)))
         if raw and (log := folder.raw(trial_id, "server.log")) is not None:
             logged.add(trial)
@@ -119,8 +121,11 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         if elsewhere[trial[0]]:
             found |= dict.fromkeys(_OF_HOST)
         costs.append({"level": trial[0], "block": trial[1], **told, **found})
+    seconds = _seconds(_concat(hosts, SECONDS), _concat(devices, SECONDS))
+    # the host of the load tool tells nothing of the server's
+    seconds.loc[seconds["level"].map(elsewhere).eq(True), [*HOST, *DEVICE]] = np.nan
     return Recorded(
-        seconds=_concat(seconds, SECONDS),
+        seconds=seconds,
         waits=_frequent_first(_concat(waits, (*TRIAL, "second"))),
         checkpoints=_concat(checkpointed, (*TRIAL, "start_s", "end_s", "kind")),
         logged=frozenset(logged),
@@ -143,25 +148,22 @@ def _telemetry(folder: StudyFolder, trial_id: str) -> Raw | None:
     return raw if readings > 1 else None
 
 
-def _seconds(found: Telemetry, interval_s: float) -> pd.DataFrame:
-    """Host and devices, second by second."""
-    late = interval_s / 2  # a reading comes a moment after its second has ended
-    host = found.host.assign(second=np.ceil(found.host["at_s"] - late))
-    devices = found.devices.assign(second=np.ceil(found.devices["at_s"] - late))
-    means = host.groupby("second")[list(HOST)].mean().join(_together(devices)).reset_index()
-    return means.reindex(columns=["second", *HOST, *DEVICE]).astype(float)
+def _seconds(hosts: pd.DataFrame, devices: pd.DataFrame) -> pd.DataFrame:
+    """Host and devices of all trials, second by second."""
+    means = hosts.groupby([*TRIAL, "second"], sort=False)[list(HOST)].mean()
+    return means.join(_together(devices)).reset_index()[list(SECONDS)]
 
 
 def _together(devices: pd.DataFrame) -> pd.DataFrame:
-    """The figures of several devices as if they were one, by second; null if one of them does not tell.
+    """The figures of several devices as if they were one, by trial and second; null if one of them does not tell.
 
     What one request took is the mean of all requests.
     """
-    figures = devices[["second", *DEVICE]].copy()
+    figures = devices[list(SECONDS[:3]) + list(DEVICE)].copy()
     for way in "rwdf":
         requests, took = figures[f"{way}_iops"], figures[f"{way}_await_ms"]
         figures[f"{way}_await_ms"] = (took * requests).where(requests.ne(0), 0.0)
-    by_second = figures.groupby("second")
+    by_second = figures.groupby([*TRIAL, "second"])
     total = by_second.sum().where(by_second.count().eq(by_second.size(), axis=0))
     total["util_percent"] = by_second["util_percent"].max()
     for way in "rwdf":
