@@ -22,14 +22,14 @@ _TOLD = [
 """Parameters that are texts and say of no host, no folder and no user; of all others only that they are set."""
 
 _SETTINGS = """
-SELECT name, CASE WHEN told THEN setting ELSE 'not shown' END AS setting, unit,
+SELECT name, CASE WHEN told THEN setting ELSE 'set' END AS setting, unit,
        CASE WHEN told THEN boot_val END AS boot_val, source
 FROM (SELECT *, vartype <> 'string' OR (name = ANY(%s) AND setting !~ '[/@]') AS told FROM pg_settings) AS all_of_them
 WHERE (told OR source <> 'default') AND source NOT IN ('client', 'session')
   AND category NOT IN ('File Locations', 'Client Connection Defaults / Locale and Formatting')
   -- shown as octal; what a server listens at; what it has counted out from the others
-  AND name NOT IN ('data_directory_mode', 'log_file_mode', 'unix_socket_permissions', 'port', 'num_os_semaphores',
-                   'shared_memory_size', 'shared_memory_size_in_huge_pages', 'server_version_num')
+  AND name NOT IN ('data_directory_mode', 'log_file_mode', 'unix_socket_permissions', 'port', 'listen_addresses',
+                   'unix_socket_directories', 'log_timezone', 'num_os_semaphores', 'shared_memory_size', 'shared_memory_size_in_huge_pages', 'server_version_num')
 ORDER BY name
 """
 
@@ -37,7 +37,8 @@ ORDER BY name
 def server_settings(server: Server) -> dict[str, Any]:
     """What the sessions of the load run with, by name: ``setting``, ``unit``, ``boot_val`` and ``source``.
 
-    What the session itself has set is left out, and of texts that may name a host, a folder or a user the value.
+    What the session itself has set is left out, and of texts that may name a host, a folder or a user
+    it says ``set``, without a ``boot_val``; those at their default are absent.
 
     Raises:
         ServerError: the server refused or went away.

@@ -20,6 +20,7 @@ from benchlib.settings import ServerSetting, in_unit
 from benchlib.view import Statement, View
 
 OWN = "PostgreSQL's own"
+_HIDDEN = "not shown"
 _PER_HOUR = 3600
 _CONFIDENCE = 0.95
 
@@ -46,18 +47,17 @@ def server_settings(experiment: View) -> Table | Statement:
     rows = []
     for name in sorted({name for settings in servers for name in settings}):
         found = [settings.get(name) for settings in servers]
-        cells = [_shown(row, "setting") if row else "not told" for row in found]
-        own = [_shown(row, "boot_val") for row in found if row]
-        if len(set(cells)) > 1 or any(
-            row and row["source"] != "default" and row["setting"] != row["boot_val"] for row in found
-        ):
-            default = " or ".join(dict.fromkeys(own))
-            rows.append([name, default, *(Quiet(cell) if cell == default else cell for cell in cells)])
+        told = [row for row in found if row]
+        theirs = any(row["source"] != "default" and row["setting"] != row["boot_val"] for row in told)
+        if theirs or len({row["setting"] for row in told}) > 1:
+            own = " or ".join(dict.fromkeys(_shown(row, "boot_val") for row in told))
+            rows.append([name, own, *(_cell(row, own) for row in found)])
     if not rows:
         return Statement("Every server runs with PostgreSQL's own defaults.")
     rows.sort(key=lambda row: len(set(row[2:])) == 1)
-    note = "Those that differ between servers come first. Values that may name a host, a folder or a user are not shown."
-    if absent := [level for level in experiment.plan.factor.levels if level not in kept]:
+    note = "Those that differ between servers come first; what is as PostgreSQL has it is muted. Of texts that may name "
+    note += "a host, a folder or a user only that they are set is told."
+    if absent := [level for level in _asked(experiment) if level not in kept]:
         note += f" Nothing was kept of {', '.join(absent)}."
     frame = pd.DataFrame(rows, columns=["setting", OWN, *columns], dtype=object)
     return html_table(frame, "What the servers run with, beside PostgreSQL's own defaults", note=note)
@@ -74,12 +74,12 @@ def cost_per_million(experiment: View, prices: Mapping[str, float], currency: st
         InputError: a price is no positive number, is of no level, or a level has two.
 
     """
-    by_level = _prices(prices, list(experiment.plan.factor.levels))
+    by_level = _prices(prices, _asked(experiment))
     if not by_level:
         return Statement("No price per hour was given, so what a million transactions cost is not known.")
     good = experiment.trials[experiment.trials["error"].isna()]
     rows = []
-    for level in experiment.plan.factor.levels:
+    for level in _asked(experiment):
         tps = good.loc[good["level"] == level, "tps"].dropna().astype(float)
         price = by_level.get(level)
         if tps.empty:
@@ -89,8 +89,8 @@ def cost_per_million(experiment: View, prices: Mapping[str, float], currency: st
             cost, ends = "no price given", ""
         else:
             cost, ends = _cost(price, tps)
-        hourly = None if price is None else amount(price)
-        mean = None if tps.empty else amount(float(np.exp(np.log(tps).mean())))
+        hourly = "" if price is None else amount(price)
+        mean = "" if tps.empty else amount(float(np.exp(np.log(tps).mean())))
         rows.append([level, cost, ends, *_change(experiment, by_level, level, cost), hourly, mean])
     unit = f", {currency}" if currency else ""
     columns = [
@@ -112,6 +112,12 @@ def cost_per_million(experiment: View, prices: Mapping[str, float], currency: st
     )
 
 
+def _asked(experiment: View) -> list[str]:
+    """The levels without the controls, which are the baseline once more."""
+    factor = experiment.plan.factor
+    return [level for level in factor.levels if level not in factor.controls]
+
+
 def _kept_settings(experiment: View) -> dict[str, Settings]:
     """What the server of each level ran with, in the order of the levels; those of which nothing was kept are absent."""
     found: dict[str, Any] = {}
@@ -119,14 +125,22 @@ def _kept_settings(experiment: View) -> dict[str, Settings]:
         settings = experiment.folder.raw_json(trial_id, SERVER_SETTINGS)
         if settings is not None:
             found.setdefault(measurement.trial.level, settings)
-    return {level: found[level] for level in experiment.plan.factor.levels if level in found}
+    return {level: found[level] for level in _asked(experiment) if level in found}
+
+
+def _cell(row: Mapping[str, Any] | None, own: str) -> str:
+    """What a server has of a parameter, muted where PostgreSQL itself would have it so."""
+    if row is None:
+        return Quiet("not set" if own == _HIDDEN else "not there")
+    words = _shown(row, "setting")
+    return Quiet(words) if row["setting"] == row["boot_val"] else words
 
 
 def _shown(row: Mapping[str, Any], which: str) -> str:
-    """A value with its unit, sizes as people write them: ``128 MB``, ``300 s``; an empty text is told as such."""
+    """A value with its unit, sizes as people write them: ``128 MB``, ``300 s``."""
     value, unit = row[which], row["unit"]
     if value is None:
-        return "not shown" if row["setting"] == "not shown" else "none"
+        return _HIDDEN
     many = re.fullmatch(r"(\d*)([A-Za-z]+)", unit or "")
     if many is None or value.startswith("-"):
         return value or "empty"

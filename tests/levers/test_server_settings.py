@@ -57,7 +57,7 @@ def test_no_folder_no_host_and_no_name_is_kept(of_maker: Remote, foreign: Foreig
         assert "/" not in text
         for secret in ("secret", "somebody", "maker", foreign.cluster.folder.parent.name):
             assert secret not in text
-    assert _as_superuser(foreign)["primary_conninfo"]["setting"] == "not shown"
+    assert _as_superuser(foreign)["primary_conninfo"]["setting"] == "set"
 
 
 def _as_superuser(foreign: Foreign) -> dict[str, dict[str, str]]:
