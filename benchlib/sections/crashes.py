@@ -159,15 +159,19 @@ def _contradiction(name: str, kind: Kind, level: Level, found: Sequence[Crash]) 
     whole = not any(is_off(level.settings.get(name, "on")) for name in ("fsync", "full_page_writes"))
     if worst and not promised:
         return [
-            f"“{name}” promises to lose nothing, but {worst} of {len(found)} crashes ({kind}) cost something."
+            f"“{name}” promises to lose nothing, but {worst} of {_crashes(len(found))} ({kind}) cost something."
         ]
     if damaged and (kind == KILLED or whole):
-        return [f"“{name}” may lose commits, but {damaged} of {len(found)} crashes ({kind}) left damage."]
+        return [f"“{name}” may lose commits, but {damaged} of {_crashes(len(found))} ({kind}) left damage."]
     if promised and not worst:
         return [
-            f"“{name}” may lose something ({kind}), but none of {len(found)} crashes did: luck, not a promise."
+            f"“{name}” may lose something ({kind}), and in {_crashes(len(found))} lost nothing: luck, not a promise."
         ]
     return []
+
+
+def _crashes(count: int) -> str:
+    return "1 crash" if count == 1 else f"{count} crashes"
 
 
 def _harmed(found: Crash) -> bool:
@@ -181,6 +185,6 @@ def _bound(unharmed: Sequence[int]) -> str:
     fewest = min(unharmed)
     share = 100 * (1 - 0.05 ** (1 / fewest))
     return (
-        f"Nothing lost is no proof: with {fewest} crashes that cost nothing, up to {share:.0f} % of all may still cost "
+        f"Nothing lost is no proof: with {_crashes(fewest)} that cost nothing, up to {share:.0f} % of all may still cost "
         "something (upper 95 % bound; with many crashes 3 / n, the rule of three)."
     )
