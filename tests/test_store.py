@@ -277,3 +277,26 @@ def test_only_studies_are_listed(folder_of, data_root: Path) -> None:
     shutil.copy(data_root / "a" / "study.json", data_root / "old copy")
     assert study_names() == ["a", "b"]
     assert [folder.name for folder in walk()] == ["a", "b"]
+
+
+def test_crashes_come_back_in_the_order_of_their_ids(folder_of) -> None:
+    folder = folder_of()
+    assert folder.crashes() == []
+    for number in (2, 1):
+        folder.keep_crash(f"killed-00-{number}", {"level": "“lost”", "number": number})
+    assert folder.crashes() == [{"level": "“lost”", "number": n} for n in (1, 2)]
+    assert everything(folder.path / "crashes") == ["killed-00-1.json", "killed-00-2.json"]
+
+
+def test_a_crash_is_kept_whole_or_not_at_all(folder_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of()
+    monkeypatch.setattr(os, "fsync", full_disk)
+    assert "No space left on device" in refused(StudyError, folder.keep_crash, "one", {"level": "tuned"})
+    assert folder.crashes() == []
+
+
+def test_a_damaged_crash_is_named(folder_of) -> None:
+    folder = folder_of()
+    folder.keep_crash("one", {})
+    (folder.path / "crashes" / "one.json").write_text("{")
+    assert refused(InputError, folder.crashes).startswith("small: crashes/one.json is damaged: remove it")
