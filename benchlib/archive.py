@@ -21,7 +21,7 @@ def packed(files: Mapping[str, bytes]) -> bytes:
             member = tarfile.TarInfo(path)
             member.size = len(files[path])
             archive.addfile(member, io.BytesIO(files[path]))
-    return lzma.compress(tar.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+    return lzma.compress(tar.getvalue(), preset=6 | lzma.PRESET_EXTREME)
 
 
 def unpacked(path: Path) -> Mapping[str, bytes]:
