@@ -19,6 +19,8 @@ from benchlib.plots.frames import DAGGER, interval, known, rows_of, signed
 from benchlib.plots.style import mark_of
 from benchlib.plots.summary import summary_forest
 from benchlib.plots.tables import Table, html_table, p_words
+from benchlib.published import published_for
+from benchlib.sections.published import ALONE, beside
 from benchlib.stats import Analysis
 from benchlib.stats.multiple import across_factors
 from benchlib.stats.prose import leading
@@ -180,9 +182,15 @@ class Summary:
             where += ". Each effect was measured within one machine; ranks across machines are no measurement"
         else:
             where = f"on one machine ({machines.iloc[0]})"
-        left = f" {len(self.unused)} more are left out, with reasons below." if self.unused else ""
+        left = (
+            f" Left out, with reasons below: {_counted(len(self.unused), 'study', 'studies')}."
+            if self.unused
+            else ""
+        )
         factors = int((~rows["further"]).sum())
-        return Statement(f"Studies: {len(rows)} of {_counted(factors, 'factor')}{when} {where}.{left}")
+        return Statement(
+            f"Studies: {len(rows)} of {_counted(factors, 'factor', 'factors')}{when} {where}.{left}"
+        )
 
     def forest(self) -> Figure:
         """Every study's leading level with its gain, interval and verdict."""
@@ -201,8 +209,29 @@ class Summary:
             "Interval and verdict are each study's own. p is the factor's, adjusted for the number of factors (Holm); where it is "
             "above the error rate of 5 %, that verdict may be the false alarm which so many questions asked at once must expect."
         )
-        formats = dict.fromkeys(("change", "interval", "p", "blocks", "clients"), str)
+        formats = dict.fromkeys(("change", "interval", "p", "blocks"), str)
         return html_table(table, "Factors by the gain of their leading level", formats=formats, note=note)
+
+    def beside_published(self) -> Table | Statement:
+        """The comparisons that other studies published of the same factors, beside what was measured here."""
+        first = set(self.rows.loc[~self.rows["further"].astype(bool), "study"])
+        rows = []
+        for experiment in sorted(self.experiments, key=lambda e: e.study.title):
+            if experiment.folder.name in first and experiment.study.notebook:
+                figures = published_for(experiment.study.notebook).query("against != ''")
+                for figure, said, measured, words, source, _ in beside(
+                    experiment, experiment.analysis, figures
+                ):
+                    rows.append((experiment.study.title, figure, said, measured, words, source))
+        if not rows:
+            return Statement("No published comparison is kept that one of these studies could be set beside.")
+        columns = ["factor", "figure", "published", "measured here", "levels", "source"]
+        note = (
+            "Other machines, sizes and versions: that the direction agrees says more than the size. Each study's page has the conditions. "
+            f"{ALONE} None of a study's own comparisons, so it has no verdict."
+        )
+        frame = pd.DataFrame(rows, columns=columns, dtype=object)
+        return html_table(frame, "Published, and measured here", note=note)
 
     def left_out(self) -> Table | Statement:
         """The studies that have nothing to show here, and why."""
@@ -246,15 +275,13 @@ def _cells(row: dict[Any, Any]) -> dict[str, Any]:
     measured = "" if row["metric"] == "throughput" else f" {row['metric']}"
     return {
         "factor": Markup("{}{}").format(rank, link),
-        "leading level": f"{row['level']}{DAGGER if row['loss'] else ''}",
-        "against": row["against"],
+        "leading level": f"{row['level']}{DAGGER if row['loss'] else ''} against {row['against']}",
         "change": f"{signed(row['percent_change'])}{measured}" if known(row["percent_change"]) else None,
         "interval": interval(row["ci_low"], row["ci_high"]) if known(row["ci_low"]) else None,
         "verdict": f"{mark_of(row['verdict']).sign}\u00a0{row['verdict']}",
         "p": p_words(row["p_holm"]),
         "blocks": row["blocks"],
-        "workload": row["workload"],
-        "clients": row["clients"],
+        "load": f"{row['workload']}, {_counted(row['clients'], 'client', 'clients')}",
         "a crash may cost": row["loss"] or "nothing more",
         "without that": f"{row['durable_level']} {signed(row['durable_change'])}"
         if row["durable_level"]
@@ -263,5 +290,5 @@ def _cells(row: dict[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _counted(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number} {what}s"
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -69,7 +69,7 @@ def test_every_code_cell_follows_some_prose(notebook):
     cells = read(notebook).cells
     assert cells[0].cell_type == "markdown"
     assert cells[0].source.startswith("# ")
-    assert sum(c.cell_type == "markdown" for c in cells) >= (7 if is_overview(notebook) else 8)
+    assert sum(c.cell_type == "markdown" for c in cells) >= 8
 
 
 def test_the_summary_is_an_overview():

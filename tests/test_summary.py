@@ -1,6 +1,8 @@
 """All studies on one page: what leads, in which order, what is left out and why."""
 
 import math
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,8 +27,9 @@ LAZY = Level(settings={"synchronous_commit": "off"})
 
 
 @pytest.fixture
-def keep(folder_of, tmp_path: Path) -> Callable[..., StudyFolder]:
+def keep(folder_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StudyFolder]:
     """Keeps a study of five blocks with these changes in percent; its notebook is the name's first part."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # what is kept here need not outlive a power cut
 
     def make(
         name: str, tuned: float, *, of: dict[str, float] | None = None, noise: float = 0.01, **more: Any
@@ -119,8 +122,9 @@ def test_pilots_and_studies_that_failed_are_left_out_with_a_reason(keep) -> None
     assert dict(found.unused).keys() == {"good-pilot", "failed"}
     assert "baseline alone" in dict(found.unused)["good-pilot"]
     assert "no space" in text(found.left_out())
-    assert "Studies: 1 of 1 factor, measured 2026-01-02 on one machine (2 GiB). 2 more" in text(
-        found.studies()
+    assert (
+        "Studies: 1 of 1 factor, measured 2026-01-02 on one machine (2 GiB). Left out, with reasons below: 2 studies"
+        in text(found.studies())
     )
 
 
@@ -134,6 +138,15 @@ def test_machines_are_told_apart(keep) -> None:
     assert "machine B" in text(found.forest())
     assert "several machines" in found.forest().caption
     assert "machine" in text(found.ranking())
+
+
+def test_published_comparisons_stand_beside_the_measured_ones(keep) -> None:
+    keep("own", 30)
+    assert "No published comparison" in text(read_summary().beside_published())
+    keep("configuration-quick", 80)
+    found = text(read_summary().beside_published())
+    assert re.search(r"almost twice \+\d\d\.\d\s% \[.*\], faster tuned against defaults", found)
+    assert "not measured here" in found  # the durable twin
 
 
 def test_the_ranking_links_to_the_pages_and_escapes_names(keep) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
 from benchlib.errors import StudyError
+from benchlib.experiment import Experiment
 from benchlib.plots.frames import MINUS, amount, good, interval, known, opening, rows_of, signed
 from benchlib.plots.tables import Quiet, Table, html_table
 from benchlib.published import matching, published_for
@@ -15,7 +17,7 @@ from benchlib.stats import Analysis, analyze
 from benchlib.view import Statement, View
 
 _UNMEASURED = Quiet("not measured here")
-_ALONE = "‡"
+ALONE = "‡"
 _TOGETHER = ["figure", "level", "against", "source", "conditions"]
 
 
@@ -35,23 +37,15 @@ def published(experiment: View) -> Table | Statement:
         return Statement("No published figures are kept that this study could be set beside.")
     analysis, why = _analysis(experiment)
     sources = list(dict.fromkeys(zip(figures["source"], figures["conditions"], strict=True)))
-    groups: list[list[Any]] = [list(same.itertuples()) for _, same in figures.groupby(_TOGETHER, sort=False)]
     rows = [
-        (
-            first.figure,
-            "; ".join(map(_number, same)),
-            _measured(experiment, analysis, first),
-            _levels_words(first.level, first.against) or Quiet("none"),
-            f"[{1 + sources.index((first.source, first.conditions))}]",
-        )
-        for same in groups
-        for first in same[:1]
+        (figure, said, measured, words or Quiet("none"), f"[{1 + sources.index((source, conditions))}]")
+        for figure, said, measured, words, source, conditions in beside(experiment, analysis, figures)
     ]
     columns = ["figure", "published", "measured here", "level", "source"]
     notes = [why]
-    if any(_ALONE in measured for _, _, measured, *_ in rows):
+    if any(ALONE in measured for _, _, measured, *_ in rows):
         notes.append(
-            f"{_ALONE} None of the study's own comparisons: the same model on this pair alone, so it has no verdict."
+            f"{ALONE} None of the study's own comparisons: the same model on this pair alone, so it has no verdict."
         )
     for note, about in figures[figures["note"] != ""].groupby("note", sort=False)["figure"].unique().items():
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
@@ -61,6 +55,24 @@ def published(experiment: View) -> Table | Statement:
         "Published, and measured here",
         note=Markup("<br>").join(notes),
     )
+
+
+def beside(
+    experiment: Experiment, analysis: Analysis | None, figures: pd.DataFrame
+) -> Iterator[tuple[str, str, str, str, str, str]]:
+    """Each published figure in words: its name, what was published, what was measured here, levels, source, conditions."""
+    groups: list[list[Any]] = [list(same.itertuples()) for _, same in figures.groupby(_TOGETHER, sort=False)]
+    for first, *more in groups:
+        said = "; ".join(map(_number, [first, *more]))
+        words = _levels_words(first.level, first.against)
+        yield (
+            first.figure,
+            said,
+            _measured(experiment, analysis, first),
+            words,
+            first.source,
+            first.conditions,
+        )
 
 
 def _analysis(experiment: View) -> tuple[Analysis | None, str]:
@@ -107,7 +119,7 @@ def _with_unit(text: str, unit: str) -> str:
     return f"{text}\u00a0{unit}" if unit else text
 
 
-def _measured(experiment: View, analysis: Analysis | None, row: Any) -> str:
+def _measured(experiment: Experiment, analysis: Analysis | None, row: Any) -> str:
     """What was measured for the level, or for the pair, of a published figure."""
     trials = experiment.by_level()
     if row.metric not in trials:
@@ -126,7 +138,7 @@ def _measured(experiment: View, analysis: Analysis | None, row: Any) -> str:
     return "; ".join(found) or _UNMEASURED
 
 
-def _compared(experiment: View, analysis: Analysis | None, trials: pd.DataFrame, row: Any) -> str:
+def _compared(experiment: Experiment, analysis: Analysis | None, trials: pd.DataFrame, row: Any) -> str:
     """The change from one level to another, with its interval, and its verdict where the study gives one."""
     means = trials.groupby("level")[row.metric].mean()
     if analysis is None or row.level not in means or row.against not in means:
@@ -138,7 +150,7 @@ def _compared(experiment: View, analysis: Analysis | None, trials: pd.DataFrame,
         twins = analysis.controls if row.against == analysis.baseline else ()
         pair = trials[trials["level"].isin([row.level, row.against, *twins])]
         alone = analyze(pair, baseline=row.against, controls=twins, metric=row.metric)
-        of, ends = rows_of(alone)[row.level], f" {_ALONE}"
+        of, ends = rows_of(alone)[row.level], f" {ALONE}"
     if not known(of["percent_change"]):
         return _UNMEASURED
     within = f" {interval(of['ci_low'], of['ci_high'])}" if known(of["ci_low"], of["ci_high"]) else ""
