@@ -81,7 +81,7 @@ def flush_rates(rates: pd.DataFrame, trials: pd.DataFrame) -> Figure:
         caption="Flushes: how often a second one 8 kB page is written and flushed where the WAL lies, by pg_test_fsync; filled: the "
         "method that a level's WAL is flushed by. Commits: geometric means over the trials with their 95 % intervals. "
         "The line is the rate at which the level's method flushes, the most that one client alone can commit; one flush serves all "
-        "clients that wait for it, so the grey bar reaches to as many times that as there are clients. Without a line a commit waits for no flush."
+        "clients that wait for it, so the grey bar reaches to as many times that as there are clients. Without a line no commit waits for a flush, or not every transaction writes."
         + (
             f" {_BAD.sign} more than the device could have flushed: not every commit was on disk."
             if any(row.bad for row in commits.values())
@@ -108,7 +108,7 @@ def _said(row: _Row) -> str:
     if known(row.low, row.high):
         text += f" (interval {amount(row.low)} to {amount(row.high)})"
     if not known(row.flush):
-        return f"{text}, waits for no flush"
+        return f"{text}, waits for no flush or need not write"
     return f"{text}, where one client can commit {amount(row.flush)} times and all {amount(row.most)}" + (
         ": implausible" if row.bad else ""
     )

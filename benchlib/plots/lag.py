@@ -71,15 +71,15 @@ def lag_over_time(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
             axes.set_xlim(-0.01 * end, 1.01 * end)
             if level not in by_second:
                 continue
-            middle, low, high = (getattr(by_second[level], name)() for name in ("median", "min", "max"))
+            middle, low, high = by_second[level].median(), by_second[level].min(), by_second[level].max()
             for place, (stage, hand) in enumerate(hands.items()):
-                name, every = f"{stage}_{unit}", (place, max(len(middle) // 8, 1))
+                name, every = f"{stage}_{unit}", max(len(middle) // 8, 1)
                 axes.fill_between(
                     middle.index, low[name], high[name], color=hand.colour, alpha=0.15, linewidth=0
                 )
                 axes.plot(
                     middle.index, middle[name], color=hand.colour, linewidth=1.3,
-                    marker=hand.marker, markersize=3.5, markevery=every,
+                    marker=hand.marker, markersize=3.5, markevery=(place % every, every),
                 )  # fmt: skip
 
     return render(

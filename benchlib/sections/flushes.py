@@ -69,5 +69,5 @@ def _place(levels: list[str], places: int) -> str:
     """Whose WAL lies in a place."""
     if places == 1:
         return "flushes a second, where the WAL lies"
-    others = {1: "", 2: f" and {levels[-1]}"}.get(len(levels), f" and {len(levels) - 1} other levels")
-    return f"flushes a second, where the WAL of {levels[0]}{others} lies"
+    others = {1: "", 2: f" and “{levels[-1]}”"}.get(len(levels), f" and {len(levels) - 1} other levels")
+    return f"flushes a second, where the WAL of “{levels[0]}”{others} lies"

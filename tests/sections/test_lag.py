@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from bs4 import BeautifulSoup
 from fakes import FakeBench
 
 from benchlib.level import Level
+from benchlib.levers.replicas import Verified
 from benchlib.sections.lag import replica_lag, replicas_verified
 from benchlib.store import REPLICATION
 from benchlib.study import run_study
@@ -54,7 +56,8 @@ def kept_of(level: str, block: int) -> dict[str, object] | None:
 
 
 def verified(mode: str, promise: str | None, held: list[str], count: int | None) -> dict[str, object]:
-    return {"synchronous_commit": mode, "promise": promise, "held": held, "caught_up_s": 0.25, "count": count}
+    """What the bench keeps of replicas that kept their promise."""
+    return asdict(Verified(mode, promise, tuple(held), 0.25, count, ()))
 
 
 @pytest.fixture
