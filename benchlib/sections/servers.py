@@ -51,15 +51,15 @@ def server_settings(experiment: View) -> Table | Statement:
         theirs = any(row["source"] != "default" and row["setting"] != row["boot_val"] for row in told)
         if theirs or len({row["setting"] for row in told}) > 1:
             own = " or ".join(dict.fromkeys(_shown(row, "boot_val") for row in told))
-            rows.append([name, own, *(_cell(row, own) for row in found)])
+            rows.append([name, *(_cell(row, own) for row in found), own])
     if not rows:
         return Statement("Every server runs with PostgreSQL's own defaults.")
-    rows.sort(key=lambda row: len(set(row[2:])) == 1)
+    rows.sort(key=lambda row: len(set(row[1:-1])) == 1)
     note = "Those that differ between servers come first; what is as PostgreSQL has it is muted. Of texts that may name "
     note += "a host, a folder or a user only that they are set is told."
     if absent := [level for level in _asked(experiment) if level not in kept]:
         note += f" Nothing was kept of {', '.join(absent)}."
-    frame = pd.DataFrame(rows, columns=["setting", OWN, *columns], dtype=object)
+    frame = pd.DataFrame(rows, columns=["setting", *columns, OWN], dtype=object)
     return html_table(frame, "What the servers run with, beside PostgreSQL's own defaults", note=note)
 
 
