@@ -21,8 +21,8 @@ from benchlib.latency import Latency
 from benchlib.level import Level, Target, rate_at
 from benchlib.levers import host
 from benchlib.levers.bench import open_bench
-from benchlib.levers.postgres import Installation, builders_differ, find_installation, find_pgbench
-from benchlib.levers.preflight import cannot_run, preflight
+from benchlib.levers.postgres import Installation, find_installation, find_pgbench
+from benchlib.levers.preflight import builds_differ, cannot_run, preflight
 from benchlib.levers.remote import Remote
 from benchlib.levers.workloads import load_workload
 from benchlib.metrics import METRICS
@@ -72,7 +72,7 @@ def provenance(study: Study, scratch: Path) -> dict[str, Any]:
     """
     levels = [study.plan.level(name) for name in study.plan.factor.levels]
     installed = {find_installation(level.postgres) for level in levels if level.target is None}
-    differ = builders_differ(installed)
+    differ = builds_differ(study.plan)
     return {
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "benchlib": __version__,

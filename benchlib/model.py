@@ -215,6 +215,15 @@ class Factor(Model):
         """Whether all levels are compared with the baseline."""
         return set(self.against.values()) <= {self.baseline}
 
+    def pairs(self) -> dict[str, str]:
+        """What each level that is compared is compared with."""
+        references = set(self.against.values()) - set(self.against)
+        return {
+            name: self.against.get(name, self.baseline)
+            for name in self.levels
+            if name != self.baseline and name not in references
+        }
+
     def cells(self) -> dict[str, dict[str, str]]:
         """Where the levels are crossed, the value of each dimension at each level, the controls aside."""
         return {
@@ -277,10 +286,8 @@ class Plan(Model):
 
     def strata(self) -> dict[str, str]:
         """For each level the name of its part: levels of one workload, or compared with each other, are in one."""
-        factor = self.factor
-        parts = {name: self.level_workload(name).name for name in factor.levels}
-        others = set(factor.levels) - set(factor.against) - set(factor.against.values())
-        for name, other in [*factor.against.items(), *((name, factor.baseline) for name in others)]:
+        parts = {name: self.level_workload(name).name for name in self.factor.levels}
+        for name, other in self.factor.pairs().items():
             merged, into = parts[name], parts[other]
             parts = {level: into if part == merged else part for level, part in parts.items()}
         return parts

@@ -14,6 +14,7 @@ from benchlib.errors import StudyError
 from benchlib.experiment import provenance
 from benchlib.latency import keep_log
 from benchlib.level import Level, Target
+from benchlib.levers import preflight
 from benchlib.levers.postgres import Installation
 from benchlib.model import Load
 from benchlib.plots.tables import Table
@@ -88,7 +89,8 @@ def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
 
 @pytest.fixture
 def two_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "find_installation", lambda name: {None: EIGHTEEN, "11": ELEVEN}[name])
+    for module in (experiment, preflight):
+        monkeypatch.setattr(module, "find_installation", lambda name: {None: EIGHTEEN, "11": ELEVEN}[name])
     monkeypatch.setattr(experiment, "find_pgbench", lambda: EIGHTEEN)
 
 
@@ -101,6 +103,15 @@ def test_provenance_has_every_server_with_its_build_and_no_path(study_of, tmp_pa
     ]
     assert "gcc 7 -Os" in found["builds_differ"]
     assert "builds_differ" not in provenance(study_of(), tmp_path)
+
+
+@pytest.mark.usefixtures("two_builds")
+def test_builds_differ_only_where_levels_are_compared_with_each_other(plan_of) -> None:
+    levels = {"old": Level(postgres="11"), "old, twice": Level(postgres="11")}
+    plan = plan_of(levels=levels)
+    assert "gcc 7 -Os" in (preflight.builds_differ(plan) or "")
+    apart = plan.factor.model_copy(update={"against": {"old, twice": "old"}})
+    assert preflight.builds_differ(plan.model_copy(update={"factor": apart})) is None
 
 
 class FakeRemote:

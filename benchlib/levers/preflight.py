@@ -35,7 +35,7 @@ def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
             raise PreflightError(f"level “{name}”: {reason}") from reason
     ours = [level for level in levels.values() if not level.target]
     found = {find_installation(level.postgres) for level in ours}
-    if words := builders_differ(found):
+    if words := builds_differ(plan):
         rows.append(("builders", words))
     tool = f"pgbench of {find_pgbench().label}"
     return [
@@ -50,6 +50,22 @@ def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
         ("processors", f"{host.processors()} for servers and load tool together"),
         *dict.fromkeys(rows),
     ]
+
+
+def builds_differ(plan: Plan) -> str | None:
+    """A warning, where servers of levels that are compared with each other were built differently; None where not.
+
+    Raises:
+        PreflightError: a server is not there.
+
+    """
+    levels = {name: plan.level(name) for name in plan.factor.levels}
+    built = {name: find_installation(level.postgres) for name, level in levels.items() if not level.target}
+    apart = set()
+    for pair in plan.factor.pairs().items():
+        both = {built[name] for name in pair if name in built}
+        apart |= both if builders_differ(both) else set()
+    return builders_differ(apart)
 
 
 def cannot_run(plan: Plan, scratch: Path | None = None) -> dict[str, str]:
