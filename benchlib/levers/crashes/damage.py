@@ -68,19 +68,19 @@ def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -
     rows = ask("acknowledged", f"SELECT client, number FROM acknowledged WHERE round = {number}")
     held = one("acknowledged", "SELECT count(*) FROM acknowledged")
     pages = one("pages", "SELECT count(*) FROM pages")
-    counted = one("pages", "SELECT sum(value) FROM pages")
+    raised = one("pages", "SELECT sum(value) FROM pages")
     for statement in _BY_INDEX:
         connection.execute(statement)
     held_by_index = one("acknowledged, by its index", "SELECT count(*) FROM acknowledged WHERE round >= 0")
     pages_by_index = one("pages, by its index", "SELECT count(*) FROM pages WHERE id > 0")
-    for what, one_count, other in (
-        ("rows of acknowledged, by its index", held, held_by_index),
-        ("rows of pages, by its index", pages, pages_by_index),
-        ("rows of pages, once loaded", pages, PAGE_ROWS),
-        ("commits by the values of pages", held, counted),
+    for what, first, second in (
+        ("rows of acknowledged, by sequential scan and by index", held, held_by_index),
+        ("rows of pages, by sequential scan and by index", pages, pages_by_index),
+        ("rows of pages, now and when loaded", pages, PAGE_ROWS),
+        ("commits, by their rows and by the values that they raised", held, raised),
     ):
-        if None not in (one_count, other) and one_count != other:
-            damage.append(f"{one_count:,} rows are read, but there are {other:,} {what}")
+        if None not in (first, second) and first != second:
+            damage.append(f"{what}: {first:,} and {second:,}")
     unread = any(words.startswith("acknowledged: ") for words in damage)
     return None if unread else {(client, of) for client, of in rows}
 
