@@ -91,7 +91,8 @@ def cost_per_million(experiment: View, prices: Mapping[str, float], currency: st
             cost, ends = _cost(price, tps)
         hourly = "" if price is None else amount(price)
         mean = "" if tps.empty else amount(float(np.exp(np.log(tps).mean())))
-        rows.append([level, cost, ends, *_change(experiment, by_level, level, cost), hourly, mean])
+        change = _change(experiment, by_level, level) if len(tps) else ("", "", "")
+        rows.append([level, cost, ends, *change, hourly, mean])
     unit = f", {currency}" if currency else ""
     columns = [
         "level",
@@ -108,7 +109,8 @@ def cost_per_million(experiment: View, prices: Mapping[str, float], currency: st
         "What a million transactions cost",
         formats={name: str for name in columns[1:] if name != "against"},
         note="The server's price alone: the load's machine, storage and traffic that are paid apart are not in it. Means are "
-        "geometric; the interval of a cost is its own trials', that of a change the verdicts'.",
+        "geometric, with the interval of a level's own trials; a change and its interval are the verdicts', where "
+        "the baseline is the mean of its twins.",
     )
 
 
@@ -192,20 +194,15 @@ def _cost(price: float, tps: pd.Series) -> tuple[str, str]:
     return amount(cost), f"[{amount(cost / factor)}, {amount(cost * factor)}]"
 
 
-def _change(
-    experiment: View, prices: Mapping[str, float], level: str, cost: str | None
-) -> tuple[str | None, str | None, str]:
+def _change(experiment: View, prices: Mapping[str, float], level: str) -> tuple[str | None, str | None, str]:
     """How a level's cost differs from that of what it is compared with, the interval, and with what."""
     analysis = experiment.analysis
     other = analysis.against.get(level)
-    if other is None or not {level, other} <= prices.keys() or experiment.plan.metric not in ("tps", "speed"):
+    if other is None or not {level, other} <= prices.keys() or analysis.metric.name not in ("tps", "speed"):
         return "", "", ""
-    row = rows_of(analysis)[level]
-    if cost in (None, "no transactions"):
-        return "", "", ""
+    row, ratio = rows_of(analysis)[level], prices[level] / prices[other]
     if row["verdict"] == "invalid":
         return "invalid", "", other
-    ratio = prices[level] / prices[other]
     change, low, high = (
         100 * (ratio / (1 + row[name] / 100) - 1) if known(row[name]) else math.nan
         for name in ("percent_change", "ci_high", "ci_low")
