@@ -100,10 +100,15 @@ def crashes(experiment: View) -> Table | Statement:
         notes += [] if found else [_NO_KIND[kind]]
         for reason in dict.fromkeys(excused.values()) if found else ():
             names = ", ".join(f"“{name}”" for name, why in excused.items() if why == reason)
-            notes.append(f"Left out of {kind}: {names}: {reason}.")
-    note = " ".join(filter(None, [*notes, _bound(unharmed), _METHOD]))
-    return html_table(pd.DataFrame(rows).astype(object), "What crashes cost, found by crashing", note=note)
+            notes.append(f"Not crashed: {names}, {reason}.")
+    note = " ".join(filter(None, [*dict.fromkeys(notes), _bound(unharmed), _METHOD]))
+    frame = pd.DataFrame(rows).astype(object)
+    return html_table(
+        frame, "What crashes cost, found by crashing", formats=dict.fromkeys(_NUMBERS, str), note=note
+    )
 
+
+_NUMBERS = ("crashes", "commits lost", "of acknowledged", "oldest lost, ms before")
 
 _METHOD = (
     "Four sessions commit rows and note what the server acknowledged; at a random moment it crashes, is started on what is left, and is "
@@ -122,27 +127,25 @@ def _row(name: str, kind: Kind, level: Level, found: Sequence[Crash]) -> dict[st
     """What the crashes of one level and kind came to."""
     lost = [each.lost for each in found if each.lost is not None]
     oldest = [each.oldest_lost_ms for each in found if each.oldest_lost_ms is not None]
-    recovery = [each.recovery_s for each in found if each.recovery_s is not None]
-    damage = [words for each in found for words in each.damage if each.recovery_s is not None]
-    refusals = [each.damage[0] for each in found if each.recovery_s is None]
+    refused = [each.damage for each in found if each.recovery_s is None]
+    damaged = [each.damage for each in found if each.damage and each.recovery_s is not None]
     return {
         "level": name,
         "crash": kind,
-        "may cost": "; ".join(_promised(level, kind)) or "nothing",
         "crashes": str(len(found)),
-        "acknowledged": f"{sum(each.acknowledged for each in found):,}",
-        "lost": f"{sum(lost):,}" if lost else None,
-        "crashes that lost any": f"{sum(map(bool, lost))} of {len(lost)}" if lost else None,
+        "with lost commits": str(sum(map(bool, lost))) if lost else None,
+        "did not start": _told(refused),
+        "damaged": _told(damaged),
+        "commits lost": f"{sum(lost):,}" if lost else None,
+        "of acknowledged": f"{sum(each.acknowledged for each in found):,}",
         "oldest lost, ms before": amount(max(oldest)) if oldest else ("" if lost else None),
-        "did not start": _times(len(refusals), refusals),
-        "damaged": _times(sum(bool(e.damage) and e.recovery_s is not None for e in found), damage),
-        "recovery, s": amount(sum(recovery) / len(recovery)) if recovery else None,
+        "may cost": "; ".join(_promised(level, kind)) or "nothing",
     }
 
 
-def _times(count: int, words: Sequence[str]) -> str:
-    """How often, and in the server's words what, for instance."""
-    return f"{count}: {words[0]}" if count else "0"
+def _told(damage: Sequence[Sequence[str]]) -> str:
+    """How often, and in the server's words what, the first time."""
+    return f"{len(damage)}: {damage[0][0]}" if damage else "0"
 
 
 def _promised(level: Level, kind: Kind) -> list[str]:

@@ -77,8 +77,8 @@ def test_crashes_are_added_up_by_level_and_kind(view) -> None:
     assert list(found) == [("defaults", KILLED), ("late", KILLED), ("late", POWER_CUT)]
     late = found["late", KILLED]
     assert late["may cost"] == "a crash loses the latest acknowledged commits (synchronous_commit = off)"
-    assert (late["crashes"], late["acknowledged"], late["lost"]) == ("2", "1,000", "7")
-    assert (late["crashes that lost any"], late["oldest lost, ms before"]) == ("1 of 2", "81.2")
+    assert (late["crashes"], late["of acknowledged"], late["commits lost"]) == ("2", "1,000", "7")
+    assert (late["with lost commits"], late["oldest lost, ms before"]) == ("1", "81.2")
     assert found["defaults", KILLED]["may cost"] == "nothing"
     assert crashes(view()).html == table.html, "the same from what is kept, each time"
 
@@ -88,12 +88,12 @@ def test_what_cannot_be_read_is_not_known_rather_than_nothing(view) -> None:
         "lost": None,
         "unacknowledged": None,
         "recovery_s": None,
-        "damage": ("did not start: PANIC:  no valid checkpoint",),
+        "damage": ("PANIC:  no valid checkpoint",),
     }
     table = crashes(view(("unsafe", POWER_CUT, refused)))
     row = rows(table)["unsafe", POWER_CUT]
-    assert (row["lost"], row["crashes that lost any"], row["recovery, s"]) == ("–", "–", "–")
-    assert row["did not start"] == "1: did not start: PANIC:  no valid checkpoint"
+    assert (row["commits lost"], row["with lost commits"]) == ("–", "–")
+    assert row["did not start"] == "1: PANIC:  no valid checkpoint"
     assert row["damaged"] == "0"
     assert "Nothing lost is no proof" not in note(table), "something was"
     assert "No server was killed." in note(table)
@@ -124,7 +124,7 @@ def test_ten_crashes_without_a_loss_leave_a_quarter_open(view) -> None:
 
 def test_who_is_left_out_is_said_with_the_reason(view) -> None:
     words = note(crashes(view(("defaults", KILLED, {}))))
-    assert "Left out of killed server: “control”: its server is that of “defaults”." in words
+    assert "Not crashed: “control”, its server is that of “defaults”." in words
     assert "No power was cut: that takes root" in words
 
 

@@ -273,7 +273,7 @@ def _restarted(cluster: Cluster, number: int, log: int) -> _Outcome:
     try:
         cluster.start()
     except ServerError:
-        return _Outcome(None, None, (f"did not start: {last_cries(cluster, log)}",))
+        return _Outcome(None, None, (last_cries(cluster, log),))
     recovery_s = round(time.monotonic() - started, 3)
     found = examine(cluster, number)
     return _Outcome(found.rows, recovery_s, found.damage)
