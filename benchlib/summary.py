@@ -273,19 +273,19 @@ def _cells(row: dict[Any, Any]) -> dict[str, Any]:
     name = row["study"] if row["further"] else row["title"]
     link = Markup('<a href="{}">{}</a>').format(row["page"], name) if row["page"] else name
     measured = "" if row["metric"] == "throughput" else f" {row['metric']}"
+    found = known(row["durable_change"])
+    durable = f"{row['durable_level']} {signed(row['durable_change'])}" if found else "no such level measured"
     return {
         "factor": Markup("{}{}").format(rank, link),
         "leading level": f"{row['level']}{DAGGER if row['loss'] else ''} against {row['against']}",
         "change": f"{signed(row['percent_change'])}{measured}" if known(row["percent_change"]) else None,
         "interval": interval(row["ci_low"], row["ci_high"]) if known(row["ci_low"]) else None,
         "verdict": f"{mark_of(row['verdict']).sign}\u00a0{row['verdict']}",
-        "p": p_words(row["p_holm"]),
+        "p": "" if row["further"] else p_words(row["p_holm"]),
         "blocks": row["blocks"],
         "load": f"{row['workload']}, {_counted(row['clients'], 'client', 'clients')}",
         "a crash may cost": row["loss"] or "nothing more",
-        "without that": f"{row['durable_level']} {signed(row['durable_change'])}"
-        if row["durable_level"]
-        else "",
+        "without that": durable if row["loss"] else "",
         "machine": row["host"],
     }
 

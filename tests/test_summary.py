@@ -110,8 +110,13 @@ def test_what_is_given_up_is_told_with_the_best_that_gives_up_nothing(keep) -> N
     assert found.loc["commit", "durable_change"] == pytest.approx(15, abs=3)
     assert found.loc["other", "loss"] == ""
     table = text(read_summary().ranking())
-    assert "tuned†" in table
+    assert "tuned† against defaults" in table
     assert "careful +1" in table
+
+
+def test_without_a_level_that_gives_up_nothing_the_table_says_so(keep) -> None:
+    keep("commit", 200, levels={"tuned": LAZY})
+    assert "no such level measured" in text(read_summary().ranking())
 
 
 def test_pilots_and_studies_that_failed_are_left_out_with_a_reason(keep) -> None:
