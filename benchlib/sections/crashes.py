@@ -115,7 +115,7 @@ _METHOD = (
     "asked for those rows; all tables are read whole, ours by their indexes too. Killed server: all processes by SIGKILL at once. "
     "Power cut: the disk's content at one moment (a reflink copy of the file behind a loop device), a disk without a volatile cache, that "
     "writes 4 kB at once, so that a page of 8 kB may be torn, under checkpoints in a row and a kernel that writes back after 0.5 s. The clusters "
-    "have data checksums, which tell a torn page. Where rows cannot be read, how many are lost is not known."
+    "have data checksums, which tell a torn page. Lost commits are counted where the rows could be read; where they could not, all may be lost."
 )
 
 
@@ -133,11 +133,13 @@ def _row(name: str, kind: Kind, level: Level, found: Sequence[Crash]) -> dict[st
         "level": name,
         "crash": kind,
         "crashes": str(len(found)),
-        "with lost commits": str(sum(map(bool, lost))) if lost else None,
+        "with lost commits": f"{sum(map(bool, lost))} of {len(lost)}" if lost else None,
         "did not start": _told(refused),
         "damaged": _told(damaged),
         "commits lost": f"{sum(lost):,}" if lost else None,
-        "of acknowledged": f"{sum(each.acknowledged for each in found):,}",
+        "of acknowledged": f"{sum(each.acknowledged for each in found if each.lost is not None):,}"
+        if lost
+        else None,
         "oldest lost, ms before": amount(max(oldest)) if oldest else ("" if lost else None),
         "may cost": "; ".join(_promised(level, kind)) or "nothing",
     }
