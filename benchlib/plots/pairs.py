@@ -50,7 +50,7 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
 
     def draw(canvas: Canvas) -> None:
         left = 0.3 * canvas.width
-        names = [wrapped(level, canvas.chars(left - 10)) for level in rows]
+        names = [wrapped(level, canvas.chars(left - 10), 5) for level in rows]
         line = 1.3 * canvas.font
         heights = [max((len(n) + (v in failed)) * line + 6, 24) for n, v in zip(names, rows, strict=True)]
         ends = np.cumsum(heights)

@@ -71,7 +71,7 @@ class Grid:
         self.width = (canvas.width - self._left - 12 - self._gap * (columns - 1)) / columns
         self._line = 1.3 * canvas.font
         room = self.width + (0.75 * self._left if own_y else -0.1 * self.width)
-        self._titles = [wrapped(title, canvas.chars(room), 3) for title in titles]
+        self._titles = [wrapped(title, canvas.chars(room), 5) for title in titles]
         rows = [self._titles[start : start + columns] for start in range(0, len(titles), columns)]
         self._heads = [(max(len(title) for title in row) + 1) * self._line + 4 for row in rows]
         self._top = top
