@@ -251,7 +251,6 @@ class StudyFolder:
             raise InputError(f"{trial_id}/{name} is damaged")
         return found
 
-
     def keep_crash(self, crash_id: str, found: Mapping[str, object]) -> None:
         """Keep what one crash of a level left, whole or not at all.
 
