@@ -25,6 +25,7 @@ Shape = tuple[Any, ...]
 
 _ERROR = 2  # from this factor on, an estimate of rows is told to be wrong
 _STRATEGIES = {"Sorted": "Group", "Hashed": "Hash", "Mixed": "Mixed"}
+_PART_OF_ANOTHER = ("Hash", "Bitmap Index Scan", "Subquery Scan")
 _MEMORY_TOLD = {"Sort Space Type", "Hash Batches", "HashAgg Batches", "Workers"}
 _NEED_MEMORY = {"Sort": "sort", "Hash": "hash table", "Aggregate": "aggregate"}
 
@@ -38,10 +39,13 @@ def nodes(plan: Node) -> Iterator[Node]:
 
 def node_name(node: Node) -> str:
     """A node as psql names it: ``Parallel Hash Left Join``, ``Index Scan using sales_day_idx on sales sale``."""
-    source, alias = _source(node), node.get("Alias")
-    if not source:
-        return _kind(node)
-    return f"{_kind(node)} on {source}" + (f" {alias}" if alias not in (None, source) else "")
+    source, alias, index = _source(node), node.get("Alias"), node.get("Index Name")
+    words = [_kind(node)]
+    if index:
+        words += ["using" if source else "on", index]
+    if source:
+        words += ["on", source, *([alias] if alias not in (None, source) else [])]
+    return " ".join(words)
 
 
 def on_disk(node: Node) -> bool:
@@ -72,21 +76,22 @@ def differences(plan: Node, reference: Node) -> str:
     if shape(plan) == shape(reference):
         return ""
     (scans, others), (scans_there, others_there) = _parts(plan), _parts(reference)
-    words = [
-        f"{scans[relation]} instead of {scans_there[relation]} on {relation}"
-        for relation in sorted(scans.keys() & scans_there.keys())
-        if scans[relation] != scans_there[relation]
-    ]
     come, gone = _counted(others - others_there), _counted(others_there - others)
-    if come and gone:
-        words.append(f"{come} instead of {gone}")
-    elif come or gone:
-        words.append(f"{come} added" if come else f"no {gone}")
+    words = []
+    if come or gone:
+        words.append(
+            f"{come} instead of {gone}" if come and gone else f"{come} added" if come else f"no {gone}"
+        )
+    read: dict[str, list[str]] = {}
+    for relation in sorted(scans.keys() & scans_there.keys()):
+        if scans[relation] != scans_there[relation]:
+            read.setdefault(f"{scans[relation]} instead of {scans_there[relation]}", []).append(relation)
+    words += [f"{change} on {', '.join(relations)}" for change, relations in read.items()]
     for kind, name in _NEED_MEMORY.items():
         now, then = _places(plan, kind), _places(reference, kind)
         if now and then and now != then:
             words.append(f"{name} {now} instead of {then}")
-    return "; ".join(words) or "the same nodes in another order"
+    return "; ".join(words) or "the same nodes in another order, or by other indexes"
 
 
 def tree(plan: Node) -> str:
@@ -129,7 +134,7 @@ def plans_table(
 
 
 def _kind(node: Node) -> str:
-    """A node's name without what it reads."""
+    """A node's name without what it reads, and by which index."""
     kind, join = str(node["Node Type"]), node.get("Join Type", "Inner")
     if kind == "Aggregate":
         kind = f"{_STRATEGIES.get(str(node.get('Strategy')), '')}Aggregate"
@@ -140,7 +145,6 @@ def _kind(node: Node) -> str:
     before = [word for word in (node.get("Partial Mode"),) if word in ("Partial", "Finalize")]
     before += ["Parallel"] if node.get("Parallel Aware") else []
     after = ["Backward"] if node.get("Scan Direction") == "Backward" else []
-    after += ["using" if _source(node) else "on", node["Index Name"]] if "Index Name" in node else []
     return " ".join([*before, kind, *after])
 
 
@@ -150,13 +154,13 @@ def _source(node: Node) -> str | None:
 
 
 def _parts(plan: Node) -> tuple[dict[str, str], Counter[str]]:
-    """How a plan reads each relation, by its alias, and the names of its other nodes."""
+    """How a plan reads each relation, by its alias; and its other nodes, without those that belong to one above."""
     scans: dict[str, list[str]] = {}
     others: Counter[str] = Counter()
     for node in nodes(plan):
-        if _source(node):
-            scans.setdefault(str(node.get("Alias", _source(node))), []).append(_kind(node))
-        elif "Index Name" not in node:  # a bitmap's index belongs to the scan above it
+        if source := _source(node):
+            scans.setdefault(str(node.get("Alias", source)), []).append(_kind(node))
+        elif node["Node Type"] not in _PART_OF_ANOTHER:
             others[_kind(node)] += 1
     return {relation: " and ".join(sorted(how)) for relation, how in scans.items()}, others
 
@@ -189,7 +193,7 @@ def _error(node: Node) -> float:
 
 
 def _error_words(node: Node) -> str:
-    return f"×{amount(_error(node))} {'more' if node['Actual Rows'] > node['Plan Rows'] else 'fewer'}"
+    return f"×{_error(node):,.3g} {'more' if node['Actual Rows'] > node['Plan Rows'] else 'fewer'}"
 
 
 def _figures(node: Node, share: float) -> list[str]:

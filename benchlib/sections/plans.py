@@ -17,7 +17,7 @@ Trials = list[dict[str, Any]]
 
 
 def plans(experiment: View) -> Table | Statement:
-    """Each level's plan for each explained statement, from its median trial, and what differs from the baseline's.
+    """Each level's plan for each explained statement, from its median trial, and what differs from that of the level it is compared with.
 
     Raises:
         InputError: a file of plans is damaged.
@@ -102,17 +102,18 @@ def _row(
     experiment: View, told: dict[str, Trials], level: str, place: int, letters: dict[Shape, str]
 ) -> dict[str, Any]:
     """A level's row for a statement."""
-    typical, baseline = _median(told[level]), experiment.plan.factor.baseline
+    typical = _median(told[level])
     own, *all_of_them = (letters[each] for each in _shapes(told[level], place))
     others = [f"{letter} in {all_of_them.count(letter)}" for letter in sorted(set(all_of_them) - {own})]
     root, plan = _root(typical, place), typical["after"][place]["plan"]
     row: dict[str, Any] = {"plan": own + (f" ({', '.join(others)} of {len(all_of_them)})" if others else "")}
-    if baseline in told:
-        there = _median(told[baseline])
-        words = differences(root, _root(there, place)) or Quiet("the same plan")
+    row["what differs"] = Quiet("")
+    if (reference := experiment.plan.factor.pairs().get(level)) in told:
+        there = _median(told[reference])
+        words = differences(root, _root(there, place)) or Quiet(f"as at {reference}")
         if typical["after"][place]["statement"] != there["after"][place]["statement"]:
             words = f"another statement; {words}"
-        row[f"what differs from {baseline}"] = Quiet("") if level == baseline else words
+        row["what differs"] = words if isinstance(words, Quiet) else f"against {reference}: {words}"
     return {
         **row,
         "before, ms": typical["before"][place]["plan"]["Execution Time"],

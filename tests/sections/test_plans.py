@@ -8,6 +8,7 @@ import pytest
 from bs4 import BeautifulSoup
 from fakes import FakeBench
 
+from benchlib.level import Level
 from benchlib.plots.plans import differences, node_name, tree, worst_estimate
 from benchlib.sections.plans import plans
 from benchlib.store import PLANS
@@ -64,12 +65,13 @@ def test_nodes_are_named_as_psql_does(told, name):
         (
             LOOPED,
             HASHED,
-            "Index Scan using goods_pkey instead of Seq Scan on goods; Nested Loop instead of Hash, Hash Join",
+            "Nested Loop instead of Hash Join; Index Scan instead of Seq Scan on goods",
         ),
         (sort(scan("t")), sort(scan("t"), "Disk"), "sort in memory instead of on disk"),
+        (scan("t", "Index Scan", **{"Index Name": "a"}), scan("t", "Index Scan", **{"Index Name": "b"}), "the same nodes in another order, or by other indexes"),
         (sort(scan("t")), scan("t"), "Sort added"),
         (scan("t"), sort(scan("t")), "no Sort"),
-        (node("Append", scan("b"), scan("a")), node("Append", scan("a"), scan("b")), "the same nodes in another order"),
+        (node("Append", scan("b"), scan("a")), node("Append", scan("a"), scan("b")), "the same nodes in another order, or by other indexes"),
     ],
 )  # fmt: skip
 def test_what_differs_is_said_in_words(plan, reference, words):
@@ -130,7 +132,7 @@ def test_each_level_is_shown_by_its_median_trial_and_each_plan_once(study):
     view = study(lambda level, block: sort(scan("t")) if level == "tuned" else spilt)
     rows, folded = parts(plans(view))
     assert list(rows) == ["defaults", "tuned"]
-    assert rows["tuned"]["what differs from defaults"] == "sort in memory instead of on disk"
+    assert rows["tuned"]["what differs"] == "against defaults: sort in memory instead of on disk"
     assert [row["plan"] for row in rows.values()] == ["A", "B"]
     assert [row["temporary files"] for row in rows.values()] == ["10\u00a0MB", "0\u00a0bytes"]
     assert {row["after, ms"] for row in rows.values()} == {"2"}
@@ -144,11 +146,21 @@ def test_plans_that_vary_between_trials_are_counted(study):
     view = study(lambda level, block: LOOPED if (level, block) == ("tuned", 3) else HASHED)
     rows, folded = parts(plans(view))
     assert rows["tuned"]["plan"] == "A (B in 2 of 6)"
-    assert rows["tuned"]["what differs from defaults"] == "the same plan"
+    assert rows["tuned"]["what differs"] == "as at defaults"
     assert list(folded) == [
         "Statement 1, plan A: defaults, tuned",
         "Statement 1, plan B: in some trials alone",
     ]
+
+
+def test_a_level_is_set_against_the_one_that_it_is_compared_with(study):
+    levels = {name: Level(settings={"work_mem": name}) for name in ("2MB", "4MB")}
+    view = study(lambda level, block: LOOPED if level == "2MB" else HASHED, levels=levels)
+    factor = view.plan.factor.model_copy(update={"against": {"4MB": "2MB"}})
+    view.study = view.study.model_copy(update={"plan": view.plan.model_copy(update={"factor": factor})})
+    rows, _ = parts(plans(view))
+    assert rows["2MB"]["what differs"] == ""
+    assert rows["4MB"]["what differs"].startswith("against 2MB: Hash Join instead of Nested Loop")
 
 
 def test_a_level_without_plans_is_named_and_so_is_a_study_without_any(study):
