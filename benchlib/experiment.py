@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 import sys
@@ -317,10 +318,15 @@ class Experiment:
 
     def _history(self) -> Prior | None:
         """What this host's earlier studies of the same load say of its noise; None with fewer than twelve."""
-        earlier = [folder for folder in walk(self.folder.path.parent) if self._is_like(folder.read())]
+        earlier = []
+        for folder in walk(self.folder.path.parent):
+            # a damaged study says nothing of this one; the index says so of it
+            with contextlib.suppress(InputError):
+                earlier.append(shown(folder))
+        earlier = [experiment for experiment in earlier if self._is_like(experiment.study)]
         if len(earlier) < LEAST_STUDIES:
             return None
-        known = [e._judged(e.by_level(), **e._comparison()) for e in map(shown, earlier)]
+        known = [e._judged(e.by_level(), **e._comparison()) for e in earlier]
         return estimate_prior([a.residual_sd**2 for a in known], [a.df for a in known])
 
     def _is_like(self, other: Study) -> bool:

@@ -8,6 +8,10 @@ import yaml
 from packaging.requirements import Requirement
 
 from benchlib.level import Level
+from benchlib.levers.workloads import load_workload
+from benchlib.parameters import checked
+from benchlib.planning import make_study
+from benchlib.report.execute import notebook_parameters
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -78,10 +82,15 @@ def test_the_readme_names_every_notebook_and_only_make_targets_that_exist():
 
 
 def test_the_levels_in_the_readme_are_levels_and_name_every_key():
-    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    text, grid = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     levels = {name: Level.model_validate(patch) for name, patch in yaml.safe_load(text)["levels"].items()}
     named = {key for level in levels.values() for key in level.model_fields_set}
     assert named == set(Level.model_fields)
+    given = yaml.safe_load(grid)
+    made = checked(notebook_parameters(ROOT / "notebooks" / "template.ipynb"), given)
+    study = make_study(made, 16 << 30, load_workload, {})
+    assert len(study.plan.factor.levels) == 13  # twelve, as the README says, and the control
+    assert len(study.plan.factor.against) == 6
 
 
 def test_continuous_integration_runs_the_tests_and_the_demo():
