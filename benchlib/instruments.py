@@ -210,7 +210,11 @@ def _costs(
         counts = differences(server["before"], server["after"])
         figures |= {name: _each(counts[count], n) for name, count in _PER_TRANSACTION.items()}
     replicas: Any = folder.raw_json(trial_id, REPLICATION)
-    lags = [row["replay_lag_s"] for row in (replicas or {}).get("lag", ()) if row["replay_lag_s"] is not None]
+    readings = (replicas or {}).get("lag", ())
+    before = min((row["at_s"] for row in readings), default=0)  # right before the load: of what was before it
+    lags = [
+        row["replay_lag_s"] for row in readings if row["at_s"] > before and row["replay_lag_s"] is not None
+    ]
     return {**figures, "replay_lag_ms": 1000 * sum(lags) / len(lags) if lags else None}
 
 
@@ -233,8 +237,23 @@ def _concat(frames: list[pd.DataFrame], columns: tuple[str, ...]) -> pd.DataFram
     return pd.DataFrame(columns=list(columns)).astype(types)
 
 
+def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
+    """Wait events that versions spell differently as one, in the spelling that sorts first: capitals do.
+
+    13 made ``WALWrite`` of ``WALWriteLock`` and ``LockManager`` of ``lock_manager``, 17 made ``WalSync`` of ``WALSync``.
+    """
+
+    def alike(event: str) -> str:
+        kind, _, name = event.partition(": ")
+        bare = name.lower().replace("_", "")
+        return f"{kind}: {bare.removesuffix('lock') if kind == 'LWLock' else bare}"
+
+    spelt = {alike(event): event for event in sorted(events, reverse=True)}
+    return events.rename(columns=lambda event: spelt[alike(event)]).T.groupby(level=0, sort=False).sum().T
+
+
 def _frequent_first(waits: pd.DataFrame) -> pd.DataFrame:
     """What nobody waited for in a trial was waited for by none."""
-    events = waits.drop(columns=[*TRIAL, "second"]).astype(float).fillna(0.0)
+    events = _one_name_each(waits.drop(columns=[*TRIAL, "second"]).astype(float).fillna(0.0))
     order = events.mean().sort_values(ascending=False, kind="stable").index
     return pd.concat([waits[[*TRIAL, "second"]], events[order]], axis=1)

@@ -120,7 +120,7 @@ def _metric(values: Mapping[str, Any], load: Load, *levels: Level) -> str:
         raise InputError(
             "parameter pilot: it plans by the tps, which a fixed rate gives; leave one of them out"
         )
-    if asked == "tps":
+    if asked in ("tps", "speed"):
         raise InputError(
             "parameter metric: a fixed rate gives the tps, so it cannot be judged by; "
             "take latency_average_ms, or a quantile such as latency_p99_ms"

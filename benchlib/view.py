@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 import pandas as pd
@@ -18,7 +17,7 @@ from benchlib import plots
 from benchlib.experiment import PILOT_BLOCKS, Experiment
 from benchlib.levers.preflight import preflight
 from benchlib.metrics import METRICS
-from benchlib.plots.frames import signed
+from benchlib.plots.frames import in_common, signed
 from benchlib.plots.levels import levels_table, rates_words
 from benchlib.plots.mechanism import comparable, correlation_table, costs_table, statements_table
 from benchlib.plots.panels import FEW
@@ -265,7 +264,7 @@ class View(Experiment):
         if len(set(clients.values())) < 2:
             return Statement("All levels of this study have the same number of clients.")
         rows = self.by_level()[lambda trials: trials["level"].isin(list(curves))]
-        names = {name: _in_common(curve) for name, curve in curves.items()}
+        names = {name: in_common(curve) for name, curve in curves.items()}
         return plots.client_sweep(
             rows.assign(clients=rows["level"].map(clients), level=rows["level"].map(names)), self.plan.metric
         )
@@ -314,13 +313,6 @@ class View(Experiment):
             f"benchlib run {self.study.notebook} -p study {self.folder.name} -p blocks {self._more_blocks()}",
             kind="command",
         )
-
-
-def _in_common(names: list[str]) -> str:
-    """What names of levels begin with alike, in whole words: "fast disk" of "fast disk, 8 clients" and 16 of them."""
-    words = zip(*(name.split() for name in names), strict=False)
-    alike = " ".join(word for word, *_ in takewhile(lambda each: len(set(each)) == 1, words))
-    return alike.rstrip(",:;") or names[0]
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -78,6 +78,23 @@ def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder: StudyF
     assert (waits["IO: WALSync"] + waits["LWLock: WALWrite"]).round(9).eq(4).all()
 
 
+def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, path_of) -> None:
+    path = path_of(TELEMETRY)
+    raw = json.loads(gzip.decompress(path.read_bytes()))
+    for sample in raw["waits"]:
+        sample["sessions"] = [
+            ["LWLock", "WALWriteLock", 3],
+            ["IO", "WalSync", 1],
+            ["LWLock", "lock_manager", 2],
+        ]
+    path.write_bytes(gzip.compress(json.dumps(raw).encode()))
+    waits = read(folder).waits
+    assert set(waits) == {"level", "block", "second", "IO: WALSync", "CPU", "LWLock: WALWrite", "LWLock: lock_manager"}  # fmt: skip
+    mine = waits[(waits["level"] == "tuned") & (waits["block"] == 1)]
+    assert mine["LWLock: WALWrite"].eq(3).all()
+    assert mine["CPU"].eq(0).all()
+
+
 def test_a_wait_that_a_trial_did_not_have_is_none(folder: StudyFolder, path_of) -> None:
     path = path_of(TELEMETRY)
     raw = json.loads(gzip.decompress(path.read_bytes()))
@@ -108,7 +125,8 @@ def test_checkpoints_inside_the_load_by_its_clock(folder: StudyFolder, path_of) 
 
 
 def test_costs_are_of_one_transaction(folder: StudyFolder, path_of) -> None:
-    lags = [{"replay_lag_s": 0.002}, {"replay_lag_s": None}, {"replay_lag_s": 0.004}]
+    before = 9.0  # the first reading tells of what was before the load
+    lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
     path_of(REPLICATION).write_text(json.dumps({"lag": lags}))
     costs = read(folder).costs
     assert list(costs.columns) == ["level", "block", *COSTS]

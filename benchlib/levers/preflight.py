@@ -28,7 +28,13 @@ def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
     scratch = scratch or scratch_root()
     rows: list[tuple[str, str]] = []
     levels = {name: plan.level(name) for name in plan.factor.levels}
+    asked = set()
     for name, level in levels.items():
+        load = plan.level_load(name)
+        alike = level.target and (level.target.model_dump_json(), load.clients, str(level.settings))
+        if alike in asked:  # each question goes to a server over the network, and has one answer
+            continue
+        asked |= {alike} if alike else set()
         try:
             rows += _level(plan, name, level, scratch)
         except PreflightError as reason:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -147,3 +148,10 @@ def plain(value: float, _: object = None) -> str:
 def opening(text: str) -> str:
     """`text` as a sentence begins, abbreviations left alone."""
     return text[:1].upper() + text[1:]
+
+
+def in_common(names: list[str]) -> str:
+    """What names of levels begin with alike, in whole words: "fast disk" of "fast disk, 8 clients" and 16 of them."""
+    words = zip(*(name.split() for name in names), strict=False)
+    alike = " ".join(word for word, *_ in takewhile(lambda each: len(set(each)) == 1, words))
+    return alike.rstrip(",:;") or names[0]

@@ -8,12 +8,12 @@ import pandas as pd
 
 from benchlib.plots.curve import Curve, setting_curve
 from benchlib.plots.figure import Figure
-from benchlib.plots.frames import interval, known, plain, signed
+from benchlib.plots.frames import in_common, interval, known, plain, signed
 from benchlib.plots.levels import size_words
 from benchlib.plots.panels import FEW
 from benchlib.settings import ServerSetting, in_unit
 from benchlib.stats import analyze
-from benchlib.view import Statement, View, _in_common
+from benchlib.view import Statement, View
 
 CLIENTS = "clients"
 
@@ -137,7 +137,7 @@ def _names(groups: Sequence[Sequence[str]]) -> list[str]:
     names = []
     for group in groups:
         parts = [part for part in group[0].split(", ") if all(part in name.split(", ") for name in group)]
-        names.append(", ".join(parts) or _in_common(list(group)))
+        names.append(", ".join(parts) or in_common(list(group)))
     return names if len(set(names)) == len(names) else [group[0] for group in groups]
 
 
