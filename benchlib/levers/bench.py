@@ -313,10 +313,15 @@ def _check_invariant(
 ) -> None:
     invariant = workload.invariant
     after = _count(server, workload)
-    if before is not None and after is not None and after - before != (wanted := invariant.growth(report)):
+    if (
+        before is not None
+        and after is not None
+        and after - before not in (wanted := invariant.growth(report))
+    ):
+        words = f"{wanted[0]} to {wanted[-1]}" if len(wanted) > 1 else f"{wanted[0]}"
         raise InvariantError(
             f"{workload.tool} acknowledged {report['transactions']} transactions, the database holds "
-            f"{after - before} new rows (wanted {wanted})"
+            f"{after - before} new rows (wanted {words})"
         )
     if invariant.violations and (wrong := int(server.value(invariant.violations))):
         raise InvariantError(f"{wrong} rows contradict what the workload wrote")

@@ -94,7 +94,7 @@ def test_its_invariant_holds_after_a_second_of_it(name: str, protocol: str, data
     report = databases.run(workload, its_load)
     if count:
         assert report["transactions"] >= 2
-        assert int(server.value(count)) - before == workload.invariant.growth(report)
+        assert int(server.value(count)) - before in workload.invariant.growth(report)
     assert violations(workload, server.value) == 0
 
 
