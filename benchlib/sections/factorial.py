@@ -1,6 +1,7 @@
 """A full factorial of changes: what each brings, how they meet, and whether the gains add up.
 
-For a study whose levels are a grid of dimensions with two values each, the first of which is "low".
+For a study whose levels are a grid of dimensions with two values each, the first of which is "low". A dimension of
+which only one value was run is no change, and is left aside.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def half_normal(experiment: View) -> plots.Figure | Statement:
     found = _factorial(experiment)
     if isinstance(found, Statement):
         return found
-    trials, design = found
+    trials, design, _ = found
     metric = experiment.plan.metric
     return plots.half_normal(effects(trials, design, metric=metric), metric=metric)
 
@@ -32,14 +33,13 @@ def interactions(experiment: View) -> plots.Figure | Statement:
     found = _factorial(experiment)
     if isinstance(found, Statement):
         return found
-    trials, design = found
-    metric, grid = experiment.plan.metric, experiment.plan.factor.grid
+    trials, design, changes = found
+    metric = experiment.plan.metric
     table = effects(trials, design, metric=metric)
     pairs = table.loc[table["order"] == 2, "effect"].head(MOST_PAIRS)
     if pairs.empty:
         return Statement("With one change there is nothing that could meet.")
     means = [interaction_means(trials, design, *pair.split(" × "), metric=metric) for pair in pairs]
-    changes = {name: (ends[0], ends[1]) for name, ends in grid.items()}
     return plots.interaction(means, effects=table, changes=changes, metric=metric)
 
 
@@ -48,13 +48,12 @@ def gains(experiment: View) -> Table | Statement:
     found = _factorial(experiment)
     if isinstance(found, Statement):
         return found
-    trials, design = found
+    trials, design, changes = found
     try:
         rows = additivity(trials, design, metric=experiment.plan.metric)
     except InputError as reason:
         return Statement(f"Whether the gains add up is not known: {reason}.")
-    grid = experiment.plan.factor.grid
-    named = {name: f"{name}: {ends[1]} instead of {ends[0]}" for name, ends in grid.items()}
+    named = {name: f"{name}: {high} instead of {low}" for name, (low, high) in changes.items()}
     rows["what"] = [named.get(what, what) for what in rows["what"]]
     formats = {
         **dict.fromkeys(("percent", "ci_low", "ci_high"), signed),
@@ -65,18 +64,31 @@ def gains(experiment: View) -> Table | Statement:
         "Against everything as it was; single 95 % intervals by the block model. The last row tells by how much all together "
         "miss, or exceed, what they would bring if each still brought on top of the others what it brings alone."
     )
+    if constant := [name for name in experiment.plan.factor.grid if name not in changes]:
+        note += f" One value only was run of {' and '.join(constant)}."
     return html_table(rows, "Do the gains add up?", labels=labels, formats=formats, note=note)
 
 
-def _factorial(experiment: View) -> tuple[pd.DataFrame, pd.DataFrame] | Statement:
-    """The good trials without the controls, and the design: −1 and +1 per level and dimension."""
+def _factorial(
+    experiment: View,
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]] | Statement:
+    """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values."""
     factor = experiment.plan.factor
-    if not factor.grid or any(len(ends) != 2 for ends in factor.grid.values()):
+    cells = {name: ends for name, ends in factor.cells().items() if name in factor.levels}
+    run = {name: tuple(dict.fromkeys(ends[name] for ends in cells.values())) for name in factor.grid}
+    changes = {name: (ends[0], ends[1]) for name, ends in run.items() if len(ends) == 2}
+    if not changes or any(len(ends) > 2 for ends in run.values()):
         return Statement("This study is no factorial: it takes a grid of dimensions with two values each.")
-    cells = pd.DataFrame.from_dict(factor.cells(), orient="index")
-    design = pd.DataFrame({name: cells[name].eq(ends[1]) * 2 - 1 for name, ends in factor.grid.items()})
+    if len(cells) < 2 ** len(changes):
+        return Statement("This study is no whole factorial: some of its combinations are left out.")
+    design = pd.DataFrame(
+        {
+            name: {level: 1 if ends[name] == high else -1 for level, ends in cells.items()}
+            for name, (_, high) in changes.items()
+        }
+    )
     rows = experiment.trials[experiment.trials["error"].isna()]
     rows = rows[rows["level"].isin(list(design.index))]
     if set(rows["level"]) != set(design.index):
         return Statement("Not every combination has a good trial yet.")
-    return rows, design
+    return rows, design, changes

@@ -23,13 +23,29 @@ TPS = {"defaults, slow": 1000.0, "control": 1003.0, "defaults, fast": 2000.0, "t
 
 
 @pytest.fixture
-def crossed(folder_of: Callable[..., StudyFolder], plan_of: Callable[..., Plan], tmp_path: Path) -> View:
+def crossing(
+    folder_of: Callable[..., StudyFolder], plan_of: Callable[..., Plan], tmp_path: Path
+) -> Callable[..., View]:
+    def make(grid: dict[str, tuple[str, ...]], tps: dict[str, float]) -> View:
+        baseline, *others = tps
+        factor = Factor(
+            question="?",
+            baseline=baseline,
+            controls=("control",),
+            levels=dict.fromkeys([baseline, *others], Level()),
+            grid=grid,
+        )
+        folder = folder_of(4, plan=plan_of().model_copy(update={"factor": factor}))
+        run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
+        return View(folder, folder.read(), run=False)
+
+    return make
+
+
+@pytest.fixture
+def crossed(crossing: Callable[..., View]) -> View:
     """A factorial of two changes that overlap: 2.0 and 1.5 times alone, 2.1 times together."""
-    arms = dict.fromkeys([LEVELS[0], "control", *LEVELS[1:]], Level())
-    factor = Factor(question="?", baseline=LEVELS[0], controls=("control",), levels=arms, grid=GRID)
-    folder = folder_of(4, plan=plan_of().model_copy(update={"factor": factor}))
-    run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS).open)
-    return View(folder, folder.read(), run=False)
+    return crossing(GRID, TPS)
 
 
 def test_gains_that_overlap_do_not_add_up(crossed: View) -> None:
@@ -50,6 +66,23 @@ def test_gains_that_overlap_do_not_add_up(crossed: View) -> None:
     assert rows["all, if they multiplied"][0].startswith("+200")
     assert rows["all, as measured"][0].startswith("+110")
     assert rows["measured / multiplied"][0].startswith("−30")
+
+
+def test_a_dimension_of_which_one_value_was_run_is_no_change(crossing: Callable[..., View]) -> None:
+    rest = {name if name == "control" else f"{name}, as it is": tps for name, tps in TPS.items()}
+    view = crossing({**GRID, "kernel": ("as it is", "tuned")}, rest)
+    table = gains(view)
+    assert isinstance(table, Table)
+    assert "One value only was run of kernel." in table.html
+    assert "kernel:" not in table.html
+    for figure in (half_normal(view), interactions(view)):
+        assert isinstance(figure, Figure)
+        assert "kernel" not in figure.alt
+
+
+def test_a_factorial_with_a_hole_is_none(crossing: Callable[..., View]) -> None:
+    some = {name: tps for name, tps in TPS.items() if name != "tuned, fast"}
+    assert "some of its combinations are left out" in str(gains(crossing(GRID, some)))
 
 
 def test_effects_and_the_way_they_meet_are_drawn(crossed: View) -> None:
