@@ -196,7 +196,9 @@ class _Engine(NBClientEngine):  # type: ignore[misc]
         client = _Client(nb_man, km=manager, listen=listen, request=request, timeout=None)
         try:
             with _interrupts_handed_on(request):
-                return client.execute()
+                return client.execute(
+                    cleanup_kc=True
+                )  # it does not own the manager, so it would keep its sockets
         finally:
             run_sync(manager.shutdown_kernel)(now=True)
 

@@ -96,7 +96,7 @@ def render_index(
     return _render(
         "listing.html.j2",
         title=SITE,
-        headline=intro,
+        question=intro,
         entries=entries,
         figures=Markup(drawn),
         links=links,

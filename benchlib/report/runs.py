@@ -125,8 +125,12 @@ def report_studies(names: Sequence[str], listen: Listen) -> list[str]:
             if names:
                 raise
             lines.append(f"left out: {reason}")
-    lines += [f"left out: {name}: {reason}" for name, reason in kept.unused if not names]
-    for made in _make([*jobs, *([] if names else _overviews())], listen):
+    if not names:
+        lines += [
+            f"left out: {reason if name in reason else f'{name}: {reason}'}" for name, reason in kept.unused
+        ]
+        jobs += _overviews() if kept.experiments else []
+    for made in _make(jobs, listen):
         if names:
             _done(made)
         lines.append(f"left out: {made}" if isinstance(made, BenchlibError) else f"page: {made}")

@@ -12,6 +12,7 @@ import yaml
 
 from benchlib.errors import InputError
 from benchlib.experiment import Experiment
+from benchlib.planning import study_name
 from benchlib.report import calibration
 from benchlib.report.downloads import hidden_words, without
 from benchlib.report.execute import find_notebook, notebook_parameters
@@ -141,7 +142,9 @@ def _rerun(experiment: Experiment, link: Link) -> dict[str, Any]:
     given = without(_given(experiment), hidden_words(experiment))
     simple = {key: value for key, value in given.items() if not isinstance(value, dict | list)}
     file = {key: value for key, value in given.items() if key not in simple}
-    words = ["benchlib", "run", str(study.notebook), "-p", "study", name]
+    words = ["benchlib", "run", str(study.notebook)]
+    if name != study_name({**study.parameters, "study": ""}):
+        words += ["-p", "study", name]
     if profile := study.parameters.get("profile"):
         words += ["--profile", str(profile)]
     for key, value in simple.items():

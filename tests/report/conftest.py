@@ -1,14 +1,21 @@
 """A notebook as the suite leaves it: figures, tables, streams, an error, things that must not be shown."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import nbformat.v4 as v4
 import numpy as np
 import pandas as pd
 import pytest
+from fakes import FakeBench
 
 import benchlib
+from benchlib.model import Study
 from benchlib.plots import drift, forest
 from benchlib.plots.tables import verdict_table
 from benchlib.report.page import Link, Page
+from benchlib.store import StudyFolder
+from benchlib.study import run_study
 
 
 @pytest.fixture(scope="session")
@@ -92,3 +99,27 @@ def page():
         durability=["tuned: the last commits"],
         downloads=[Link("Notebook with code", "configuration.ipynb"), Link("trials.csv", "trials.csv")],
     )
+
+
+@pytest.fixture
+def keep(data_root: Path, study_of: Callable[..., Study], tmp_path: Path) -> Callable[..., StudyFolder]:
+    """Keeps a study of three blocks that ran on a fake bench."""
+
+    def make(name: str, notebook: str | None = "configuration", **changes: object) -> StudyFolder:
+        study = study_of(3, name=name, **changes)
+        parameters = {"profile": "quick", "profiles": {}, "factor": "configuration", "clients": 8, "question": "?",
+                      "workload": "/home/me/mine.toml", "levels": {"tuned": {"storage": {"data": "/mnt/fast"}}}}  # fmt: skip
+        study = study.model_copy(
+            update={"notebook": notebook, "title": "Configuration", "parameters": parameters}
+        )
+        folder = StudyFolder(name)
+        folder.write(study)
+        random = np.random.default_rng(1)
+        speed = dict.fromkeys(study.plan.factor.levels, 1000.0) | {"tuned": 2000.0}
+        bench = FakeBench(
+            study.plan, tmp_path, lambda t: speed[t.level] * float(np.exp(random.normal(0, 0.01)))
+        )
+        run_study(folder, bench.open)
+        return folder
+
+    return make

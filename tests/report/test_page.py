@@ -6,12 +6,14 @@ import itertools
 import re
 
 import nbformat.v4 as v4
+import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
 from benchlib.plots import forest
 from benchlib.plots.style import DARK, LIGHT, MARKS
-from benchlib.report.page import IndexEntry, Link, render_index, render_page
+from benchlib.plots.tables import html_table
+from benchlib.report.page import IndexEntry, Link, linked, render_index, render_page
 
 ENTRY = IndexEntry(
     title="Configuration",
@@ -20,8 +22,7 @@ ENTRY = IndexEntry(
     question="Does tuning help?",
     verdict="faster",
     percent_change=118.4,
-    date="2026-10-21",
-    host="2 cores",
+    meta=["2026-10-21", "2 cores"],
     durability="tuned may lose commits",
 )
 
@@ -121,7 +122,41 @@ def test_the_header_says_it_all(soup, page):
         "configuration.ipynb",
         "trials.csv",
     ]
-    assert soup.find("a", class_="bl-site")["href"] == "index.html"
+
+
+def test_links_to_other_pages_are_written_into_a_page_and_can_be_renewed(html, index):
+    site = [Link("Studies", "index.html"), Link("Rerun", "rerun.html")]
+    once = linked(html, "b.html", site, (Link("A & co", "a.html"), None))
+    soup = BeautifulSoup(once, "html.parser")
+    assert [a["href"] for a in soup.header.nav.find_all("a")] == ["index.html", "index.html", "rerun.html"]
+    assert soup.find("a", rel="prev").get_text() == "Previous study A & co"
+    assert soup.find("a", rel="next") is None
+    other = linked(once, "b.html", site[:1], (None, None))
+    assert "rerun.html" not in other
+    assert "Previous" not in other
+    assert linked(other, "b.html", site, (Link("A & co", "a.html"), None)) == once
+    here = BeautifulSoup(linked(index, "index.html", site, (None, None)), "html.parser")
+    assert {tag.get_text(strip=True) for tag in here.find_all(attrs={"aria-current": "page"})} == {
+        "PostgreSQL benchmarks",
+        "Studies",
+    }
+
+
+@pytest.mark.parametrize(("rows", "folded"), [(20, False), (21, True)])
+def test_long_tables_are_folded_and_say_how_long_they_are(page, rows, folded):
+    table = html_table(pd.DataFrame({"level": range(rows), "tps": range(rows)}), "Every level")
+    output = v4.new_output("display_data", {"text/html": table._repr_html_()})
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(outputs=[output])])
+    fold = BeautifulSoup(render_page(notebook, page), "html.parser").find("details", class_="bl-long")
+    assert (fold is not None) == folded
+    if fold:
+        assert fold.summary.get_text() == "Every level (21 rows)"
+        assert fold.find(class_="bl-scroll").table
+
+
+def test_the_index_names_what_is_kept_and_not_shown():
+    soup = BeautifulSoup(render_index([], left_out=[("hurt", "study.json is <damaged>")]), "html.parser")
+    assert "hurt: study.json is <damaged>" in soup.main.get_text()
 
 
 def test_contents_are_listed_for_wide_and_for_small_screens(soup):

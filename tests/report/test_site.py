@@ -1,0 +1,139 @@
+"""The site around the studies: the index, the prose that is true to the code, how to rerun, and what is not published."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import nbformat
+import nbformat.v4 as v4
+import pytest
+from bs4 import BeautifulSoup
+from click.testing import CliRunner
+
+from benchlib.cli import cli
+from benchlib.errors import InputError
+from benchlib.experiment import shown
+from benchlib.level import Level
+from benchlib.report.downloads import without, write_downloads
+from benchlib.report.execute import find_notebook, notebook_parameters
+from benchlib.report.site import check_page_is_free, write_site
+from benchlib.stats import sequential, validity
+from benchlib.stats.analysis import LEAST_BLOCKS
+from benchlib.stats.history import LEAST_STUDIES
+from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
+from benchlib.store import StudyFolder
+from benchlib.summary import read_summary
+
+TEMPLATES = Path(find_notebook("template")).parents[1] / "benchlib" / "report" / "template"
+URI = "postgresql://me@db.example.org/app"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "reports").mkdir()
+    return tmp_path / "reports"
+
+
+def page(root: Path, name: str) -> BeautifulSoup:
+    return BeautifulSoup((root / name).read_text(), "html.parser")
+
+
+def test_the_index_names_every_study_and_all_pages_lead_to_each_other(keep, root):
+    for name in ("a", "b", "c", "later"):
+        keep(name)
+    keep("bare", levels={"tuned": Level(settings={"work_mem": "9MB"})})
+    (StudyFolder("bare").path / "study.json").write_text("{")
+    empty = "<header><!--site--><!--/site--></header><main><!--neighbours--><!--/neighbours--></main>"
+    for name in ("a", "b", "c"):
+        (root / f"{name}.html").write_text(empty)
+    before = write_site(root, read_summary()).read_bytes()
+    index = page(root, "index.html")
+    cards = [a["href"] for a in index.select(".bl-studies h3 a")]
+    assert cards == ["a.html", "b.html", "c.html"]
+    assert index.select_one(".bl-studies h3").get_text(strip=True) == "Configuration (a)"
+    assert [a["href"] for a in page(root, "b.html").select(".bl-neighbours a")] == ["a.html", "c.html"]
+    assert "later: it has no page yet: benchlib report later" in index.get_text()
+    assert len(index.find_all("figure")) == 1
+    assert "bare: bare/study.json is damaged" in index.get_text()
+    for name in ("index", "methodology", "rerun"):
+        links = [a["href"] for a in page(root, f"{name}.html").select("header nav li a")]
+        assert links == ["index.html", "methodology.html", "rerun.html"], (
+            "there is neither summary nor calibration"
+        )
+    assert write_site(root, read_summary()).read_bytes() == before
+
+
+def test_a_page_for_no_study_at_all(data_root, root):
+    write_site(root, read_summary())
+    assert "No study is kept yet" in page(root, "index.html").get_text()
+    assert "None has a page yet" in page(root, "rerun.html").get_text()
+
+
+@pytest.mark.parametrize("name", ["index", "summary", "methodology", "rerun", "calibration"])
+def test_a_study_cannot_take_the_place_of_a_page(name):
+    with pytest.raises(InputError, match="is a page of the site"):
+        check_page_is_free(name)
+    check_page_is_free(f"{name}-2")
+
+
+def test_each_study_has_a_command_that_the_command_line_understands(keep, root):
+    keep("mine")
+    (root / "mine.html").write_text("")
+    write_site(root, read_summary())
+    blocks = [pre.get_text() for pre in page(root, "rerun.html").find_all("pre")]
+    (command,) = [text.strip() for text in blocks if "mine" in text and text.startswith("benchlib run")]
+    assert command == (
+        "benchlib run configuration -p study mine --profile quick -p clients 8 -p workload mine.toml -f mine.yaml"
+    )
+    (file,) = [text for text in blocks if text.startswith("profiles:")]
+    assert "data: /mnt/fast" in file, "no level of the plan has its server there"
+    known = notebook_parameters(find_notebook("configuration"))
+    assert set(re.findall(r"-p (\w+)", command)) <= set(known)
+    words = shlex.split(command)[1:]
+    said = CliRunner().invoke(cli, [*words[: words.index("-f")], "--help-notebook"])
+    assert said.exit_code == 0, said.output
+
+
+def test_no_download_names_a_path_or_a_server(keep, root):
+    levels = {"tuned": Level.model_validate({"storage": {"data": "/mnt/fast", "wal": "/mnt/faster"}, "postgres": "/opt/pg/bin"}),
+              "hosted": Level.model_validate({"target": URI})}  # fmt: skip
+    folder = keep("mine", levels=levels)
+    source = f"# Parameters\nlevels = {{'hosted': {{'target': '{URI}'}}, 'tuned': '/mnt/fast'}}"
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(source, id="one")])
+    links = write_downloads(root, shown(folder), notebook)
+    texts = {link.href: (root / link.href).read_text() for link in links}
+    for text in texts.values():
+        assert not re.search(r"/mnt|/opt|example\.org|/home", text)
+    study = json.loads(texts["mine.study.json"])
+    assert study["plan"]["factor"]["levels"]["hosted"]["target"]["server"] == "a server by URI"
+    assert study["plan"]["factor"]["levels"]["tuned"]["storage"]["data"]["path"] == "given folder 1"
+    assert study["parameters"]["workload"] == "mine.toml"
+    nbformat.validate(nbformat.reads(texts["mine.ipynb"], as_version=4))
+    assert "'target': 'a server by URI'" in texts["mine.ipynb"]
+
+
+def test_only_whole_paths_are_replaced():
+    words = {"/mnt/fast": "folder 1", "/mnt/fast/wal": "folder 2"}
+    text = "/mnt/fast /mnt/faster /mnt/fast/base '/mnt/fast/wal' x/mnt/fast"
+    assert without(text, words) == "folder 1 /mnt/faster folder 1/base 'folder 2' x/mnt/fast"
+    assert without({"a": ["/mnt/fast", 1, None]}, words) == {"a": ["folder 1", 1, None]}
+
+
+def test_the_methodology_says_what_the_code_does():
+    text = " ".join((TEMPLATES / "methodology.md.j2").read_text().split())
+    looks = [str(look) for look in sequential.LOOKS]
+    for words in (
+        f"after {', '.join(looks[:-1])} and {looks[-1]} blocks",
+        f"by the power {sequential._EXPONENT} of",
+        f"fewer than {LEAST_BLOCKS} usable blocks",
+        f"With {LEAST_STUDIES} or more earlier studies",
+        f"more than {100 * validity._TOLERATED_FAILURES:g} % of a level's transactions failed",
+        f"{100 * validity._BUSY_CLIENT:g} % or more of its threads'",
+        f"(p ≤ {validity._DRIFT_ALPHA:g}, adjusted)",
+        f"(p ≤ {validity._OUTLIER_ALPHA:g} over all of them)",
+        f"From {RANKS_FROM} blocks Mann–Whitney's ranks and sign flips, from {RESAMPLING_FROM} also",
+    ):
+        assert words in text, words
+    assert validity._STEADY_SIGMAS == 4
+    assert "over four standard errors" in text
