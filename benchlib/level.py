@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    model_validator,
+)
 
 SettingValue = bool | int | float | str
 """What a server parameter may be set to; written to the file as PostgreSQL spells it."""
@@ -34,13 +42,23 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def _bytes(value: object) -> object:
-    """A size as PostgreSQL spells it (``512MB``; powers of 1024) in bytes."""
+_DATA_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*of\s+data\s*", re.IGNORECASE)
+
+
+def _bytes(value: object, info: ValidationInfo) -> object:
+    """A size as PostgreSQL spells it (``512MB``; powers of 1024) in bytes; a share of the data in whole MiB.
+
+    How large the data are says the validation's context, a function under ``data_mib``.
+    """
     if not isinstance(value, str):
         return value
+    if share := _DATA_SHARE.fullmatch(value):
+        if not info.context:
+            raise ValueError("nobody knows here how large the data are; give a size such as 4GB")
+        return int(info.context["data_mib"]() * float(share[1]) / 100) << 20
     match = _SIZE.fullmatch(value.strip())
     if not match:
-        raise ValueError(f"{value!r} is not a size such as 512MB or 4GB")
+        raise ValueError(f'{value!r} is not a size such as 512MB, 4GB or "40 % of data"')
     return int(float(match.group(1)) * _UNITS[(match.group(2) or "B").lower()])
 
 

@@ -21,6 +21,8 @@ from benchlib.level import Clients, Level, Model, Protocol, Rate, Variables, pat
 Arrangement = Literal["standing", "fresh"]
 Tool = Literal["pgbench", "pgbench-init", "sysbench"]
 
+_EMPTY_MIB = 60
+_PGBENCH_MIB = 16  # pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)
 _SCALE = re.compile(r"(?<!:):scale\b")
 _EXPLAINED = re.compile(
     r"(?:\s|--[^\n]*\n|\()*(?:SELECT|WITH|VALUES|TABLE|INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE
@@ -145,6 +147,10 @@ class Workload(Model):
         rows = self.invariant.per_transaction
         each = rows if isinstance(rows, tuple) else (rows,)
         return self.invariant.count is not None and all(each)
+
+    def data_mib(self, scale: int) -> int:
+        """About how much disk a cluster with the data takes, its WAL aside, in MiB."""
+        return _EMPTY_MIB + scale * (self.mib_per_scale + (_PGBENCH_MIB if self.pgbench_tables else 0))
 
     def load_statement(self, scale: int) -> str:
         """What is run to load the data, beside ``pgbench -i``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +23,7 @@ _SPARE_CONNECTIONS = 20
 _MOST_BLOCKS = 1000
 _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 _LOAD_KEYS = frozenset(Load.model_fields)
+_Read = Callable[[str, Mapping[str, Any]], Level]
 _PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every", "only"}
 
 
@@ -68,8 +70,14 @@ def make_study(
     blocks, looks = _blocks(sizes.get("blocks", AUTO))
     try:
         load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
-        base = _level("base", values.get("base", {}), memory_bytes)
-        factor, reasons = _factor(values, memory_bytes, sizes.get("only"), left_out)
+        scale = sizes.get("scale", 1)
+        read = partial(
+            _level,
+            memory_bytes,
+            lambda patch: workload(patch.get("workload") or values["workload"]).data_mib(int(scale)),
+        )
+        base = read("base", values.get("base", {}))
+        factor, reasons = _factor(values, read, sizes.get("only"), left_out)
         factor, base = _with_room(factor, base, load)
         metric = _metric(values, load, base, *factor.levels.values())
         if needs_transaction_log(metric):
@@ -80,7 +88,7 @@ def make_study(
             workload=workload(values["workload"]),
             workloads={name: workload(name) for name in _named_workloads(base, *factor.levels.values())},
             load=load,
-            scale=sizes.get("scale", 1),
+            scale=scale,
             arrangement=values.get("arrangement", "standing"),
             rebuild_every=sizes.get("rebuild_every", 2),
             seed=values.get("seed", 1),
@@ -161,16 +169,16 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _factor(
-    values: Mapping[str, Any], memory_bytes: int, only: Any, left_out: Mapping[str, str]
+    values: Mapping[str, Any], read: _Read, only: Any, left_out: Mapping[str, str]
 ) -> tuple[Factor, dict[str, str]]:
     """The factor, and the levels that it leaves out with the reasons."""
     grid, along = _grid(values, only), values.get("along", "")
     if grid and along not in ("", *grid):
         raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
     if grid:
-        levels = _crossed(grid, memory_bytes)
+        levels = _crossed(grid, read)
     else:
-        levels = _levels("levels", values.get("levels", {}), memory_bytes)
+        levels = _levels("levels", values.get("levels", {}), read)
         if only is not None and not (isinstance(only, list) and set(only) <= set(levels)):
             raise InputError(
                 f"profile {values['profile']}: 'only' wants a list of levels: {', '.join(levels)}"
@@ -222,7 +230,7 @@ def _factor(
     return factor, reasons
 
 
-def _levels(where: str, patches: Any, memory_bytes: int) -> dict[str, Level]:
+def _levels(where: str, patches: Any, read: _Read) -> dict[str, Level]:
     if not isinstance(patches, Mapping):
         raise InputError(f"parameter {where}: want names with what each changes, got {patches!r}")
     levels = {}
@@ -233,7 +241,7 @@ def _levels(where: str, patches: Any, memory_bytes: int) -> dict[str, Level]:
             raise InputError(f"level {name!r}: its name cannot be printed; choose another")
         if not isinstance(patch, Mapping):
             raise InputError(f"level “{name}”: want a mapping such as {{'settings': {{…}}}}, got {patch!r}")
-        levels[name] = _level(name, patch, memory_bytes)
+        levels[name] = read(name, patch)
     return levels
 
 
@@ -258,9 +266,9 @@ def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-def _crossed(grid: Mapping[str, Mapping[str, Any]], memory_bytes: int) -> dict[str, Level]:
+def _crossed(grid: Mapping[str, Mapping[str, Any]], read: _Read) -> dict[str, Level]:
     """Every combination of the dimensions' values as a level; what a later dimension changes wins."""
-    parts = {name: _levels(f"grid, {name}", ends, memory_bytes) for name, ends in grid.items()}
+    parts = {name: _levels(f"grid, {name}", ends, read) for name, ends in grid.items()}
     levels = {}
     for ends in product(*parts.values()):
         level = Level()
@@ -282,9 +290,12 @@ def _along(grid: Mapping[str, Any], along: str, levels: Iterable[str]) -> dict[s
     return against
 
 
-def _level(name: str, patch: Mapping[str, Any], memory_bytes: int) -> Level:
+def _level(
+    memory_bytes: int, data_mib: Callable[[Mapping[str, Any]], int], name: str, patch: Mapping[str, Any]
+) -> Level:
+    """A level from its patch, shares of memory and of its workload's data resolved."""
     try:
-        level = Level.model_validate(patch)
+        level = Level.model_validate(patch, context={"data_mib": partial(data_mib, patch)})
     except ValidationError as reason:
         raise InputError(
             f"level “{name}”: {first_problem(reason)}; keys are {', '.join(Level.model_fields)}"

@@ -5,8 +5,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from benchlib.errors import InputError
+from benchlib.level import Storage
 from benchlib.levers.workloads import load_workload
 from benchlib.model import Script, Study, Workload
 from benchlib.planning import make_study, study_name
@@ -217,6 +219,28 @@ def test_a_share_of_memory_is_one_of_the_cap_and_of_a_target_s_nobody_knows() ->
     plan = planned(levels={"defaults": {}, "small": {**share, "storage": {"memory": "1GB"}}}).plan
     assert plan.level("small").settings == {"shared_buffers": "256MB"}
     assert "memory of its target" in refused(levels={"defaults": {}, "cloud": {**share, "target": "cloud"}})
+
+
+def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads() -> None:
+    capped: dict[str, object] = {"storage": {"memory": "50 % of data"}}
+    place: dict[str, object] = {"storage": {"data": {"file_system": "ext4", "size": "400% of data"}}}
+    levels = {"a": capped, "b": {**capped, "workload": "heavy"}, "c": place}
+    heavy = WORKLOAD.model_copy(update={"name": "heavy", "mib_per_scale": 20})
+    study = make_study(
+        {**VALUES, "levels": levels, "baseline": "a"}, GIB, {"w": WORKLOAD, "heavy": heavy}.__getitem__, {}
+    )
+    a, b, c = (study.plan.level(name).storage for name in levels)
+    assert (a and a.memory, b and b.memory) == (110 << 20, 210 << 20)  # of 60 + 10 × 16 and 60 + 10 × 36
+    assert c
+    assert c.data
+    assert c.data.size == 880 << 20
+
+
+def test_a_share_of_data_that_nobody_has_measured_is_refused() -> None:
+    own = {"quick": {"scale": "large"}}
+    assert "storage.memory: " in refused(base={"storage": {"memory": "50 % of data"}}, profiles=own)
+    with pytest.raises(ValidationError, match="nobody knows here how large the data are"):
+        Storage(memory="50 % of data")  # type: ignore[arg-type]
 
 
 def test_a_level_s_workload_comes_with_the_plan() -> None:

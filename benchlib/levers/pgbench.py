@@ -17,8 +17,6 @@ from benchlib.model import Load, Script
 from benchlib.parse import parse_text
 from benchlib.shell import Completed, Shell
 
-MIB_PER_SCALE = 16
-"""Size of pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)."""
 INIT_LIMIT_S = 24 * 3600.0
 """After how long loading is taken to hang."""
 InitStep = Literal["d", "t", "g", "G", "v", "p", "f"]

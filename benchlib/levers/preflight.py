@@ -9,13 +9,11 @@ from benchlib.guardian import scratch_root
 from benchlib.level import Level, Storage
 from benchlib.levers import control_groups, host, remote_preflight, replicas, tools, tunables, volumes
 from benchlib.levers.devices import block_devices
-from benchlib.levers.pgbench import MIB_PER_SCALE
 from benchlib.levers.postgres import builders_differ, find_installation, find_pgbench, find_program_for
 from benchlib.model import Plan
 from benchlib.shell import server_user
 
 _WAL_MIB = 1200
-_EMPTY_MIB = 60
 
 
 def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
@@ -129,9 +127,7 @@ def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str
 
 def data_mib(plan: Plan, name: str) -> int:
     """About how much disk a level's data takes, its WAL aside."""
-    work = plan.level_workload(name)
-    per_scale = work.mib_per_scale + (MIB_PER_SCALE if work.pgbench_tables else 0)
-    return per_scale * plan.scale + _EMPTY_MIB
+    return plan.level_workload(name).data_mib(plan.scale)
 
 
 def _at_once_mib(plan: Plan, server: str) -> int:
