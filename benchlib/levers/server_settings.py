@@ -27,9 +27,9 @@ SELECT name, CASE WHEN told THEN setting ELSE 'set' END AS setting, unit,
 FROM (SELECT *, vartype <> 'string' OR (name = ANY(%s) AND setting !~ '[/@]') AS told FROM pg_settings) AS all_of_them
 WHERE (told OR source <> 'default') AND source NOT IN ('client', 'session')
   AND category NOT IN ('File Locations', 'Client Connection Defaults / Locale and Formatting')
-  -- shown as octal; what a server listens at; what it has counted out from the others
+  -- shown as octal; what a server listens at; what it has counted out from the others; what a transaction has, a text up to 11
   AND name NOT IN ('data_directory_mode', 'log_file_mode', 'unix_socket_permissions', 'port', 'listen_addresses',
-                   'unix_socket_directories', 'log_timezone', 'num_os_semaphores', 'shared_memory_size', 'shared_memory_size_in_huge_pages', 'server_version_num')
+                   'unix_socket_directories', 'log_timezone', 'num_os_semaphores', 'shared_memory_size', 'transaction_isolation', 'shared_memory_size_in_huge_pages', 'server_version_num')
 ORDER BY name
 """
 

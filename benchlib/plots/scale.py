@@ -75,7 +75,7 @@ class Scale:
         unit = ", %" + (" (log scale)" if self.log else "")
         title = f"{text} against {baseline}{unit}"
         if canvas.wide_as(title) > canvas.width - low:
-            title = f"{text} against the baseline{unit}"
+            title = f"{text}{unit}"
         half = canvas.wide_as(title) / 2
         canvas.note(max(min(middle, canvas.width - half), low + half), top, title, ha="center")
 
