@@ -13,7 +13,7 @@ from benchlib.model import Load, Script, Sysbench, Tool
 from benchlib.shell import which
 
 SOCKET = Connection(host="/run/x", port=5432, user="postgres", dbname="bench")
-STUDY = Sysbench(test="oltp_write_only", tables=250, rows_per_scale=400)
+STUDY = Sysbench(test="oltp_write_only", tables=250, rows_per_scale=45)
 SYSBENCH = """sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)
 
 Running the test with following options:
@@ -114,7 +114,7 @@ def test_a_speed_of_loading_that_is_not_told_is_not_known(told: str) -> None:
 
 def test_study_e_writes_from_1000_threads_into_250_tables_of_450_000_rows() -> None:
     load = Load(clients=1000, threads=8, protocol="prepared", duration_s=600)
-    argv = sysbench.run_argv("sysbench", SOCKET, STUDY, load, 1125, seed=7)
+    argv = sysbench.run_argv("sysbench", SOCKET, STUDY, load, 10_000, seed=7)
     assert argv == [
         "sysbench", "oltp_write_only", "--db-driver=pgsql", "--pgsql-host=/run/x", "--pgsql-port=5432",
         "--pgsql-user=postgres", "--pgsql-db=bench", "--tables=250", "--table-size=450000", "--threads=1000", "--time=600",
@@ -127,7 +127,7 @@ def test_study_e_writes_from_1000_threads_into_250_tables_of_450_000_rows() -> N
 def test_its_tables_are_made_several_at_a_time() -> None:
     argv = sysbench.prepare_argv("sysbench", SOCKET, STUDY, 2)
     assert argv[-2:] == ["--threads=4", "prepare"]
-    assert "--table-size=800" in argv
+    assert "--table-size=90" in argv
     assert "--threads=1" in sysbench.prepare_argv(
         "sysbench", SOCKET, STUDY.model_copy(update={"tables": 1}), 2
     )
