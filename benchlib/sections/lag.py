@@ -69,18 +69,16 @@ def replicas_verified(experiment: View) -> Table | Statement:
         rows.append(
             {
                 "level": level,
-                "replicas": replication.replicas,
                 **_promise(replication, found, readings[readings["level"] == level]),
                 "trials verified": f"{len(found)} of {len(ran)}",
                 **_holdings(found, ran),
-                **_at_the_end(readings[readings["level"] == level]),
             }
         )
     note = (
         "Held at once: the replicas that were past a last commit of ours when it was acknowledged, and in how many trials; asked "
         "where a commit waits for them. Then all caught up, and the rows that the workload counts, the warm-up's among them, were counted on "
         "the primary and on each replica: verified are the trials where they are equal. Lags are read once a second: "
-        "what is lost is the most of any reading, the lag at the end the largest of the last ones."
+        "what is lost is the most of any reading."
     )
     for name, error in failed.groupby("level", sort=False)["error"].first().items():
         note += f" Failed, {name}: {error}."
@@ -140,7 +138,9 @@ def _promise(
     done, kept = _PROMISES[mode]
     if int(replication.quorum.split()[1]) < replication.replicas:
         kept += ", if the replica furthest ahead is promoted"
-    return dict(zip(columns, (f"{replication.quorum}: {done} ({mode})", kept), strict=True))
+    return dict(
+        zip(columns, (f"{replication.quorum} of {replication.replicas}: {done} ({mode})", kept), strict=True)
+    )
 
 
 def _holdings(found: Mapping[int, Mapping[str, Any]], ran: pd.DataFrame) -> dict[str, Any]:
@@ -155,13 +155,4 @@ def _holdings(found: Mapping[int, Mapping[str, Any]], ran: pd.DataFrame) -> dict
         "transactions acknowledged": ran.loc[ran["block"].isin(list(found)), "transactions"].sum(min_count=1),
         "rows on each": None if None in counts else sum(counts),
         "caught up after, s": max(each["caught_up_s"] for each in found.values()),
-    }
-
-
-def _at_the_end(readings: pd.DataFrame) -> dict[str, float]:
-    """The largest replay lag in the last reading of each replica in each trial."""
-    last = readings.groupby(["block", "replica"]).tail(1)
-    return {
-        "lag at the end, KiB": last["replay_lag_bytes"].max() / 1024,
-        "lag at the end, ms": 1000 * last["replay_lag_s"].max(),
     }
