@@ -44,9 +44,9 @@ def analyze_strata(
     for part in parts:
         inside = [name for name, stratum in strata.items() if stratum == part]
         rows = trials[trials["level"].isin(inside)]
-        if rows.empty:
-            continue
         pairs = {name: other for name, other in against.items() if name in inside}
+        if rows.empty or (part != first and not pairs):
+            continue
         own = baseline if part == first else next(other for other in pairs.values() if other not in pairs)
         about = [c for c in concerns if c.level is None or c.level in inside]
         spread = [replace(c, level=None) for c in found[0].warnings if c.code == "control_differs"] if found else []  # fmt: skip
@@ -55,7 +55,7 @@ def analyze_strata(
                 rows,
                 baseline=own,
                 controls=controls if part == first else (),
-                against={name: other for name, other in pairs.items() if other != own},
+                against=pairs,
                 concerns=[*about, *spread],
                 families=len(parts),
                 **{**arguments, "history": arguments.get("history") if part == first else None},

@@ -92,6 +92,22 @@ def test_a_control_that_differs_spoils_every_part(make_trials):
     assert "control" in found.headline("fast, 8")
 
 
+def test_a_step_of_a_ladder_is_compared_with_the_one_before_and_is_the_reference_of_the_next(make_trials):
+    steps = {"step 1": "start", "step 2": "step 1", "step 3": "step 2"}
+    own, ladder = ["defaults", "control", "tuned"], ["start", *steps]
+    effects = {"step 1": 0.1, "step 2": 0.1, "step 3": 0.5}
+    trials = make_trials([*own, *ladder], effects=effects, sd=0.002)
+    strata = dict.fromkeys(own, "inserts") | dict.fromkeys(ladder, "mixed")
+    arguments = {"baseline": "defaults", "controls": ["control"], "against": {"tuned": "defaults", **steps}}
+    found = analyze_strata(trials, strata, **arguments)
+    assert found.against == {"control": "defaults", "tuned": "defaults", **steps}
+    assert rows(found).loc["step 1", "percent_change"] == pytest.approx(10, abs=1)
+    assert rows(found).loc["step 2", "percent_change"] == pytest.approx(0, abs=1)
+    # stopped when of the ladder only the start had been run
+    stopped = trials[trials["level"].isin([*own, "start"])]
+    assert list(analyze_strata(stopped, strata, **arguments).against) == ["control", "tuned"]
+
+
 def test_a_level_whose_reference_was_not_run_is_left_out(make_trials):
     trials = make_trials(["slow, 4", "control", "fast, 4", "fast, 8"])
     strata = dict.fromkeys(LEVELS, "one")
