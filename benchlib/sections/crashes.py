@@ -108,14 +108,14 @@ def crashes(experiment: View) -> Table | Statement:
     )
 
 
-_NUMBERS = ("crashes", "commits lost", "of acknowledged", "oldest lost, ms before")
+_NUMBERS = ("crashes", "commits lost", "oldest lost, ms before")
 
 _METHOD = (
     "Four sessions commit rows and note what the server acknowledged; at a random moment it crashes, is started on what is left, and is "
     "asked for those rows; all tables are read whole, ours by their indexes too. Killed server: all processes by SIGKILL at once. "
     "Power cut: the disk's content at one moment (a reflink copy of the file behind a loop device), a disk without a volatile cache, that "
     "writes 4 kB at once, so that a page of 8 kB may be torn, under checkpoints in a row and a kernel that writes back after 0.5 s. The clusters "
-    "have data checksums, which tell a torn page. Lost commits are counted where the rows could be read; where they could not, all may be lost."
+    "have data checksums, which tell a torn page. Commits lost are those of the acknowledged that are gone, counted where the rows could be read; where they could not, all may be lost."
 )
 
 
@@ -127,6 +127,7 @@ def _row(name: str, kind: Kind, level: Level, found: Sequence[Crash]) -> dict[st
     """What the crashes of one level and kind came to."""
     lost = [each.lost for each in found if each.lost is not None]
     oldest = [each.oldest_lost_ms for each in found if each.oldest_lost_ms is not None]
+    told = sum(each.acknowledged for each in found if each.lost is not None)
     refused = [each.damage for each in found if each.recovery_s is None]
     damaged = [each.damage for each in found if each.damage and each.recovery_s is not None]
     return {
@@ -136,10 +137,7 @@ def _row(name: str, kind: Kind, level: Level, found: Sequence[Crash]) -> dict[st
         "with lost commits": f"{sum(map(bool, lost))} of {len(lost)}" if lost else None,
         "did not start": _told(refused),
         "damaged": _told(damaged),
-        "commits lost": f"{sum(lost):,}" if lost else None,
-        "of acknowledged": f"{sum(each.acknowledged for each in found if each.lost is not None):,}"
-        if lost
-        else None,
+        "commits lost": f"{sum(lost):,} of {told:,}" if lost else None,
         "oldest lost, ms before": amount(max(oldest)) if oldest else ("" if lost else None),
         "may cost": "; ".join(_promised(level, kind)) or "nothing",
     }
