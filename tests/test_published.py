@@ -38,16 +38,9 @@ NUMBERS = {
         ("flushes by open_datasync, Debian 8", 80.2),
         ("flushes by fsync, Debian 8", 39.4),
         ("WAL on its own disk", 10, 12),
-        ("wal_buffers", 256, 1024),
     },
-    "memory": {("shared_buffers", 8, 400), ("effective_cache_size", 0.5, 0.6667)},
-    "planner": {
-        ("default_statistics_target", 1000, 10_000),
-        ("join_collapse_limit", 1),
-        ("seq_page_cost", 0.1),
-        ("random_page_cost", 0.4),
-        ("cpu_operator_cost", 0.00025),
-    },
+    "memory": set(),
+    "planner": set(),
     "mixed_load": {
         ("weight, select", 0.7),
         ("weight, select and update", 0.2),
@@ -120,6 +113,29 @@ def test_findings_without_a_number_are_kept_in_words():
         ("asynchronous", "standalone"): "standalone a little above asynchronous",
         ("on", "standalone"): "standalone far above synchronous",
         ("on", "asynchronous"): "asynchronous far above synchronous",
+    }
+
+
+def test_recommended_values_stand_beside_the_levels_that_try_them():
+    found = {
+        (row.level, row.words.removeprefix("recommended: "))
+        for notebook in ("durability", "memory", "planner")
+        for row in published_for(notebook, FOLDER).itertuples()
+        if row.words.startswith("recommended: ")
+    }
+    assert found == {
+        ("wal_buffers 1MB", "256 to 1,024 kB"),
+        ("shared_buffers 16MB", "from 8 MB"),
+        ("shared_buffers 512MB", "up to 400 MB"),
+        ("work_mem 64MB", "memory / active connections"),
+        ("maintenance_work_mem 256MB", "the largest index"),
+        ("effective_cache_size 16GB", "1/2 to 2/3 of RAM"),
+        ("statistics 1000", "1,000 to 10,000"),
+        ("statistics 10000", "1,000 to 10,000"),
+        ("no nested loops", "off"),
+        ("joins as written", "1"),
+        ("cheap pages", "0.1 and 0.4"),
+        ("cheap operators", "0.00025"),
     }
 
 
