@@ -126,7 +126,8 @@ def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
     ``{"vm.swappiness": {"60": "defaults, control", "0": "tuned"}}``
     """
     seen: dict[str, dict[str, list[str]]] = {}
-    for m in folder.kept().values():
+    order = list(folder.read().plan.factor.levels)
+    for m in sorted(folder.kept().values(), key=lambda m: order.index(m.trial.level)):
         for name, value in m.host.items():
             levels = seen.setdefault(name, {}).setdefault(value, [])
             if m.trial.level not in levels:

@@ -7,7 +7,7 @@ one line long and hold no logic.
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,15 +225,19 @@ class View(Experiment):
             return None  # it has been said
         return plots.waits_over_time(self.recorded.waits, list(self.plan.factor.levels))
 
-    def devices(self) -> plots.Figure | Statement:
-        """Speed, waits and the devices of data and WAL over time."""
-        found, (levels, note) = self.recorded, self._few()
+    def devices(self, levels: Sequence[str] = ()) -> plots.Figure | Statement:
+        """Speed, waits and the devices of data and WAL over time, of the levels named, or else of those that differ most."""
+        found = self.recorded
+        there = [name for name in levels if name in self.plan.factor.levels]
+        if levels and not there:
+            return Statement(f"None of these levels is in this study: {', '.join(levels)}.")
+        shown, note = (there, "") if there else self._few()
         if found.seconds.empty:
             return self._unrecorded("what the devices did")
-        away = [name for name in levels if self.plan.level(name).target]
+        away = [name for name in shown if self.plan.level(name).target]
         if away:
             note += f" The host of {', '.join(away)} is not ours: nothing is known of its devices."
-        return plots.device_panels(self.progress, found.seconds, found.waits, levels, note.strip())
+        return plots.device_panels(self.progress, found.seconds, found.waits, shown, note.strip())
 
     def correlation(self) -> Table | Statement:
         """Waits against speed and host."""

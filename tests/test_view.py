@@ -248,6 +248,12 @@ def test_of_many_levels_those_that_differ_most_share_a_panel(sampled) -> None:
     assert shown == ["defaults", "step 4", "step 5", "step 6", "step 7", "step 8"]
 
 
+def test_levels_that_are_named_share_a_panel_and_those_that_are_not_there_are_left_out(sampled) -> None:
+    view = sampled()
+    assert "transactions/s): tuned 3,000" in view.devices(["tuned", "nobody"]).alt
+    assert str(view.devices(["nobody"])) == "None of these levels is in this study: nobody."
+
+
 def test_levels_that_differ_in_clients_alone_are_a_curve(sampled) -> None:
     def level(clients: int, **settings: str) -> Level:
         return Level.model_validate({"load": {"clients": clients}, "settings": settings})

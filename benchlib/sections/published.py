@@ -25,7 +25,8 @@ def published(experiment: View) -> Table | Statement:
     """Each published figure with its conditions and source, beside what this study found for the same levels.
 
     A comparison stands beside the same comparison: the study's own with its verdict, another pair of its
-    levels by the same model, marked. A figure by itself stands beside the mean of the level's trials.
+    levels by the same model over all levels of their part, marked. A figure by itself stands beside the mean
+    of the level's trials.
 
     Raises:
         InputError: the file of published figures is damaged.
@@ -45,7 +46,8 @@ def published(experiment: View) -> Table | Statement:
     notes = [why]
     if any(ALONE in measured for _, _, measured, *_ in rows):
         notes.append(
-            f"{ALONE} None of the study's own comparisons: the same model on this pair alone, so it has no verdict."
+            f"{ALONE} None of the study's own comparisons: the same model with that level as the baseline of all, "
+            "so it has no verdict."
         )
     for note, about in figures[figures["note"] != ""].groupby("note", sort=False)["figure"].unique().items():
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
@@ -148,12 +150,13 @@ def _compared(experiment: Experiment, analysis: Analysis | None, trials: pd.Data
         ends = f", {of['verdict']}"
     else:
         twins = analysis.controls if row.against == analysis.baseline else ()
-        pair = trials[trials["level"].isin([row.level, row.against, *twins])]
-        alone = analyze(pair, baseline=row.against, controls=twins, metric=row.metric)
-        of, ends = rows_of(alone)[row.level], f" {ALONE}"
+        parts = experiment.plan.strata()
+        apart = trials["level"].map(parts).isin([parts[row.level], parts[row.against]])
+        other = analyze(trials[apart], baseline=row.against, controls=twins, metric=row.metric)
+        of, ends = rows_of(other)[row.level], f" {ALONE}"
     if not known(of["percent_change"]):
         return _UNMEASURED
     within = f" {interval(of['ci_low'], of['ci_high'])}" if known(of["ci_low"], of["ci_high"]) else ""
-    apart = means[row.level] - means[row.against]
-    difference = f"{'+' if apart >= 0 else MINUS}{amount(abs(apart))}\u00a0{row.unit}, "
+    step = means[row.level] - means[row.against]
+    difference = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, "
     return f"{difference if row.unit not in ('', '%') else ''}{signed(of['percent_change'])}{within}{ends}"
