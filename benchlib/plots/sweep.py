@@ -34,12 +34,13 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps") -> Figure:
 
     def draw(canvas: Canvas) -> None:
         line, left = 1.35 * canvas.font, 5.2 * canvas.font
-        places, top = key(canvas, {level: hand.sign for level, hand in hands.items()}, line)
-        top, tall = top + line + 6, 190.0
+        signs = {level: hand.sign for level, hand in hands.items()} if len(levels) > 1 else {}
+        places, top = key(canvas, signs, line)
+        top, tall = top + line + 14, 190.0
         canvas.height(top + tall + 40)
         for level, (x, y, text) in places.items():
             canvas.text(x, y, text, color=hands[level].colour)
-        canvas.note(0, top - line / 2 - 2, axis_words(measured))
+        canvas.note(0, top - line / 2 - 10, axis_words(measured))
         width = canvas.width - left - 12
         axes = canvas.axes(left, top, width, tall)
         pad = 1.12
