@@ -110,6 +110,8 @@ def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str
     places = [place for place in (storage.data, storage.wal) if place]
     for place in places:
         volumes.check(place, scratch)
+    if any(place.file_system == "tmpfs" for place in places):
+        _check_memory(plan)
     # what is made for the study is not there yet: the disk below it stands for it
     folders = [Path(place.path) if place.path else scratch for place in places]
     devices = block_devices(host.existing(scratch)) if storage.data is None else []
@@ -123,6 +125,28 @@ def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str
         control_groups.check(storage, devices)
     remarks = control_groups.remarks(storage) + tunables.check(level.host, devices)
     return [("remark", remark) for remark in remarks]
+
+
+def _check_memory(plan: Plan) -> None:
+    """Whether memory holds all file systems in it that stand at once.
+
+    Raises:
+        PreflightError: it does not.
+
+    """
+    storages = [plan.level(name).storage or Storage() for name in plan.factor.levels]
+    sizes = [
+        sum(
+            place.size or 0 for place in (storage.data, storage.wal) if place and place.file_system == "tmpfs"
+        )
+        for storage in storages
+    ]
+    wanted = (sum(sizes) if plan.arrangement == "standing" else max(sizes)) // host.MEBIBYTE
+    if wanted > (free := host.available_memory_mib()):
+        raise PreflightError(
+            f"the levels' file systems in memory (tmpfs) take {wanted:,} MiB together, {free:,} are available: "
+            "a smaller 'size', fewer levels, or the arrangement 'fresh'"
+        )
 
 
 def data_mib(plan: Plan, name: str) -> int:

@@ -342,3 +342,25 @@ def test_images_made_in_the_scratch_folder_count_against_its_disk(monkeypatch: p
     image["storage"]["wal"] = {"file_system": "xfs", "size": "1GB"}
     with pytest.raises(PreflightError, match=r"needs about 6,\d+ MiB under .*, 6,000 are free"):
         preflight(plan(image, arrangement="standing"))
+
+
+def test_file_systems_in_memory_that_stand_at_once_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchlib.levers.host.available_memory_mib", lambda: 3000)
+    monkeypatch.setattr("benchlib.levers.volumes.check", lambda place, scratch: None)
+    both = {"storage": {kind: {"file_system": "tmpfs", "size": "2GB"} for kind in ("data", "wal")}}
+    one = {"storage": {"wal": {"file_system": "tmpfs", "size": "2GB"}}}
+    preflight(plan(one))
+    with pytest.raises(PreflightError, match=r"\(tmpfs\) take 4,096 MiB together, 3,000 are available"):
+        preflight(plan(both))
+    two = plan(one).model_copy(
+        update={
+            "factor": Factor(
+                question="?",
+                baseline="plain",
+                levels={"plain": Level(), "a": Level(**one), "b": Level(**one)},
+            )
+        }
+    )
+    preflight(two)  # one after the other
+    with pytest.raises(PreflightError, match="take 4,096 MiB together"):
+        preflight(two.model_copy(update={"arrangement": "standing"}))
