@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from benchlib.progress import PROGRESS
 from benchlib.store import project_root
 
 _ENGINE = "benchlib"
+_EMPTIED = "get_ipython().reset(new_session=True)"
 _STOPPED = "stopped; run the same again to go on from what is kept"
 Listen = Callable[[str], None]
 
@@ -74,11 +75,17 @@ def notebook_parameters(path: Path) -> dict[str, Parameter]:
     raise InputError(f"{path.name} has no cell tagged 'parameters'")
 
 
-def execute(path: Path, given: Mapping[str, Any], output: Path, listen: Listen = lambda line: None) -> None:
+def execute(
+    path: Path,
+    given: Mapping[str, Any],
+    output: Path,
+    listen: Listen = lambda line: None,
+    lent: AsyncKernelManager | None = None,
+) -> None:
     """Execute a notebook with parameters; the executed one is written to ``output`` as it goes.
 
     ``listen`` gets each line of progress. A Ctrl-C is handed to the notebook, which stops in
-    order and keeps what it has.
+    order and keeps what it has. Without a kernel that is ``lent`` it has one of its own.
 
     Raises:
         BenchlibError: the one that the notebook raised, of the same kind and words.
@@ -93,7 +100,7 @@ def execute(path: Path, given: Mapping[str, Any], output: Path, listen: Listen =
     output.parent.mkdir(parents=True, exist_ok=True)
     request = _StopRequest()
     try:
-        with quiet():
+        with quiet(), nullcontext(lent) if lent else kernel() as manager:
             papermill.execute_notebook(
                 str(path),
                 str(output),
@@ -101,9 +108,12 @@ def execute(path: Path, given: Mapping[str, Any], output: Path, listen: Listen =
                 engine_name=_ENGINE,
                 kernel_name="python3",
                 progress_bar=False,
+                # a page's notebook takes seconds, of which writing it after each cell would be one
+                request_save_on_cell_execute=lent is None,
                 cwd=str(project_root()),
                 listen=listen,
                 request=request,
+                manager=manager,
             )
     except PapermillExecutionError as reason:
         raise _ours(reason, output, stopped=request.made) from None
@@ -181,26 +191,40 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
 class _Engine(NBClientEngine):  # type: ignore[misc]
     @classmethod
     def execute_managed_notebook(
-        cls, nb_man: Any, kernel_name: str, *, listen: Listen, request: _StopRequest, **_: Any
+        cls, nb_man: Any, kernel_name: str, *, listen: Listen, request: _StopRequest, manager: Any, **_: Any
     ) -> Any:
-        """Execute in this very Python, whatever kernels the user has, over Unix sockets instead of ports."""
-        runtime = Path(jupyter_runtime_dir())
-        runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
-        manager = AsyncKernelManager(
-            kernel_name=kernel_name,
-            kernel_spec_manager=KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True),
-            transport="ipc",
-            # sockets of its own, beside its connection file: the default is one name for all kernels of a folder
-            ip=str(runtime / f"benchlib-{uuid4().hex[:12]}"),
-        )
+        """Execute in the manager's kernel, emptied if it has been used."""
         client = _Client(nb_man, km=manager, listen=listen, request=request, timeout=None)
+        used = manager.has_kernel
         try:
-            with _interrupts_handed_on(request):
-                return client.execute(
-                    cleanup_kc=True
-                )  # it does not own the manager, so it would keep its sockets
+            with _interrupts_handed_on(request), client.setup_kernel():
+                if used:
+                    client.wait_for_reply(client.kc.execute(_EMPTIED, silent=True))
+                return client.execute()
         finally:
-            run_sync(manager.shutdown_kernel)(now=True)
+            if client.kc:
+                client.kc.stop_channels()
+
+
+@contextmanager
+def kernel() -> Iterator[AsyncKernelManager]:
+    """A kernel in this very Python, whatever kernels the user has, over Unix sockets instead of ports.
+
+    It starts with the first notebook that it is lent to, and ends here.
+    """
+    runtime = Path(jupyter_runtime_dir())
+    runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
+    manager = AsyncKernelManager(
+        kernel_name="python3",
+        kernel_spec_manager=KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True),
+        transport="ipc",
+        # sockets of its own, beside its connection file: the default is one name for all kernels of a folder
+        ip=str(runtime / f"benchlib-{uuid4().hex[:12]}"),
+    )
+    try:
+        yield manager
+    finally:
+        run_sync(manager.shutdown_kernel)(now=True)
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import nbformat
@@ -26,7 +27,7 @@ from benchlib.parameters import Parameter, checked
 from benchlib.planning import study_name
 from benchlib.plots.frames import given_up
 from benchlib.report.downloads import write_downloads
-from benchlib.report.execute import execute, find_notebook, notebook_parameters, quiet
+from benchlib.report.execute import execute, find_notebook, kernel, notebook_parameters, quiet
 from benchlib.report.page import Link, Page, render_page
 from benchlib.report.site import check_page_is_free, reports_root, write_site
 from benchlib.stats.prose import leading
@@ -199,21 +200,43 @@ def _done(made: Path | BenchlibError) -> Path:
 def _executed(jobs: Sequence[_Job]) -> Iterator[tuple[_Job, float | BenchlibError]]:
     """Execute the notebooks, some at a time, and tell in their order how many seconds each took, or why it failed."""
 
-    def attempt(job: _Job) -> float | BenchlibError:
-        started = time.monotonic()
-        try:
-            execute(job.notebook, job.given, job.executed)
-        except BenchlibError as reason:
-            return reason
-        return time.monotonic() - started
+    waiting: SimpleQueue[tuple[_Job, Future[float | BenchlibError]]] = SimpleQueue()
+    promised = [(job, Future[float | BenchlibError]()) for job in jobs]
+    for pair in promised:
+        waiting.put(pair)
+
+    def work() -> None:
+        """Go through what waits in one kernel, since its imports take as long as a page; after a failure in a new one."""
+        with contextlib.suppress(Empty):
+            while True:
+                with kernel() as lent:
+                    failed = False
+                    while not failed:
+                        job, promise = waiting.get_nowait()
+                        started = time.monotonic()
+                        try:
+                            execute(job.notebook, job.given, job.executed, lent=lent)
+                            promise.set_result(time.monotonic() - started)
+                        except BenchlibError as reason:
+                            failed = True
+                            promise.set_result(reason)
+                        except Exception as fault:
+                            failed = True
+                            promise.set_exception(fault)
 
     # the folder and the filter of warnings are the process's: set here, and by no thread
     with contextlib.chdir(project_root()), quiet():
         pool = ThreadPoolExecutor(KERNELS)
         try:
-            yield from zip(jobs, pool.map(attempt, jobs), strict=True)
+            for _ in range(min(KERNELS, len(jobs))):
+                pool.submit(work)
+            for job, promise in promised:
+                yield job, promise.result()
         finally:
-            pool.shutdown(cancel_futures=True)
+            with contextlib.suppress(Empty):  # after a Ctrl-C no more is begun
+                while True:
+                    waiting.get_nowait()
+            pool.shutdown()
 
 
 def _rendered(job: _Job) -> Path:
