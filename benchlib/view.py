@@ -261,10 +261,13 @@ class View(Experiment):
             return None  # it has been said
         return plots.latency_over_time(self.latencies, list(self.plan.factor.levels))
 
-    def client_sweep(self) -> plots.Figure | Statement:
-        """Throughput by number of clients, where levels differ in it."""
-        curves = {name: curve for curve in self._curves() for name in curve}
+    def client_sweep(self, workload: str = "") -> plots.Figure | Statement:
+        """Throughput by number of clients, where levels differ in it; of the levels of one workload, if it is named."""
+        asked = [c for c in self._curves() if workload in ("", self.plan.level_workload(c[0]).name)]
+        curves = {name: curve for curve in asked for name in curve}
         clients = {name: self.plan.level_load(name).clients for name in curves}
+        if not curves:
+            return Statement(f"No level of this study runs {workload}.")
         if len(set(clients.values())) < 2:
             return Statement("All levels of this study have the same number of clients.")
         rows = self.by_level()[lambda trials: trials["level"].isin(list(curves))]

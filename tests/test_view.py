@@ -263,6 +263,7 @@ def test_levels_that_differ_in_clients_alone_are_a_curve(sampled) -> None:
     alt = sampled(levels=levels).client_sweep().alt
     assert re.search(r"defaults: 2 clients [\d,]+, 4 clients [\d,]+, 8 clients [\d,]+; tuned: 2 clients", alt)
     assert "same number of clients" in str(sampled(name="other").client_sweep())
+    assert str(sampled(name="other").client_sweep("joins")) == "No level of this study runs joins."
 
 
 def test_waits_are_set_against_the_host_where_there_are_seconds_enough(sampled) -> None:
