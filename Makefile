@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-slow coverage check format reports calibrate bench kills restore clean
+.PHONY: help setup demo lab test test-slow coverage check format reports readme calibrate bench kills restore clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ format: $(READY)  ## put the code into the common form
 
 reports: $(READY)  ## render every page from data/ alone
 	@$(BIN)/benchlib report
+
+readme: $(READY)  ## the README's figure and its table of effects, from the recorded studies
+	@$(BIN)/python tests/readme_of_results.py
 
 calibrate: $(READY)  ## the statistics on trial by simulation, in minutes: reports/calibration.html
 	@$(BIN)/benchlib calibrate --simulate

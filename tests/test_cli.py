@@ -201,7 +201,7 @@ def test_a_reader_who_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nope"], "no notebook 'nope' (there is: configuration, template)"),
+        (["nope"], "no notebook 'nope' (there is: combined, "),
         (["missing.ipynb"], "no notebook 'missing.ipynb'"),
         (["configuration", "-p", "cleints", "3"], "unknown parameter cleints: did you mean clients?"),
         (["configuration", "-p", "zzz", "3"], "unknown parameter zzz: there are factor, question"),

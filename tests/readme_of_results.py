@@ -1,0 +1,60 @@
+"""What the README shows of the recorded studies: a table of effects and one figure. `make readme` writes them."""
+
+import re
+import sys
+from pathlib import Path
+
+from benchlib.plots.effects import forest
+from benchlib.plots.frames import DAGGER, interval, signed
+from benchlib.plots.style import LIGHT
+from benchlib.store import StudyFolder
+from benchlib.summary import Summary, read_summary
+from benchlib.view import View
+
+ROOT = Path(__file__).parent.parent
+RECORDED = "-recorded"
+SHOWN = "configuration-recorded"
+FIGURE = ROOT / "data" / "published" / "configuration-recorded.svg"
+_PART = re.compile(r"(<!-- effects -->\n).*?(<!-- /effects -->\n)", re.DOTALL)
+
+
+def recorded() -> Summary:
+    """The studies that are kept with the project, whatever else lies in data/."""
+    names = sorted(path.name for path in (ROOT / "data").glob(f"*{RECORDED}"))
+    return read_summary(names)
+
+
+def table(summary: Summary) -> str:
+    """A row per factor, the largest gain first."""
+    lines = [
+        "| factor | what helps most | against | change | 95 % interval | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in summary.rows.to_dict("records"):
+        dagger = DAGGER if row["loss"] else ""
+        change = f"{signed(row['percent_change'])} {row['metric']}"
+        cells = [row["title"], row["level"] + dagger, row["against"], change, interval(row["ci_low"], row["ci_high"]), row["verdict"]]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def figure() -> str:
+    """The forest plot of one study as a file that stands alone."""
+    folder = StudyFolder(SHOWN)
+    view = View(folder, folder.read(), run=False)
+    drawn = forest(view.analysis, durability=view.durability()).wide
+    drawn = re.sub(r"var\(--bl-\w+,(#\w+)\)", r"\1", drawn)  # a file has no page to ask for colours
+    ground = f'<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>'
+    return re.sub(r"(<svg[^>]*>)", rf"\1{ground}", drawn, count=1) + "\n"
+
+
+def main() -> None:
+    """Write both into the project."""
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    readme.write_text(_PART.sub(lambda found: found[1] + table(recorded()) + found[2], text))
+    FIGURE.write_text(figure())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
