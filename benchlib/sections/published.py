@@ -134,7 +134,8 @@ def _measured(experiment: Experiment, analysis: Analysis | None, row: Any) -> st
     for name in matching(row.level, [level for level in factor.levels if level not in factor.controls]):
         if name in means.index:
             mean, sd = means.loc[name]
-            text = f"{amount(mean)} ± {amount(sd)}" if known(sd) else amount(mean)
+            # one reading that several trials share, such as the flushes of a place, has no deviation
+            text = f"{amount(mean)} ± {amount(sd)}" if known(sd) and sd > 0 else amount(mean)
             own = ", ".join(part for part in name.split(", ") if part not in row.level.split(", "))
             found.append((f"{own}: " if own else "") + _with_unit(text, row.unit))
     return "; ".join(found) or _UNMEASURED
