@@ -93,12 +93,9 @@ class View(Experiment):
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.study.left_out.items():
             by_reason.setdefault(reason, []).append(f"“{name}”")
-        said = [f" Left out, since this machine cannot run it: {', '.join(names)} ({reason})." for reason, names in by_reason.items()]  # fmt: skip
-        return (
-            "".join(said).replace("run it: “", "run them: “")
-            if len(self.study.left_out) > 1
-            else "".join(said)
-        )
+        said = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
+        pronoun = "it" if len(self.study.left_out) == 1 else "them"
+        return f" Left out, since this machine cannot run {pronoun}: {'; '.join(said)}." if said else ""
 
     def levels(self) -> Table:
         """What differs between the levels, and what each gives up if the machine crashes."""
