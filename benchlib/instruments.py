@@ -248,7 +248,7 @@ def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
         bare = name.lower().replace("_", "")
         return f"{kind}: {bare.removesuffix('lock') if kind == 'LWLock' else bare}"
 
-    spelt = {alike(event): event for event in sorted(events, reverse=True)}
+    spelt = {alike(event): event for event in sorted(map(str, events), reverse=True)}
     return events.rename(columns=lambda event: spelt[alike(event)]).T.groupby(level=0, sort=False).sum().T
 
 
