@@ -141,13 +141,13 @@ class View(Experiment):
         caption = "The same by other methods (single p, not adjusted)"
         return html_table(rows, caption, labels=labels, formats=_FORMATS)
 
-    def exploratory(self) -> Table:
+    def exploratory(self) -> Table | Statement:
         """Every other figure of the trials by the same model: leads to follow, not verdicts."""
-        good = self.trials[self.trials["error"].isna()]
-        usable = [
-            name for name in EXPLORATORY if name != self.plan.metric and good[name].astype(float).gt(0).all()
-        ]
-        rows = exploratory({name: self.judge(self.by_level(), name) for name in usable})
+        names = [name for name in EXPLORATORY if name != self.plan.metric]
+        good = self.by_level()[lambda trials: trials["error"].isna()]
+        rows = self._leads(good[["level", "block"]].join(good[names].astype(float)))
+        if rows.empty:
+            return Statement("The trials left no other figure by which the levels could be compared.")
         rows["metric"] = [METRICS[name].title for name in rows["metric"]]
         labels = {"percent_change": "change", "p_value": "p", "p_bh": "p (false discovery rate)"}
         caption = "Exploratory: other figures by the same model"
@@ -168,7 +168,9 @@ class View(Experiment):
     def timeline(self) -> plots.Figure:
         """tps over time inside the trials, with the checkpoints."""
         checkpoints = self.recorded.checkpoints if self.recorded.logged else None
-        return plots.timeline(self.progress, levels=list(self.plan.factor.levels), checkpoints=checkpoints)
+        # loading is one piece of work, with no rate inside it
+        levels = [x for x in self.plan.factor.levels if self.plan.level_workload(x).tool != "pgbench-init"]
+        return plots.timeline(self.progress, levels=levels, checkpoints=checkpoints)
 
     def shares(self) -> plots.Figure | Statement:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
@@ -199,11 +201,21 @@ class View(Experiment):
             costs = costs.drop(columns=["schedule_lag_average_ms", "schedule_lag_max_ms"])
         if not any(self.plan.level(name).replication for name in factor.levels):
             costs = costs.drop(columns="replay_lag_ms")
-        there, changes = set(costs["level"]), exploratory({})
-        if factor.baseline in there and there - {factor.baseline, *factor.controls}:
-            changes = exploratory({name: self.judge(costs, name) for name in comparable(costs)})
         against = factor.baseline if factor.one_reference else "the level named with each"
-        return costs_table(costs, list(factor.levels), changes, against=against, note=note)
+        return costs_table(costs, list(factor.levels), self._leads(costs), against=against, note=note)
+
+    def _leads(self, figures: pd.DataFrame) -> pd.DataFrame:
+        """The study's comparisons by each of some figures (``level, block``, and theirs), among the levels that have it."""
+        baseline, controls = self.plan.factor.baseline, self.plan.factor.controls
+        found = {}
+        for name in figures.columns.drop(["level", "block"]):
+            rows = figures.loc[
+                figures.groupby("level")[name].transform("count") > 0, ["level", "block", name]
+            ]
+            there = set(rows["level"])
+            if comparable(rows) and baseline in there and there - {baseline, *controls}:
+                found[name] = self.judge(rows, name)
+        return exploratory(found)
 
     def statements(self) -> Table | None:
         """What each statement took, where the study had the load tool report it (``report_per_command``)."""

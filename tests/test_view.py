@@ -16,7 +16,7 @@ from benchlib.latency import keep_log
 from benchlib.level import Level, Target
 from benchlib.levers import preflight
 from benchlib.levers.postgres import Installation
-from benchlib.model import Load
+from benchlib.model import Load, Workload
 from benchlib.plots.tables import Table
 from benchlib.store import TRANSACTION_LOG, StudyFolder
 from benchlib.study import run_study
@@ -246,6 +246,19 @@ def test_of_many_levels_those_that_differ_most_share_a_panel(sampled) -> None:
     assert "Of the 10 levels the 5 that differ most from the baseline are shown beside it" in figure.caption
     shown = [name for name in ("defaults", "control", *levels) if f"{name} " in figure.alt]
     assert shown == ["defaults", "step 4", "step 5", "step 6", "step 7", "step 8"]
+
+
+def test_levels_that_load_have_no_panel_over_time_and_the_others_are_compared_without_them(sampled) -> None:
+    load = Workload(name="load", title="Load", tool="pgbench-init", pgbench_tables=False)
+    view = sampled(levels={"tuned": Level(), "loading": Level(workload="load")}, workloads={"load": load})
+    assert "tuned" in view.timeline().alt
+    assert "loading" not in view.timeline().alt
+    view.__dict__["trials"] = view.trials.assign(
+        latency_average_ms=view.trials["latency_average_ms"].where(view.trials["level"] != "loading")
+    )
+    assert "tuned" in view.exploratory().html
+    view.__dict__["trials"] = view.trials.assign(latency_average_ms=None, latency_stddev_ms=None)
+    assert str(view.exploratory()).startswith("The trials left no other figure")
 
 
 def test_levels_that_are_named_share_a_panel_and_those_that_are_not_there_are_left_out(sampled) -> None:
