@@ -44,7 +44,7 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
     failures = trials.drop(fine.index)["level"].astype(str).value_counts()
     failed = {level: int(failures[level]) for level in rows if level in failures}
     changes = {level: row["percent_change"] for level, row in rows.items() if known(row["percent_change"])}
-    # Later blocks are darker, so that a host that slows down or speeds up shows as an order.
+    # Later blocks stand out more, so that a host that slows down or speeds up shows as an order.
     shade = dict(zip(blocks, np.linspace(0.45, 1.0, len(blocks)).tolist(), strict=True))
     scale = scale_for([*paired.values(), *changes.values()])
 
@@ -95,8 +95,8 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
         alt=f"{opening(metric.title)} of {len(rows)} levels in {len(blocks)} blocks. "
         f"Differences from {baseline} inside the blocks: {'; '.join(filter(None, said)) or 'none'}."
         + (f" Failed trials: {', '.join(lost)}." if lost else ""),
-        caption="Each line is one block, that is every level once within a short time; later blocks are "
-        "darker. Lines far apart show a host that drifts; dots show what is left of each level's difference "
+        caption="Each line is one block, that is every level once within a short time; later blocks stand "
+        "out more. Lines far apart show a host that drifts; dots show what is left of each level's difference "
         f"from {baseline} when they are compared inside a block. The upright stroke is the estimated change.",
     )
 
