@@ -36,7 +36,7 @@ def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def plan_of() -> Callable[..., Plan]:
     """Makes a plan: defaults, its control and tuned, three seconds each; any part can be replaced."""
 
@@ -54,7 +54,7 @@ def plan_of() -> Callable[..., Plan]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def study_of(plan_of: Callable[..., Plan]) -> Callable[..., Study]:
     """Makes a study of that plan: two blocks of three trials; a name and a plan may be given."""
 

@@ -1,0 +1,323 @@
+"""The whole site in a real browser, offline: what only a browser can tell of it.
+
+Each test visits every page, of a made-up site and of the studies that are kept here, and tells all that it found at once.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag
+
+import numpy as np
+import pytest
+from fakes import FakeBench
+
+from benchlib import store
+from benchlib.host_lock import LOCK_VARIABLE
+from benchlib.report.execute import find_notebook, notebook_parameters
+from benchlib.report.page import render_page
+from benchlib.store import DATA_VARIABLE, StudyFolder
+from benchlib.study import run_study
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup")
+
+# Playwright would download a browser of its own; the system's is the one that readers have.
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+]
+
+ROOT = Path(__file__).parents[2]
+WIDE, PHONE = (1280, 900), (360, 740)
+PAPER = (657, 940)
+"""A4 within the margins of the print styles, in CSS pixels."""
+
+Site = list[Path]
+
+
+# --- the sites ----------------------------------------------------------------------
+
+
+def report(folder: Path, data: Path) -> Site:
+    """Render all of `data` into a project in `folder`; its pages."""
+    (folder / "notebooks").symlink_to(ROOT / "notebooks")
+    command = [sys.executable, "-c", "from benchlib.cli import main; main(['report'])"]
+    environment = {**os.environ, DATA_VARIABLE: str(data)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "left out: the notebook failed" not in done.stdout, done.stdout
+    return sorted((folder / "reports").glob("*.html"))
+
+
+def made_up(folder: Path, study_of: Callable[..., Any]) -> Path:
+    """A folder of data with two studies that ran on a fake bench, and all that the repository holds of others."""
+    data = folder / "data"
+    for name in ("calibration", "published"):
+        if (ROOT / "data" / name).is_dir():
+            shutil.copytree(ROOT / "data" / name, data / name)
+    parameters = {name: p.default for name, p in notebook_parameters(find_notebook("template")).items()}
+    random = np.random.default_rng(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DATA_VARIABLE, str(data))
+        patch.setenv(LOCK_VARIABLE, str(folder / "lock"))
+        for name, gain in (("first", 2.0), ("second", 0.97)):
+            about = {"notebook": "template", "title": name.title(), "parameters": parameters}
+            study = study_of(5, name=name).model_copy(update=about)
+            speed = dict.fromkeys(study.plan.factor.levels, 1000.0) | {"tuned": 1000.0 * gain}
+            bench = FakeBench(
+                study.plan,
+                folder,
+                lambda t, speed=speed: speed[t.level] * float(np.exp(random.normal(0, 0.01))),
+            )
+            kept = StudyFolder(name)
+            kept.write(study)
+            run_study(kept, bench.open)
+    return data
+
+
+@pytest.fixture(scope="module", params=["made up", "kept here"])
+def site(request, tmp_path_factory, study_of, notebook, page) -> Site:
+    """The paths of all pages of a site."""
+    folder = tmp_path_factory.mktemp("site")
+    if request.param == "kept here":
+        data = store.data_root()
+        if not list(data.glob("*/study.json")):
+            pytest.skip("no study is kept here")
+        return report(folder, data)
+    pages = report(folder, made_up(folder, study_of))
+    everything = folder / "reports" / "everything.html"  # one of each kind of cell, an error among them
+    everything.write_text(render_page(notebook, dataclasses.replace(page, downloads=[])))
+    return [*pages, everything]
+
+
+# --- the browser --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def tab(browser) -> Iterator[Any]:
+    """A tab of a browser without a network, whose animations are off."""
+    context = browser.new_context(offline=True, reduced_motion="reduce")
+    yield context.new_page()
+    context.close()
+
+
+def show(tab: Any, path: Path, size: tuple[int, int] = WIDE) -> None:
+    tab.set_viewport_size({"width": size[0], "height": size[1]})
+    tab.goto(path.as_uri())
+
+
+def found(site: Site, look: Callable[[Path], list[Any]]) -> list[str]:
+    """What there is to say of each page, with its name."""
+    return [f"{path.name}: {finding}" for path in site for finding in look(path)]
+
+
+VISIBLE = "const seen = e => e.checkVisibility({visibilityProperty: true, contentVisibilityAuto: true});"
+
+
+# --- what must hold of every page ---------------------------------------------------
+
+
+def test_pages_ask_nothing_of_any_network_and_the_console_stays_empty(site, tab):
+    asked, said = [], []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+
+    def look(path):
+        asked.clear()
+        said.clear()
+        show(tab, path)
+        tab.locator(".bl-theme").click()
+        others = [url for url in asked if url != path.as_uri() and not url.startswith("data:")]
+        return others + said
+
+    assert found(site, look) == []
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_nothing_is_cut_off_and_every_figure_is_seen_and_told(site, tab, size):
+    def look(path):
+        show(tab, path, size)
+        return tab.evaluate(f"""() => {{ {VISIBLE}
+            const findings = [], root = document.documentElement;
+            if (root.scrollWidth > root.clientWidth) findings.push(`scrolls sideways to ${{root.scrollWidth}}`);
+            for (const svg of document.querySelectorAll("svg")) {{
+                const label = svg.getAttribute("aria-label") || "", box = svg.getBoundingClientRect();
+                if (label.length < 20) findings.push(`a drawing without words: ${{label}}`);
+                if (!seen(svg)) continue;
+                for (const text of svg.querySelectorAll("text")) {{
+                    const at = text.getBoundingClientRect();
+                    if (at.left < box.left - 1 || at.right > box.right + 1 || at.top < box.top - 1 || at.bottom > box.bottom + 1)
+                        findings.push(`cut off in ${{label.slice(0, 40)}}: ${{text.textContent}}`);
+                }}
+            }}
+            for (const figure of document.querySelectorAll("figure:not(details *)")) {{
+                const drawn = [...figure.querySelectorAll("svg")].filter(e => seen(e) && e.getBoundingClientRect().height > 20);
+                if (!drawn.length) findings.push(`not seen: figure ${{figure.dataset.figure}}`);
+            }}
+            return findings;
+        }}""")
+
+    assert found(site, look) == []
+
+
+def test_headings_are_in_order_and_one_stands_above_all(site, tab):
+    def look(path):
+        show(tab, path)
+        levels = tab.evaluate("[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => +h.tagName[1])")
+        gaps = [f"h{a} then h{b}" for a, b in itertools.pairwise(levels) if b > a + 1]
+        return gaps + ([] if levels[:1] == [1] and levels.count(1) == 1 else [f"headings {levels}"])
+
+    assert found(site, look) == []
+
+
+def test_every_link_anchor_and_download_leads_somewhere(site, tab):
+    links, anchors = {}, {}
+    for path in site:
+        show(tab, path)
+        links[path] = tab.evaluate("[...document.querySelectorAll('a[href]')].map(a => a.href)")
+        anchors[path] = tab.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+
+    def look(path):
+        wrong = []
+        for link in links[path]:
+            address, anchor = urldefrag(link)
+            target = Path(unquote(address.removeprefix("file://")))
+            if not link.startswith("file:"):
+                wrong += [] if link.startswith("https:") else [link]
+            elif not target.is_file() or (anchor and unquote(anchor) not in anchors[target]):
+                wrong.append(link)
+            elif target.suffix in (".json", ".ipynb"):
+                json.loads(target.read_text())
+        return wrong
+
+    assert found(site, look) == []
+    everywhere = {urldefrag(link)[0] for path in site for link in links[path]}
+    assert [path.name for path in site if path.stem != "everything" and path.as_uri() not in everywhere] == []
+
+
+def test_an_accessibility_checker_has_nothing_serious_to_say(site, tab):
+    def look(path):
+        said = []
+        show(tab, path)
+        # to assistive technology a drawing is one picture with words; its thousands of marks would take minutes
+        tab.evaluate("document.querySelectorAll('svg').forEach(drawing => drawing.replaceChildren())")
+        for scheme, (width, height) in itertools.product(("light", "dark"), (WIDE, PHONE)):
+            tab.emulate_media(color_scheme=scheme)
+            tab.set_viewport_size({"width": width, "height": height})
+            rules = {"runOnly": ["color-contrast", "link-in-text-block"]} if scheme == "dark" else {}
+            for rule in (
+                axe.Axe().run(tab, options={"resultTypes": ["violations"], **rules}).response["violations"]
+            ):
+                if rule["impact"] in ("serious", "critical"):
+                    nodes = [node["html"][:150] for node in rule["nodes"]]
+                    said.append(f"{scheme}, {width} px: {rule['id']} ({len(nodes)}): {nodes[0]}")
+        return said
+
+    assert found(site, look) == []
+
+
+def test_on_paper_nothing_is_missing_hidden_or_cut_off(site, tab):
+    tab.emulate_media(media="print", color_scheme="dark")
+
+    def look(path):
+        show(tab, path, PAPER)
+        return tab.evaluate(f"""() => {{ {VISIBLE}
+            const findings = [], right = document.documentElement.clientWidth + 1;
+            const name = e => `${{e.tagName}} ${{e.className.baseVal ?? e.className}}: ${{e.textContent.trim().slice(0, 40)}}`;
+            for (const e of document.querySelectorAll("nav, header, button, .bl-skip"))
+                if (seen(e)) findings.push(`of no use on paper: ${{name(e)}}`);
+            for (const e of document.querySelectorAll("main details > :last-child"))
+                if (!seen(e) && !e.closest(".bl-fold")) findings.push(`folded: ${{name(e)}}`);
+            for (const e of document.querySelectorAll("main :not(svg *)")) {{
+                if (!seen(e)) continue;
+                if (e.getBoundingClientRect().right > right) findings.push(`beyond the margin: ${{name(e)}}`);
+                if (getComputedStyle(e).overflowX !== "visible" && e.scrollWidth > e.clientWidth + 1 && e.clientWidth)
+                    findings.push(`cut off: ${{name(e)}}`);
+            }}
+            const [paper] = getComputedStyle(document.body).backgroundColor.match(/\\d+/g);
+            if (paper < 240) findings.push("printed dark");
+            return findings;
+        }}""")
+
+    assert found(site, look) == []
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_keyboard_reaches_everything_in_order_and_its_place_is_seen(site, tab, size):
+    def look(path):
+        show(tab, path, size)
+        names = tab.evaluate(f"""() => {{ {VISIBLE}
+            window.stops = [...document.querySelectorAll("a[href], button, summary, [tabindex='0']")].filter(seen);
+            return window.stops.map(e => e.outerHTML.slice(0, 90));
+        }}""")
+        wrong = [] if "bl-skip" in names[0] else [f"first of all comes {names[0]}"]
+        for number, name in enumerate(names):
+            tab.keyboard.press("Tab")
+            at, seen = tab.evaluate("""() => {
+                const e = document.activeElement, box = e.getBoundingClientRect(), style = getComputedStyle(e);
+                const inside = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+                return [window.stops.indexOf(e), inside && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2];
+            }""")
+            if at != number:
+                return [*wrong, f"instead of {name} came {names[at] if at >= 0 else 'something else'}"]
+            if not seen:
+                wrong.append(f"its focus is not seen: {name}")
+        return wrong
+
+    assert found(site, look) == []
+
+
+def test_enter_skips_to_the_content_and_opens_what_is_folded(site, tab):
+    def look(path):
+        show(tab, path)
+        tab.keyboard.press("Tab")
+        tab.keyboard.press("Enter")
+        wrong = [] if tab.evaluate("document.activeElement.id") == "bl-main" else ["skipping does not skip"]
+        for summary in tab.query_selector_all("details:not([open]) > summary"):
+            if not summary.is_visible():
+                continue
+            summary.focus()
+            tab.keyboard.press("Enter")
+            if not summary.evaluate("e => e.parentElement.open"):
+                wrong.append(f"stays folded: {summary.text_content()}")
+        return wrong
+
+    assert found(site, look) == []
+
+
+def test_the_theme_follows_the_reader_until_the_button_is_pressed_and_is_kept(site, tab):
+    def dark():
+        return tab.evaluate("parseInt(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]) < 60")
+
+    show(tab, site[0])
+    button = tab.locator(".bl-theme")
+    for scheme in ("dark", "light"):
+        tab.emulate_media(color_scheme=scheme)
+        assert dark() == (scheme == "dark")
+        assert button.text_content() == ("Light" if scheme == "dark" else "Dark")
+    button.click()
+    assert dark()
+    tab.reload()
+    assert dark(), "the choice is kept"
