@@ -1,8 +1,9 @@
 (function () {
   var root = document.documentElement, button = document.querySelector(".bl-theme");
+  var system = matchMedia("(prefers-color-scheme: dark)");
   function dark() {
     var chosen = root.dataset.theme;
-    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    return chosen ? chosen === "dark" : system.matches;
   }
   function label() {
     button.textContent = dark() ? "Light" : "Dark";
@@ -13,6 +14,7 @@
     try { localStorage.setItem("bl-theme", root.dataset.theme); } catch (e) { /* private window */ }
     label();
   });
+  system.addEventListener("change", label);
   label();
   button.hidden = false;
   var folded = [];
