@@ -170,7 +170,9 @@ class View(Experiment):
         checkpoints = self.recorded.checkpoints if self.recorded.logged else None
         # loading is one piece of work, with no rate inside it
         levels = [x for x in self.plan.factor.levels if self.plan.level_workload(x).tool != "pgbench-init"]
-        return plots.timeline(self.progress, levels=levels, checkpoints=checkpoints)
+        return plots.timeline(
+            self.progress, levels=levels, checkpoints=checkpoints, relative=self._in_parts()
+        )
 
     def shares(self) -> plots.Figure | Statement:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
@@ -246,7 +248,9 @@ class View(Experiment):
         away = [name for name in shown if self.plan.level(name).target]
         if away:
             note += f" The host of {', '.join(away)} is not ours: nothing is known of its devices."
-        return plots.device_panels(self.progress, found.seconds, found.waits, shown, note.strip())
+        return plots.device_panels(
+            self.progress, found.seconds, found.waits, shown, note.strip(), relative=self._in_parts()
+        )
 
     def correlation(self) -> Table | Statement:
         """Waits against speed and host."""
@@ -294,6 +298,10 @@ class View(Experiment):
                 found.setdefault(level.model_copy(update={"load": load}).model_dump_json(), []).append(name)
         return list(found.values())
 
+    def _in_parts(self) -> bool:
+        """Whether levels run workloads that are not compared with each other."""
+        return len(set(self.plan.strata().values())) > 1
+
     def _few(self) -> tuple[list[str], str]:
         """The levels that one panel has room for: the baseline, and those that differ most from it; and a note."""
         names = list(self.plan.factor.levels)
@@ -304,7 +312,9 @@ class View(Experiment):
         shown = [name for name in names if name == self.plan.factor.baseline or name in others]
         return (
             shown,
-            f"Of the {len(names)} levels the {FEW - 1} that differ most from the baseline are shown beside it.",
+            f"Of the {len(names)} levels the {FEW - 1} that differ most from "
+            f"{'the baseline' if self.analysis.one_reference else 'what each is compared with'} are shown beside "
+            f"{'it' if self.analysis.one_reference else 'the baseline'}.",
         )
 
     def _unrecorded(self, what: str) -> Statement:

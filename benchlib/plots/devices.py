@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.plots.figure import Canvas, Figure, render
-from benchlib.plots.frames import amount, known
+from benchlib.plots.frames import amount, known, percent_of_mean
 from benchlib.plots.panels import Grid, binned, key, looks
 from benchlib.plots.waits import CPU, IDLE
 
@@ -26,14 +26,24 @@ _SPANS = 60
 
 
 def device_panels(
-    progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataFrame, levels: Sequence[str], note: str = ""
+    progress: pd.DataFrame,
+    seconds: pd.DataFrame,
+    waits: pd.DataFrame,
+    levels: Sequence[str],
+    note: str = "",
+    *,
+    relative: bool = False,
 ) -> Figure:
     """A panel for each of :data:`PANELS`, in each the levels: the median over trials, and their middle half.
 
     ``progress``: ``level, block, elapsed_s, tps``; ``seconds`` and ``waits`` are those of
     :class:`benchlib.instruments.Recorded`. ``levels`` are at most :data:`benchlib.plots.panels.FEW`; ``note`` ends
-    the caption.
+    the caption. With ``relative`` the speed of each level is in percent of its own mean: those of several workloads
+    have no scale in common.
     """
+    if relative:
+        progress = progress.assign(tps=percent_of_mean(progress, "tps"))
+    panels = PANELS | ({"tps": ("Operational speed", "% of the level's mean")} if relative else {})
     frame = _frame(progress, seconds, waits)
     spans, step = binned(frame[frame["level"].isin(list(levels))], "second", _SPANS)
     bands = spans.groupby(["level", "second"])[list(PANELS)].quantile(np.array([0.25, 0.5, 0.75])).unstack()
@@ -46,7 +56,7 @@ def device_panels(
         places, top = key(canvas, {level: hand.sign for level, hand in hands.items()}, line)
         grid = Grid(
             canvas,
-            [title for title, _ in PANELS.values()],
+            [title for title, _ in panels.values()],
             columns=1 if canvas.narrow else 2,
             tall=78.0 if canvas.narrow else 84.0,
             top=top + 6,
@@ -55,7 +65,7 @@ def device_panels(
         )
         for level, (x, y, text) in places.items():
             canvas.text(x, y, text, color=hands[level].colour)
-        for number, (name, (_, unit)) in enumerate(PANELS.items()):
+        for number, (name, (_, unit)) in enumerate(panels.items()):
             axes = grid.panel(number, unit if len(told[name]) else f"{unit}: {_why_empty(name, seconds)}")
             axes.set_xlim(0, end * 1.01)
             for place, level in enumerate(told[name].index):
@@ -75,7 +85,7 @@ def device_panels(
 
     said = "; ".join(
         f"{title} ({unit}): {', '.join(f'{level} {amount(value)}' for level, value in told[name].items()) or _why_empty(name, seconds)}"
-        for name, (title, unit) in PANELS.items()
+        for name, (title, unit) in panels.items()
     )
     return render(
         "devices",

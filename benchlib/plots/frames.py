@@ -140,6 +140,11 @@ def good(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
     return trials[fine].astype({metric: float})
 
 
+def percent_of_mean(frame: pd.DataFrame, column: str) -> "pd.Series[float]":
+    """A column in percent of each level's own mean. ``frame``: columns ``level`` and that one."""
+    return 100 * frame[column] / frame.groupby("level")[column].transform("mean")
+
+
 def plain(value: float, _: object = None) -> str:
     """An axis's tick: `2,000`, `0.5`."""
     return f"{value:,.6g}"

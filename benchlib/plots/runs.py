@@ -8,7 +8,7 @@ import pandas as pd
 
 from benchlib.metrics import metric_or_guess
 from benchlib.plots.figure import Canvas, Figure, render
-from benchlib.plots.frames import amount, axis_words, good, known, opening, signed
+from benchlib.plots.frames import amount, axis_words, good, known, opening, percent_of_mean, signed
 from benchlib.plots.panels import Grid, columns_for, key
 from benchlib.plots.style import BAND, INK, LIGHT, MUTED, SERIES
 
@@ -24,11 +24,13 @@ def timeline(
     metric: str = "tps",
     levels: Sequence[str] | None = None,
     checkpoints: pd.DataFrame | None = None,
+    relative: bool = False,
 ) -> Figure:
     """Throughput inside the trials. `progress`: columns `level`, `block`, `elapsed_s`, and `metric`.
 
     Seconds before `warmup_s` are shaded as not counted. `levels` sets their order. `checkpoints`: columns `level`,
     `block`, `start_s` and `end_s` (null for one that had begun before, or had not ended); None where nobody would know.
+    With `relative` each level is drawn in percent of its own mean: those of several workloads have no scale in common.
     """
     progress = progress.assign(level=progress["level"].astype(str))
     names = list(levels) if levels is not None else list(progress["level"].unique())
@@ -39,12 +41,14 @@ def timeline(
     # A reading at 10 s tells of the second before it, so it belongs to the bin that ends at 10 s.
     binned = progress.assign(elapsed_s=np.ceil(progress["elapsed_s"] / step - 1e-6) * step)
     thin = binned.groupby(["level", "block", "elapsed_s"])[metric].mean().reset_index()
-    bold = thin.groupby(["level", "elapsed_s"])[metric].median().reset_index()
     counted = thin[thin["elapsed_s"] > warmup_s].groupby("level")[metric].median()
     measured = metric_or_guess(metric)
     typical = {
         str(level): f"median {amount(value)} {measured.unit}".rstrip() for level, value in counted.items()
     }
+    if relative:
+        thin[metric] = percent_of_mean(thin, metric)
+    bold = thin.groupby(["level", "elapsed_s"])[metric].median().reset_index()
     high = float(thin[metric].max()) * 1.05 if len(thin) and known(thin[metric].max()) else 1.0
 
     marked: dict[str, list[list[tuple[float, float]]]] = {}
@@ -59,7 +63,8 @@ def timeline(
         tall = 74.0 if canvas.narrow else 92.0
         title = "seconds since the trial began"
         grid = Grid(canvas, names, columns=columns, tall=tall, top=line, x_title=title)
-        canvas.note(0, line / 2, axis_words(measured))
+        words = f"{measured.title}, % of the level's mean" if relative else axis_words(measured)
+        canvas.note(0, line / 2, words)
         for number, name in enumerate(names):
             axes = grid.panel(number, typical.get(name, "no readings"))
             axes.set(xlim=(0, end * 1.01), ylim=(0, high))
@@ -86,6 +91,7 @@ def timeline(
         draw,
         alt=f"{opening(measured.title)} over {amount(end)} seconds inside the trials, by level. "
         f"{said or 'No readings'}."
+        + (" Each in percent of its own mean." if relative else "")
         + (f" Checkpoints: {', '.join(f'{level} {n}' for level, n in number_of.items())}." if marked else ""),
         caption=f"Thin: one trial each{f', means of {step:g} s' if step > 1 else ''}; bold: the median over "
         "blocks."

@@ -215,6 +215,19 @@ def test_timeline_keeps_the_order_and_thins_long_runs(trials):
     assert len(figure.wide) < 120_000
 
 
+def test_levels_of_several_workloads_are_each_drawn_in_percent_of_their_own_mean(trials):
+    progress = make_progress(trials)
+    slow = progress["level"] == "tuned"
+    figure = timeline(
+        progress.assign(tps=progress["tps"].where(~slow, progress["tps"] / 1000)), relative=True
+    )
+    words = BeautifulSoup(figure.wide, "html.parser").get_text("|")
+    assert "|100|" in words
+    assert "|1,000|" not in words
+    assert "throughput, % of the level's mean" in words
+    assert "Each in percent of its own mean." in figure.alt
+
+
 def test_timeline_of_nothing(trials):
     readings = make_progress(trials)
     for nothing in (readings.head(0), readings.assign(tps=np.nan)):

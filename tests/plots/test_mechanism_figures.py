@@ -182,6 +182,12 @@ def test_a_session_that_is_idle_or_on_the_cpu_does_not_wait(progress):
     assert "DBMS waits (sessions that wait): tuned 0;" in figure.alt
 
 
+def test_speeds_of_several_workloads_are_in_percent_of_their_own_mean(progress):
+    figure = device_panels(progress, make_seconds(LEVELS), make_waits(LEVELS), LEVELS, relative=True)
+    assert "% of the level's mean" in words(figure.wide)
+    assert "transactions/s" not in words(figure.wide)
+
+
 def test_what_was_not_recorded_is_said_in_its_panel(progress):
     seconds = make_seconds(LEVELS[:2])
     seconds[seconds.columns[3:]] = np.nan  # of the host of a server that is not ours nothing is known
