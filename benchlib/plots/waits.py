@@ -16,7 +16,7 @@ _NAMES = {CPU: "on the CPU", IDLE: "idle: waiting for the load tool"}
 _OTHER = "other"
 _HUES = ("blue", "orange", "purple", "ochre", "violet")
 _SPANS = 60
-_SAID = "{} Each sample counts the load's sessions by what they wait for; on the CPU are those that wait for nothing."
+_SAID = "{} Each sample counts the load's sessions and their parallel workers by what they wait for; on the CPU are those that wait for nothing."
 
 
 def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
