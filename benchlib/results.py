@@ -171,17 +171,26 @@ def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFram
 
 
 def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
-    """A concern for each warning of a level, with the number of trials; those that differ in figures are one."""
+    """A concern for each warning of a level, with the number of trials; those that differ in figures are one.
+
+    What all trials of several levels have in common is said once, of the study.
+    """
     found = []
+    always: dict[str, list[str]] = {}
     alike = warnings["warning"].str.replace(_FIGURE, "#", regex=True)
     for (level, _), rows in warnings.groupby([warnings["level"], alike], sort=False):
         texts = rows["warning"].unique()
-        message = (
-            f"{rows['block'].nunique()} of {(trials['level'] == level).sum()} trials of {level!r}: {texts[0]}"
-        )
+        counted, of = rows["block"].nunique(), (trials["level"] == level).sum()
+        message = f"{counted} of {of} trials of {level!r}: {texts[0]}"
         if len(texts) > 1:
             message += " (the figures of the first; they differ)"
+        elif counted == of:
+            always.setdefault(texts[0], []).append(str(level))
         found.append(Concern("trial_warning", message, level=str(level)))
+    for text, levels in always.items():
+        if len(levels) > 1:
+            found = [c for c in found if not (c.level in levels and c.message.endswith(f": {text}"))]
+            found.append(Concern("trial_warning", f"all trials of {', '.join(map(repr, levels))}: {text}"))
     return found
 
 

@@ -228,6 +228,18 @@ def test_a_warning_is_a_concern_of_its_level_with_the_number_of_trials(run) -> N
     assert not any(concern.grave for concern in found)
 
 
+def test_what_all_trials_of_several_levels_have_in_common_is_said_once(run) -> None:
+    folder = run(2)
+    for level, block in (("tuned", 1), ("tuned", 2), ("control", 1), ("control", 2), ("defaults", 2)):
+        note(folder, level, block, warnings=["a cap is not whole"])
+    found = concerns(trials_frame(folder), progress_frame(folder), warnings_frame(folder))
+    assert {concern.level for concern in found} == {None, "defaults"}
+    (said,) = [concern.message for concern in found if concern.level is None]
+    assert said.startswith("all trials of '")
+    assert said.endswith("': a cap is not whole")
+    assert "'control'" in said
+
+
 def test_tunables_are_told_by_value_with_the_levels_that_had_it(run) -> None:
     folder = run(2)
     assert tunables(folder) == {}
