@@ -15,8 +15,9 @@ from benchlib.parse.text import Text, faults, options, put, wanted
 KIND = "pgbench init"
 ROWS_PER_SCALE = 100_000
 
+# from 17 on larger scales tell of the small tables too, by their names
 _TUPLES = re.compile(
-    r"(\d+) of (\d+) tuples \((\d+)%\)(?: of \w+)? done \(elapsed (\d+\.\d\d) s, remaining (-?\d+\.\d\d) s\)"
+    r"(\d+) of (\d+) tuples \((\d+)%\)(?: of pgbench_accounts)? done \(elapsed (\d+\.\d\d) s, remaining (-?\d+\.\d\d) s\)"
 )
 _DONE = re.compile(r"(?:done in|total time:) (\d+\.\d\d) s \((.*)\)\.?")
 _FIRST_STEPS = ("dropping old tables...", "creating tables...")

@@ -462,6 +462,12 @@ def test_a_load_by_phase() -> None:
     }  # fmt: skip
 
 
+def test_of_a_load_that_tells_of_several_tables_the_accounts_count() -> None:
+    tellers = "100 of 100 tuples (100%) of pgbench_tellers done (elapsed 0.00 s, remaining 0.00 s)\n"
+    read = parse_text(LOAD.replace("100000 of", tellers + "100000 of"))
+    assert (read["rows"], read["load_elapsed_s"]) == (200000, 0.14)
+
+
 def test_a_load_joined_by_carriage_returns_on_a_terminal() -> None:
     assert parse_text(LOAD.replace("remaining 0.07 s)\n", "remaining 0.07 s)\r"))["rows"] == 200000
 
