@@ -171,7 +171,7 @@ class View(Experiment):
         # loading is one piece of work, with no rate inside it
         levels = [x for x in self.plan.factor.levels if self.plan.level_workload(x).tool != "pgbench-init"]
         return plots.timeline(
-            self.progress, levels=levels, checkpoints=checkpoints, relative=self._in_parts()
+            self.progress, levels=levels, checkpoints=checkpoints, relative=self._in_parts(levels)
         )
 
     def shares(self) -> plots.Figure | Statement:
@@ -249,7 +249,7 @@ class View(Experiment):
         if away:
             note += f" The host of {', '.join(away)} is not ours: nothing is known of its devices."
         return plots.device_panels(
-            self.progress, found.seconds, found.waits, shown, note.strip(), relative=self._in_parts()
+            self.progress, found.seconds, found.waits, shown, note.strip(), relative=self._in_parts(shown)
         )
 
     def correlation(self) -> Table | Statement:
@@ -298,9 +298,10 @@ class View(Experiment):
                 found.setdefault(level.model_copy(update={"load": load}).model_dump_json(), []).append(name)
         return list(found.values())
 
-    def _in_parts(self) -> bool:
-        """Whether levels run workloads that are not compared with each other."""
-        return len(set(self.plan.strata().values())) > 1
+    def _in_parts(self, levels: Sequence[str]) -> bool:
+        """Whether some of the levels run workloads that are not compared with each other."""
+        parts = self.plan.strata()
+        return len({parts[name] for name in levels}) > 1
 
     def _few(self) -> tuple[list[str], str]:
         """The levels that one panel has room for: the baseline, and those that differ most from it; and a note."""
