@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections import Counter
@@ -143,7 +144,10 @@ def _rerun(experiment: Experiment, link: Link) -> dict[str, Any]:
     simple = {key: value for key, value in given.items() if not isinstance(value, dict | list)}
     file = {key: value for key, value in given.items() if key not in simple}
     words = ["benchlib", "run", str(study.notebook)]
-    if name != study_name({**study.parameters, "study": ""}):
+    usual = ""
+    with contextlib.suppress(InputError):  # of a study whose parameters say too little
+        usual = study_name({**study.parameters, "study": ""})
+    if name != usual:
         words += ["-p", "study", name]
     if profile := study.parameters.get("profile"):
         words += ["--profile", str(profile)]
