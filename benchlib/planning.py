@@ -60,7 +60,7 @@ def make_study(
 
     ``values`` are checked parameters; a size that is not 0 wins over the profile's. ``workload`` finds a workload by name.
     ``left_out`` are levels that are not to be run, each with the reason; those that were to be compared with
-    them are left out too, or in a grid compared with the next in line.
+    them are left out too, or in a grid compared with the next in line, by another dimension where one value is left.
 
     Raises:
         InputError: the parameters do not make a study; the message names the one.
@@ -196,7 +196,9 @@ def _factor(
     reasons = {name: left_out[name] for name in levels if name in left_out}
     levels = {name: level for name, level in levels.items() if name not in left_out}
     if grid:
-        against = _along(grid, along, levels)
+        # with one value left there is nothing along it: then by the last dimension that still has several
+        ways = [along, *reversed([name for name in grid if name != along])] if along else []
+        against = next(filter(None, (_along(grid, way, levels) for way in ways)), {})
     if not levels:
         why = next(iter(reasons.values()), "give levels, or a grid of dimensions")
         raise InputError(f"parameter levels: there are none; {why}")

@@ -374,6 +374,13 @@ def test_a_grid_is_crossed_into_levels_and_compared_along_one_dimension() -> Non
     assert "control" not in factor.cells()
 
 
+def test_where_one_value_of_the_direction_is_left_the_last_other_dimension_is_compared() -> None:
+    gone = {name: "no root" for name in planned(**CROSSED).plan.factor.levels if name.startswith("slow")}
+    factor = make_study({**VALUES, **CROSSED}, 4 * GIB, lambda name: WORKLOAD, {}, gone).plan.factor
+    assert factor.baseline == "fast, read/write, 4 clients"
+    assert factor.against == {f"fast, {load}, 8 clients": f"fast, {load}, 4 clients" for load in GRID["load"]}
+
+
 def test_without_a_direction_the_cells_of_a_grid_are_compared_with_the_first() -> None:
     factor = planned(**{**CROSSED, "along": "", "grid": {"disk": GRID["disk"]}}).plan.factor
     assert (factor.baseline, factor.against, factor.one_reference) == ("slow", {}, True)
