@@ -39,7 +39,9 @@ SETTLING_S = 3
 """What a load needs to come to speed, and the sampler to join one: left out at the begin."""
 
 
-def watched_load(stand: Stand, program: Path, load: Load, blocks: int, turn_s: int, seed: int) -> pd.DataFrame:
+def watched_load(
+    stand: Stand, program: Path, load: Load, blocks: int, turn_s: int, seed: int
+) -> pd.DataFrame:
     """Run the load, switching the sampler; a row for each turn with the mean of its whole seconds' tps."""
     scripts = [(script, None) for script in stand.workload.scripts]
     argv = pgbench.run_argv(program, stand.connection, load, scripts, seed=seed, progress_timestamp=True)
