@@ -68,7 +68,7 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
     """Write a new study, or find that the one kept under this name is the same; what is kept.
 
     More blocks than before are added to the study; fewer leave it as it is, so that a rerun
-    never throws a measurement away.
+    never throws a measurement away. Parameters that are no part of the plan, such as prices, are the last run's.
 
     Raises:
         InputError: a study of that name exists with another plan; the message says what differs.
@@ -78,11 +78,12 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
         folder.write(study)
         return study
     kept = same_study(folder, study)
-    if study.blocks > kept.blocks:
-        # from what is kept: the plan asked for may name its levels in another order
-        more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)
-        kept = kept.model_copy(update={"trials": kept.trials + more, "parameters": study.parameters})
-        folder.write(kept)
+    if study.blocks < kept.blocks or (study.blocks == kept.blocks and study.parameters == kept.parameters):
+        return kept
+    # from what is kept: the plan asked for may name its levels in another order
+    more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)
+    kept = kept.model_copy(update={"trials": kept.trials + more, "parameters": study.parameters})
+    folder.write(kept)
     return kept
 
 

@@ -188,6 +188,12 @@ def test_the_same_study_again_is_the_one_that_is_kept(data_root: Path, study_of)
     assert folder.read() == first
 
 
+def test_parameters_that_are_no_part_of_the_plan_are_the_last_run_s(folder_of, study_of) -> None:
+    folder = folder_of(2)
+    priced = study_of(2).model_copy(update={"parameters": {"prices": {"crm": 0.5}}})
+    assert keep_study(folder, priced) == folder.read() == priced
+
+
 def test_more_blocks_extend_a_study_and_keep_what_it_has(folder_of, study_of, bench_for: Bench) -> None:
     folder = folder_of(2)
     run_study(folder, bench_for(folder).open)
