@@ -123,7 +123,9 @@ def _try(place: Place) -> None:
             f"mount -t {place.file_system} -o '{options}' /tmp/image /tmp/mount",
             "mkdir /tmp/mount/files",
         ]
-    done = Shell().run(["unshare", "--mount", "sh", "-c", "\n".join(steps)], timeout_s=60)
+    # a slave lets go of what is unmounted outside; a private copy would keep it busy meanwhile
+    unshare = ["unshare", "--mount", "--propagation", "slave"]
+    done = Shell().run([*unshare, "sh", "-c", "\n".join(steps)], timeout_s=60)
     if done.returncode == 0:
         return
     words = _words(done.stderr)

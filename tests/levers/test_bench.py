@@ -143,7 +143,7 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement: str
             {"work_mem": "8192 kB"} if measurement.trial.level == "second" else {}
         )
         assert "tps =" in (folder.raw(trial_id, "stdout") or "")
-        assert "progress:" in (folder.raw(trial_id, "stderr") or "")
+        assert "random seed" in (folder.raw(trial_id, "stderr") or "")
         assert "checkpoint" in (folder.raw(trial_id, "server.log") or "")
         counters: Any = folder.raw_json(trial_id, "statistics.json")
         for view in ("database", "bgwriter", "wal", "checkpointer"):

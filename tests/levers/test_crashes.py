@@ -46,6 +46,7 @@ def crashed(plan_of: Callable[..., Plan], scratch: Path) -> Crashed:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.pg
 def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed: Crashed) -> None:
     late = {"synchronous_commit": "off", "wal_writer_delay": "1s"}

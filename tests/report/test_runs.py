@@ -73,6 +73,7 @@ def test_a_notebook_without_levels_is_an_overview():
     assert not is_overview(declared("a: int = 1"))
 
 
+@pytest.mark.slow
 def test_pages_are_the_same_however_many_kernels_make_them(notebook, call, keep, tmp_path):
     keep("alone", notebook=None)
     notebook("slow", "import time; time.sleep(0.5); print('slow', run)")
