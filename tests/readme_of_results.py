@@ -14,7 +14,7 @@ from benchlib.view import View
 ROOT = Path(__file__).parent.parent
 RECORDED = "-recorded"
 SHOWN = "configuration-recorded"
-FIGURE = ROOT / "data" / "published" / "configuration-recorded.svg"
+FIGURE = ROOT / "data" / SHOWN / "forest.svg"
 _PART = re.compile(r"(<!-- effects -->\n).*?(<!-- /effects -->\n)", re.DOTALL)
 
 
@@ -27,7 +27,7 @@ def recorded() -> Summary:
 def table(summary: Summary) -> str:
     """A row per factor, the largest gain first."""
     lines = [
-        "| factor | what helps most | against | change | 95 % interval | verdict |",
+        "| factor | level that leads | against | change | 95 % interval | verdict |",
         "|---|---|---|---|---|---|",
     ]
     for row in summary.rows.to_dict("records"):
