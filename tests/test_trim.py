@@ -2,7 +2,8 @@
 
 import gzip
 import json
-import tarfile
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -105,10 +106,11 @@ def test_trimming_again_changes_nothing(study: StudyFolder) -> None:
 
 
 def test_the_same_study_gives_the_same_archive_whenever_it_is_trimmed(study: StudyFolder) -> None:
+    if shutil.which("xz") is None:
+        pytest.skip("tar needs the program xz to unpack it")
     trim(study)
     archive = (study.path / ARCHIVE).read_bytes()
-    with tarfile.open(study.path / ARCHIVE) as tar:
-        tar.extractall(study.path, filter="data")
+    subprocess.run(["tar", "-xJf", ARCHIVE], cwd=study.path, check=True)  # as data/README.md says
     (study.path / ARCHIVE).unlink()
     assert len(study.kept()) == 9  # the archive unpacks to what there was
     trim(study)

@@ -346,7 +346,7 @@ def test_an_asynchronous_replica_that_dies_is_noted_and_the_load_goes_on(
         done = load(replicas, 2, pgbench, watch)
     assert done.returncode == 0
     assert watch.warnings == ["replica1 ended during the trial; the load went on"]
-    assert (watch.rows[0]["state"], watch.rows[-1]["state"]) == ("streaming", None)
+    assert watch.rows[-1]["state"] is None
     assert watch.rows[-1]["replay_lag_bytes"] is None, "a figure that is missing is no 0"
     assert replicas.verify(ROWS).count == replicas.primary.value(ROWS) > 0
     assert replicas.check() == "replica1 ended"
