@@ -34,6 +34,9 @@ def analyze_strata(
     strata = {
         name: part for name, part in strata.items() if name not in against or {name, against[name]} <= there
     }
+    alone = [name for name in against if name in there and name not in strata]
+    words = "has no verdict: what it is to be compared with has no trial"
+    concerns = [*concerns, *(Concern("no_reference", f"{name!r} {words}", level=name) for name in alone)]
     against = {name: other for name, other in against.items() if name in strata}
     trials = trials[trials["level"].isin(list(strata))] if there else trials
     first = strata[baseline]
@@ -48,7 +51,7 @@ def analyze_strata(
         if rows.empty or (part != first and not pairs):
             continue
         own = baseline if part == first else next(other for other in pairs.values() if other not in pairs)
-        about = [c for c in concerns if c.level is None or c.level in inside]
+        about = [c for c in concerns if c.level in (None, *inside) or (part == first and c.level in alone)]
         spread = [replace(c, level=None) for c in found[0].warnings if c.code == "control_differs"] if found else []  # fmt: skip
         found.append(
             analyze(

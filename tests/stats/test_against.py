@@ -113,6 +113,7 @@ def test_a_level_whose_reference_was_not_run_is_left_out(make_trials):
     strata = dict.fromkeys(LEVELS, "one")
     found = analyze_strata(trials, strata, baseline="slow, 4", controls=["control"], against=AGAINST)
     assert "fast, 8" not in set(found.table["level"])
+    assert [c.level for c in found.warnings if c.code == "no_reference"] == ["fast, 8"]
 
 
 def test_false_alarms_of_many_references_stay_below_the_error_rate():
