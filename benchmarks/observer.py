@@ -1,6 +1,6 @@
 """What watching a load costs: one load, in which the sampler is switched on and off, by the suite's own verdict.
 
-    python benchmarks/observer.py --blocks 80 --duration 2
+    python benchmarks/observer.py --blocks 200 --duration 2
 
 One server and one long load. In each block ``unobserved``, its A/A control and ``observed`` take their turns in random
 order; only under ``observed`` the sampler of telemetry and waits runs, as it does in every study. Turns of one load
@@ -67,7 +67,7 @@ def watched_load(
 
 
 @click.command(help=__doc__)
-@click.option("--blocks", default=80, show_default=True)
+@click.option("--blocks", default=200, show_default=True)
 @click.option("--duration", "turn_s", default=2, show_default=True, help="seconds of a turn")
 @click.option("--clients", default=4, show_default=True)
 @click.option("--workload", default="select-only", show_default=True, help="of built-in scripts")

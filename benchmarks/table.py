@@ -1,6 +1,6 @@
-"""What the suite itself costs, in one table with spreads: `make bench`, half an hour on a quiet machine.
+"""What the suite itself costs, in one table with spreads: `make bench`, forty minutes on a quiet machine.
 
-    python benchmarks/table.py --rounds 3 --lines 10000000 --observer-blocks 80
+    python benchmarks/table.py --rounds 3 --lines 10000000 --observer-blocks 200
 
 The figures from a log of all transactions against what pandas' and pyarrow's readers need for two of its columns
 (benchmarks/logs.py); the analysis of a study of 9 blocks and 7 levels; a page made from what is kept; the wall
@@ -168,7 +168,7 @@ def lines_of(rows: Sequence[Row]) -> list[str]:
 @click.option("--lines", default=10_000_000, show_default=True, help="of the transaction log")
 @click.option("--blocks", default=3, show_default=True, help="of the small study")
 @click.option("--duration", "duration_s", default=6, show_default=True, help="seconds of its trials")
-@click.option("--observer-blocks", default=80, show_default=True)
+@click.option("--observer-blocks", default=200, show_default=True)
 @click.option("--out", default=Path("data/benchmarks"), show_default=True, type=click.Path(path_type=Path, file_okay=False))  # fmt: skip
 def main(rounds: int, lines: int, blocks: int, duration_s: int, observer_blocks: int, out: Path) -> None:
     """Measure one after the other, print the table and keep it."""
