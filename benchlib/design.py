@@ -15,6 +15,11 @@ from typing import Any
 
 from benchlib.errors import InputError
 
+# R. L. Plackett and J. P. Burman (1946): the generating row for 12 runs, shifted eleven times.
+_GENERATOR = (1, 1, -1, 1, 1, 1, -1, -1, -1, 1, -1)
+_SCREENED = range(6, 12)
+"""How many dimensions a screening takes: of fewer, all combinations are hardly more than its 24."""
+
 _MAX_SEED = 2**31 - 1  # pgbench --random-seed is kept inside a positive 32-bit integer
 
 
@@ -68,6 +73,27 @@ def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Tr
             seen.add(own)
             trials.append(Trial(block + 1, position, level, own))
     return tuple(trials)
+
+
+def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return the 24 combinations that screen six to eleven dimensions, of two values each; the first has all first values.
+
+    They are Plackett and Burman's (1946) twelve runs and their fold-over (every value turned), which frees
+    the effects of single dimensions from those of pairs. Their order is that of ``itertools.product``.
+
+    Raises InputError for another number of dimensions or of values.
+    """
+    if len(grid) not in _SCREENED or any(len(values) != 2 for values in grid.values()):
+        shape = " × ".join(str(len(values)) for values in grid.values())
+        raise InputError(
+            f"a screening takes {_SCREENED[0]} to {_SCREENED[-1]} dimensions of two values each, not {shape or 'none'}"
+        )
+    twelve = [_GENERATOR[-shift:] + _GENERATOR[:-shift] for shift in range(11)] + [(-1,) * 11]
+    signs = {tuple(fold * sign for sign in row[: len(grid)]) for row in twelve for fold in (1, -1)}
+    return [
+        tuple(values[sign > 0] for values, sign in zip(grid.values(), row, strict=True))
+        for row in sorted(signs)
+    ]
 
 
 def one_at_a_time(base: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchlib.design import leave_one_out, one_at_a_time, randomised_blocks
+from benchlib.design import leave_one_out, one_at_a_time, randomised_blocks, screening
 from benchlib.errors import InputError
 from benchlib.level import Level, SettingValue, resolve_memory_shares
 from benchlib.metrics import metric as known_metric
@@ -175,8 +175,10 @@ def _factor(
     grid, along = _grid(values, only), values.get("along", "")
     if grid and along not in ("", *grid):
         raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
+    if values.get("screen") and not grid:
+        raise InputError("parameter screen: it chooses among the combinations of a grid; give one")
     if grid:
-        levels = _crossed(grid, read)
+        levels = _crossed(grid, read, screen=bool(values.get("screen")))
     else:
         levels = _levels("levels", values.get("levels", {}), read)
         if only is not None and not (isinstance(only, list) and set(only) <= set(levels)):
@@ -268,11 +270,12 @@ def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-def _crossed(grid: Mapping[str, Mapping[str, Any]], read: _Read) -> dict[str, Level]:
-    """Every combination of the dimensions' values as a level; what a later dimension changes wins."""
+def _crossed(grid: Mapping[str, Mapping[str, Any]], read: _Read, *, screen: bool) -> dict[str, Level]:
+    """Combinations of the dimensions' values as levels, all or a screening's; what a later dimension changes wins."""
     parts = {name: _levels(f"grid, {name}", ends, read) for name, ends in grid.items()}
+    ends_of = {name: tuple(part) for name, part in parts.items()}
     levels = {}
-    for ends in product(*parts.values()):
+    for ends in screening(ends_of) if screen else product(*ends_of.values()):
         level = Level()
         for values, end in zip(parts.values(), ends, strict=True):
             level = values[end].over(level)

@@ -18,7 +18,7 @@ from benchlib.counters import differences
 from benchlib.errors import InputError, ParseError
 from benchlib.latency import Latency, read_latency
 from benchlib.levers.fsync import commit_flushes_per_s
-from benchlib.levers.tools import read
+from benchlib.levers.tools import LOADING, read
 from benchlib.model import Measurement, Plan, Workload
 from benchlib.stats import Concern, validity
 from benchlib.store import FSYNC, TRANSACTION_LOG, StudyFolder
@@ -52,6 +52,7 @@ TRIAL_COLUMNS = (
     "seed",
     "started_s",
     *REPORTED,
+    *LOADING,
     *QUANTILES,
     "rate_tps",
     *SCHEDULED,
@@ -256,6 +257,7 @@ def _row(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measuremen
     row |= {name: report[name] for name in REPORTED}
     row["latency_p95_ms"] = report.get("latency_p95_ms")  # sysbench tells it itself
     row |= {name: report.get(told) for name, told in SCHEDULED.items()}
+    row |= {name: report.get(name) for name in LOADING}
     row |= {"clients": report["clients"], "flushes_per_s": flushes}
     row["rate_tps"] = _rate(measurement.load_argv)
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:

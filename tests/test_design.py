@@ -1,11 +1,12 @@
 from collections import Counter
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlib.design import Trial, leave_one_out, one_at_a_time, randomised_blocks
+from benchlib.design import Trial, leave_one_out, one_at_a_time, randomised_blocks, screening
 from benchlib.errors import InputError
 
 NAMES = st.lists(st.text(min_size=1, max_size=8).filter(str.strip), min_size=2, max_size=7, unique=True)
@@ -107,3 +108,22 @@ def test_shares_of_single_settings():
         "without shared_buffers": {"fsync": "off", "work_mem": "4MB", "port": 1},
     }
     assert one_at_a_time(base, base) == {} == leave_one_out(base, base)
+
+
+@pytest.mark.parametrize("count", range(6, 12))
+def test_a_screening_is_orthogonal_and_folded(count):
+    runs = screening({f"f{number}": ("low", "high") for number in range(count)})
+    assert len(set(runs)) == 24
+    assert runs == sorted(runs, reverse=True)  # as itertools.product gives them, low first
+    assert runs[0] == ("low",) * count
+    signs = np.array([[1 if end == "high" else -1 for end in run] for run in runs])
+    assert (signs.T @ signs == 24 * np.eye(count)).all()
+    # folding over frees the effects of single dimensions from those of pairs
+    assert (signs.T @ (signs[:, 0] * signs[:, 1]) == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(), (2,) * 5, (2,) * 12, (2, 2, 2, 2, 2, 3)])
+def test_what_cannot_be_screened_is_refused(shape):
+    grid = {f"f{number}": tuple(map(str, range(values))) for number, values in enumerate(shape)}
+    with pytest.raises(InputError, match="6 to 11 dimensions of two values"):
+        screening(grid)

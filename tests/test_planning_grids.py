@@ -52,6 +52,16 @@ def test_without_a_direction_the_cells_of_a_grid_are_compared_with_the_first() -
     assert (factor.baseline, factor.against, factor.one_reference) == ("slow", {}, True)
 
 
+def test_a_screening_runs_24_of_the_combinations() -> None:
+    grid = {f"d{number}": {"-": {}, "+": {"settings": {"jit": "off"}}} for number in range(7)}
+    factor = planned(**{**CROSSED, "along": "", "grid": grid, "screen": True}).plan.factor
+    assert len(factor.levels) == 25
+    assert factor.baseline == "-, -, -, -, -, -, -"
+    assert set(factor.levels) - {"control"} < set(factor.cells())
+    assert "takes 6 to 11 dimensions" in refused(**{**CROSSED, "screen": True})
+    assert "a grid; give one" in refused(screen=True)
+
+
 def test_workloads_that_are_not_compared_are_parts_of_their_own() -> None:
     plan = make_study(
         {**VALUES, **CROSSED},

@@ -29,6 +29,12 @@ _ABSENT = {
     ),
     **dict.fromkeys(("retried_transactions", "clients", "threads", "init_s")),
 }
+LOADING = {
+    "init_rows_s": ("client_side_generate", "server_side_generate"),
+    "init_vacuum_s": ("vacuum",),
+    "init_keys_s": ("primary_keys",),
+}
+"""Parts of the loading time, and pgbench's own names for each: making the rows, vacuum, primary keys."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,8 @@ def read(tool: Tool, text: str, argv: Sequence[str] | None = None) -> dict[str, 
 
     Beside the tool's own keys (see :mod:`benchlib.parse`) there are always ``complete``, ``errors`` (lines),
     ``transactions``, ``failed_transactions``, ``retried_transactions``, ``tps``, ``speed``, ``latency_average_ms``,
-    ``latency_stddev_ms``, ``clients``, ``threads``, ``init_s``, and the lists ``progress``, ``scripts`` and ``statements``.
+    ``latency_stddev_ms``, ``clients``, ``threads``, ``init_s``, and the lists ``progress``, ``scripts`` and ``statements``;
+    of loading also its parts, :data:`LOADING`.
 
     Raises:
         ParseError: the text cannot be trusted.
@@ -114,6 +121,9 @@ def _in_common(tool: Tool, found: dict[str, Any]) -> dict[str, Any]:
     if tool == "pgbench-init":
         rows, seconds = found["rows"], found["phases_s"]["total"]
         report |= {"init_s": seconds, "speed": rows / seconds if rows and seconds else None}
+        phases = found["phases_s"]
+        for name, told in LOADING.items():
+            report[name] = next((phases[phase] for phase in told if phase in phases), None)
     if tool == "sysbench":
         report |= {
             "errors": found["error_lines"],

@@ -147,7 +147,7 @@ def latency_over_time(latencies: Mapping[Trial, Latency], levels: Sequence[str])
         "latency-over-time",
         draw,
         alt=f"Latencies over {seconds} seconds, by level, on a log scale. {said or 'No log was kept'}.",
-        caption="The darker, the larger the share of the transactions that ended "
+        caption="The stronger the colour, the larger the share of the transactions that ended "
         + (f"in those {step} seconds" if step > 1 else "in that second")
         + " and took so long; shades are on a log scale, so that single slow transactions show too."
         + (f" Not shown: {instant:.2g} % that pgbench logged as less than 10 µs." if instant else ""),

@@ -60,7 +60,9 @@ def write_site(root: Path, kept: Summary) -> Path:
     """
     root.mkdir(parents=True, exist_ok=True)
     calibration.publish(root)
-    there = [e for e in kept.experiments if (root / f"{e.folder.name}.html").is_file()]
+    ranks = {name: place for place, name in enumerate(kept.rows["study"])}
+    ranked = sorted(kept.experiments, key=lambda e: ranks[e.folder.name])
+    there = [e for e in ranked if (root / f"{e.folder.name}.html").is_file()]
     pending = [e.folder.name for e in kept.experiments if e not in there]
     times = Counter(e.study.title for e in there)
     studies = [Link(_label(e, times), f"{e.folder.name}.html") for e in there]

@@ -1,7 +1,7 @@
-"""A full factorial of changes: what each brings, how they meet, and whether the gains add up.
+"""A factorial of changes: what each brings, and where all combinations were run, how they meet and whether the gains add up.
 
 For a study whose levels are a grid of dimensions with two values each, the first of which is "low". A dimension of
-which only one value was run is no change, and is left aside.
+which only one value was run is no change, and is left aside. A screening tells the changes' own effects alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import pandas as pd
 
 from benchlib import plots
+from benchlib.design import screening
 from benchlib.errors import InputError
 from benchlib.plots.frames import signed
 from benchlib.plots.tables import Table, html_table, p_words
@@ -19,18 +20,18 @@ MOST_PAIRS = 4
 
 
 def half_normal(experiment: View) -> plots.Figure | Statement:
-    """The effects of all changes and of their pairs, those named that stand out of the noise."""
+    """The effects of all changes and of their pairs (of a screening the changes' alone), those named that stand out of the noise."""
     found = _factorial(experiment)
     if isinstance(found, Statement):
         return found
     trials, design, _ = found
-    metric = experiment.plan.metric
-    return plots.half_normal(effects(trials, design, metric=metric), metric=metric)
+    metric, order = experiment.plan.metric, 1 if _screened(experiment) else 2
+    return plots.half_normal(effects(trials, design, metric=metric, order=order), metric=metric)
 
 
 def interactions(experiment: View) -> plots.Figure | Statement:
     """How the pairs of changes meet that meet most: the means at the four corners."""
-    found = _factorial(experiment)
+    found = _whole_factorial(experiment)
     if isinstance(found, Statement):
         return found
     trials, design, changes = found
@@ -45,7 +46,7 @@ def interactions(experiment: View) -> plots.Figure | Statement:
 
 def gains(experiment: View) -> Table | Statement:
     """Each change alone, what they would bring if the gains multiplied, and what all of them bring."""
-    found = _factorial(experiment)
+    found = _whole_factorial(experiment)
     if isinstance(found, Statement):
         return found
     trials, design, changes = found
@@ -69,9 +70,23 @@ def gains(experiment: View) -> Table | Statement:
     return html_table(rows, "Do the gains add up?", labels=labels, formats=formats, note=note)
 
 
-def _factorial(
-    experiment: View,
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]] | Statement:
+_Found = tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]]
+
+
+def _screened(experiment: View) -> bool:
+    return bool(experiment.study.parameters.get("screen"))
+
+
+def _whole_factorial(experiment: View) -> _Found | Statement:
+    """As :func:`_factorial`, and a screening is none."""
+    if _screened(experiment):
+        return Statement(
+            "A screening tells what each change brings by itself, not how changes meet: run those that stood out once more, in all their combinations."
+        )
+    return _factorial(experiment)
+
+
+def _factorial(experiment: View) -> _Found | Statement:
     """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values."""
     factor = experiment.plan.factor
     cells = {name: ends for name, ends in factor.cells().items() if name in factor.levels}
@@ -79,7 +94,7 @@ def _factorial(
     changes = {name: (ends[0], ends[1]) for name, ends in run.items() if len(ends) == 2}
     if not changes or any(len(ends) > 2 for ends in run.values()):
         return Statement("This study is no factorial: it takes a grid of dimensions with two values each.")
-    if len(cells) < 2 ** len(changes):
+    if len(cells) < (len(screening(run)) if _screened(experiment) else 2 ** len(changes)):
         return Statement("This study is no whole factorial: some of its combinations are left out.")
     design = pd.DataFrame(
         {

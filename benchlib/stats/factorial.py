@@ -1,12 +1,10 @@
-"""Many factors at once: full 2^k, Plackett-Burman screening, and their effects with intervals.
+"""Many factors at once, all their combinations or a screening: their effects with intervals.
 
 A design is a frame of -1 and +1, one row per level (a named combination), one column per factor;
 the levels then run in randomised blocks like any others. Effects are the change from low to high.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import combinations, product
-from typing import Any
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -16,46 +14,6 @@ from benchlib.errors import InputError
 from benchlib.stats.frame import read_trials
 from benchlib.stats.model import fit_blocks
 from benchlib.stats.multiple import holm
-
-_MOST_FULL = 4
-_MOST_SCREENED = 11
-# R. L. Plackett and J. P. Burman (1946): the generating row for 12 runs, shifted eleven times.
-_GENERATOR = (1, 1, -1, 1, 1, 1, -1, -1, -1, 1, -1)
-
-
-def full_factorial(factors: Sequence[str]) -> pd.DataFrame:
-    """Return all 2^k combinations of up to four factors; the first row has everything low.
-
-    Rows are named by what is high (``shared_buffers + work_mem``), ``none`` where nothing is.
-    """
-    names = _names(factors, _MOST_FULL)
-    rows = [tuple(reversed(signs)) for signs in product((-1, 1), repeat=len(names))]
-    labels = [" + ".join(name for name, sign in zip(names, row, strict=True) if sign > 0) for row in rows]
-    return pd.DataFrame(
-        rows, index=pd.Index([label or "none" for label in labels], name="level"), columns=names
-    )
-
-
-def plackett_burman(factors: Sequence[str]) -> pd.DataFrame:
-    """Return the 24 runs that screen up to eleven factors: Plackett-Burman-12 and its fold-over.
-
-    The fold-over (every sign turned) frees main effects from two-factor interactions. Rows are named
-    ``run 01`` to ``run 24``; run 12 has everything low, run 24 everything high.
-    """
-    names = _names(factors, _MOST_SCREENED)
-    twelve = np.array([np.roll(_GENERATOR, shift) for shift in range(11)] + [[-1] * 11])
-    runs = np.vstack([twelve, -twelve])[:, : len(names)]
-    labels = [f"run {number:02d}" for number in range(1, 25)]
-    return pd.DataFrame(runs, index=pd.Index(labels, name="level"), columns=names)
-
-
-def settings_of(design: pd.DataFrame, changes: Mapping[str, tuple[Any, Any]]) -> dict[str, dict[str, Any]]:
-    """Return level -> settings for a design, from factor -> (low value, high value)."""
-    _names(list(changes), len(changes))
-    return {
-        str(level): {str(name): changes[str(name)][int(sign > 0)] for name, sign in row.items()}
-        for level, row in design.iterrows()
-    }
 
 
 def effects(
@@ -68,8 +26,8 @@ def effects(
     change differs between the other's low and high); intervals are single, ``half_normal`` is the
     quantile for the half-normal plot (C. Daniel, 1959). The residual is pooled over blocks and effects
     beyond ``order``; where none is left, Lenth's (1989) pseudo standard error stands in.
-    Interactions need a design in which they are not aliased (``full_factorial``): use order 1 for
-    a screening. Raises InputError for levels without a row in the design, and for aliased effects.
+    Interactions need a design in which they are not aliased, such as all combinations: use order 1 for
+    a screening (:func:`benchlib.design.screening`). Raises InputError for levels without a row in the design, and for aliased effects.
     """
     levels = [str(level) for level in design.index]
     unknown = sorted(set(map(str, trials["level"])) - set(levels)) if "level" in trials else []
@@ -180,10 +138,3 @@ def _lenth(effect: np.ndarray) -> tuple[np.ndarray, float]:
     first = 1.5 * float(np.median(size))
     pse = 1.5 * float(np.median(size[size < 2.5 * first])) if first > 0 else float("nan")
     return np.full(len(effect), pse), len(effect) / 3
-
-
-def _names(factors: Sequence[str], most: int) -> list[str]:
-    names = list(factors)
-    if isinstance(factors, str) or not 1 <= len(names) <= most or len(set(names)) < len(names):
-        raise InputError(f"name 1 to {most} different factors, not {factors!r}")
-    return names

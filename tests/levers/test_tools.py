@@ -7,7 +7,7 @@ import pytest
 from benchlib.errors import LoadError, ParseError, PreflightError
 from benchlib.levers import sysbench, tools
 from benchlib.levers.pgbench import Connection
-from benchlib.levers.tools import Job, check, load_tool, read
+from benchlib.levers.tools import LOADING, Job, check, load_tool, read
 from benchlib.levers.workloads import load_workload
 from benchlib.model import Load, Script, Sysbench, Tool
 from benchlib.shell import which
@@ -91,7 +91,13 @@ def test_what_sysbench_ran_again_is_retried_and_nothing_failed() -> None:
 def test_how_long_loading_took_is_its_metric() -> None:
     report = read("pgbench-init", LOADED)
     assert (report["init_s"], report["rows"], report["scale"]) == (0.37, 100_000, 1)
-    assert report["phases_s"]["vacuum"] == 0.08
+    assert {part: report[part] for part in LOADING} == {
+        "init_rows_s": 0.2,
+        "init_vacuum_s": 0.08,
+        "init_keys_s": 0.08,
+    }
+    untold = read("pgbench-init", "creating tables...\ndone.\n")
+    assert [untold[part] for part in LOADING] == [None] * 3
 
 
 def test_speed_is_one_measure_of_loads_and_of_loading() -> None:

@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 from bs4 import BeautifulSoup
+from designs import full_factorial, screened
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from benchlib.plots import half_normal, interaction, waterfall
 from benchlib.plots.factorial import _Pair, _round_values, _standard_error
 from benchlib.plots.frames import signed
-from benchlib.stats.factorial import effects, full_factorial, interaction_means, plackett_burman
+from benchlib.stats.factorial import effects, interaction_means
 from benchlib.stats.ladder import ladder
 
 FACTORS = ["shared_buffers", "synchronous_commit", "wal_compression"]
@@ -96,7 +97,7 @@ def figures(found, means, steps):
     crowded = study(four, {term: random.normal(0, 0.3) for term in terms})
     sizes = {LONG[0]: 0.001, LONG[1]: -0.0004, LONG[2]: 2.8, LONG[3]: -1.9}
     apart = study(four, sizes, noise=1e-4)
-    screen = plackett_burman([f"factor {number}" for number in range(11)])
+    screen = screened([f"factor {number}" for number in range(11)])
     alone = full_factorial(["fsync"])
     unknown = found.assign(ci_low=np.nan, ci_high=np.nan, p_value=np.nan, p_holm=np.nan)
     ends = ["a start whose name goes on and on, with random_page_cost=1.1 at the end of it", "b", "c", "d"]

@@ -1,12 +1,15 @@
 """Ladders and factorials of a study that ran, on a fake bench with known effects."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
 from fakes import FakeBench
 
+from benchlib.design import screening
 from benchlib.level import Level
 from benchlib.model import Factor, Plan
 from benchlib.plots import Figure
@@ -26,7 +29,7 @@ TPS = {"defaults, slow": 1000.0, "control": 1003.0, "defaults, fast": 2000.0, "t
 def crossing(
     folder_of: Callable[..., StudyFolder], plan_of: Callable[..., Plan], tmp_path: Path
 ) -> Callable[..., View]:
-    def make(grid: dict[str, tuple[str, ...]], tps: dict[str, float]) -> View:
+    def make(grid: dict[str, tuple[str, ...]], tps: dict[str, float], **parameters: Any) -> View:
         baseline, *others = tps
         factor = Factor(
             question="?",
@@ -37,7 +40,7 @@ def crossing(
         )
         folder = folder_of(4, plan=plan_of().model_copy(update={"factor": factor}))
         run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
-        return View(folder, folder.read(), run=False)
+        return View(folder, folder.read().model_copy(update={"parameters": parameters}), run=False)
 
     return make
 
@@ -83,6 +86,27 @@ def test_a_dimension_of_which_one_value_was_run_is_no_change(crossing: Callable[
 def test_a_factorial_with_a_hole_is_none(crossing: Callable[..., View]) -> None:
     some = {name: tps for name, tps in TPS.items() if name != "tuned, fast"}
     assert "some of its combinations are left out" in str(gains(crossing(GRID, some)))
+
+
+def test_a_screening_tells_the_changes_that_matter_and_no_more(crossing: Callable[..., View]) -> None:
+    grid = {f"change {number}": ("off", "on") for number in range(6)}
+    runs = {", ".join(run): run for run in screening(grid)}
+    first, *others = [
+        (name, 1000.0 * 1.5 ** (run[2] == "on") * 0.7 ** (run[4] == "on")) for name, run in runs.items()
+    ]
+    tps = dict([first, ("control", first[1]), *others])
+    screened = crossing(grid, tps, screen=True)
+    figure = half_normal(screened)
+    assert isinstance(figure, Figure)
+    assert re.search(
+        r"6 effects on throughput: change 2 \+50\.0 %[^;]*faster; change 4 −30\.0 %[^;]*slower;", figure.alt
+    )
+    assert "×" not in figure.alt
+    for section in (gains, interactions):
+        assert "run those that stood out once more" in str(section(screened))
+    assert "no whole factorial" in str(half_normal(crossing(grid, tps)))
+    del tps[others[0][0]]
+    assert "some of its combinations are left out" in str(half_normal(crossing(grid, tps, screen=True)))
 
 
 def test_effects_and_the_way_they_meet_are_drawn(crossed: View) -> None:
