@@ -100,16 +100,6 @@ def words(measured: Metric) -> tuple[Direction, Direction]:
     return ("faster", "slower") if measured.higher_is_better else ("slower", "faster")
 
 
-def format_value(measured: Metric, value: float | None) -> str:
-    """Return three significant digits (more before the point) with the unit, ``–`` for a missing value."""
-    if value is None or math.isnan(value):
-        return "–"
-    size = abs(value)
-    decimals = max(0, 2 - math.floor(math.log10(size))) if size else 0
-    text = f"{value:,.{min(decimals, 9)}f}".replace("-", "−")
-    return f"{text} {measured.unit}".rstrip()
-
-
 def format_percent(value: float | None, decimals: int = 1) -> str:
     """Return a signed percentage without its sign of percent, such as ``+38.2`` or ``−4.0``."""
     if value is None or math.isnan(value):

@@ -1,7 +1,7 @@
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.metrics import METRICS, format_percent, format_value, metric, metric_or_guess, words
+from benchlib.metrics import METRICS, format_percent, metric, metric_or_guess, words
 
 
 def test_registry():
@@ -34,25 +34,6 @@ def test_direction_of_foreign_metrics(name, higher):
 def test_words_name_the_direction():
     assert words(metric("tps")) == ("faster", "slower")
     assert words(metric("latency_p95_ms")) == ("slower", "faster")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("tps", 3562.41, "3,562 tps"),
-        ("tps", 412.34, "412 tps"),
-        ("speed", 270270.2, "270,270 per s"),
-        ("latency_p95_ms", 12.345, "12.3 ms"),
-        ("latency_p95_ms", 1.2345, "1.23 ms"),
-        ("latency_p95_ms", 0.012345, "0.0123 ms"),
-        ("latency_p95_ms", 0.0, "0 ms"),
-        ("score", -2.5, "−2.50"),
-        ("tps", None, "–"),
-        ("tps", float("nan"), "–"),
-    ],
-)
-def test_values_carry_units(name, value, text):
-    assert format_value(metric_or_guess(name), value) == text
 
 
 def test_percentages_carry_signs():

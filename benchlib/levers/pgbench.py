@@ -19,7 +19,6 @@ from benchlib.shell import Completed, Shell
 
 INIT_LIMIT_S = 24 * 3600.0
 """After how long loading is taken to hang."""
-InitStep = Literal["d", "t", "g", "G", "v", "p", "f"]
 _NOTHING = re.compile(r"^number of transactions actually processed: 0(/\d+)?$", re.MULTILINE)
 
 

@@ -42,11 +42,6 @@ def detectable(cut: float, df: float, power: float = POWER) -> float:
     return _noncentrality(round(cut, 9), df, power)
 
 
-def power_of(effect_in_se: float, cut: float, df: float) -> float:
-    """Return the power of the two-sided test for an effect given in standard errors."""
-    return float(nct.sf(cut, df, effect_in_se) + nct.cdf(-cut, df, effect_in_se))
-
-
 def blocks_to_answer(
     plan: Plan, sd: float, variance_factor: float, margin: float, present: int
 ) -> int | None:

@@ -1,11 +1,16 @@
 import numpy as np
 import pytest
-from scipy.stats import t
+from scipy.stats import nct, t
 
-from benchlib.stats.power import Plan, blocks_to_answer, detectable, power_of
+from benchlib.stats.power import Plan, blocks_to_answer, detectable
 from benchlib.stats.simulate import analyze_sessions
 
 SD = 0.0355 / np.sqrt(2)
+
+
+def power_of(effect_in_se, cut, df):
+    """The power of the two-sided test for an effect given in standard errors."""
+    return nct.sf(cut, df, effect_in_se) + nct.cdf(-cut, df, effect_in_se)
 
 
 @pytest.mark.parametrize(("blocks", "low", "high"), [(3, 0.26, 0.30), (5, 0.60, 0.65)])
