@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 Raw = Mapping[str, Any]
@@ -232,5 +233,10 @@ def _scaled(value: float | None, times: float) -> float | None:
 
 
 def _frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    figures = [name for name in columns if name != "device"]
-    return pd.DataFrame(list(rows), columns=list(columns)).astype(dict.fromkeys(figures, float))
+    told, figures = list(rows), [name for name in columns if name != "device"]
+    # by numpy: a page reads hundreds of trials, and pandas takes ten times as long to see that all is numbers
+    values = np.array([[row[name] for name in figures] for row in told], dtype=float)
+    frame = pd.DataFrame(values.reshape(len(told), len(figures)), columns=figures)
+    if "device" in columns:
+        frame.insert(columns.index("device"), "device", pd.Series([row["device"] for row in told], dtype=str))
+    return frame
