@@ -151,8 +151,8 @@ def plain(value: float, _: object = None) -> str:
 
 
 def opening(text: str) -> str:
-    """`text` as a sentence begins, abbreviations left alone."""
-    return text[:1].upper() + text[1:]
+    """`text` as a sentence begins, abbreviations and names of settings left alone."""
+    return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
 def in_common(names: list[str]) -> str:
