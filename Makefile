@@ -34,7 +34,7 @@ check: $(READY)
 	@$(BIN)/lint-imports
 
 coverage: $(READY)
-	@$(BIN)/python -m pytest --cov=benchlib --cov-report=json:.coverage.json --cov-report=term:skip-covered
+	@$(BIN)/python -m pytest -n 2 --cov=benchlib --cov-report=json:.coverage.json --cov-report=term:skip-covered
 	@$(BIN)/python tests/coverage_of_pure_layers.py .coverage.json
 
 test-slow: $(READY)  ## what is too long for every day: real studies, kills, the browser

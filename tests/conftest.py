@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from benchlib.host_lock import LOCK_VARIABLE
 from benchlib.level import Level
@@ -17,7 +18,24 @@ from benchlib.study import design
 settings.register_profile("benchlib", deadline=None)
 settings.load_profile("benchlib")
 
+HERE = Path(__file__).parent
+APART = ("parse", "plots", "report", "sections", "stats")
+"""Folders whose tests leave the host alone: no server, no mount, no control group."""
+
 WORKLOAD = Workload(name="tpcb-like", title="TPC-B-like transactions", scripts=(Script(builtin="tpcb-like"),))
+
+
+class OneHost(LoadScopeScheduling):  # type: ignore[misc]
+    """Of several processes (``-n 2``) one has all tests that use the host: there is one host."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if Path(file).parts[1] in APART else "host"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneHost:
+    """Hand out tests by what they use."""
+    return OneHost(config, log)
 
 
 @pytest.fixture(autouse=True)
