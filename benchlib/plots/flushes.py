@@ -125,6 +125,12 @@ class _Block:
         self._strips = len(rows) * (self._line + _STRIP)
         self.tall = self._head + self._strips + 38
 
+    def _has_room(self, tick: float, limits: tuple[float, float]) -> bool:
+        """Whether a tick's label stays inside the block."""
+        share = np.log(tick / limits[0]) / np.log(limits[1] / limits[0])
+        at, half = 6 + float(share) * (self._width - 12), self._canvas.wide_as(plain(tick)) / 2
+        return half <= at <= self._width - half
+
     def draw(self, top: float, limits: tuple[float, float]) -> None:
         """The block from ``top`` on; ``limits`` are the ends of its axis."""
         canvas, x, line = self._canvas, self._x, self._line
@@ -135,7 +141,7 @@ class _Block:
         axes.set(xscale="log", xlim=limits, ylim=(self._strips, 0), yticks=[])
         axes.spines["left"].set_visible(False)
         ticks = log_ticks(*limits, most=int(self._width / canvas.wide_as("100,000 ")))
-        axes.set_xticks(ticks)
+        axes.set_xticks([tick for tick in ticks if self._has_room(tick, limits)])
         axes.xaxis.set_major_formatter(plain)
         axes.minorticks_off()
         for number, row in enumerate(self._rows):
