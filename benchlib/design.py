@@ -19,6 +19,7 @@ from benchlib.errors import InputError
 _GENERATOR = (1, 1, -1, 1, 1, 1, -1, -1, -1, 1, -1)
 _SCREENED = range(6, 12)
 """How many dimensions a screening takes: of fewer, all combinations are hardly more than its 24."""
+SCREENING_RUNS = 24
 
 _MAX_SEED = 2**31 - 1  # pgbench --random-seed is kept inside a positive 32-bit integer
 

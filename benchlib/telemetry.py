@@ -234,7 +234,7 @@ def _scaled(value: float | None, times: float) -> float | None:
 
 def _frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     told, figures = list(rows), [name for name in columns if name != "device"]
-    # by numpy: a page reads hundreds of trials, and pandas takes ten times as long to see that all is numbers
+    # by numpy, in half the time: a page reads the frames of tens of trials
     values = np.array([[row[name] for name in figures] for row in told], dtype=float)
     frame = pd.DataFrame(values.reshape(len(told), len(figures)), columns=figures)
     if "device" in columns:

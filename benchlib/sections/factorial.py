@@ -9,7 +9,7 @@ from __future__ import annotations
 import pandas as pd
 
 from benchlib import plots
-from benchlib.design import screening
+from benchlib.design import SCREENING_RUNS
 from benchlib.errors import InputError
 from benchlib.plots.frames import signed
 from benchlib.plots.tables import Table, html_table, p_words
@@ -94,7 +94,7 @@ def _factorial(experiment: View) -> _Found | Statement:
     changes = {name: (ends[0], ends[1]) for name, ends in run.items() if len(ends) == 2}
     if not changes or any(len(ends) > 2 for ends in run.values()):
         return Statement("This study is no factorial: it takes a grid of dimensions with two values each.")
-    if len(cells) < (len(screening(run)) if _screened(experiment) else 2 ** len(changes)):
+    if len(cells) < (SCREENING_RUNS if _screened(experiment) else 2 ** len(changes)):
         return Statement("This study is no whole factorial: some of its combinations are left out.")
     design = pd.DataFrame(
         {

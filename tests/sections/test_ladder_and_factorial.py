@@ -107,6 +107,8 @@ def test_a_screening_tells_the_changes_that_matter_and_no_more(crossing: Callabl
     assert "no whole factorial" in str(half_normal(crossing(grid, tps)))
     del tps[others[0][0]]
     assert "some of its combinations are left out" in str(half_normal(crossing(grid, tps, screen=True)))
+    rest = {name: speed for name, speed in tps.items() if name == "control" or name.startswith("off")}
+    assert "some of its combinations are left out" in str(half_normal(crossing(grid, rest, screen=True)))
 
 
 def test_effects_and_the_way_they_meet_are_drawn(crossed: View) -> None:
