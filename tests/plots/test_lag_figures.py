@@ -53,6 +53,9 @@ FIGURES = {
     "lag": lambda: lag_over_time(make_lags(["asynchronous", LONG]), ["asynchronous", LONG]),
     "lag of one reading": lambda: lag_over_time(make_lags(["a"], blocks=1, seconds=0), ["a"]),
     "flushes": lambda: flush_rates(make_rates(), make_commits()),
+    "flushes whose axis ends at a round number": lambda: flush_rates(
+        make_rates().assign(ops_per_s=[67_000.0, 20_000.0, 9_000.0]), make_commits().assign(tps=[3001.0] * 9)
+    ),
     "flushes alone": lambda: flush_rates(make_rates()[:1], make_commits()[:1]),
 }
 
