@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchlib.parse import parse_text
+    from benchlib.load.parse import parse_text
     from benchlib.stats import Analysis, analyze
 
 __version__ = "0.1.0"
 
-_HOMES = {"analyze": "benchlib.stats", "Analysis": "benchlib.stats", "parse_text": "benchlib.parse"}
+_HOMES = {"analyze": "benchlib.stats", "Analysis": "benchlib.stats", "parse_text": "benchlib.load.parse"}
 __all__ = ["Analysis", "analyze", "parse_text"]
 
 

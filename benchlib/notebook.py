@@ -8,13 +8,13 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 from benchlib.errors import InputError
-from benchlib.experiment import plan_study
-from benchlib.parameters import from_history
-from benchlib.planning import study_name
-from benchlib.progress import progress_line
-from benchlib.store import StudyFolder
-from benchlib.summary import Summary, read_summary
-from benchlib.view import View
+from benchlib.plan.parameters import from_history
+from benchlib.plan.planning import study_name
+from benchlib.report.experiment import plan_study
+from benchlib.report.progress import progress_line
+from benchlib.report.summary import Summary, read_summary
+from benchlib.report.view import View
+from benchlib.study.store import StudyFolder
 
 
 def open_experiment() -> View:

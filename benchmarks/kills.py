@@ -27,19 +27,19 @@ from typing import Any
 
 import psutil
 
-from benchlib.design import randomised_blocks
-from benchlib.guardian import SCRATCH_VARIABLE
-from benchlib.host_lock import LOCK_VARIABLE
-from benchlib.level import Level
-from benchlib.levers.bench import open_bench
-from benchlib.levers.cluster import Cluster
-from benchlib.levers.devices import block_devices, queue_of
-from benchlib.levers.postgres import find_installation, runnable_by
-from benchlib.levers.workloads import load_workload
-from benchlib.model import Factor, Load, Plan, Study
-from benchlib.shell import Shell, server_user
-from benchlib.store import DATA_VARIABLE, StudyFolder
-from benchlib.study import keep_study, run_study
+from benchlib.host.devices import block_devices, queue_of
+from benchlib.host.guardian import SCRATCH_VARIABLE
+from benchlib.host.lock import LOCK_VARIABLE
+from benchlib.host.shell import Shell, server_user
+from benchlib.load.workloads import load_workload
+from benchlib.plan.design import randomised_blocks
+from benchlib.plan.level import Level
+from benchlib.plan.model import Factor, Load, Plan, Study
+from benchlib.server.cluster import Cluster
+from benchlib.server.installations import find_installation, runnable_by
+from benchlib.study.bench import open_bench
+from benchlib.study.loop import keep_study, run_study
+from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 LIMIT_S = 10.0
 COLUMNS = (
@@ -157,7 +157,7 @@ class Outside:
                 words = [*process.cmdline(), process.cwd()]
             except (psutil.Error, OSError):
                 continue
-            if any(mark in word for word in words) and "benchlib.guardian" not in words:
+            if any(mark in word for word in words) and "benchlib.host.guardian" not in words:
                 found.append(" ".join(words)[:80])
         return found
 

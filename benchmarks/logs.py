@@ -27,7 +27,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 
-from benchlib.latency import keep_log, read_latency, read_log
+from benchlib.load.latency import keep_log, read_latency, read_log
 
 LIMIT, LIMIT_MB = 1.25, 400
 REFERENCE = "pyarrow"

@@ -23,15 +23,15 @@ import click
 import pandas as pd
 
 import benchlib
-from benchlib.design import randomised_blocks
-from benchlib.guardian import guarded_run, scratch_root
-from benchlib.level import Level
-from benchlib.levers import pgbench
-from benchlib.levers.stand import Stand, build
-from benchlib.levers.templates import Templates
-from benchlib.levers.workloads import load_workload
-from benchlib.model import Load
-from benchlib.shell import Shell, server_user
+from benchlib.host.guardian import guarded_run, scratch_root
+from benchlib.host.shell import Shell, server_user
+from benchlib.load import pgbench
+from benchlib.load.workloads import load_workload
+from benchlib.plan.design import randomised_blocks
+from benchlib.plan.level import Level
+from benchlib.plan.model import Load
+from benchlib.server.templates import Templates
+from benchlib.study.stand import Stand, build
 
 OFF, TWIN, ON = "unobserved", "control", "observed"
 MARGIN = 0.02

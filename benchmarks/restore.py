@@ -20,13 +20,14 @@ import click
 import numpy as np
 import pandas as pd
 
-from benchlib.guardian import guarded_run, scratch_root
-from benchlib.level import Level, Place
-from benchlib.levers import host, volumes
-from benchlib.levers.copying import copy_tree
-from benchlib.levers.templates import _FAST_LOADING, Templates, load
-from benchlib.levers.workloads import load_workload
-from benchlib.shell import Shell, server_user
+from benchlib.host import facts as host
+from benchlib.host.guardian import guarded_run, scratch_root
+from benchlib.host.shell import Shell, server_user
+from benchlib.levers import volumes
+from benchlib.load.workloads import load_workload
+from benchlib.plan.level import Level, Place
+from benchlib.server.copying import copy_tree
+from benchlib.server.templates import _FAST_LOADING, Templates, load
 
 MIB_PER_SCALE = 70
 """Room for two data sets with their WAL, and a third that is being made."""

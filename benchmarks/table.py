@@ -29,8 +29,8 @@ import numpy as np
 import pandas as pd
 
 import benchlib
-from benchlib.levers import host
-from benchlib.store import DATA_VARIABLE, StudyFolder
+from benchlib.host import facts as host
+from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 HERE = Path(__file__).parent
 BENCHLIB = Path(sys.executable).with_name("benchlib")

@@ -8,18 +8,19 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from benchlib.host_lock import LOCK_VARIABLE
-from benchlib.level import Level
-from benchlib.model import Factor, Load, Plan, Script, Study, Workload
-from benchlib.store import DATA_VARIABLE, StudyFolder
-from benchlib.study import design
+from benchlib.host.lock import LOCK_VARIABLE
+from benchlib.plan.level import Level
+from benchlib.plan.model import Factor, Load, Plan, Script, Study, Workload
+from benchlib.study.loop import design
+from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 # a loaded machine is no reason to fail
 settings.register_profile("benchlib", deadline=None)
 settings.load_profile("benchlib")
 
 HERE = Path(__file__).parent
-APART = ("parse", "plots", "report", "sections", "stats")
+APART = ("plan", "stats", "report", "load/parse")
+pytest_plugins = ["clusters"]
 """Folders whose tests leave the host alone: no server, no mount, no control group."""
 
 WORKLOAD = Workload(name="tpcb-like", title="TPC-B-like transactions", scripts=(Script(builtin="tpcb-like"),))
@@ -30,12 +31,24 @@ class OneHost(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if Path(file).parts[1] in APART else "host"
+        return file if _apart(file.removeprefix("tests/")) else "host"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneHost:
     """Hand out tests by what they use."""
     return OneHost(config, log)
+
+
+def _apart(file: str) -> bool:
+    return file.startswith(tuple(f"{room}/" for room in APART))
+
+
+@pytest.fixture(autouse=True)
+def own_scratch(request: pytest.FixtureRequest) -> None:
+    """A scratch folder of its own for each test that uses the host."""
+    file = request.path.relative_to(HERE)
+    if len(file.parts) > 1 and file.parts[0] != "real" and not _apart(file.as_posix()):
+        request.getfixturevalue("scratch")
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from itertools import product
 
 import pandas as pd
 
-from benchlib.design import screening
+from benchlib.plan.design import screening
 
 
 def full_factorial(factors):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchlib.design import Trial
 from benchlib.errors import StudyError
-from benchlib.levers.sampler import TELEMETRY
-from benchlib.model import Measurement, Plan
+from benchlib.host.sampler import TELEMETRY
+from benchlib.plan.design import Trial
+from benchlib.plan.model import Measurement, Plan
 
 Tps = Mapping[str, float] | Callable[[Trial], float]
 WAL_PER_TRANSACTION = 512
@@ -145,7 +145,7 @@ SERVER_LOG = """\
 
 
 class FakeBench:
-    """What :class:`benchlib.study.Bench` asks for, at a speed per level or per trial.
+    """What :class:`benchlib.study.loop.Bench` asks for, at a speed per level or per trial.
 
     ``failing`` are levels, or numbers of calls (from 1), with the words of a measurement's error;
     ``raising`` are numbers of calls with the exception that comes out of ``measure``;

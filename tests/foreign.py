@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchlib.levers.cluster import Cluster
-from benchlib.levers.postgres import find_installation, runnable_by
-from benchlib.shell import Shell, server_user, ticks
+from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.server.cluster import Cluster
+from benchlib.server.installations import find_installation, runnable_by
 
 ROLES = {
     "boss": "SUPERUSER",

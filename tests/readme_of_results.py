@@ -4,12 +4,12 @@ import re
 import sys
 from pathlib import Path
 
-from benchlib.plots.effects import forest
-from benchlib.plots.frames import DAGGER, interval, signed
-from benchlib.plots.style import LIGHT
-from benchlib.store import StudyFolder
-from benchlib.summary import Summary, read_summary
-from benchlib.view import View
+from benchlib.report.figures.effects import forest
+from benchlib.report.figures.frames import DAGGER, interval, signed
+from benchlib.report.figures.style import LIGHT
+from benchlib.report.summary import Summary, read_summary
+from benchlib.report.view import View
+from benchlib.study.store import StudyFolder
 
 ROOT = Path(__file__).parent.parent
 RECORDED = "-recorded"

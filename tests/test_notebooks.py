@@ -6,9 +6,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from benchlib.levers.workloads import load_workload
-from benchlib.parameters import checked, declared
-from benchlib.planning import make_study
+from benchlib.load.workloads import load_workload
+from benchlib.plan.parameters import checked, declared
+from benchlib.plan.planning import make_study
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

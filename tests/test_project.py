@@ -7,10 +7,10 @@ from pathlib import Path
 import yaml
 from packaging.requirements import Requirement
 
-from benchlib.level import Level
-from benchlib.levers.workloads import load_workload
-from benchlib.parameters import checked
-from benchlib.planning import make_study
+from benchlib.load.workloads import load_workload
+from benchlib.plan.level import Level
+from benchlib.plan.parameters import checked
+from benchlib.plan.planning import make_study
 from benchlib.report.execute import notebook_parameters
 
 ROOT = Path(__file__).parent.parent

@@ -3,7 +3,7 @@
 import pytest
 import readme_of_results as results
 
-from benchlib.store import DATA_VARIABLE
+from benchlib.study.store import DATA_VARIABLE
 
 
 @pytest.fixture(autouse=True)

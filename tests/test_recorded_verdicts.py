@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchlib.experiment import shown
-from benchlib.store import StudyFolder
+from benchlib.report.experiment import shown
+from benchlib.study.store import StudyFolder
 
 DATA = Path(__file__).parent.parent / "data"
 GOLDEN = Path(__file__).parent / "golden" / "verdicts.json"
@@ -29,14 +29,21 @@ def verdicts(name: str) -> list[dict[str, object]]:
 def test_a_recorded_study_keeps_its_verdicts(name: str) -> None:
     kept = json.loads(GOLDEN.read_text())[name]
     found = verdicts(name)
-    assert [(row["level"], row["verdict"]) for row in found] == [(row["level"], row["verdict"]) for row in kept]
+    assert [(row["level"], row["verdict"]) for row in found] == [
+        (row["level"], row["verdict"]) for row in kept
+    ]
     for row, golden in zip(found, kept, strict=True):
         for number in NUMBERS:
             if golden[number] is None:
                 assert row[number] is None, (row["level"], number)
             else:
-                assert math.isclose(row[number], golden[number], rel_tol=1e-9, abs_tol=1e-9), (row["level"], number)
+                assert math.isclose(row[number], golden[number], rel_tol=1e-9, abs_tol=1e-9), (
+                    row["level"],
+                    number,
+                )
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(json.dumps({name: verdicts(name) for name in STUDIES}, indent=1, ensure_ascii=False) + "\n")
+    GOLDEN.write_text(
+        json.dumps({name: verdicts(name) for name in STUDIES}, indent=1, ensure_ascii=False) + "\n"
+    )

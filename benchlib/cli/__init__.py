@@ -48,7 +48,7 @@ def doctor(as_json: bool) -> None:
     Example:
       benchlib doctor --json
     """
-    from benchlib.doctor import examine
+    from benchlib.levers.doctor import examine
 
     findings = examine()
     if as_json:
@@ -248,7 +248,7 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
       benchlib parse run.txt --json
       pgbench -T 60 bench 2>&1 | benchlib parse -
     """
-    from benchlib.parse import parse_text
+    from benchlib.load.parse import parse_text
 
     results = []
     for file in files:
@@ -279,7 +279,7 @@ def studies(as_json: bool) -> None:
     Example:
       benchlib studies
     """
-    from benchlib.store import walk
+    from benchlib.study.store import walk
 
     rows = []
     for folder in walk():
@@ -312,7 +312,7 @@ def recover() -> None:
     Example:
       benchlib recover
     """
-    from benchlib.guardian import recover_unattended, scratch_root
+    from benchlib.host.guardian import recover_unattended, scratch_root
 
     left = recover_unattended(scratch_root(), tell=lambda words: click.echo(words, err=True))
     for swept in left:
@@ -347,12 +347,12 @@ def calibrate(simulate: bool, seed: int, **given: Any) -> None:
       benchlib calibrate --sessions 4 --duration 5 --effect 0.1
       benchlib calibrate --simulate
     """
-    from benchlib.calibrate import Options, calibrate_here
-    from benchlib.calibrate import simulate as simulate_all
-    from benchlib.levers.host import load_average
+    from benchlib.host.facts import load_average
+    from benchlib.report.calibrate import Options, calibrate_here
+    from benchlib.report.calibrate import simulate as simulate_all
     from benchlib.report.calibration import sentence
     from benchlib.report.site import reports_root, write_site
-    from benchlib.summary import read_summary
+    from benchlib.report.summary import read_summary
 
     given = {name: value for name, value in given.items() if value is not None}
     if simulate:

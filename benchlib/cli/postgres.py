@@ -29,7 +29,7 @@ def postgres_list(as_json: bool) -> None:
     Example:
       benchlib postgres list
     """
-    from benchlib.levers.postgres import installations
+    from benchlib.server.installations import installations
 
     rows = [
         {
@@ -66,7 +66,7 @@ def postgres_install(version: str) -> None:
       benchlib postgres install 11.22
       benchlib postgres install 13
     """
-    from benchlib.levers.fetch import install
+    from benchlib.server.fetch import install
 
     installed = install(version, lambda line: click.echo(line, err=True))
     click.echo(f"{installed.label}, built with {installed.compiler or 'a compiler that it does not name'}")

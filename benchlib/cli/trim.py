@@ -17,8 +17,8 @@ def trim(studies: tuple[str, ...]) -> None:
     Example:
       benchlib trim configuration-quick
     """
-    from benchlib.store import StudyFolder
-    from benchlib.trim import trim as trim_study
+    from benchlib.study.store import StudyFolder
+    from benchlib.study.trim import trim as trim_study
 
     for name in studies:
         folder = StudyFolder(name)

@@ -1,1 +1,1 @@
-"""What a level can turn: servers and their settings, the load, the host; and the bench that turns them."""
+"""What a level can turn: one file for each key."""

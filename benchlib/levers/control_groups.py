@@ -33,10 +33,10 @@ from typing import Literal
 import psutil
 
 from benchlib.errors import PreflightError, SettingError
-from benchlib.host_changes import OURS, Grouped, Written, write_kernel_file
-from benchlib.journal import Chapter
-from benchlib.level import Storage
-from benchlib.levers.devices import number, queue_of
+from benchlib.host.changes import OURS, Grouped, Written, write_kernel_file
+from benchlib.host.devices import number, queue_of
+from benchlib.host.journal import Chapter
+from benchlib.plan.level import Storage
 
 Kind = Literal["io", "memory"]
 

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from benchlib.errors import ServerError
-from benchlib.levers.server import Server, reason_of
+from benchlib.server.server import Server, reason_of
 
 if TYPE_CHECKING:
     from benchlib.levers.replicas import Replicas

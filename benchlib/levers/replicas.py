@@ -17,12 +17,12 @@ from typing import Any, Self
 import psycopg
 
 from benchlib.errors import InvariantError, ServerError
-from benchlib.level import Level, Replication
-from benchlib.levers.cluster import Cluster
+from benchlib.host.shell import ticks
 from benchlib.levers.lag import Watch, lag
-from benchlib.levers.replica import Replica
-from benchlib.levers.server import reason_of
-from benchlib.shell import ticks
+from benchlib.plan.level import Level, Replication
+from benchlib.server.cluster import Cluster
+from benchlib.server.replica import Replica
+from benchlib.server.server import reason_of
 
 STREAM_LIMIT_S = 60.0
 CATCH_UP_LIMIT_S = 300.0

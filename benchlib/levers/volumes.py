@@ -19,11 +19,11 @@ import tempfile
 from pathlib import Path
 
 from benchlib.errors import PreflightError, TrialError
-from benchlib.host_changes import OURS, Attached, Made, Mounted
-from benchlib.journal import Chapter
-from benchlib.level import Place
-from benchlib.levers import host
-from benchlib.shell import Shell, server_user, which
+from benchlib.host import facts as host
+from benchlib.host.changes import OURS, Attached, Made, Mounted
+from benchlib.host.journal import Chapter
+from benchlib.host.shell import Shell, server_user, which
+from benchlib.plan.level import Place
 
 _MAKE = {
     # without -b small ones get blocks of 1 kB; nobody but the server uses it, so nothing is set aside for root

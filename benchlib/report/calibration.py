@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from benchlib.calibrate import ALPHA, BASELINE, TWINS, calibration_folder
-from benchlib.plots.figure import Canvas, Figure, render
-from benchlib.plots.frames import signed
-from benchlib.plots.style import BAND, GRID, INK, LIGHT, PAPER
-from benchlib.plots.tables import html_table, p_words
+from benchlib.report.calibrate import ALPHA, BASELINE, TWINS, calibration_folder
+from benchlib.report.figures.figure import Canvas, Figure, render
+from benchlib.report.figures.frames import signed
+from benchlib.report.figures.style import BAND, GRID, INK, LIGHT, PAPER
+from benchlib.report.figures.tables import html_table, p_words
 from benchlib.report.page import Link, Page, render_page
 from benchlib.stats.calibration import SIGMA_D, Cell
 

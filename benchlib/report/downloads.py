@@ -10,8 +10,8 @@ from typing import Any
 
 import nbformat
 
-from benchlib.experiment import Experiment
-from benchlib.plots.levels import unpublished
+from benchlib.report.experiment import Experiment
+from benchlib.report.figures.levels import unpublished
 from benchlib.report.page import Link
 
 

@@ -31,9 +31,9 @@ from papermill.exceptions import PapermillExecutionError
 
 from benchlib import errors
 from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
-from benchlib.parameters import Parameter, checked, declared
-from benchlib.progress import PROGRESS
-from benchlib.store import project_root
+from benchlib.plan.parameters import Parameter, checked, declared
+from benchlib.report.progress import PROGRESS
+from benchlib.study.store import project_root
 
 _ENGINE = "benchlib"
 _EMPTIED = "get_ipython().reset(new_session=True)"

@@ -13,10 +13,10 @@ from markupsafe import Markup
 from nbconvert.exporters import HTMLExporter
 from traitlets.config import Config
 
-from benchlib.plots import FIGURE_CSS, Figure
-from benchlib.plots.frames import signed
-from benchlib.plots.style import DARK, LIGHT, MARKS, mark_of, verdict_word
-from benchlib.plots.tables import TABLE_CSS
+from benchlib.report.figures import FIGURE_CSS, Figure
+from benchlib.report.figures.frames import signed
+from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
+from benchlib.report.figures.tables import TABLE_CSS
 from benchlib.report.tidy import tidy
 
 SITE = "PostgreSQL benchmarks"

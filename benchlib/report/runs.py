@@ -20,20 +20,20 @@ from typing import Any
 import nbformat
 
 from benchlib.errors import BenchlibError, InputError
-from benchlib.experiment import Experiment, shown
-from benchlib.levers.preflight import preflight
 from benchlib.notebook import experiment_of
-from benchlib.parameters import Parameter, checked
-from benchlib.planning import study_name
-from benchlib.plots.frames import given_up
+from benchlib.plan.parameters import Parameter, checked
+from benchlib.plan.planning import study_name
 from benchlib.report.downloads import write_downloads
 from benchlib.report.execute import execute, find_notebook, kernel, notebook_parameters, quiet
+from benchlib.report.experiment import Experiment, shown
+from benchlib.report.figures.frames import given_up
 from benchlib.report.page import Link, Page, render_page
 from benchlib.report.site import check_page_is_free, reports_root, write_site
+from benchlib.report.summary import read_summary
 from benchlib.stats.prose import leading
-from benchlib.store import StudyFolder, project_root
-from benchlib.study import same_study
-from benchlib.summary import read_summary
+from benchlib.study.loop import same_study
+from benchlib.study.preflight import preflight
+from benchlib.study.store import StudyFolder, project_root
 
 Listen = Callable[[str], None]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.metrics import Metric, metric_or_guess, words
+from benchlib.plan.metrics import Metric, metric_or_guess, words
 from benchlib.stats.compare import Comparison, blocks_needed, compare, shared, stack
 from benchlib.stats.concerns import Concern
 from benchlib.stats.frame import Trials, read_trials

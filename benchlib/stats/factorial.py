@@ -27,7 +27,7 @@ def effects(
     quantile for the half-normal plot (C. Daniel, 1959). The residual is pooled over blocks and effects
     beyond ``order``; where none is left, Lenth's (1989) pseudo standard error stands in.
     Interactions need a design in which they are not aliased, such as all combinations: use order 1 for
-    a screening (:func:`benchlib.design.screening`). Raises InputError for levels without a row in the design, and for aliased effects.
+    a screening (:func:`benchlib.plan.design.screening`). Raises InputError for levels without a row in the design, and for aliased effects.
     """
     levels = [str(level) for level in design.index]
     unknown = sorted(set(map(str, trials["level"])) - set(levels)) if "level" in trials else []

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchlib.errors import InputError
-from benchlib.metrics import format_percent
+from benchlib.plan.metrics import format_percent
 
 if TYPE_CHECKING:
     from benchlib.stats.analysis import Analysis

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from benchlib.errors import PreflightError, SettingError
-from benchlib.journal import Chapter, Journal
-from benchlib.level import Storage
+from benchlib.host.journal import Chapter, Journal
+from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.levers import control_groups
 from benchlib.levers.control_groups import Group, check, make, remarks, why_not
-from benchlib.shell import Shell, server_user, ticks
+from benchlib.plan.level import Storage
 
 MIB = 1 << 20
 NAME = f"test-{os.getpid()}"

@@ -16,16 +16,16 @@ import psycopg
 import pytest
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
-from benchlib.level import Level, Replication
+from benchlib.host.shared_memory import remove_left_below
+from benchlib.host.shell import Completed
+from benchlib.host.sweep import processes_of
 from benchlib.levers import lag as lag_module
 from benchlib.levers import replicas as replicas_module
-from benchlib.levers.cluster import Cluster
-from benchlib.levers.postgres import Installation, find_installation, find_program_for
-from benchlib.levers.replica import Replica
 from benchlib.levers.replicas import Replicas, refusal
-from benchlib.shared_memory import remove_left_below
-from benchlib.shell import Completed
-from benchlib.sweep import processes_of
+from benchlib.plan.level import Level, Replication
+from benchlib.server.cluster import Cluster
+from benchlib.server.installations import Installation, find_installation, find_program_for
+from benchlib.server.replica import Replica
 
 ROWS = "SELECT count(*) FROM t"
 Follow = Callable[..., Replicas]

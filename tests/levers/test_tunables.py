@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchlib.errors import PreflightError, SettingError
-from benchlib.host_changes import is_mounted
-from benchlib.journal import Chapter, Journal
+from benchlib.host.changes import is_mounted
+from benchlib.host.journal import Chapter, Journal
 from benchlib.levers.tunables import apply, check, kinds, survey
 
 PAIRS = {
@@ -304,7 +304,7 @@ def test_a_run_that_is_killed_is_undone_from_its_journal(journal: Journal, disk:
     before = value_of("vm.dirty_ratio"), value_of("vm.vfs_cache_pressure"), queue_state(disk)
     code = (
         "import os, signal; from pathlib import Path\n"
-        "from benchlib.journal import Journal; from benchlib.levers.tunables import apply\n"
+        "from benchlib.host.journal import Journal; from benchlib.levers.tunables import apply\n"
         f"apply({level!r}, [{disk!r}], Journal(Path({str(journal.path)!r})).chapter())\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchlib.errors import PreflightError, SettingError
-from benchlib.journal import Chapter, Journal
+from benchlib.host.journal import Chapter, Journal
 from benchlib.levers.tunables import STUDIED, apply, check, kinds, survey
 
 

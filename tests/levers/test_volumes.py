@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from benchlib.errors import PreflightError, StudyError, TrialError
-from benchlib.host_changes import is_mounted, loop_devices, mount_points
-from benchlib.host_lock import LOCK_VARIABLE
-from benchlib.journal import Chapter, Journal
-from benchlib.level import FileSystem, Place
-from benchlib.levers import host, volumes
-from benchlib.shell import Shell, server_user
+from benchlib.host import facts as host
+from benchlib.host.changes import is_mounted, loop_devices, mount_points
+from benchlib.host.journal import Chapter, Journal
+from benchlib.host.lock import LOCK_VARIABLE
+from benchlib.host.shell import Shell, server_user
+from benchlib.levers import volumes
+from benchlib.plan.level import FileSystem, Place
 
 SIZES = {"ext4": "32MB", "xfs": "304MB", "btrfs": "128MB", "tmpfs": "16MB"}
 GIVEN = [Place(file_system=kind, size=size, mount_options="noatime") for kind, size in SIZES.items()]
@@ -156,10 +157,10 @@ def test_the_image_lies_on_the_disk_that_is_named(
 DOOMED = """
 import os, sys, signal
 from pathlib import Path
-from benchlib.journal import Journal
-from benchlib.level import Place
+from benchlib.host.journal import Journal
+from benchlib.plan.level import Place
 from benchlib.levers import volumes
-from benchlib.shell import Shell, server_user
+from benchlib.host.shell import Shell, server_user
 run, steps = Path(sys.argv[1]), int(sys.argv[2])
 order = volumes._order
 def dying(argv, scratch):
@@ -189,10 +190,10 @@ def test_a_kill_at_any_step_leaves_nothing_that_the_journal_does_not_undo(
 GUARDED = """
 import sys
 from pathlib import Path
-from benchlib.guardian import guarded_run
-from benchlib.level import Place
+from benchlib.host.guardian import guarded_run
+from benchlib.plan.level import Place
 from benchlib.levers import volumes
-from benchlib.shell import Shell, server_user
+from benchlib.host.shell import Shell, server_user
 place = Place(path=sys.argv[2], file_system="ext4", size="256MB")
 with guarded_run(Path(sys.argv[1]), "doomed") as run:
     print(flush=True)
@@ -222,7 +223,7 @@ def test_the_guardian_leaves_nothing_of_a_place_that_is_being_made(
 
 def test_trying_leaves_nothing_even_when_killed(root_only: None, scratch: Path, run: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from benchlib.level import Place; from benchlib.levers import volumes;"
+        "import sys; from pathlib import Path; from benchlib.plan.level import Place; from benchlib.levers import volumes;"
         "print(flush=True); volumes.check(Place(file_system='ext4', size='64MB'), Path(sys.argv[1]))"
     )
     for wait_s in (0.0, 0.02, 0.05):
@@ -353,10 +354,10 @@ ORDINARY = """
 import os, pwd, sys
 from pathlib import Path
 from benchlib.errors import PreflightError
-from benchlib.journal import Journal
-from benchlib.level import Place
+from benchlib.host.journal import Journal
+from benchlib.plan.level import Place
 from benchlib.levers import volumes
-from benchlib.shell import Shell
+from benchlib.host.shell import Shell
 if os.geteuid() == 0:
     # only now: another user may not be allowed to read the library
     nobody = pwd.getpwnam("nobody")

@@ -14,8 +14,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from benchlib.host_lock import LOCK_VARIABLE
-from benchlib.store import DATA_VARIABLE
+from benchlib.host.lock import LOCK_VARIABLE
+from benchlib.study.store import DATA_VARIABLE
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
 

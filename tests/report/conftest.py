@@ -10,12 +10,12 @@ import pytest
 from fakes import FakeBench
 
 import benchlib
-from benchlib.model import Study
-from benchlib.plots import drift, forest
-from benchlib.plots.tables import verdict_table
+from benchlib.plan.model import Study
+from benchlib.report.figures import drift, forest
+from benchlib.report.figures.tables import verdict_table
 from benchlib.report.page import Link, Page
-from benchlib.store import StudyFolder
-from benchlib.study import run_study
+from benchlib.study.loop import run_study
+from benchlib.study.store import StudyFolder
 
 
 @pytest.fixture(scope="session")

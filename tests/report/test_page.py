@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
-from benchlib.plots import forest
-from benchlib.plots.style import DARK, LIGHT, MARKS
-from benchlib.plots.tables import html_table
+from benchlib.report.figures import forest
+from benchlib.report.figures.style import DARK, LIGHT, MARKS
+from benchlib.report.figures.tables import html_table
 from benchlib.report.page import IndexEntry, Link, linked, render_index, render_page
 
 ENTRY = IndexEntry(

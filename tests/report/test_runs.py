@@ -11,7 +11,7 @@ import nbformat
 import nbformat.v4 as v4
 import pytest
 
-from benchlib.parameters import declared
+from benchlib.plan.parameters import declared
 from benchlib.report.runs import is_overview
 
 PARAMETERS = 'factor: str = "{name}"  # its name\nquestion: str = "How?"  # one sentence\nrun: bool = True  # nothing runs'

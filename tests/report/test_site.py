@@ -13,17 +13,17 @@ from click.testing import CliRunner
 
 from benchlib.cli import cli
 from benchlib.errors import InputError
-from benchlib.experiment import shown
-from benchlib.level import Level
+from benchlib.plan.level import Level
 from benchlib.report.downloads import without, write_downloads
 from benchlib.report.execute import find_notebook, notebook_parameters
+from benchlib.report.experiment import shown
 from benchlib.report.site import check_page_is_free, write_site
+from benchlib.report.summary import read_summary
 from benchlib.stats import sequential, validity
 from benchlib.stats.analysis import LEAST_BLOCKS
 from benchlib.stats.history import LEAST_STUDIES
 from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
-from benchlib.store import StudyFolder
-from benchlib.summary import read_summary
+from benchlib.study.store import StudyFolder
 
 TEMPLATES = Path(find_notebook("template")).parents[1] / "benchlib" / "report" / "template"
 URI = "postgresql://me@db.example.org/app"

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 from fakes import FakeBench
 
-from benchlib import store
-from benchlib.host_lock import LOCK_VARIABLE
+from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.report.execute import find_notebook, notebook_parameters
 from benchlib.report.page import render_page
-from benchlib.store import DATA_VARIABLE, StudyFolder
-from benchlib.study import run_study
+from benchlib.study import store
+from benchlib.study.loop import run_study
+from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup")

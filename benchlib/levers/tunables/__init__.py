@@ -20,8 +20,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from benchlib.errors import PreflightError, SettingError
-from benchlib.journal import Chapter
-from benchlib.levers.devices import ROOT, queue_of
+from benchlib.host.devices import ROOT, queue_of
+from benchlib.host.journal import Chapter
 from benchlib.levers.tunables.kinds import (
     HUGE_PAGES,
     KNOBS,

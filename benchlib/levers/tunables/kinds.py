@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 
 from benchlib.errors import SettingError, TrialError
-from benchlib.host_changes import Mounted, Written, write_kernel_file
-from benchlib.journal import Chapter
-from benchlib.shell import Shell
+from benchlib.host.changes import Mounted, Written, write_kernel_file
+from benchlib.host.journal import Chapter
+from benchlib.host.shell import Shell
 
 HUGE_PAGES = {"transparent_hugepage": "enabled", "transparent_hugepage.defrag": "defrag"}
 KNOBS = {

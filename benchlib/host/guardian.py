@@ -1,0 +1,206 @@
+"""Nothing is left behind: a run's scratch folder, its journal, and the guardian process.
+
+Every process of a run either has the run's folder in its command line or works inside
+it, so they can be found from outside without having been announced, and no moment of a
+crash is too early. What a run changes outside its folder is in its journal before it is
+changed. The guardian holds the reading end of a pipe whose writing end only the study's
+process has; when that process is gone, however it went, the pipe ends, and the guardian
+sweeps. It is detached (a session of its own, adopted by init), so what kills the study's
+process tree or terminal spares it, and it holds the host's lock until all is clean.
+
+Run as ``python -m benchlib.host.guardian FOLDER`` with the pipe as standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from benchlib.errors import PreflightError, StudyError
+from benchlib.host.journal import Journal
+from benchlib.host.lock import host_lock
+from benchlib.host.shell import ticks
+from benchlib.host.sweep import JOURNAL, Swept, sweep
+
+SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
+_PERSISTENCE_S = 30.0
+
+
+def scratch_root() -> Path:
+    """Where clusters live while a study runs: the disk that is measured.
+
+    ``/var/tmp/benchlib-UID`` unless ``BENCHLIB_SCRATCH`` names another folder. Not
+    ``/tmp``, which may be memory, and a short path, because sockets live in it.
+    """
+    named = os.environ.get(SCRATCH_VARIABLE)
+    return Path(named).absolute() if named else Path("/var/tmp") / f"benchlib-{os.getuid()}"
+
+
+class Run:
+    """A run's ``folder`` and ``journal``, guarded until :func:`guarded_run` is left."""
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self.folder = folder
+        self.journal = Journal(folder / JOURNAL)
+        self._lock = lock
+        self._pipe, self._guardian = _start_guardian(folder, lock)
+
+    def check_guarded(self) -> None:
+        """Start the guardian again if somebody has ended it."""
+        if not _on_guard(self._guardian):
+            os.close(self._pipe)
+            self._pipe, self._guardian = _start_guardian(self.folder, self._lock)
+
+    def _end(self) -> Swept:
+        """Sweep here, where what resists can be told, and let the guardian go."""
+        try:
+            swept = sweep(self.folder)
+            with contextlib.suppress(BrokenPipeError):  # somebody has ended it
+                os.write(self._pipe, b"swept")
+            return swept
+        finally:
+            os.close(self._pipe)  # without that word, as after an impatient Ctrl-C, the guardian sweeps
+
+
+def _on_guard(pid: int) -> bool:
+    """Whether the guardian lives. In a container nobody may collect the dead: they stay as zombies."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@contextlib.contextmanager
+def guarded_run(scratch: Path, what: str, tell: Callable[[str], None] = lambda words: None) -> Iterator[Run]:
+    """A new private folder under ``scratch`` whose processes, files and changes end with this process.
+
+    ``what`` names the run to anyone who finds the host taken. What an earlier run left here is
+    undone first; ``tell`` is told what is waited for and what was undone.
+
+    Raises:
+        PreflightError: the folder cannot be made, another run is under way on this host, or what
+            an earlier one left resists.
+        StudyError: at the end, something of this run resists; the message names it.
+
+    """
+    _make_root(scratch)
+    with host_lock(what, tell) as lock:
+        for swept in recover(scratch):
+            if swept.resisting:
+                raise PreflightError(f"an earlier run left what resists: {_remedy(swept)}")
+            tell(f"an earlier run was cleaned up: {swept}")
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
+        folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        run = Run(folder, lock)
+        try:
+            yield run
+        except BaseException as reason:
+            if (swept := run._end()).resisting:
+                words = str(reason) or type(reason).__name__
+                raise StudyError(f"{words}; and something is left behind: {_remedy(swept)}") from reason
+            raise
+        if (swept := run._end()).resisting:
+            raise StudyError(f"the run ended, but something is left behind: {_remedy(swept)}")
+
+
+def _remedy(swept: Swept) -> str:
+    return (
+        f"{'; '.join(swept.resisting)} ('benchlib recover' tries again; "
+        f"if you have undone it by hand, remove {swept.folder})"
+    )
+
+
+def recover(scratch: Path) -> list[Swept]:
+    """Stop, undo and remove what runs that are gone left under ``scratch``."""
+    left = sorted(p for p in scratch.glob("run-*") if p.is_dir() and not p.is_symlink())
+    return [sweep(folder) for folder in left]
+
+
+def recover_unattended(scratch: Path, tell: Callable[[str], None] = lambda words: None) -> list[Swept]:
+    """As :func:`recover`, unless a run is under way on this host.
+
+    Raises:
+        PreflightError: a run is under way; the message names it.
+
+    """
+    if not scratch.is_dir():
+        return []
+    with host_lock("benchlib recover", tell):
+        return recover(scratch)
+
+
+def _make_root(scratch: Path) -> None:
+    try:
+        scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
+        if scratch.stat().st_uid == os.geteuid():
+            scratch.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        elif SCRATCH_VARIABLE not in os.environ:
+            raise PreflightError(
+                f"{scratch} belongs to somebody else: name another folder in {SCRATCH_VARIABLE}"
+            )
+        with tempfile.TemporaryFile(dir=scratch):
+            pass
+    except OSError as reason:
+        raise PreflightError(
+            f"cannot write to the scratch folder {scratch} ({reason.strerror}): name another one in {SCRATCH_VARIABLE}"
+        ) from reason
+    longest = str(scratch / "run-xxxxxxxx" / "c000" / "s" / ".s.PGSQL.5432")
+    if len(longest) > 100:
+        raise PreflightError(
+            f"the scratch folder's path is too long for a Unix socket: name a shorter one in {SCRATCH_VARIABLE}"
+        )
+
+
+def _start_guardian(folder: Path, lock: int) -> tuple[int, int]:
+    """Start the guardian; the writing end of its pipe, and its process id once it is on guard."""
+    reading, writing = os.pipe()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchlib.host.guardian", str(folder)],
+            stdin=reading,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            start_new_session=True,
+            pass_fds=(lock,),
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as reason:
+        os.close(writing)
+        raise StudyError(f"the guardian process did not start: {reason}") from reason
+    finally:
+        os.close(reading)
+    return writing, int(done.stdout)
+
+
+def main() -> None:
+    """Detach, tell the process id, wait for the pipe to end, and clean up, unless the study has."""
+    folder = Path(sys.argv[1])
+    child = os.fork()
+    if child:
+        with contextlib.suppress(BrokenPipeError):  # the study may be dead already: then there is work to do
+            os.write(1, f"{child}\n".encode())
+        return
+    os.setsid()
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, signal.SIG_IGN)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.chdir("/")
+    if not os.read(0, 1024):
+        for _ in ticks(_PERSISTENCE_S, pause_s=1.0):  # a process that waits for its disk dies later
+            if not sweep(folder).resisting:
+                break
+
+
+if __name__ == "__main__":
+    main()

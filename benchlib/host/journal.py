@@ -1,0 +1,187 @@
+"""What a run has changed outside its own folder: noted before it is made, struck off when undone.
+
+One file per run, one JSON object per line, appended and on disk before the change is made::
+
+    {"id": "5a3f…", "change": {"kind": "written", "path": "/proc/sys/vm/swappiness", …}}
+    {"struck": "5a3f…"}
+
+No line is ever changed. A last line without its end is a crash while it was written: its
+change was not made, so it counts for nothing. Any other line that cannot be read is
+reported, because it may stand for a change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from benchlib.errors import StudyError
+from benchlib.host.changes import Attached, Grouped, Made, Mounted, Written
+from benchlib.plan.level import Model
+from benchlib.server.changes import Altered, Created
+
+Change = Annotated[
+    Written | Mounted | Attached | Grouped | Made | Altered | Created, Field(discriminator="kind")
+]
+"""What can be noted: each has ``undo()``, which may be called twice, and says what it is as text."""
+
+
+class _Note(Model):
+    id: str
+    change: Change
+
+
+class _Strike(Model):
+    struck: str
+
+
+_LINE: TypeAdapter[_Note | _Strike] = TypeAdapter(_Note | _Strike)
+
+
+class Journal:
+    """The changes of one run, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def chapter(self) -> Chapter:
+        """A new chapter: changes that are undone together."""
+        return Chapter(self)
+
+    def standing(self) -> list[Change]:
+        """What is noted and not struck off, oldest first, as far as it can be read."""
+        return [note.change for note in self._read()[0]]
+
+    def undo(self) -> list[str]:
+        """Undo all that stands, newest first, and strike it off.
+
+        Returns a line for each change that resists, and for each line that cannot be
+        read; empty if all is undone. What resists stays noted, for another attempt.
+        """
+        notes, unreadable = self._read()
+        return [*_undo(self, notes), *unreadable]
+
+    def _read(self) -> tuple[list[_Note], list[str]]:
+        """The notes that stand, oldest first, and a complaint for each line that cannot be read."""
+        notes: dict[str, _Note] = {}
+        unreadable = []
+        try:
+            if self.path.stat().st_uid != os.geteuid():
+                # else somebody could have root write what they like where they like
+                return [], [f"{self.path} belongs to somebody else: it is not followed"]
+            lines = self.path.read_bytes().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return [], []
+        except OSError as reason:
+            return [], [f"{self.path} cannot be read ({reason.strerror})"]
+        for number, line in enumerate(lines, 1):
+            try:
+                entry = _LINE.validate_json(line)
+            except ValidationError:
+                words = line[:200].decode(errors="replace")
+                unreadable.append(f"line {number} of {self.path} cannot be read, undo it by hand: {words}")
+                continue
+            if isinstance(entry, _Note):
+                notes[entry.id] = entry
+            else:
+                notes.pop(entry.struck, None)
+        return list(notes.values()), unreadable
+
+    def _append(self, entry: Model) -> None:
+        """Write a line and wait until it is on disk."""
+        line = entry.model_dump_json().encode() + b"\n"
+        new = not self.path.exists()
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            _cut_torn_end(descriptor)
+            if os.write(descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if new:
+            _sync_folder(self.path.parent)
+
+
+class Chapter:
+    """Changes that are undone together; as a context manager, at its end."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._notes: list[_Note] = []
+
+    def note(self, change: Change) -> None:
+        """Note a change; it may be made once this has returned.
+
+        Raises:
+            StudyError: the note cannot be kept, so the change must not be made.
+
+        """
+        note = _Note(id=secrets.token_hex(8), change=change)
+        try:
+            self._journal._append(note)
+        except OSError as reason:
+            raise StudyError(
+                f"cannot write to {self._journal.path} ({reason.strerror}), so nothing was changed: make room"
+            ) from reason
+        self._notes.append(note)
+
+    def undo(self) -> None:
+        """Undo the chapter's changes, newest first. What resists stays, for another attempt.
+
+        Raises:
+            StudyError: something resists; the message names it.
+
+        """
+        resisting = _undo(self._journal, self._notes)
+        if resisting:
+            raise StudyError("; ".join(resisting))
+
+    def __enter__(self) -> Chapter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        reason: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.undo()
+
+
+def _undo(journal: Journal, notes: list[_Note]) -> list[str]:
+    """Undo the notes, newest first, and take out of the list what is undone; a line for each that resists."""
+    resisting = []
+    for note in reversed(notes.copy()):
+        try:
+            note.change.undo()
+        except Exception as reason:  # whatever it is, the others are to be undone all the same
+            resisting.append(" ".join(f"{note.change}: {reason}".split()))
+            continue
+        notes.remove(note)
+        with contextlib.suppress(OSError):  # unwritten, it costs another undo, which does nothing
+            journal._append(_Strike(struck=note.id))
+    return resisting
+
+
+def _cut_torn_end(descriptor: int) -> None:
+    """Take off a last line that never got its end, so that the next one starts on a line of its own."""
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+        os.ftruncate(descriptor, os.pread(descriptor, size, 0).rfind(b"\n") + 1)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have a new file's name survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,149 @@
+"""One study at a time on a host: two at once would measure each other.
+
+The lock is an advisory one (flock(2)) on a file that all users of the host share, and its
+content says who holds it. The guardian process inherits it, so that it is held until what a
+dead study left has been cleaned up, and it goes with its last holder, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+from pydantic import ValidationError
+
+from benchlib.errors import PreflightError
+from benchlib.host.shell import ticks
+from benchlib.plan.level import Model
+
+LOCK_VARIABLE = "BENCHLIB_LOCK"
+_CLEANING_LIMIT_S = 60.0
+
+
+class _Holder(Model):
+    what: str
+    pid: int
+    since: float
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.since))
+        return f"{self.what} (process {self.pid}, since {since})"
+
+    def lives(self) -> bool:
+        """Whether the process that wrote this is there, not another one that was given its number later."""
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            return process.status() != psutil.STATUS_ZOMBIE and process.create_time() < self.since + 1
+        return False
+
+
+def lock_path() -> Path:
+    """The lock's file: ``/var/tmp/benchlib.lock`` unless ``BENCHLIB_LOCK`` names another one."""
+    return Path(os.environ.get(LOCK_VARIABLE) or "/var/tmp/benchlib.lock").absolute()
+
+
+def held_by() -> str | None:
+    """Who holds the lock by its content, if that process lives; nothing is locked to find out."""
+    with contextlib.suppress(OSError):  # no such file, or none that a run could hold
+        descriptor = os.open(lock_path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            holder = _read(descriptor)
+        finally:
+            os.close(descriptor)
+        return str(holder) if holder and holder.lives() else None
+    return None
+
+
+@contextlib.contextmanager
+def host_lock(what: str, tell: Callable[[str], None] = lambda words: None) -> Iterator[int]:
+    """Hold the lock; ``what`` names the holder to others. The descriptor, for the guardian to inherit.
+
+    Where the holder has died and its guardian still cleans up, ``tell`` is told, and that is
+    waited for, up to a minute.
+
+    Raises:
+        PreflightError: another run holds the lock, or its file cannot be used; one line with the remedy.
+
+    """
+    path = lock_path()
+    descriptor = _open(path)
+    try:
+        _acquire(descriptor, path, tell)
+        os.ftruncate(descriptor, 0)
+        holder = _Holder(what=what, pid=os.getpid(), since=time.time())
+        os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
+        try:
+            yield descriptor
+        finally:
+            os.ftruncate(descriptor, 0)
+        # for all who inherited it; after an error, a guardian may have to clean up and keeps it so long
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
+    told = None
+    holder = None
+    for _ in ticks(_CLEANING_LIMIT_S):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        holder = _read(descriptor)
+        if holder and holder.lives():
+            raise PreflightError(
+                f"{holder} is running here: two at once would measure each other; wait for it"
+            )
+        if holder and holder != told:
+            tell(f"waiting until what {holder} left behind is cleaned up")
+            told = holder
+    raise PreflightError(
+        f"{path} is still held for {holder or 'a run that does not say its name'} "
+        f"after {_CLEANING_LIMIT_S:.0f} s: 'fuser -v {path}' shows by whom"
+    )
+
+
+def _read(descriptor: int) -> _Holder | None:
+    """Who holds the lock; None in the moment before they have written it."""
+    with contextlib.suppress(ValidationError):
+        return _Holder.model_validate_json(os.pread(descriptor, 10_000, 0))
+    return None
+
+
+def _open(path: Path) -> int:
+    """Open the file, or make it for everybody to use.
+
+    Where users share a folder (sticky, as ``/var/tmp``), the kernel may refuse to open another user's
+    file with ``O_CREAT``, even to root (fs.protected_regular): so it is opened without, and made only
+    if missing.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        for _ in range(2):
+            with contextlib.suppress(FileExistsError):  # another run made it just now
+                try:
+                    descriptor = os.open(path, flags)
+                except FileNotFoundError:
+                    descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL)
+                    os.fchmod(descriptor, 0o666)
+                break
+    except OSError as reason:
+        raise _unusable(path, str(reason.strerror)) from reason
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(descriptor)  # it will be written to: never what a link leads to
+        raise _unusable(path, "not a plain file")
+    return descriptor
+
+
+def _unusable(path: Path, why: str) -> PreflightError:
+    return PreflightError(
+        f"cannot use the lock {path} ({why}): remove that file, or name another one, the same for "
+        f"every user of this host, in {LOCK_VARIABLE}"
+    )

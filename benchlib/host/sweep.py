@@ -1,0 +1,155 @@
+"""Clean up after a run: stop its processes, undo what it changed on the host, remove its folder.
+
+In this order: what processes hold cannot be unmounted, and what is mounted in the folder must
+not be removed with it. What resists stays in the run's journal, and the journal in the
+folder, so that it can be tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from benchlib.host import shared_memory
+from benchlib.host.changes import Grouped, Made, mounts_below
+from benchlib.host.journal import Journal
+
+JOURNAL = "journal"
+"""The name of a run's journal in its folder."""
+
+_GENTLE_S = 3.0
+_PATIENCE_S = 6.0
+
+
+@dataclass
+class Swept:
+    """What became of a run: how many processes were stopped, what was undone, what resists, in words."""
+
+    folder: Path
+    stopped: int = 0
+    undone: list[str] = field(default_factory=list)
+    resisting: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        parts = [f"stopped {self.stopped} process(es)"] if self.stopped else []
+        parts += [f"undid the {words}" for words in self.undone]
+        parts += [] if self.folder.exists() else ["removed its folder"]
+        return f"{self.folder.name}: {'; '.join(parts) or 'nothing could be undone'}"
+
+
+def sweep(folder: Path) -> Swept:
+    """Leave nothing of a run behind, as far as the host lets us; safe to repeat.
+
+    Takes a fraction of a second, 3 s more if a server ignores its order to stop, and 2 s more for
+    each change that resists.
+    """
+    swept = Swept(folder)
+    journal = Journal(folder / JOURNAL)
+    standing = journal.standing()
+    for change in standing:
+        if isinstance(change, Grouped):
+            change.lift()
+    places = [folder, *(change.folder for change in standing if isinstance(change, Made))]
+    _stop_processes(places, swept)
+    for place in places:
+        try:
+            shared_memory.remove_left_below(place)
+        except OSError as reason:
+            swept.resisting.append(f"shared memory of a killed server below {place}: {reason.strerror}")
+    swept.resisting += journal.undo()
+    still = journal.standing()
+    swept.undone = [str(change) for change in standing if change not in still]
+    _remove(folder, swept)
+    return swept
+
+
+def processes_of(*folders: Path) -> list[psutil.Process]:
+    """Every process that names one of the folders in its command line or works inside it, guardians aside."""
+    marks = tuple(map(str, folders))
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            words = process.cmdline()
+            if process.pid == os.getpid() or "benchlib.host.guardian" in words:
+                continue
+            if any(mark in word for word in words for mark in marks) or _inside(process, marks):
+                found.append(process)
+    return found
+
+
+def _inside(process: psutil.Process, marks: tuple[str, ...]) -> bool:
+    with contextlib.suppress(psutil.Error, OSError):
+        return process.cwd().startswith(marks)
+    return False
+
+
+def _stop_processes(places: Collection[Path], swept: Swept) -> None:
+    """Stop what belongs to the run.
+
+    Servers get an immediate-shutdown signal first: they then end their own processes, which work
+    inside their data directory, and remove their shared memory. Everything else, and all that
+    stays, is killed.
+    """
+    marks = tuple(map(str, places))
+    met: set[int] = set()
+    started = time.monotonic()
+    while alive := processes_of(*places):
+        met.update(process.pid for process in alive)
+        waited = time.monotonic() - started
+        if waited > _PATIENCE_S:
+            break
+        servers = [process for process in alive if "-D" in _words(process)]
+        for process in alive:
+            with contextlib.suppress(psutil.Error):
+                if not servers or waited >= _GENTLE_S:
+                    process.kill()
+                elif process in servers:
+                    process.send_signal(signal.SIGQUIT)
+                elif not _inside(process, marks):
+                    process.kill()
+        time.sleep(0.1)
+    swept.stopped = len(met) - len(alive)
+    swept.resisting += [
+        f"process {process.pid} does not die: {' '.join(_words(process))[:100]}" for process in alive
+    ]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error, OSError):
+        return process.cmdline()
+    return []
+
+
+def _remove(folder: Path, swept: Swept) -> None:
+    """Remove the folder; but never through a mount, and not the journal of what resists."""
+    mounts = mounts_below(folder)
+    if mounts and not swept.resisting:
+        swept.resisting.append(f"a file system is mounted on {mounts[0]}, which no run has noted")
+    if swept.resisting:
+        _clear(folder.resolve(), {*mounts, folder.resolve() / JOURNAL})
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        swept.resisting.append(f"{folder} cannot be removed whole")
+
+
+def _clear(folder: Path, spared: Collection[Path]) -> None:
+    """Remove what is in a folder, but for the spared paths and the way to them."""
+    for entry in folder.iterdir():
+        if entry in spared:
+            continue
+        if any(path.is_relative_to(entry) for path in spared):
+            _clear(entry, spared)
+        elif entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):  # as above: it stays, with the folder, for the next attempt
+                entry.unlink()

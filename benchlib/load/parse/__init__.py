@@ -1,0 +1,125 @@
+"""What tools print, as data: ``parse_text`` reads the output of pgbench and its neighbours.
+
+Three rules hold for every kind. What is absent is ``None``, never 0 (and ``nan`` and ``inf``
+are absent; lists are empty). What cannot be trusted raises ``ParseError``, which names the line
+that was wanted. ``complete`` is false when the text shows that the run failed on the way,
+whatever its summary claims.
+
+``pgbench_summary``
+    Counts: ``transactions`` (processed; up to 10 the skipped are among them, see ``notes``),
+    ``transactions_planned`` and ``transactions_per_client`` (under ``-t``), ``failed_transactions``,
+    ``serialization_failures``, ``deadlock_failures``, ``other_failures``, ``retried_transactions``,
+    ``retries``, ``skipped_transactions``, ``late_transactions``; the printed shares in percent: ``failed_percent``,
+    ``serialization_failures_percent``, ``deadlock_failures_percent``, ``other_failures_percent``,
+    ``retried_percent``, ``skipped_percent``, ``late_percent``.
+    Times: ``latency_average_ms``, ``latency_includes_failures``, ``latency_stddev_ms``,
+    ``latency_limit_ms``, ``rate_lag_average_ms``, ``rate_lag_max_ms``, ``initial_connection_ms``,
+    ``average_connection_ms``, ``duration_s`` (asked for).
+    Rates per second: ``tps`` (the comparable one), ``tps_definition`` (which that is, as printed: one of
+    ``pgbench_summary.TPS_DEFINITIONS``), ``tps_including_connections`` and ``tps_excluding_connections``
+    (up to 13).
+    Conditions: ``client_version``, ``server_version``, ``transaction_type``, ``scale``,
+    ``partition_method``, ``partitions``, ``query_mode``, ``clients``, ``threads``, ``max_tries``.
+    ``scripts``: rows of ``script`` (from 1), ``name``, ``weight``, ``target_percent``, ``transactions``,
+    ``transactions_attempted``, ``percent``, ``tps`` and the outcomes as above.
+    ``statements``: rows of ``script``, ``latency_ms``, ``failures``, ``retries``, ``statement`` (``None``
+    where its text is torn). ``progress``: rows of ``elapsed_s`` (``epoch_s`` under ``--progress-timestamp``),
+    ``tps``, ``latency_ms``, ``stddev_ms``, ``failed``, ``lag_ms``, ``skipped``, ``retried``, ``retries``, all
+    of the interval. ``errors``: the lines that tell of a failure. ``notes``.
+``pgbench_init``
+    ``rows`` of pgbench_accounts (``None`` when the server generates them), ``scale``, ``load_elapsed_s``
+    (sending the rows), ``phases_s`` (seconds by phase, named as printed with ``_`` between words, and
+    ``total``, which is ``None`` up to 12: no times are printed), ``errors``.
+``transaction_log``
+    ``transactions`` (with a latency), ``failed_transactions``, ``skipped_transactions``,
+    ``serialization_failures`` and ``deadlock_failures`` (``None`` unless told apart), ``latency_ms`` and
+    ``lag_ms`` (``n``, ``mean``, ``stddev``, ``min``, ``p50``, ``p90``, ``p95``, ``p99``, ``p999``, ``max``),
+    ``retries``, ``retried_transactions``, ``sampling_rate``, ``scripts`` (rows of ``script`` from 0 as
+    logged, ``transactions``, ``latency_ms``), ``first_epoch_s``, ``last_epoch_s``, ``torn_lines``, ``notes``.
+    A seventh column is lag or retries, and only ``argv`` tells which.
+``aggregate_log``
+    ``interval_s``, ``threads`` (most lines for one interval), ``transactions`` (executed), ``intervals``
+    (rows, threads merged, of ``start_epoch_s``, ``transactions``, ``latency_mean_ms``,
+    ``latency_stddev_ms``, ``latency_min_ms``, ``latency_max_ms``, ``lag_mean_ms``, ``lag_min_ms``,
+    ``lag_max_ms``, ``skipped``, ``retried``, ``retries``, ``serialization_failures``,
+    ``deadlock_failures``, ``other_failures``), ``torn_lines``, ``notes``.
+``pg_test_fsync``
+    ``seconds_per_test``, ``methods`` (rows of ``section``, ``method``, ``ops_per_s``, ``usecs_per_op``; the
+    figures are ``None`` where n/a).
+``sysbench``
+    ``version``, ``threads``, ``transactions``, ``tps``, ``queries`` (0.5: read/write requests),
+    ``queries_per_s``, ``errors`` (those ignored; 0.4: deadlocks), ``errors_per_s``, ``reconnects``,
+    ``reconnects_per_s``, ``duration_s``, ``latency_min_ms``, ``latency_average_ms``, ``latency_max_ms``,
+    ``latency_p95_ms``, ``progress`` (rows of ``elapsed_s``, ``threads``, ``tps``, ``queries_per_s``,
+    ``reads_per_s``, ``writes_per_s``, ``others_per_s``, ``latency_p95_ms``, ``errors_per_s``,
+    ``reconnects_per_s``), ``error_lines``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from benchlib.errors import ParseError
+from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_logs, pgbench_summary, sysbench
+from benchlib.load.parse.text import Text, options
+
+__all__ = ["KINDS", "parse_text"]
+
+_PARSERS: dict[str, Callable[[Text, list[str] | None], dict[str, Any]]] = {
+    "pgbench_summary": pgbench_summary.parse,
+    "pgbench_init": pgbench_init.parse,
+    "transaction_log": pgbench_logs.parse_transactions,
+    "aggregate_log": pgbench_logs.parse_aggregates,
+    "pg_test_fsync": pg_test_fsync.parse,
+    "sysbench": sysbench.parse,
+}
+KINDS = tuple(_PARSERS)
+"""Every kind of text that ``parse_text`` knows."""
+
+# In this order: a run's summary counts above the load that went before it in the same text, and what
+# only a failed run leaves comes last.
+_MARKS = {
+    "pgbench_summary": r"^(?:transaction type: |number of transactions actually processed: |tps = )",
+    "sysbench": r"^(?:sysbench \d|(?:OLTP test|SQL|General) statistics:|\[ *\d+s ?\] (?:thds|threads): )",
+    "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$)",
+    "pgbench_init": r"^(?:creating tables\.|generating data|\d+ of \d+ tuples |done in \d|total time: .*insert)",
+    "transaction_log": rf"^{pgbench_logs.TRANSACTION_LINE.pattern}$",
+    "aggregate_log": rf"^{pgbench_logs.AGGREGATE_LINE.pattern}$",
+    "": r"^(?:pgbench[ :]|progress: |starting vacuum|client \d+ |connection to (?:database|server))",
+}
+
+
+def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = None) -> dict[str, Any]:
+    """Read what a tool printed, as data.
+
+    ``text`` may be stdout and stderr together, copied from a terminal, with prompts, colours, quoting
+    and notices around it. ``kind`` is one of ``KINDS`` and is recognised when absent; of a load and a run in
+    one text, the run is read. ``argv`` is the command line, which decides what the text leaves open and must
+    not contradict it. The result always holds ``kind`` and ``complete``; the module's documentation
+    lists the other keys with their units.
+
+    Raises ParseError for a text that cannot be trusted, naming the line that was wanted.
+    """
+    clean = Text(text)
+    kind = kind or _recognise(clean, argv)
+    if kind not in _PARSERS:
+        raise ParseError(f"unknown kind {kind!r}; the kinds are {', '.join(KINDS)}")
+    return {"kind": kind, **_PARSERS[kind](clean, argv)}
+
+
+def _recognise(text: Text, argv: list[str] | None) -> str:
+    for kind, mark in _MARKS.items():
+        if re.search(mark, text.body, re.MULTILINE):
+            return kind or "pgbench_summary"
+    for word in argv or ():
+        tool = re.split(r"[/\\]", word)[-1].removesuffix(".exe")
+        if tool == "pgbench":
+            return "pgbench_init" if "initialize" in options(argv) else "pgbench_summary"
+        if tool in _PARSERS:
+            return tool
+    raise ParseError(
+        'no line of a known kind, such as "tps = …", "done in … s (…)", "… ops/sec … usecs/op" or '
+        f'"transactions: N (… per sec.)"; the kinds are {", ".join(KINDS)}'
+    )

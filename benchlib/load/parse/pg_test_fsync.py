@@ -1,0 +1,56 @@
+"""What ``pg_test_fsync`` prints: how often each way of flushing a file can be done in a second.
+
+Source of the format: PostgreSQL's ``src/bin/pg_test_fsync/pg_test_fsync.c`` (9.2 to 18, Windows
+included); releases before 9.3 print no ``usecs/op``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from benchlib.errors import ParseError
+from benchlib.load.parse.text import Text, wanted
+
+KIND = "pg_test_fsync"
+_SECTION = re.compile(
+    r"(Compare file sync methods using .+|Compare open_sync with different write sizes"
+    r"|Test if fsync on non-write file descriptor is honored|Non-sync'ed \S+ writes):",
+    re.IGNORECASE,
+)
+_ROW = re.compile(r"(\S.*?) +(?:(\d+(?:\.\d+)?) ops/sec(?: +(\d+(?:\.\d+)?) usecs/op)?|n/a\*?)")
+_SECONDS = re.compile(r"(\d+) seconds? per test")
+
+
+def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
+    """Read the tables; ``benchlib.load.parse`` lists the keys.
+
+    Raises ParseError when there is no row, or when a row's two figures contradict each other.
+    """
+    methods: list[dict[str, Any]] = []
+    section = seconds = None
+    for line in text.lines:
+        if heading := _SECTION.fullmatch(line):
+            section = heading[1].replace("Non-Sync'ed", "Non-sync'ed")  # as 9.4 spells it
+        elif length := _SECONDS.fullmatch(line):
+            seconds = int(length[1])
+        elif section and (row := _ROW.fullmatch(line)):
+            methods.append(_method(section, row, line))
+    if not methods:
+        raise wanted(KIND, "METHOD  … ops/sec  … usecs/op", text)
+    if len({(row["section"], row["method"]) for row in methods}) < len(methods):
+        raise ParseError(f"{KIND}: the same method twice in a section: two runs in one text")
+    return {
+        # The last section is always printed, with one row.
+        "complete": methods[-1]["section"].startswith("Non-sync'ed"),
+        "seconds_per_test": seconds,
+        "methods": methods,
+    }
+
+
+def _method(section: str, row: re.Match[str], line: str) -> dict[str, Any]:
+    ops, usecs = (None if value is None else float(value) for value in (row[2], row[3]))
+    if ops and usecs is not None and abs(usecs - 1e6 / ops) > 0.51 + 0.01 * usecs:
+        raise ParseError(f'{KIND}: "{line}" contradicts itself: {ops} ops/sec are {1e6 / ops:.0f} usecs/op')
+    method = re.sub(" +", " ", row[1])
+    return {"section": section, "method": method, "ops_per_s": ops, "usecs_per_op": usecs}

@@ -1,0 +1,73 @@
+"""pgbench's report of loading its tables (``pgbench -i``), on stderr.
+
+Source of the format: ``initGenerateDataClientSide`` and ``runInitSteps`` of PostgreSQL's
+``src/bin/pgbench/pgbench.c``; 9.6 patched for timing prints a line ``total time: …``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from benchlib.errors import ParseError
+from benchlib.load.parse.text import Text, faults, options, put, wanted
+
+KIND = "pgbench init"
+ROWS_PER_SCALE = 100_000
+
+# from 17 on larger scales tell of the small tables too, by their names
+_TUPLES = re.compile(
+    r"(\d+) of (\d+) tuples \((\d+)%\)(?: of pgbench_accounts)? done \(elapsed (\d+\.\d\d) s, remaining (-?\d+\.\d\d) s\)"
+)
+_DONE = re.compile(r"(?:done in|total time:) (\d+\.\d\d) s \((.*)\)\.?")
+_FIRST_STEPS = ("dropping old tables...", "creating tables...")
+_PHASE = re.compile(r"([a-z][a-z -]*) (\d+\.\d\d) s")
+
+
+def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
+    """Read a load's report; ``benchlib.load.parse`` lists the keys.
+
+    Raises ParseError when the load did not end, or when the text holds two loads.
+    """
+    found: dict[str, Any] = {}
+    timed: list[re.Match[str]] = []
+    for line in text.lines:
+        if tuples := _TUPLES.fullmatch(line):
+            put(found, "planned", int(tuples[2]), line=line, kind=KIND)
+            if tuples[1] == tuples[2]:
+                put(found, "rows", int(tuples[2]), line=line, kind=KIND)
+                put(found, "load_elapsed_s", float(tuples[4]), line=line, kind=KIND)
+        elif done := _DONE.fullmatch(line):
+            timed.append(done)
+    untimed = text.lines.count("done.")
+    if not timed and not untimed:
+        raise wanted(KIND, "done in … s (…).", text)
+    if "planned" in found and "rows" not in found:
+        raise wanted(KIND, f"{found['planned']} of {found['planned']} tuples (100%) done (…)", text)
+    if len(timed) > 1 or untimed > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
+        raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
+    rows, asked = found.get("rows"), options(argv).get("scale", "")
+    scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() else None
+    errors = faults(text.lines)
+    return {
+        "complete": not errors,
+        "rows": rows,
+        "scale": scale,
+        "load_elapsed_s": found.get("load_elapsed_s"),
+        "phases_s": _phases(timed[0]) if timed else {"total": None},
+        "errors": errors,
+    }
+
+
+def _phases(done: re.Match[str]) -> dict[str, float | None]:
+    phases: dict[str, float | None] = {"total": float(done[1])}
+    for part in filter(None, done[2].split(", ")):
+        phase = _PHASE.fullmatch(part)
+        if phase is None:
+            raise ParseError(f'{KIND}: cannot read "{part}" in "{done[0]}"')
+        phases[re.sub(r"\W", "_", phase[1])] = float(phase[2])
+    parts = [seconds or 0.0 for name, seconds in phases.items() if name != "total"]
+    # The total is the sum of the phases; each is rounded to a hundredth.
+    if parts and abs(sum(parts) - float(done[1])) > 0.0051 * (len(parts) + 1) + 0.01 * float(done[1]):
+        raise ParseError(f'{KIND}: the phases in "{done[0]}" do not add up to the total')
+    return phases

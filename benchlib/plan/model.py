@@ -1,0 +1,361 @@
+"""The nouns of the suite, as validated, immutable data in plain JSON types.
+
+A *level* is one treatment (see :mod:`benchlib.plan.level`). A *factor* is a question with its
+levels, a *workload* says what the load does and what must hold afterwards, and a *study* is
+all of that with its ordered trials and where they ran. The words are the same in notebooks,
+data files and pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import product
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from benchlib.plan.design import Trial
+from benchlib.plan.level import Clients, Level, Model, Protocol, Rate, Variables, patched_load, rate_at
+
+Arrangement = Literal["standing", "fresh"]
+Tool = Literal["pgbench", "pgbench-init", "sysbench"]
+
+_EMPTY_MIB = 60
+_PGBENCH_MIB = 16  # pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)
+_SCALE = re.compile(r"(?<!:):scale\b")
+_EXPLAINED = re.compile(
+    r"(?:\s|--[^\n]*\n|\()*(?:SELECT|WITH|VALUES|TABLE|INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE
+)
+
+
+def _explainable(sql: str) -> str:
+    if not _EXPLAINED.match(sql):
+        raise ValueError(
+            "only a query, INSERT, UPDATE, DELETE or MERGE has a plan; what has to go before belongs into 'explain_after'"
+        )
+    return sql
+
+
+def at_scale(sql: str, scale: int) -> str:
+    """A statement of a workload with the scale for each ``:scale``."""
+    return _SCALE.sub(str(scale), sql)
+
+
+class Script(Model):
+    """One script of a workload: pgbench's built-in by name, or SQL text, with its weight."""
+
+    builtin: Literal["tpcb-like", "simple-update", "select-only"] | None = None
+    sql: str | None = None
+    weight: Annotated[int, Field(ge=0, le=1_000_000)] = 1
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.builtin is None) == (self.sql is None):
+            raise ValueError("a script has either 'builtin' or 'sql'")
+        return self
+
+
+class Invariant(Model):
+    """What must hold after a trial, checked in the database itself.
+
+    ``count`` is a query for one number that grows by ``per_transaction`` with every
+    acknowledged transaction; ``violations`` one that counts rows that must not exist. Where
+    the scripts of a workload differ, ``per_transaction`` has a number for each of them.
+    """
+
+    count: str | None = None
+    per_transaction: int | tuple[int, ...] = 1
+    violations: str | None = None
+
+    def growth(self, report: Mapping[str, Any]) -> range:
+        """By how much the count may have grown, given what pgbench reports of ``transactions`` and ``scripts``.
+
+        More than one number where the counts of the scripts are short of the total, which is exact:
+        pgbench's threads share the counters of a script without a lock (pgbench.c, processXactStats), so now and
+        then one is lost, and whichever script it was of counts.
+        """
+        total, each = int(report["transactions"]), self.per_transaction
+        if isinstance(each, int):
+            return range(total * each, total * each + 1)
+        ran = [row["transactions"] for row in report["scripts"]] or [total]
+        told = sum(rows * times for rows, times in zip(each, ran, strict=True))
+        untold = total - sum(ran)
+        return range(told + untold * min(each), told + untold * max(each) + 1)
+
+
+class Sysbench(Model):
+    """One of sysbench's own tests: how many tables it has, and how many rows each for one unit of scale."""
+
+    test: Literal["oltp_write_only", "oltp_read_write", "oltp_read_only"]
+    tables: Annotated[int, Field(ge=1)]
+    rows_per_scale: Annotated[int, Field(ge=1)]
+
+
+class Workload(Model):
+    """What a load tool runs, how its data are loaded, and an invariant.
+
+    pgbench runs ``scripts`` by their weights, sysbench the test that ``sysbench`` names,
+    and for ``pgbench-init`` loading pgbench's tables is itself what is measured.
+
+    ``pgbench_tables`` says that ``pgbench -i`` loads the data (sized by the scale
+    factor, with ``fillfactor`` percent of each page filled); ``load_sql`` is run after it, with the
+    scale for ``:scale``, and takes ``mib_per_scale`` of disk. ``vacuum`` names the tables that are
+    brought back to a known state between trials (an empty name: all), ``truncate`` those that are emptied.
+
+    ``explain`` are the statements whose plans are kept. They are run, after ``explain_after``, and rolled back.
+    """
+
+    name: str
+    title: str
+    prose: str = ""
+    tool: Tool = "pgbench"
+    pgbench_tables: bool = True
+    fillfactor: Annotated[int, Field(ge=10, le=100)] = 100
+    load_sql: str = ""
+    mib_per_scale: Annotated[int, Field(ge=0)] = 0
+    scripts: Annotated[tuple[Script, ...], Field(max_length=128)] = ()  # pgbench takes no more
+    sysbench: Sysbench | None = None
+    vacuum: tuple[str, ...] = ()
+    truncate: tuple[str, ...] = ()
+    explain_after: str = ""
+    explain: tuple[Annotated[str, AfterValidator(_explainable)], ...] = ()
+    invariant: Invariant = Invariant()
+
+    @model_validator(mode="after")
+    def _something_runs(self) -> Self:
+        if self.tool == "pgbench" and not any(script.weight for script in self.scripts):
+            raise ValueError("no script has a weight above 0")
+        if self.tool != "pgbench" and (self.scripts or self.pgbench_tables):
+            raise ValueError(f"{self.tool} brings its own tables and runs no scripts")
+        if (self.tool == "sysbench") != (self.sysbench is not None):
+            raise ValueError("the tool 'sysbench' and a section 'sysbench' go together")
+        rows = self.invariant.per_transaction
+        if isinstance(rows, tuple) and len(rows) != len(self.scripts):
+            raise ValueError("'per_transaction' has one number, or one for each script")
+        return self
+
+    @property
+    def contents(self) -> tuple[object, ...]:
+        """What decides the data at a scale: workloads in which it is the same share what was loaded."""
+        made = self.sysbench and (self.sysbench.tables, self.sysbench.rows_per_scale)
+        return self.pgbench_tables and self.fillfactor, made, self.load_sql
+
+    @property
+    def writes_always(self) -> bool:
+        """Whether every transaction is known to write: each adds to what the invariant counts."""
+        rows = self.invariant.per_transaction
+        each = rows if isinstance(rows, tuple) else (rows,)
+        return self.invariant.count is not None and all(each)
+
+    def data_mib(self, scale: int) -> int:
+        """About how much disk a cluster with the data takes, its WAL aside, in MiB."""
+        return _EMPTY_MIB + scale * (self.mib_per_scale + (_PGBENCH_MIB if self.pgbench_tables else 0))
+
+    def load_statement(self, scale: int) -> str:
+        """What is run to load the data, beside ``pgbench -i``."""
+        return at_scale(self.load_sql, scale)
+
+
+class Load(Model):
+    """How hard, and for how long, the load tool drives the server. Times in seconds.
+
+    ``variables`` are what the workload's scripts may use as ``:name``. Meanwhile the server is
+    asked ``waits_hz`` times a second what the load's sessions wait for (0: never). With ``fsync_test``
+    the rate of flushes of the WAL's place is measured first, once for each place; it takes 16 s.
+    """
+
+    clients: Clients = 4
+    threads: Clients = 2
+    protocol: Protocol = "simple"
+    duration_s: Annotated[int, Field(ge=1, le=7 * 86400)] = 15
+    warmup_s: Annotated[int, Field(ge=0, le=86400)] = 2
+    rate: Rate | None = None
+    latency_limit_ms: Annotated[float, Field(gt=0)] | None = None
+    max_tries: Annotated[int, Field(ge=1)] | None = None
+    connect_per_transaction: bool = False
+    report_per_command: bool = False
+    transaction_log: bool = False
+    waits_hz: Annotated[float, Field(ge=0, le=100)] = 10.0
+    fsync_test: bool = False
+    variables: Variables = {}
+
+
+class Factor(Model):
+    """A question, its levels in the order in which they are shown, and the baseline among them.
+
+    ``controls`` are further arms of the baseline, each a cluster of its own: the A/A
+    comparison that measures the noise. They are levels like any other, so the names
+    are in ``levels`` too.
+
+    ``against`` names for a level another one to be compared with than the baseline; a level that others are
+    compared with is itself compared only where it has an entry too. ``grid`` holds, where the levels are crossed, each
+    dimension with its values: a level's name is one value of each, joined by commas.
+    """
+
+    question: str
+    baseline: str
+    controls: tuple[str, ...] = ()
+    levels: dict[str, Level]
+    against: dict[str, str] = {}
+    grid: dict[str, tuple[str, ...]] = {}
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        for name in (self.baseline, *self.controls):
+            if name not in self.levels:
+                raise ValueError(f"'{name}' is not among the levels: {', '.join(self.levels)}")
+        if len(self.levels) < 2:
+            raise ValueError("a factor needs at least two levels")
+        for name in self.levels:
+            if not name.strip() or len(name) > 80 or not name.isprintable():
+                raise ValueError(f"level name {name!r}: want 1 to 80 printable characters")
+        for name, other in self.against.items():
+            if unknown := {name, other} - set(self.levels):
+                raise ValueError(
+                    f"against: '{min(unknown)}' is not among the levels: {', '.join(self.levels)}"
+                )
+            if name in (self.baseline, *self.controls):
+                raise ValueError(f"against: '{name}' is the baseline or its control")
+            chain = [name]
+            while (following := self.against.get(chain[-1])) is not None:
+                if following in chain:
+                    raise ValueError(f"against: '{name}' is in the end compared with itself")
+                chain.append(following)
+        return self
+
+    @property
+    def one_reference(self) -> bool:
+        """Whether all levels are compared with the baseline."""
+        return set(self.against.values()) <= {self.baseline}
+
+    def pairs(self) -> dict[str, str]:
+        """What each level that is compared is compared with."""
+        references = set(self.against.values()) - set(self.against)
+        return {
+            name: self.against.get(name, self.baseline)
+            for name in self.levels
+            if name != self.baseline and name not in references
+        }
+
+    def cells(self) -> dict[str, dict[str, str]]:
+        """Where the levels are crossed, the value of each dimension at each level, the controls aside."""
+        return {
+            ", ".join(values): dict(zip(self.grid, values, strict=True))
+            for values in product(*self.grid.values())
+            if self.grid
+        }
+
+
+class Plan(Model):
+    """All that decides what a study runs: two studies with one plan are one study.
+
+    ``looks``, where there are any, are the numbers of blocks after which it may stop early;
+    a study without them runs all its blocks. ``workloads`` are those that levels name.
+
+    ``capacity_tps`` is what the baseline reached without a limit, where rates are shares of it. It is
+    measured, not asked for: None until then.
+    """
+
+    factor: Factor
+    base: Level = Level()
+    workload: Workload
+    workloads: dict[str, Workload] = {}
+    load: Load
+    scale: Annotated[int, Field(ge=1, le=1_000_000)]
+    arrangement: Arrangement = "standing"
+    rebuild_every: Annotated[int, Field(ge=1)] = 2
+    seed: int
+    margin: Annotated[float, Field(gt=0, lt=1)] = 0.03
+    metric: str = "tps"
+    looks: tuple[int, ...] = ()
+    capacity_tps: Annotated[float | None, Field(gt=0)] = None
+
+    @model_validator(mode="after")
+    def _levels_can_run(self) -> Self:
+        for name in self.factor.levels:
+            try:
+                level = self.level(name)
+            except ValidationError as reason:
+                raise ValueError(f"level “{name}”: {reason.errors()[0]['msg']}") from None
+            if level.workload is not None and level.workload not in self.workloads:
+                raise ValueError(f"level “{name}” names the workload '{level.workload}', which is not here")
+        return self
+
+    def level(self, name: str) -> Level:
+        """A level as it runs: its patch over the study's base."""
+        return self.factor.levels[name].over(self.base)
+
+    def level_workload(self, name: str) -> Workload:
+        """The workload that a level is run with."""
+        named = self.level(name).workload
+        return self.workload if named is None else self.workloads[named]
+
+    def level_load(self, name: str) -> Load:
+        """The load that a level is run with; a rate is a share until the capacity is known."""
+        load = Load.model_validate(patched_load(self.load.model_dump(), self.level(name).load))
+        if load.rate is None or self.capacity_tps is None:
+            return load
+        return load.model_copy(update={"rate": rate_at(load.rate, self.capacity_tps)})
+
+    def strata(self) -> dict[str, str]:
+        """For each level the name of its part: levels of one workload, or compared with each other, are in one."""
+        parts = {name: self.level_workload(name).name for name in self.factor.levels}
+        for name, other in self.factor.pairs().items():
+            merged, into = parts[name], parts[other]
+            parts = {level: into if part == merged else part for level, part in parts.items()}
+        return parts
+
+    def asked_rate(self, name: str) -> float | str | None:
+        """The rate that was asked for at a level: transactions a second, or a share of the capacity."""
+        return self.level(name).load.rate or self.load.rate
+
+    def capacity_shares(self) -> list[str]:
+        """The rates that are shares of the capacity, as they were asked for, each once."""
+        rates = (self.asked_rate(name) for name in self.factor.levels)
+        return list(dict.fromkeys(rate for rate in rates if isinstance(rate, str)))
+
+
+class Study(Model):
+    """A plan, its ordered trials and the provenance of all of it.
+
+    ``left_out`` are levels that were asked for and cannot be run on this machine, each with the reason.
+    """
+
+    format: Literal[1] = 1
+    name: str
+    title: str
+    notebook: str | None = None
+    parameters: dict[str, Any] = {}
+    plan: Plan
+    trials: tuple[Trial, ...]
+    provenance: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the design has."""
+        return max((t.block for t in self.trials), default=0)
+
+
+class Measurement(Model):
+    """What one trial left, beside its raw files: facts of the run, never derived figures.
+
+    ``error`` is the reason that ended the trial, or null. Times are seconds since the
+    epoch; ``settings`` is what the server itself said it ran with, ``host`` what the kernel
+    said of the tunables, ``warnings`` what a reader has to know of this trial.
+    """
+
+    trial: Trial
+    started_s: float
+    finished_s: float
+    load_argv: tuple[str, ...] = ()
+    load_returncode: int | None = None
+    load_wall_s: float | None = None
+    load_cpu_s: float | None = None
+    server_version: str | None = None
+    settings: dict[str, str] = {}
+    host: dict[str, str] = {}
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    error_kind: str | None = None

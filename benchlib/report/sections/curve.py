@@ -1,0 +1,200 @@
+"""Where the curve bends: a study's metric over the values of one setting, or over the number of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from benchlib.plan.settings import ServerSetting, in_unit
+from benchlib.report.figures.curve import Curve, setting_curve
+from benchlib.report.figures.figure import Figure
+from benchlib.report.figures.frames import in_common, interval, known, plain, signed
+from benchlib.report.figures.levels import size_words
+from benchlib.report.figures.panels import FEW
+from benchlib.report.view import Statement, View
+from benchlib.stats import analyze
+
+CLIENTS = "clients"
+
+_MECHANISMS = (
+    "temp_bytes_per_transaction",
+    "blocks_read_per_transaction",
+    "read_kib_per_transaction",
+    "wal_bytes_per_transaction",
+    "full_page_images_per_transaction",
+    "buffers_by_backends_per_transaction",
+    "context_switches_per_transaction",
+    "server_cpu_ms_per_transaction",
+)
+_PANELS = 2
+_LEAST_RANGE = 0.1  # of a mechanism's highest mean: what varies less explains no bend
+
+Words = Callable[[float], str]
+
+
+def curve(experiment: View, setting: str) -> Figure | Statement:
+    """The metric over ``setting``, a server parameter or ``clients``: a curve for each group of levels that differ in it alone.
+
+    Values are what the servers said they ran with, so a level that leaves a parameter alone has no point. A curve bends
+    at the smallest value from which on no larger one is faster by more than the margin, by the estimates.
+
+    Raises:
+        StudyError: too few trials are kept to compare anything.
+
+    """
+    values, value_words = _values(experiment, setting)
+    groups = [group for group in _groups(experiment, setting, values) if len(group) > 1]
+    references = [_reference(experiment, group) for group in groups]
+    names = _names(groups)
+    shown = [
+        (names[place], group, reference)
+        for place, (group, reference) in enumerate(zip(groups, references, strict=True))
+        if reference is not None
+    ][:FEW]
+    if not shown:
+        return Statement(
+            f"No two levels of this study differ in {setting} alone and are compared with the same level, "
+            "so there is no curve over it."
+        )
+    mechanisms = _mechanisms(experiment, [level for _, group, _ in shown for level in group])
+    curves = [
+        _curve(experiment, setting, name, group, _points(experiment, values, group, mechanisms), value_words)
+        for name, group, _ in shown
+    ]
+    margin = 100 * experiment.plan.margin
+    return setting_curve(
+        curves,
+        setting,
+        analysis=experiment.analysis,
+        reference=" and ".join(dict.fromkeys(reference for *_, reference in shown)),
+        mechanisms=mechanisms,
+        value_words=value_words,
+        rule=f"Ring: where a curve bends, the smallest value from which on no larger one is faster by more than {margin:g} %, "
+        "by the marks.",
+    )
+
+
+def _values(experiment: View, setting: str) -> tuple[dict[str, float], Words]:
+    """The value at each level that has one, and how a value is written."""
+    plan = experiment.plan
+    if setting == CLIENTS:
+        return {name: float(plan.level_load(name).clients) for name in plan.factor.levels}, plain
+    said = {
+        m.trial.level: m.settings[setting]
+        for m in experiment.folder.kept().values()
+        if setting in m.settings and m.error is None
+    }
+    found = {level: read for level, shown in said.items() if (read := _read(shown)) is not None}
+    # one parameter has one unit
+    words = next((words for _, words in found.values()), plain)
+    return {level: value for level, (value, _) in found.items()}, words
+
+
+def _read(shown: str) -> tuple[float, Words] | None:
+    """A parameter as a server shows it (``16384 x 8kB``, ``300 s``, ``1.1``) in bytes, seconds or as it is; None for words."""
+    count, _, unit = shown.replace(" x ", " ").partition(" ")
+    number = in_unit(count, ServerSetting("", "", None, "real"))
+    if number is None or not unit:
+        return None if number is None else (number, plain)
+    one = unit if unit[0].isdigit() else f"1{unit}"
+    size = in_unit(one, ServerSetting("", "", "B", "real"))
+    if size is not None:
+        return number * size, lambda value: size_words(int(value))
+    seconds = in_unit(one, ServerSetting("", "", "s", "real"))
+    return None if seconds is None else (number * seconds, lambda value: f"{plain(value)} s")
+
+
+def _groups(experiment: View, setting: str, values: dict[str, float]) -> list[list[str]]:
+    """The levels that have a value, those together that differ in it alone, by rising value; without the controls."""
+    plan = experiment.plan
+    found: dict[str, list[str]] = {}
+    for name in plan.factor.levels:
+        if name in values and name not in plan.factor.controls:
+            level = plan.level(name)
+            if setting == CLIENTS:
+                load = level.load.model_copy(update={"clients": None, "threads": None})
+                alike = level.model_copy(update={"load": load})
+            else:
+                settings = {key: v for key, v in level.settings.items() if key != setting}
+                alike = level.model_copy(update={"settings": dict(sorted(settings.items()))})
+            found.setdefault(alike.model_dump_json(), []).append(name)
+    return [sorted(group, key=values.__getitem__) for group in found.values()]
+
+
+def _reference(experiment: View, group: Sequence[str]) -> str | None:
+    """The one level that all others of a group are compared with; None if there are several."""
+    against = experiment.analysis.against
+    references = {against[level] for level in group if level in against}
+    references |= {level for level in group if level not in against}
+    return references.pop() if len(references) == 1 else None
+
+
+def _names(groups: Sequence[Sequence[str]]) -> list[str]:
+    """What the names of each group's levels have in common, the first of them where that tells no groups apart; of one nothing."""
+    if len(groups) == 1:
+        return [""]
+    names = []
+    for group in groups:
+        parts = [part for part in group[0].split(", ") if all(part in name.split(", ") for name in group)]
+        names.append(", ".join(parts) or in_common(list(group)))
+    return names if len(set(names)) == len(names) else [group[0] for group in groups]
+
+
+def _points(
+    experiment: View, values: dict[str, float], group: Sequence[str], mechanisms: Sequence[str]
+) -> pd.DataFrame:
+    """The rows of a :class:`Curve`; a level without a change, since its trials failed, has none."""
+    analysis = experiment.analysis
+    table = analysis.table.set_index("level").reindex(list(group))
+    rows = table[["percent_change", "ci_low", "ci_high"]].set_axis(["change", "low", "high"], axis=1)
+    rows.loc[[level for level in group if level not in analysis.against], "change"] = 0.0
+    trials = analysis.differences.groupby("level")["percent"]
+    means = experiment.recorded.costs.groupby("level")[list(mechanisms)].mean()
+    rows = rows.assign(value=pd.Series(values), least=trials.min(), most=trials.max()).join(means)
+    return rows.dropna(subset="change").rename_axis("level").reset_index()
+
+
+def _curve(
+    experiment: View, setting: str, name: str, group: Sequence[str], points: pd.DataFrame, value_words: Words
+) -> Curve:
+    """The points with the value at which they bend, and a sentence that says so."""
+    metric, margin = experiment.analysis.metric, 100 * experiment.plan.margin
+    speed = 1 + points["change"] / 100
+    if not metric.higher_is_better:
+        speed = 1 / speed
+    gains = [100 * (speed[place:].max() / speed[place] - 1) for place in range(len(points))]
+    place = next(place for place, gain in enumerate(gains) if gain <= margin)
+    texts = [value_words(value) for value in points["value"]]
+    about = f"{setting}, {name}:" if name else f"{setting}:"
+    if place == 0:
+        words = f"no bend inside the range; no value above {texts[0]} is faster by more than {margin:g} %."
+        return Curve(name, points, None, f"{about} {words}")
+    step = _step(experiment, group, *points["level"][place - 1 : place + 1])
+    to_it = f"the step from {texts[place - 1]} to {texts[place]} changes {metric.title} by {step}"
+    if place == len(points) - 1:
+        return Curve(name, points, None, f"{about} no bend inside the range; {to_it}.")
+    beyond = 100 * (speed[place + 1 :] / speed[place] - 1)
+    words = f"bends at {texts[place]}; {to_it}, and the fastest beyond it differs by {signed(beyond.max())}"
+    if beyond.min() < min(beyond.max(), -margin):
+        words += f", the slowest by {signed(beyond.min())}"
+    return Curve(name, points, float(points["value"][place]), f"{about} {words} in speed.")
+
+
+def _step(experiment: View, group: Sequence[str], lower: str, upper: str) -> str:
+    """The change from one level of a group to another, with its interval by the block model of the group alone."""
+    trials = experiment.trials[experiment.trials["level"].isin(group)]
+    table = analyze(trials, baseline=lower, metric=experiment.plan.metric).table.set_index("level")
+    change, low, high = (float(table[name].loc[upper]) for name in ("percent_change", "ci_low", "ci_high"))
+    return f"{signed(change)} {interval(low, high)}" if known(low, high) else signed(change)
+
+
+def _mechanisms(experiment: View, levels: Sequence[str]) -> list[str]:
+    """The costs that vary most between the levels, and by more than trials of one level do."""
+    costs = experiment.recorded.costs
+    by_level = costs[costs["level"].isin(levels)].groupby("level")[list(_MECHANISMS)]
+    means, noise = by_level.mean(), by_level.std().pow(2).mean().pow(0.5).fillna(0.0)
+    width = means.max() - means.min()
+    ranges = (width / means.max())[means.notna().all() & (width > 3 * noise)]
+    most = ranges[ranges >= _LEAST_RANGE].sort_values(ascending=False, kind="stable")
+    return [str(name) for name in most.index[:_PANELS]]

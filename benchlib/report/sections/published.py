@@ -1,0 +1,163 @@
+"""The figures that the studies before this one published, and beside them what was measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from benchlib.errors import StudyError
+from benchlib.report.experiment import Experiment
+from benchlib.report.figures.frames import MINUS, amount, good, interval, known, opening, rows_of, signed
+from benchlib.report.figures.tables import Quiet, Table, html_table
+from benchlib.report.view import Statement, View
+from benchlib.stats import Analysis, analyze
+from benchlib.study.published import matching, published_for
+
+_UNMEASURED = Quiet("not measured here")
+ALONE = "‡"
+_TOGETHER = ["figure", "level", "against", "source", "conditions"]
+
+
+def published(experiment: View) -> Table | Statement:
+    """Each published figure with its conditions and source, beside what this study found for the same levels.
+
+    A comparison stands beside the same comparison: the study's own with its verdict, another pair of its
+    levels by the same model over all levels of their part, marked. A figure by itself stands beside the mean
+    of the level's trials.
+
+    Raises:
+        InputError: the file of published figures is damaged.
+
+    """
+    notebook = experiment.study.notebook
+    figures = published_for(notebook) if notebook else pd.DataFrame()
+    if figures.empty:
+        return Statement("No published figures are kept that this study could be set beside.")
+    analysis, why = _analysis(experiment)
+    sources = list(dict.fromkeys(zip(figures["source"], figures["conditions"], strict=True)))
+    rows = [
+        (figure, said, measured, words or Quiet("none"), f"[{1 + sources.index((source, conditions))}]")
+        for figure, said, measured, words, source, conditions in beside(experiment, analysis, figures)
+    ]
+    columns = ["figure", "published", "measured here", "level", "source"]
+    notes = [why]
+    if any(ALONE in measured for _, _, measured, *_ in rows):
+        notes.append(
+            f"{ALONE} None of the study's own comparisons: the same model with that level as the baseline of all, "
+            "so it has no verdict."
+        )
+    for note, about in figures[figures["note"] != ""].groupby("note", sort=False)["figure"].unique().items():
+        notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
+    notes += [f"[{number}] {source}: {conditions}." for number, (source, conditions) in enumerate(sources, 1)]
+    return html_table(
+        pd.DataFrame(rows, columns=columns, dtype=object),
+        "Published, and measured here",
+        note=Markup("<br>").join(notes),
+    )
+
+
+def beside(
+    experiment: Experiment, analysis: Analysis | None, figures: pd.DataFrame
+) -> Iterator[tuple[str, str, str, str, str, str]]:
+    """Each published figure in words: its name, what was published, what was measured here, levels, source, conditions."""
+    groups: list[list[Any]] = [list(same.itertuples()) for _, same in figures.groupby(_TOGETHER, sort=False)]
+    for first, *more in groups:
+        said = "; ".join(map(_number, [first, *more]))
+        words = _levels_words(first.level, first.against)
+        yield (
+            first.figure,
+            said,
+            _measured(experiment, analysis, first),
+            words,
+            first.source,
+            first.conditions,
+        )
+
+
+def _analysis(experiment: View) -> tuple[Analysis | None, str]:
+    """The verdicts, if there are any, and in a sentence why published figures may differ from what is here."""
+    try:
+        analysis, facts = experiment.analysis, dict(experiment.facts())
+    except StudyError as reason:
+        return None, f"Nothing has been compared here: {reason}."
+    plan = experiment.plan
+    clients = sorted({plan.level_load(name).clients for name in plan.factor.levels})
+    several = f"{clients[0]} to {clients[-1]}" if len(clients) > 1 else f"{clients[0]}"
+    return analysis, (
+        "The two may well differ: the published figures come from other machines, sizes and versions. "
+        f"Here: {facts['Server']}; {facts['Machine']}; {several} clients, scale {plan.scale:,}, "
+        f"{plan.load.duration_s} s a trial. That the direction agrees says more than the size."
+    )
+
+
+def _number(row: Any) -> str:
+    """What was published: its words, or its number or range with the unit."""
+    if row.words:
+        return str(row.words)
+    signs = "+" if row.against or row.unit == "%" else ""
+    value, low, high = (
+        f"{number:{signs},.12g}".replace("-", MINUS) if known(number) else ""
+        for number in (row.value, row.low, row.high)
+    )
+    text = value or (f"{low} to {high}" if low and high else f"from {low}" if low else f"up to {high}")
+    return _with_unit(text, row.unit)
+
+
+def _levels_words(level: str, against: str) -> str:
+    """The level, or the two that are compared, without the parts between commas that they share."""
+    if not against:
+        return level
+    here, there = level.split(", "), against.split(", ")
+    if len(here) == len(there):
+        apart = [(one, other) for one, other in zip(here, there, strict=True) if one != other]
+        level, against = (", ".join(parts) for parts in zip(*apart, strict=True))
+    return f"{level} against {against}"
+
+
+def _with_unit(text: str, unit: str) -> str:
+    return f"{text}\u00a0{unit}" if unit else text
+
+
+def _measured(experiment: Experiment, analysis: Analysis | None, row: Any) -> str:
+    """What was measured for the level, or for the pair, of a published figure."""
+    trials = experiment.by_level()
+    if row.metric not in trials:
+        return _UNMEASURED
+    trials = good(trials, row.metric)
+    if row.against:
+        return _compared(experiment, analysis, trials[trials[row.metric] > 0], row)
+    factor, found = experiment.plan.factor, []
+    means = trials.groupby("level")[row.metric].agg(["mean", "std"])
+    for name in matching(row.level, [level for level in factor.levels if level not in factor.controls]):
+        if name in means.index:
+            mean, sd = means.loc[name]
+            # one reading that several trials share, such as the flushes of a place, has no deviation
+            text = f"{amount(mean)} ± {amount(sd)}" if known(sd) and sd > 0 else amount(mean)
+            own = ", ".join(part for part in name.split(", ") if part not in row.level.split(", "))
+            found.append((f"{own}: " if own else "") + _with_unit(text, row.unit))
+    return "; ".join(found) or _UNMEASURED
+
+
+def _compared(experiment: Experiment, analysis: Analysis | None, trials: pd.DataFrame, row: Any) -> str:
+    """The change from one level to another, with its interval, and its verdict where the study gives one."""
+    means = trials.groupby("level")[row.metric].mean()
+    if analysis is None or row.level not in means or row.against not in means:
+        return _UNMEASURED
+    if row.metric == analysis.metric.name and analysis.against.get(row.level) == row.against:
+        of = rows_of(analysis)[row.level]
+        ends = f", {of['verdict']}"
+    else:
+        twins = analysis.controls if row.against == analysis.baseline else ()
+        parts = experiment.plan.strata()
+        apart = trials["level"].map(parts).isin([parts[row.level], parts[row.against]])
+        other = analyze(trials[apart], baseline=row.against, controls=twins, metric=row.metric)
+        of, ends = rows_of(other)[row.level], f" {ALONE}"
+    if not known(of["percent_change"]):
+        return _UNMEASURED
+    within = f" {interval(of['ci_low'], of['ci_high'])}" if known(of["ci_low"], of["ci_high"]) else ""
+    step = means[row.level] - means[row.against]
+    difference = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, "
+    return f"{difference if row.unit not in ('', '%') else ''}{signed(of['percent_change'])}{within}{ends}"

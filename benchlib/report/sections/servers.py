@@ -1,0 +1,210 @@
+"""Servers side by side: what their owners have set, and what a million transactions cost on each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+
+from benchlib.errors import InputError
+from benchlib.plan.settings import ServerSetting, in_unit
+from benchlib.report.figures.frames import amount, interval, known, rows_of, signed
+from benchlib.report.figures.levels import size_words
+from benchlib.report.figures.tables import Quiet, Table, html_table
+from benchlib.report.view import Statement, View
+from benchlib.server.server_settings import SERVER_SETTINGS
+
+OWN = "PostgreSQL's own"
+_HIDDEN = "not shown"
+_PER_HOUR = 3600
+_CONFIDENCE = 0.95
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""Rows of ``pg_settings`` by name: ``setting``, ``unit``, ``boot_val``, ``source``."""
+
+
+def server_settings(experiment: View) -> Table | Statement:
+    """The parameters that differ from PostgreSQL's own defaults, or between the servers: a column for each server.
+
+    Levels that run with the same are in one column. Parameters that only the server itself
+    has derived from others are left out where they are the same everywhere.
+    """
+    kept = _kept_settings(experiment)
+    if not kept:
+        return Statement(
+            "What the servers run with was not kept with these trials, so their defaults are not known."
+        )
+    alike: dict[str, list[str]] = {}
+    for level, settings in kept.items():
+        alike.setdefault(str({name: row["setting"] for name, row in settings.items()}), []).append(level)
+    columns = [_heading(levels, list(kept)) for levels in alike.values()]
+    servers = [kept[levels[0]] for levels in alike.values()]
+    rows = []
+    for name in sorted({name for settings in servers for name in settings}):
+        found = [settings.get(name) for settings in servers]
+        told = [row for row in found if row]
+        theirs = any(row["source"] != "default" and row["setting"] != row["boot_val"] for row in told)
+        if theirs or len({row["setting"] for row in told}) > 1:
+            own = " or ".join(dict.fromkeys(_shown(row, "boot_val") for row in told))
+            rows.append([name, *(_cell(row, own) for row in found), own])
+    if not rows:
+        return Statement("Every server runs with PostgreSQL's own defaults.")
+    rows.sort(key=lambda row: len(set(row[1:-1])) == 1)
+    note = "Those that differ between servers come first; what is as PostgreSQL has it is muted. Of texts that may name "
+    note += "a host, a folder or a user only that they are set is told."
+    if absent := [level for level in _asked(experiment) if level not in kept]:
+        note += f" Nothing was kept of {', '.join(absent)}."
+    frame = pd.DataFrame(rows, columns=["setting", *columns, OWN], dtype=object)
+    return html_table(frame, "What the servers run with, beside PostgreSQL's own defaults", note=note)
+
+
+def cost_per_million(experiment: View, prices: Mapping[str, float], currency: str = "") -> Table | Statement:
+    """What a million transactions cost at each level, given what its server costs an hour.
+
+    A key of ``prices`` is a level's name, or whole comma-separated parts of it: ``crm`` is the price of "run, crm".
+    The cost is price / throughput by the geometric mean of the trials, with the t interval (95 %) of its logarithm;
+    the change against another level is the ratio of prices / the analysis's ratio of throughputs, with its interval.
+
+    Raises:
+        InputError: a price is no positive number, is of no level, or a level has two.
+
+    """
+    by_level = _prices(prices, _asked(experiment))
+    if not by_level:
+        return Statement("No price per hour was given, so what a million transactions cost is not known.")
+    good = experiment.trials[experiment.trials["error"].isna()]
+    rows = []
+    for level in _asked(experiment):
+        tps = good.loc[good["level"] == level, "tps"].dropna().astype(float)
+        price = by_level.get(level)
+        if tps.empty:
+            tried = (good["level"] == level).any()
+            cost, ends = "no transactions" if tried else None, ""
+        elif price is None:
+            cost, ends = "no price given", ""
+        else:
+            cost, ends = _cost(price, tps)
+        hourly = "" if price is None else amount(price)
+        mean = "" if tps.empty else amount(float(np.exp(np.log(tps).mean())))
+        change = _change(experiment, by_level, level) if len(tps) else ("", "", "")
+        rows.append([level, cost, ends, *change, hourly, mean])
+    unit = f", {currency}" if currency else ""
+    columns = [
+        "level",
+        f"a million transactions{unit}",
+        f"95 % interval{unit}",
+        "change",
+        "interval",
+        "against",
+        f"price an hour{unit}",
+        "tps",
+    ]
+    return html_table(
+        pd.DataFrame(rows, columns=columns, dtype=object),
+        "What a million transactions cost",
+        formats={name: str for name in columns[1:] if name != "against"},
+        note="The server's price alone: the load's machine, storage and traffic that are paid apart are not in it. Means are "
+        "geometric, with the interval of a level's own trials; a change and its interval are the verdicts', where "
+        "the baseline is the mean of its twins.",
+    )
+
+
+def _asked(experiment: View) -> list[str]:
+    """The levels without the controls, which are the baseline once more."""
+    factor = experiment.plan.factor
+    return [level for level in factor.levels if level not in factor.controls]
+
+
+def _kept_settings(experiment: View) -> dict[str, Settings]:
+    """What the server of each level ran with, in the order of the levels; those of which nothing was kept are absent."""
+    found: dict[str, Any] = {}
+    for trial_id, measurement in experiment.folder.kept().items():
+        settings = experiment.folder.raw_json(trial_id, SERVER_SETTINGS)
+        if settings is not None:
+            found.setdefault(measurement.trial.level, settings)
+    return {level: found[level] for level in _asked(experiment) if level in found}
+
+
+def _cell(row: Mapping[str, Any] | None, own: str) -> str:
+    """What a server has of a parameter, muted where PostgreSQL itself would have it so."""
+    if row is None:
+        return Quiet("not set" if own == _HIDDEN else "not there")
+    words = _shown(row, "setting")
+    return Quiet(words) if row["setting"] == row["boot_val"] else words
+
+
+def _shown(row: Mapping[str, Any], which: str) -> str:
+    """A value with its unit, sizes as people write them: ``128 MB``, ``300 s``."""
+    value, unit = row[which], row["unit"]
+    if value is None:
+        return _HIDDEN
+    many = re.fullmatch(r"(\d*)([A-Za-z]+)", unit or "")
+    if many is None or value.startswith("-"):
+        return value or "empty"
+    size = in_unit(f"{float(value) * int(many[1] or 1):.0f}{many[2]}", ServerSetting("", "", "B", "integer"))
+    return f"{value} {unit}" if size is None else size_words(int(size))
+
+
+def _parts(name: str) -> list[str]:
+    return [part.strip() for part in name.split(",")]
+
+
+def _heading(levels: list[str], all_levels: list[str]) -> str:
+    """What some levels are called together: "crm" for "load, crm" and "run, crm", if no other has this part; else all names."""
+    if len(levels) == len(all_levels):
+        return "all servers"
+    others = {part for name in all_levels if name not in levels for part in _parts(name)}
+    shared = set.intersection(*(set(_parts(name)) for name in levels)) - others
+    return ", ".join(part for part in _parts(levels[0]) if part in shared) or "; ".join(levels)
+
+
+def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
+    """The price of each level that has one."""
+    found: dict[str, str] = {}
+    for key, price in prices.items():
+        if isinstance(price, bool) or not known(price) or price <= 0:
+            raise InputError(f"prices: '{key}' is {price!r}: want a price per hour above 0, or leave it out")
+        of = [
+            level for level in levels if f", {', '.join(_parts(key))}, " in f", {', '.join(_parts(level))}, "
+        ]
+        if not of:
+            raise InputError(
+                f"prices: no level is called '{key}', or has it between commas; there are {'; '.join(levels)}"
+            )
+        for level in of:
+            if level in found and level not in (key, found[level]):
+                raise InputError(f"prices: level '{level}' has two, of '{found[level]}' and of '{key}'")
+            if found.get(level) != level:
+                found[level] = key
+    return {level: prices[key] for level, key in found.items()}
+
+
+def _cost(price: float, tps: pd.Series) -> tuple[str, str]:
+    """The cost of a million transactions and its interval; from one trial there is none."""
+    logs = np.log(tps)
+    cost = price * 1e6 / (_PER_HOUR * math.exp(logs.mean()))
+    if len(logs) < 2:
+        return amount(cost), ""
+    factor = math.exp(float(t.isf((1 - _CONFIDENCE) / 2, len(logs) - 1)) * float(logs.sem()))
+    return amount(cost), f"[{amount(cost / factor)}, {amount(cost * factor)}]"
+
+
+def _change(experiment: View, prices: Mapping[str, float], level: str) -> tuple[str | None, str | None, str]:
+    """How a level's cost differs from that of what it is compared with, the interval, and with what."""
+    analysis = experiment.analysis
+    other = analysis.against.get(level)
+    if other is None or not {level, other} <= prices.keys() or analysis.metric.name not in ("tps", "speed"):
+        return "", "", ""
+    row, ratio = rows_of(analysis)[level], prices[level] / prices[other]
+    if row["verdict"] == "invalid":
+        return "invalid", "", other
+    change, low, high = (
+        100 * (ratio / (1 + row[name] / 100) - 1) if known(row[name]) else math.nan
+        for name in ("percent_change", "ci_high", "ci_low")
+    )
+    return signed(change) if known(change) else None, interval(low, high) if known(low, high) else None, other

@@ -1,0 +1,294 @@
+"""All kept studies side by side: which factor gives how much, how sure that is, and what it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from string import ascii_uppercase
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from benchlib.errors import BenchlibError
+from benchlib.report.experiment import Experiment, shown
+from benchlib.report.figures import Figure
+from benchlib.report.figures.frames import DAGGER, interval, known, rows_of, signed
+from benchlib.report.figures.style import mark_of
+from benchlib.report.figures.summary import summary_forest
+from benchlib.report.figures.tables import Table, html_table, p_words
+from benchlib.report.sections.published import ALONE, beside
+from benchlib.report.view import Statement
+from benchlib.stats import Analysis
+from benchlib.stats.multiple import across_factors
+from benchlib.stats.prose import leading
+from benchlib.study.published import published_for
+from benchlib.study.store import StudyFolder, walk
+
+COLUMNS = (
+    "study",
+    "title",
+    "rank",
+    "further",
+    "level",
+    "against",
+    "metric",
+    "percent_change",
+    "ci_low",
+    "ci_high",
+    "gain",
+    "gain_low",
+    "gain_high",
+    "verdict",
+    "p_holm",
+    "holds",
+    "margin",
+    "alpha",
+    "blocks",
+    "workload",
+    "clients",
+    "loss",
+    "durable_level",
+    "durable_change",
+    "host",
+    "machine",
+    "measured",
+    "page",
+)
+_UNSETTLED = ("inconclusive", "invalid")
+
+
+def summary_rows(experiments: Iterable[Experiment]) -> pd.DataFrame:
+    """One row per study that compares anything, the largest gain first.
+
+    ``level`` leads its study (see ``stats.prose.leading``); ``percent_change, ci_*`` are of ``metric`` as measured,
+    ``gain, gain_*`` of the same with more being better: where less is, those of the reciprocal, so that a
+    latency cut by half is +100 %. All are percentages. A study that is inconclusive or invalid has no ``rank``.
+
+    Of a factor's studies the first is the one that measured each level longest, whatever came out; only that one is
+    ranked, and ``p_holm, holds`` are adjusted for the number of factors (Holm). The ``further`` ones follow it.
+    ``loss`` is what the level gives up of durability beyond what it is compared with; then ``durable_level`` leads those
+    that give up nothing. ``host`` is a letter where there are several machines. ``page`` is the study's page, if it has one.
+
+    Raises:
+        StudyError: a study has too few trials to compare anything.
+
+    """
+    asked = sorted((e for e in experiments if e.analysis.asked), key=lambda e: (-_seconds(e), e.folder.name))
+    if not asked:
+        return pd.DataFrame(columns=list(COLUMNS))
+    factors: dict[str, list[Experiment]] = {}
+    for experiment in asked:
+        factors.setdefault(experiment.study.notebook or experiment.folder.name, []).append(experiment)
+    firsts = {of[0].folder.name: of[0].analysis for of in factors.values()}
+    adjusted = across_factors(firsts).set_index("factor")[["p_holm", "holds"]]
+    groups = [[_row(experiment) for experiment in of] for of in factors.values()]
+    groups.sort(key=_place)
+    rows = []
+    for rank, group in enumerate(groups, 1):
+        ranked = group[0]["verdict"] not in _UNSETTLED
+        for number, row in enumerate(group):
+            place = float(rank) if ranked and not number else math.nan
+            rows.append({**row, "rank": place, "further": bool(number)})
+    frame = pd.DataFrame(rows).join(adjusted, on="study")
+    machines = list(dict.fromkeys(frame["host"]))
+    letters = {host: ascii_uppercase[i % 26] if len(machines) > 1 else "" for i, host in enumerate(machines)}
+    return frame.assign(host=frame["host"].map(letters))[list(COLUMNS)]
+
+
+def _place(group: Sequence[dict[str, Any]]) -> tuple[int, float]:
+    """What orders a factor's rows by its first: what settles nothing comes last, the largest gain first."""
+    verdict, gain = group[0]["verdict"], group[0]["gain"]
+    return _UNSETTLED.index(verdict) + 1 if verdict in _UNSETTLED else 0, -gain if known(gain) else math.inf
+
+
+def _seconds(experiment: Experiment) -> int:
+    """How long each level was measured."""
+    return experiment.plan.load.duration_s * experiment.analysis.blocks
+
+
+def _row(experiment: Experiment) -> dict[str, Any]:
+    analysis, plan = experiment.analysis, experiment.plan
+    level = leading(analysis)
+    table = rows_of(analysis)
+    found = table[level]
+    changes = [float(found[name]) for name in ("percent_change", "ci_low", "ci_high")]
+    gains = changes
+    if not analysis.metric.higher_is_better:
+        change, low, high = (100 * math.expm1(-math.log1p(percent / 100)) for percent in changes)
+        gains = [change, high, low]
+    lost = experiment.durability()
+    reference = analysis.against[level]
+    loss = lost.get(level, "") if lost.get(level) != lost.get(reference) else ""
+    durable = _leading_of(analysis, [name for name in analysis.asked if name not in lost]) if loss else ""
+    facts = dict(experiment.facts())
+    return {
+        "study": experiment.folder.name,
+        "title": experiment.study.title,
+        "level": level,
+        "against": reference,
+        "metric": analysis.metric.title,
+        **dict(zip(("percent_change", "ci_low", "ci_high"), changes, strict=True)),
+        **dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True)),
+        "verdict": found["verdict"],
+        "margin": analysis.margin,
+        "alpha": analysis.alpha,
+        "blocks": analysis.blocks,
+        "workload": plan.level_workload(level).name,
+        "clients": plan.level_load(level).clients,
+        "loss": loss,
+        "durable_level": durable,
+        "durable_change": table[durable]["percent_change"] if durable else math.nan,
+        "host": experiment.study.provenance.get("host", {}).get("identity", ""),
+        "machine": facts["Machine"],
+        "measured": facts["Measured"],
+        "page": f"{experiment.folder.name}.html" if experiment.study.notebook else "",
+    }
+
+
+def _leading_of(analysis: Analysis, levels: Sequence[str]) -> str:
+    """The level that leads among these; "" if there is none."""
+    against = {name: analysis.against[name] for name in levels}
+    return leading(dataclasses.replace(analysis, against=against)) if levels else ""
+
+
+class Summary:
+    """The kept studies on one page; every method returns something that shows itself.
+
+    ``experiments`` have a verdict on some level each; ``unused`` are the other studies, each with the reason.
+    """
+
+    def __init__(self, experiments: Sequence[Experiment], unused: Sequence[tuple[str, str]] = ()) -> None:
+        self.experiments = experiments
+        self.unused = unused
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """One row per study; see :func:`summary_rows`."""
+        return summary_rows(self.experiments)
+
+    def studies(self) -> Statement:
+        """How many studies there are, when and on which machines they were measured."""
+        if self.rows.empty:
+            return Statement("No study has a verdict yet. Run one, for example: benchlib run configuration")
+        rows = self.rows
+        days = sorted({day for day in rows["measured"] if day})
+        when = f", measured {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+        machines = rows.groupby("host", sort=True)["machine"].first()
+        if len(machines) > 1:
+            where = f"on {len(machines)} machines: " + "; ".join(f"{k} is {m}" for k, m in machines.items())
+            where += ". Each effect was measured within one machine; ranks across machines are no measurement"
+        else:
+            where = f"on one machine ({machines.iloc[0]})"
+        left = (
+            f" Left out, with reasons below: {_counted(len(self.unused), 'study', 'studies')}."
+            if self.unused
+            else ""
+        )
+        factors = int((~rows["further"]).sum())
+        return Statement(
+            f"Studies: {len(rows)} of {_counted(factors, 'factor', 'factors')}{when} {where}.{left}"
+        )
+
+    def forest(self) -> Figure:
+        """Every study's leading level with its gain, interval and verdict."""
+        return summary_forest(self.rows)
+
+    def ranking(self) -> Table | Statement:
+        """The same in numbers, with what each was measured under and what it gives up."""
+        if self.rows.empty:
+            return Statement("Nothing to rank.")
+        table = pd.DataFrame([_cells(row) for row in self.rows.to_dict("records")], dtype=object)
+        if not self.rows["host"].any():
+            table = table.drop(columns="machine")
+        if not self.rows["loss"].any():
+            table = table.drop(columns=["a crash may cost", "without that"])
+        note = (
+            "Interval and verdict are each study's own. p is the factor's, adjusted for the number of factors (Holm); where it is "
+            "above the error rate of 5 %, that verdict may be the false alarm which so many questions asked at once must expect."
+        )
+        formats = dict.fromkeys(("change", "interval", "p", "blocks"), str)
+        return html_table(table, "Factors by the gain of their leading level", formats=formats, note=note)
+
+    def beside_published(self) -> Table | Statement:
+        """The comparisons that other studies published of the same factors, beside what was measured here."""
+        first = set(self.rows.loc[~self.rows["further"].astype(bool), "study"])
+        rows = []
+        for experiment in sorted(self.experiments, key=lambda e: e.study.title):
+            if experiment.folder.name in first and experiment.study.notebook:
+                figures = published_for(experiment.study.notebook).query("against != ''")
+                for figure, said, measured, words, source, _ in beside(
+                    experiment, experiment.analysis, figures
+                ):
+                    rows.append((experiment.study.title, figure, said, measured, words, source))
+        if not rows:
+            return Statement("No published comparison is kept that one of these studies could be set beside.")
+        columns = ["factor", "figure", "published", "measured here", "levels", "source"]
+        note = (
+            "Other machines, sizes and versions: that the direction agrees says more than the size. Each study's page has the conditions. "
+            f"{ALONE} None of a study's own comparisons, so it has no verdict."
+        )
+        frame = pd.DataFrame(rows, columns=columns, dtype=object)
+        return html_table(frame, "Published, and measured here", note=note)
+
+    def left_out(self) -> Table | Statement:
+        """The studies that have nothing to show here, and why."""
+        if not self.unused:
+            return Statement("No study is left out.")
+        return html_table(pd.DataFrame(self.unused, columns=["study", "why"]), "Studies that are left out")
+
+
+def read_summary(names: Sequence[str] = ()) -> Summary:
+    """The summary of the studies of these names; of all that are kept, if none is given.
+
+    Raises:
+        InputError: there is no study of a name.
+
+    """
+    folders = [StudyFolder(name) for name in names]
+    for folder in folders:
+        folder.read()  # a name that was given is not passed over
+    experiments, unused = [], []
+    for folder in folders or walk():
+        try:
+            experiment = shown(folder)
+            asked = experiment.analysis.asked
+        except BenchlibError as reason:
+            unused.append((folder.name, str(reason)))
+            continue
+        if asked:
+            experiments.append(experiment)
+        else:
+            unused.append(
+                (folder.name, "it measures the baseline alone: a pilot, or the capacity for a rate")
+            )
+    return Summary(experiments, unused)
+
+
+def _cells(row: dict[Any, Any]) -> dict[str, Any]:
+    """A study's row in words."""
+    rank = f"{row['rank']:.0f}. " if known(row["rank"]) else ""
+    name = row["study"] if row["further"] else row["title"]
+    link = Markup('<a href="{}">{}</a>').format(row["page"], name) if row["page"] else name
+    measured = "" if row["metric"] == "throughput" else f" {row['metric']}"
+    found = known(row["durable_change"])
+    durable = f"{row['durable_level']} {signed(row['durable_change'])}" if found else "no such level measured"
+    return {
+        "factor": Markup("{}{}").format(rank, link),
+        "leading level": f"{row['level']}{DAGGER if row['loss'] else ''} against {row['against']}",
+        "change": f"{signed(row['percent_change'])}{measured}" if known(row["percent_change"]) else None,
+        "interval": interval(row["ci_low"], row["ci_high"]) if known(row["ci_low"]) else None,
+        "verdict": f"{mark_of(row['verdict']).sign}\u00a0{row['verdict']}",
+        "p": "" if row["further"] else p_words(row["p_holm"]),
+        "blocks": row["blocks"],
+        "load": f"{row['workload']}, {_counted(row['clients'], 'client', 'clients')}",
+        "a crash may cost": row["loss"] or "nothing more",
+        "without that": durable if row["loss"] else "",
+        "machine": row["host"],
+    }
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,0 +1,194 @@
+"""Changes to a server that is not ours, and how each is undone.
+
+Each is noted in the run's :mod:`benchlib.host.journal` before it is made. A note holds where the
+server is and never a password: whoever undoes it connects as the run did, with what libpq finds
+in the service file, ``.pgpass`` or the environment. To undo one twice, or one that was never
+made, does nothing and is no error. What does not bear our mark is somebody else's and stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from pydantic import Field
+
+from benchlib.errors import StudyError
+from benchlib.host.shell import connection_variables, ticks
+from benchlib.plan.level import Model
+
+_RELOAD_LIMIT_S = 15.0
+_LOCK_LIMIT = "30s"
+
+
+def connect_to(server: str, **parameters: Any) -> psycopg.Connection[Any]:
+    """A connection in autocommit mode to a connection service or URI; what is found there may be overruled.
+
+    Raises:
+        psycopg.Error: it cannot be reached, or refuses.
+
+    """
+    conninfo = server if "://" in server else make_conninfo(service=server)
+    with connection_variables(kept=True):
+        return psycopg.connect(
+            conninfo, autocommit=True, **{"connect_timeout": 10, "application_name": "benchlib", **parameters}
+        )
+
+
+def words_of(error: psycopg.Error) -> str:
+    """What the server or libpq said, in one line."""
+    words = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
+    return words.removeprefix("connection failed: ").removeprefix("connection is bad: ")
+
+
+def alter_system(connection: psycopg.Connection[Any], name: str, value: str | None) -> None:
+    """Write a parameter into ``postgresql.auto.conf``, or with None take it out; it holds after a reload.
+
+    Raises:
+        psycopg.Error: the server refuses.
+
+    """
+    parameter = sql.Identifier(*name.split("."))
+    if value is None:
+        connection.execute(sql.SQL("ALTER SYSTEM RESET {}").format(parameter))
+    else:
+        connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(parameter, sql.Literal(value)))
+
+
+def reload(connection: psycopg.Connection[Any]) -> None:
+    """Have the server read its files again, and wait until this session has seen it do so.
+
+    Raises:
+        psycopg.Error: the server refuses.
+        StudyError: it did not within a time limit.
+
+    """
+    loaded = "SELECT pg_conf_load_time()"
+    before = _one(connection, loaded)
+    connection.execute("SELECT pg_reload_conf()")
+    for _ in ticks(_RELOAD_LIMIT_S, 0.02):
+        if _one(connection, loaded) != before:
+            return
+    raise StudyError(
+        f"the server has not read its configuration within {_RELOAD_LIMIT_S:.0f} s: its log says why"
+    )
+
+
+class Altered(Model):
+    """A server parameter with another value by ``ALTER SYSTEM``; ``former`` is None where it had none by it."""
+
+    kind: Literal["altered"] = "altered"
+    server: str
+    name: str
+    former: str | None
+    value: str
+
+    def __str__(self) -> str:
+        before = "not there" if self.former is None else self.former
+        return f"ALTER SYSTEM {self.name} = {self.value} on “{self.server}”, before {before}"
+
+    def make(self, connection: psycopg.Connection[Any]) -> None:
+        """Set it; it holds once the server is told to :func:`reload`.
+
+        Raises:
+            psycopg.Error: the server refuses.
+
+        """
+        alter_system(connection, self.name, self.value)
+
+    def undo(self) -> None:
+        """Write the former value, or take the parameter out, and have it hold.
+
+        Raises:
+            StudyError: the server cannot be reached, or refuses.
+
+        """
+        with _undoing(self, self.server) as connection:
+            alter_system(connection, self.name, self.former)
+            reload(connection)
+
+
+class Created(Model):
+    """A database of ours, or a schema of ours in the database that the server's name leads to.
+
+    Its comment is our ``mark``, which no other run has.
+    """
+
+    kind: Literal["created"] = "created"
+    server: str
+    what: Literal["database", "schema"]
+    name: str
+    mark: Annotated[str, Field(pattern="^benchlib [0-9a-f]{8,}$")]
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.name} on “{self.server}”"
+
+    def make(self, connection: psycopg.Connection[Any]) -> None:
+        """Create and mark it.
+
+        Raises:
+            psycopg.Error: the server refuses, or there is one of that name.
+
+        """
+        if self.what == "database":
+            # template1 may hold what the site wants in its own databases, and be in use
+            connection.execute(self._words("CREATE DATABASE {name} TEMPLATE template0"))
+            connection.execute(self._words("COMMENT ON DATABASE {name} IS {mark}"))
+        else:
+            with connection.transaction():
+                connection.execute(self._words("CREATE SCHEMA {name}"))
+                connection.execute(self._words("COMMENT ON SCHEMA {name} IS {mark}"))
+
+    def undo(self) -> None:
+        """Drop it, with who is still connected to the database.
+
+        Raises:
+            StudyError: the server cannot be reached, or refuses.
+
+        """
+        with _undoing(self, self.server) as connection:
+            if self.what == "schema":
+                comment = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
+                if _one(connection, comment, self.name) == self.mark:
+                    connection.execute(f"SET lock_timeout = '{_LOCK_LIMIT}'")
+                    connection.execute(self._words("DROP SCHEMA {name} CASCADE"))
+                return
+            comment = "SELECT coalesce(shobj_description(oid, 'pg_database'), %s) FROM pg_database WHERE datname = %s"
+            # a crash may come between the database and its comment: then its name must do, which has the mark
+            if _one(connection, comment, self.mark, self.name) != self.mark or not self._is_named_by_mark():
+                return
+            forced = connection.info.server_version >= 130_000
+            if not forced:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = current_user",
+                    [self.name],
+                )
+            connection.execute(self._words("DROP DATABASE {name}" + " WITH (FORCE)" * forced))
+
+    def _is_named_by_mark(self) -> bool:
+        return self.name.endswith(self.mark.removeprefix("benchlib "))
+
+    def _words(self, statement: LiteralString) -> sql.Composed:
+        return sql.SQL(statement).format(name=sql.Identifier(self.name), mark=sql.Literal(self.mark))
+
+
+def _one(connection: psycopg.Connection[Any], query: LiteralString, *parameters: str) -> Any:
+    """The first column of the first row; None if there is none."""
+    row = connection.execute(query, parameters or None).fetchone()
+    return row[0] if row else None
+
+
+@contextlib.contextmanager
+def _undoing(change: Altered | Created, server: str) -> Iterator[psycopg.Connection[Any]]:
+    try:
+        with connect_to(server) as connection:
+            yield connection
+    except psycopg.Error as reason:
+        raise StudyError(
+            f"{change}: cannot be undone ({words_of(reason)}): run 'benchlib recover' where the server can be "
+            "reached and its password is in .pgpass, the service file or PGPASSWORD"
+        ) from reason

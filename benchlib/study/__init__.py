@@ -1,0 +1,1 @@
+"""One study: the loop that runs it, the bench that it runs on, what is kept, and the frames read from it."""

@@ -1,0 +1,349 @@
+"""The test bench: the stands of a study on this machine, and one trial on one of them.
+
+*Standing* keeps one warmed stand per level and loads one at a time, so neighbouring
+trials share the host's mood; every few blocks all are built anew and change places, so
+that no level keeps the luck of its files' layout. *Fresh* builds a stand for each
+trial. Both start from a loaded template that is copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchlib.errors import BenchlibError, InvariantError, StudyError
+from benchlib.host.guardian import Run, guarded_run, scratch_root
+from benchlib.host.shell import Completed, Shell, server_user
+from benchlib.load.latency import keep_log
+from benchlib.load.tools import Job, LoadTool, load_tool
+from benchlib.plan.design import Trial
+from benchlib.plan.level import Level
+from benchlib.plan.model import Load, Measurement, Plan, Script, Workload
+from benchlib.server import statistics
+from benchlib.server.cluster import Cluster
+from benchlib.server.fsync import durability, fsync_rates
+from benchlib.server.loading import sizes
+from benchlib.server.plans import keep_plans
+from benchlib.server.server import Server
+from benchlib.server.server_settings import SERVER_SETTINGS, server_settings
+from benchlib.server.templates import Templates
+from benchlib.study.preflight import preflight
+from benchlib.study.stand import Stand, build
+from benchlib.study.store import FSYNC, PLANS, REPLICATION, SIZES, TRANSACTION_LOG
+
+_LOG_LIMIT = 200_000
+
+
+@dataclass
+class Bench:
+    """Runs the trials of one plan. Get one from :func:`open_bench`.
+
+    No telemetry is sampled for levels that are ``unobserved``.
+    """
+
+    plan: Plan
+    run: Run
+    shell: Shell
+    templates: Templates
+    tell: Callable[[str], None]
+    unobserved: frozenset[str] = frozenset()
+    _standing: dict[str, Stand] = field(default_factory=dict)
+    _period: int | None = None
+    _made: int = 0
+    _fsync: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def workspace(self) -> Path:
+        """The run's folder, which goes when the run goes."""
+        return self.run.folder
+
+    # --- building -----------------------------------------------------------------
+
+    def prepare(self, block: int) -> None:
+        """Have the stands for a block as the arrangement wants them.
+
+        Raises:
+            StudyError: a level's server cannot be built at all; in the server's own words.
+
+        """
+        self.run.check_guarded()
+        period = (block - 1) // self.plan.rebuild_every
+        if self.plan.arrangement == "fresh" or period == self._period:
+            return
+        self._tear_down()
+        names = list(self.plan.factor.levels)
+        shift = period % len(names)
+        for name in names[shift:] + names[:shift]:
+            self._stand(name)
+        self._period = period
+
+    def _stand(self, name: str) -> Stand:
+        self.tell(f"building the cluster of “{name}”")
+        try:
+            stand = self._standing[name] = self._build(name)
+            with stand.under(self.run):
+                stand.settle()
+                self._warm(stand, self.plan.level_load(name), seed=1)
+        except BenchlibError as reason:
+            raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
+        return stand
+
+    def _build(self, name: str) -> Stand:
+        self._made += 1
+        folder = self.run.folder / f"c{self._made:03d}"
+        return build(self.plan.level(name), self.plan.level_workload(name), folder, self.templates, self.run)
+
+    def _tear_down(self) -> None:
+        while self._standing:
+            self._standing.popitem()[1].discard()
+        self._period = None
+
+    def close(self) -> None:
+        """Stop every server."""
+        self._tear_down()
+        self.templates.close()
+
+    def check_settings(self) -> None:
+        """Ask each level's server whether it would take its settings, before anything is loaded.
+
+        Raises:
+            PreflightError: it would not; in the server's own words.
+
+        """
+        for name in self.plan.factor.levels:
+            level = self.plan.level(name)
+            if not level.target:  # somebody else's server has been asked by the preflight
+                self.templates.check_settings(name, level)
+
+    # --- one trial ----------------------------------------------------------------
+
+    def measure(self, trial: Trial, folder: Path) -> Measurement:
+        """Run one trial; its raw files go to ``folder``. What ends it early is in the measurement."""
+        started = time.time()
+        notes = _Notes()
+        error: BenchlibError | None = None
+        stand: Stand | None = None
+        try:
+            with self._stand_for(trial) as stand, stand.under(self.run) as notes.host:
+                notes.warnings += stand.remarks
+                with stand.logged(folder / "server.log", _LOG_LIMIT):
+                    self._measure(trial, stand, folder, notes)
+        except StudyError:
+            raise
+        except BenchlibError as reason:
+            error = reason
+            if stand is not None and self._standing.get(trial.level) is stand:
+                # nobody knows what state it is in: the level's next trial gets a new one
+                self._standing.pop(trial.level).discard()
+        return Measurement(
+            trial=trial,
+            started_s=started,
+            finished_s=time.time(),
+            load_argv=tuple(notes.argv),
+            load_returncode=notes.returncode,
+            load_wall_s=notes.wall_s,
+            load_cpu_s=notes.cpu_s,
+            server_version=notes.server_version,
+            settings=notes.settings,
+            host=notes.host,
+            warnings=tuple(dict.fromkeys(notes.warnings)),
+            error=str(error) if error else None,
+            error_kind=type(error).__name__ if error else None,
+        )
+
+    @contextlib.contextmanager
+    def _stand_for(self, trial: Trial) -> Iterator[Stand]:
+        if self.plan.arrangement == "standing":
+            yield self._standing.get(trial.level) or self._stand(trial.level)
+            return
+        stand = self._build(trial.level)
+        try:
+            with stand.under(self.run):
+                stand.settle()
+            yield stand
+        finally:
+            stand.discard()
+
+    def _measure(self, trial: Trial, stand: Stand, folder: Path, notes: _Notes) -> None:
+        load, server, work = self.plan.level_load(trial.level), stand.server, stand.workload
+        tool = self._tool(work)
+        notes.settings = server.check_settings(server.database)
+        notes.server_version = server.version()
+        if trial.block == 1:  # once for each level: a long list, which does not change
+            (folder / SERVER_SETTINGS).write_text(json.dumps(server_settings(server)))
+        if load.fsync_test and stand.cluster:
+            found = {"durability": durability(server), "flushes": self._flushes(stand.level, stand.cluster)}
+            (folder / FSYNC).write_text(json.dumps(found))
+        plans = {"before": keep_plans(server, work, self.plan.scale)}
+        stand.checkpoint()
+        if stand.cluster:  # the counters of a server that is not ours are its owner's
+            statistics.reset(server)
+        self._warm(stand, load, seed=trial.seed)
+        count_before = _count(server, work)
+        before = statistics.snapshot(server)
+
+        logs = self._log_folder(stand) if load.transaction_log else None
+        argv = tool.argv(self._job(stand, load, trial.seed, log_prefix=logs and logs / "log"))
+        notes.argv = [Path(argv[0]).name, *argv[1:]]
+        with (
+            stand.watched(notes.warnings, folder / REPLICATION) as watch,
+            self._sampled(trial.level, stand, folder, notes.warnings),
+        ):
+            done = _drive(stand, tool.limit_s(load), argv, folder, watch)
+        notes.returncode, notes.wall_s, notes.cpu_s = done.returncode, done.wall_s, done.cpu_s
+
+        stand.check_running()
+        after = statistics.snapshot(server)
+        (folder / "statistics.json").write_text(json.dumps({"before": before, "after": after}, indent=1))
+        report = tool.report(*_outputs(folder), done.returncode, notes.argv)
+        if work.tool == "pgbench-init":
+            (folder / SIZES).write_text(json.dumps(sizes(server)))
+        if logs:
+            keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, notes.argv)
+        if work.explain:
+            plans["after"] = keep_plans(server, work, self.plan.scale)
+            (folder / PLANS).write_text(json.dumps(plans, indent=1))
+        _check_invariant(server, work, count_before, report)
+        stand.check_promises(notes.warnings, folder / REPLICATION)
+        if self.plan.arrangement == "standing":
+            if stand.usable:
+                stand.settle()
+            else:
+                self._standing.pop(trial.level).discard()
+
+    @contextlib.contextmanager
+    def _sampled(self, level: str, stand: Stand, folder: Path, warnings: list[str]) -> Iterator[None]:
+        """Keep what the host and the sessions do meanwhile, unless the level is not to be observed."""
+        if level in self.unobserved:
+            yield
+            return
+        with stand.sampler(self.plan.level_load(level).waits_hz) as sampler:
+            yield
+        sampler.keep(folder)
+        warnings += sampler.warnings
+
+    def _flushes(self, level: Level, cluster: Cluster) -> dict[str, Any]:
+        """What each way of flushing reaches where the WAL lies; levels of one storage have one place."""
+        place = level.storage.model_dump_json() if level.storage else ""
+        if place not in self._fsync:
+            self.tell("measuring how often the WAL's place can be flushed")
+            program = self.templates.program("pg_test_fsync", level)
+            wal = (cluster.data / "pg_wal").resolve()
+            self._fsync[place] = fsync_rates(cluster.shell, program, wal.parent)
+        return self._fsync[place]
+
+    def _log_folder(self, stand: Stand) -> Path:
+        """An empty folder that the load tool may write its log to."""
+        folder = self.run.folder / "log"
+        shutil.rmtree(folder, ignore_errors=True)
+        return stand.client.make_directory(folder)
+
+    def _warm(self, stand: Stand, load: Load, *, seed: int) -> None:
+        tool = self._tool(stand.workload)
+        if load.warmup_s == 0 or not tool.warms:
+            return
+        folder = self.run.folder / "warm-up"
+        folder.mkdir(exist_ok=True)
+        argv = tool.argv(self._job(stand, load, seed, duration_s=load.warmup_s))
+        with stand.watched([]) as watch:
+            done = _drive(stand, tool.limit_s(load), argv, folder, watch)
+        tool.report(*_outputs(folder), done.returncode, argv)
+
+    def _tool(self, workload: Workload) -> LoadTool:
+        return load_tool(workload.tool, self.templates.pgbench())
+
+    def _job(self, stand: Stand, load: Load, seed: int, **more: Any) -> Job:
+        scripts = self._scripts(stand)
+        return Job(stand.connection, stand.workload, load, self.plan.scale, seed, scripts, **more)
+
+    def _scripts(self, stand: Stand) -> list[tuple[Script, Path | None]]:
+        """The workload's scripts, those that are SQL written to files that the load tool can read."""
+        pairs: list[tuple[Script, Path | None]] = []
+        for number, script in enumerate(stand.workload.scripts, 1):
+            path = None
+            if script.sql is not None:
+                path = self.run.folder / f"{stand.workload.name}-{number}.sql"
+                if not path.exists():
+                    path.write_text(script.sql)
+                    self.shell.own(path)
+            pairs.append((script, path))
+        return pairs
+
+
+@dataclass
+class _Notes:
+    """What becomes known of a trial while it runs; kept even if it fails half-way."""
+
+    argv: list[str] = field(default_factory=list)
+    returncode: int | None = None
+    wall_s: float | None = None
+    cpu_s: float | None = None
+    server_version: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    host: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def _drive(
+    stand: Stand, limit_s: float, argv: Sequence[str], folder: Path, watch: Callable[[], None] | None
+) -> Completed:
+    """Run a load to its end, its output verbatim in the folder; one that hangs must not hang the study."""
+    return stand.client.run(
+        argv, stdout=folder / "stdout", stderr=folder / "stderr", timeout_s=limit_s, watch=watch
+    )
+
+
+def _outputs(folder: Path) -> tuple[str, str]:
+    return (folder / "stdout").read_text(errors="replace"), (folder / "stderr").read_text(errors="replace")
+
+
+def _count(server: Server, workload: Workload) -> int | None:
+    query = workload.invariant.count
+    return int(server.value(query)) if query else None
+
+
+def _check_invariant(
+    server: Server, workload: Workload, before: int | None, report: Mapping[str, Any]
+) -> None:
+    invariant = workload.invariant
+    after = _count(server, workload)
+    if (
+        before is not None
+        and after is not None
+        and after - before not in (wanted := invariant.growth(report))
+    ):
+        words = f"{wanted[0]} to {wanted[-1]}" if len(wanted) > 1 else f"{wanted[0]}"
+        raise InvariantError(
+            f"{workload.tool} acknowledged {report['transactions']} transactions, the database holds "
+            f"{after - before} new rows (wanted {words})"
+        )
+    if invariant.violations and (wrong := int(server.value(invariant.violations))):
+        raise InvariantError(f"{wrong} rows contradict what the workload wrote")
+
+
+@contextlib.contextmanager
+def open_bench(
+    plan: Plan, name: str, *, scratch: Path | None = None, tell: Callable[[str], None] | None = None
+) -> Iterator[Bench]:
+    """A bench for a plan, guarded until it is left: then no server and no file of it remains.
+
+    Raises:
+        PreflightError: this machine cannot run the plan.
+
+    """
+    scratch = scratch or scratch_root()
+    preflight(plan, scratch)
+    shell, tell = Shell(server_user()), tell or (lambda words: None)
+    with guarded_run(scratch, f"study “{name}”", tell) as run:
+        bench = Bench(plan, run, shell, Templates(run.folder, shell, plan.scale, tell), tell)
+        try:
+            bench.check_settings()
+            yield bench
+        finally:
+            bench.close()

@@ -1,0 +1,233 @@
+"""The one loop: plan, run what is missing, keep each trial, go on after an interruption."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchlib.errors import InputError, Interrupted, StudyError
+from benchlib.plan.design import Trial, randomised_blocks
+from benchlib.plan.model import Measurement, Plan, Study
+from benchlib.study.store import StudyFolder
+
+
+class Bench(Protocol):
+    """What the loop needs of a test bench; :mod:`benchlib.study.bench` has the real one."""
+
+    @property
+    def workspace(self) -> Path:
+        """A folder for raw files, removed with everything else should the run be killed."""
+
+    def prepare(self, block: int) -> None:
+        """Have everything ready for a block's trials."""
+
+    def measure(self, trial: Trial, folder: Path) -> Measurement:
+        """Run one trial and leave its raw files in ``folder``; a failure is in the measurement."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. Times in seconds; ``remaining_s`` is None until a trial has shown its length."""
+
+    study: str
+    done: int
+    total: int
+    doing: str
+    elapsed_s: float
+    remaining_s: float | None = None
+    failed: int = 0
+
+    def __str__(self) -> str:
+        """One line for a terminal."""
+        left = f", about {_minutes(self.remaining_s)} left" if self.remaining_s is not None else ""
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.study}: trial {self.done}/{self.total}{failed}, {_minutes(self.elapsed_s)} gone{left} · {self.doing}"
+
+
+Tell = Callable[[Progress], None]
+OpenBench = Callable[[Callable[[str], None]], AbstractContextManager[Bench]]
+
+
+def _minutes(seconds: float) -> str:
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def design(plan: Plan, blocks: int) -> tuple[Trial, ...]:
+    """The ordered trials of a plan: every level once per block."""
+    return randomised_blocks(list(plan.factor.levels), blocks, plan.seed)
+
+
+def keep_study(folder: StudyFolder, study: Study) -> Study:
+    """Write a new study, or find that the one kept under this name is the same; what is kept.
+
+    More blocks than before are added to the study; fewer leave it as it is, so that a rerun
+    never throws a measurement away. Parameters that are no part of the plan, such as prices, are the last run's.
+
+    Raises:
+        InputError: a study of that name exists with another plan; the message says what differs.
+
+    """
+    if not folder.exists():
+        folder.write(study)
+        return study
+    kept = same_study(folder, study)
+    if study.blocks < kept.blocks or (study.blocks == kept.blocks and study.parameters == kept.parameters):
+        return kept
+    # from what is kept: the plan asked for may name its levels in another order
+    more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)
+    kept = kept.model_copy(update={"trials": kept.trials + more, "parameters": study.parameters})
+    folder.write(kept)
+    return kept
+
+
+def same_study(folder: StudyFolder, study: Study) -> Study:
+    """The study that is kept in a folder, once it is certain that it has the same plan.
+
+    The capacity that rates are shares of was measured for the one that is kept: it is no part of what is asked.
+
+    Raises:
+        InputError: it has another; the message says what differs.
+
+    """
+    kept = folder.read()
+    asked = study.plan.model_copy(update={"capacity_tps": kept.plan.capacity_tps})
+    if kept.plan != asked:
+        raise InputError(
+            f"study '{folder.name}' exists with another plan ({_what_differs(kept.plan, asked)}): "
+            f"choose another name (-p study NAME), or remove {folder.path.parent.name}/{folder.name}"
+        )
+    return kept
+
+
+def _what_differs(kept: Plan, asked: Plan) -> str:
+    paths = list(_differing(kept.model_dump(), asked.model_dump()))
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return ", ".join(paths[:3]) + more
+
+
+def _differing(kept: Any, asked: Any, path: str = "") -> Iterable[str]:
+    """Where two values differ, such as ``factor.levels.tuned.settings.work_mem``."""
+    if isinstance(kept, dict) and isinstance(asked, dict):
+        for key in kept | asked:
+            yield from _differing(kept.get(key), asked.get(key), f"{path}.{key}".lstrip("."))
+    elif kept != asked:
+        yield path
+
+
+def missing(study: Study, kept: Iterable[str]) -> list[Trial]:
+    """The trials that have not been kept yet, in the order of the design."""
+    have = set(kept)
+    return [trial for trial in study.trials if trial.id not in have]
+
+
+def set_failed_aside(folder: StudyFolder) -> int:
+    """Have every block with a failed trial run again, whole; how many trials that concerns.
+
+    A level is compared inside its block, so a single repeated trial would be compared with
+    neighbours from another hour.
+    """
+    kept = folder.kept()
+    spoilt = {m.trial.block for m in kept.values() if m.error is not None}
+    again = [trial_id for trial_id, m in kept.items() if m.trial.block in spoilt]
+    for trial_id in again:
+        folder.set_aside(trial_id)
+    return len(again)
+
+
+Enough = Callable[[], str | None]
+
+
+def run_study(
+    folder: StudyFolder,
+    open_bench: OpenBench,
+    tell: Tell = lambda progress: None,
+    enough: Enough = lambda: None,
+) -> None:
+    """Run the trials that are missing, block by block, and keep each as it ends.
+
+    Nothing is opened when nothing is missing. A failed trial is kept with its error and the
+    run goes on; when no trial of a whole block succeeds, it stops. ``enough`` is asked before each
+    block whether what is kept settles the question; its answer says why.
+
+    Raises:
+        Interrupted: Ctrl-C; the current trial is dropped, the others are kept.
+        StudyError: nothing more can be measured, or kept.
+
+    """
+    study = folder.read()
+    measurements = folder.kept()
+    todo = missing(study, measurements)
+    if not todo or enough():
+        return
+    started = time.monotonic()
+    seconds: list[float] = []
+
+    def report(doing: str) -> None:
+        done = len(measurements)
+        left = len(study.trials) - done
+        tell(
+            Progress(
+                study=folder.name,
+                done=done,
+                total=len(study.trials),
+                doing=doing,
+                elapsed_s=time.monotonic() - started,
+                remaining_s=left * sum(seconds) / len(seconds) if seconds else None,
+                failed=sum(m.error is not None for m in measurements.values()),
+            )
+        )
+
+    report("starting")
+    try:
+        with open_bench(report) as bench:
+            for block in sorted({trial.block for trial in todo}):
+                if reason := enough():
+                    report(f"done early: {reason}")
+                    return
+                trials = [trial for trial in todo if trial.block == block]
+                for measurement in run_block(folder, bench, trials, report):
+                    measurements[measurement.trial.id] = measurement
+                    seconds.append(measurement.finished_s - measurement.started_s)
+                errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
+                if all(errors):
+                    raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"stopped: {len(folder.kept())} of {len(study.trials)} trials are kept in "
+            f"{folder.path.parent.name}/{folder.name}; run the same again to go on from there"
+        ) from None
+    report("done")
+
+
+def run_block(
+    folder: StudyFolder, bench: Bench, trials: Iterable[Trial], report: Callable[[str], None]
+) -> Iterable[Measurement]:
+    """Run the missing trials of one block and keep each; needs nothing but the study and the bench.
+
+    Raises:
+        StudyError: nothing more can be measured, or kept.
+
+    """
+    trials = list(trials)
+    bench.prepare(trials[0].block)
+    for trial in trials:
+        report(f"block {trial.block}, “{trial.level}”")
+        try:
+            with tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw:
+                measurement = bench.measure(trial, Path(raw))
+                folder.keep(measurement, Path(raw))
+        except OSError as reason:
+            raise StudyError(
+                f"trial {trial.id} cannot be measured here: {reason.strerror or reason}; "
+                "mend that and run again, the trials already kept are safe"
+            ) from reason
+        if measurement.error:
+            report(f"block {trial.block}, “{trial.level}” failed: {measurement.error}")
+        yield measurement

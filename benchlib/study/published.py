@@ -1,0 +1,98 @@
+"""What the studies that the notebooks come from published: ``data/published/<notebook>.csv``, a row a figure.
+
+A row that names a level ``against`` another is a comparison: its numbers are percentage changes
+where the ``unit`` is %, and differences of the two otherwise. Any other row is a figure by itself.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Self
+
+import pandas as pd
+from pydantic import BeforeValidator, ValidationError, model_validator
+
+from benchlib.errors import InputError
+from benchlib.plan.level import Model, NotEmpty
+from benchlib.study.store import project_root
+
+Number = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
+
+
+class Published(Model):
+    """One published figure: a ``value``, a range from ``low`` to ``high``, or ``words`` where there is no number.
+
+    ``metric`` is a column of a study's trials, or empty where trials have nothing like it; ``words`` are what
+    is shown in place of the bare number; ``conditions`` are what it was measured under; ``note`` is ours.
+    """
+
+    figure: NotEmpty
+    level: str
+    against: str
+    metric: str
+    value: Number
+    low: Number
+    high: Number
+    unit: str
+    words: str
+    source: NotEmpty
+    conditions: NotEmpty
+    note: str
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.words and self.value is None and self.low is None and self.high is None:
+            raise ValueError("it has neither a number nor words")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError("its range ends before it begins")
+        if self.against and not self.level:
+            raise ValueError("it names a level to compare with, but none to compare")
+        if self.against == self.level != "":
+            raise ValueError("it compares a level with itself")
+        return self
+
+
+def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
+    """The published figures of a notebook's factor, with the columns of :class:`Published`; no row where there are none.
+
+    Raises:
+        InputError: the file is damaged; with the line.
+
+    """
+    path = (folder or project_root() / "data" / "published") / f"{notebook}.csv"
+    columns = list(Published.model_fields)
+    rows = _rows(path) if path.is_file() else []
+    frame = pd.DataFrame([row.model_dump() for row in rows], columns=columns)
+    return frame.astype(dict.fromkeys(("value", "low", "high"), float))
+
+
+def matching(name: str, levels: Iterable[str]) -> list[str]:
+    """The level of that name; if there is none, those whose parts between commas hold all of its parts.
+
+    ``"run"`` stands for ``"run, server A"`` and ``"run, server B"``.
+    """
+    known, parts = list(levels), _parts(name)
+    return [name] if name in known else [level for level in known if name and parts <= _parts(level)]
+
+
+def _parts(name: str) -> set[str]:
+    return {part.strip() for part in name.split(",")}
+
+
+def _rows(path: Path) -> list[Published]:
+    found, file_name, line = [], f"{path.parent.name}/{path.name}", 0
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = csv.DictReader(file, strict=True)
+            for cells in lines:
+                line = lines.line_num
+                found.append(Published.model_validate(cells))
+    except ValidationError as reason:
+        first = reason.errors()[0]
+        column = "".join(f"column '{name}': " for name in first["loc"])
+        raise InputError(f"{file_name}, line {line} is damaged: {column}{first['msg']}") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as reason:
+        raise InputError(f"{file_name} cannot be read after line {line}: {reason}") from None
+    return found

@@ -1,0 +1,153 @@
+"""Which block devices a folder is on: seen on real file systems over loop devices, and in a made-up sysfs."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchlib.errors import PreflightError
+from benchlib.host import devices
+from benchlib.host.devices import block_devices, number, queue_of
+
+
+def run(*argv: str | Path) -> str:
+    return subprocess.run([*map(str, argv)], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """Attaches loop devices over files of 320 MiB, the least that xfs takes; gives their names."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can attach loop devices")
+    attached: list[str] = []
+
+    def attach() -> str:
+        file = tmp_path / f"disk{len(attached)}"
+        with file.open("wb") as out:
+            out.truncate(320 << 20)
+        try:
+            attached.append(run("losetup", "--find", "--show", file))
+        except (OSError, subprocess.CalledProcessError) as reason:
+            pytest.skip(f"no loop devices here: {reason}")
+        return Path(attached[-1]).name
+
+    yield attach
+    for device in attached:
+        run("losetup", "--detach", device)
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    folders: list[Path] = []
+
+    def make(kind: str, source: str) -> Path:
+        folder = tmp_path / f"mounted{len(folders)}"
+        folder.mkdir()
+        try:
+            run("mount", "-t", kind, source, folder)
+        except subprocess.CalledProcessError as reason:
+            pytest.skip(f"cannot mount {kind} here: {reason.stderr.strip()}")
+        folders.append(folder)
+        return folder
+
+    yield make
+    for folder in folders:
+        run("umount", folder)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_a_file_system_is_on_the_device_that_it_was_made_on(
+    kind: str, loop: Callable[[], str], mount: Callable[..., Path]
+) -> None:
+    name = loop()
+    try:
+        run(f"mkfs.{kind}", "-q", f"/dev/{name}")
+    except FileNotFoundError:
+        pytest.skip(f"no mkfs.{kind} here")
+    folder = mount(kind, f"/dev/{name}")
+    (folder / "below").mkdir()
+    assert block_devices(folder) == [name]
+    assert block_devices(folder / "below") == [name]
+    if kind == "btrfs":
+        run("btrfs", "subvolume", "create", folder / "volume")
+        assert block_devices(folder / "volume") == [name], "a subvolume has a device number of its own"
+
+
+def test_btrfs_over_two_devices_is_on_both(loop: Callable[[], str], mount: Callable[..., Path]) -> None:
+    names = [loop(), loop()]
+    try:
+        run("mkfs.btrfs", "-q", "-d", "single", "-m", "single", *(f"/dev/{n}" for n in names))
+    except FileNotFoundError:
+        pytest.skip("no mkfs.btrfs here")
+    assert block_devices(mount("btrfs", f"/dev/{names[1]}")) == sorted(names)
+
+
+def test_memory_is_on_no_device(mount: Callable[..., Path]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    assert block_devices(mount("tmpfs", "tmpfs")) == []
+
+
+def test_kernel_file_systems_are_on_no_device() -> None:
+    if not Path("/proc/self").exists():
+        pytest.skip("no /proc here")
+    assert block_devices(Path("/proc")) == []
+
+
+def test_the_number_is_what_the_device_node_has(loop: Callable[[], str]) -> None:
+    name = loop()
+    device = Path(f"/dev/{name}").stat().st_rdev
+    assert number(name) == f"{os.major(device)}:{os.minor(device)}"
+    assert queue_of(name) == name
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match=r"absent: No such file"):
+        block_devices(tmp_path / "absent")
+
+
+def test_an_unknown_device_is_refused() -> None:
+    for ask in (queue_of, number):
+        with pytest.raises(PreflightError, match="there is no block device 'sdzz' here"):
+            ask("sdzz")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A sysfs with a disk ``sda`` and its partition ``sda1``."""
+    disk = tmp_path / "root/sys/devices/pci/block/sda"
+    (disk / "sda1").mkdir(parents=True)
+    (disk / "dev").write_text("8:0\n")
+    (disk / "sda1/dev").write_text("8:1\n")
+    (disk / "sda1/partition").write_text("1\n")
+    for folder in ("class/block", "dev/block"):
+        (tmp_path / "root/sys" / folder).mkdir(parents=True)
+    for place in (disk, disk / "sda1"):
+        (tmp_path / "root/sys/class/block" / place.name).symlink_to(place)
+        (tmp_path / "root/sys/dev/block" / (place / "dev").read_text().strip()).symlink_to(place)
+    return tmp_path / "root"
+
+
+def test_a_partition_is_named_itself_and_its_queue_is_its_disks(root: Path, tmp_path: Path) -> None:
+    here = tmp_path.stat().st_dev
+    (root / f"sys/dev/block/{os.major(here)}:{os.minor(here)}").symlink_to(
+        (root / "sys/class/block/sda1").resolve()
+    )
+    assert block_devices(tmp_path, root=root) == ["sda1"]
+    assert queue_of("sda1", root=root) == "sda"
+    assert queue_of("sda", root=root) == "sda"
+    assert number("sda1", root=root) == "8:1"
+
+
+def test_a_mount_hides_the_one_before_it(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Overlays name no device, and neither does what merely looks like a path."""
+    (tmp_path / "inner").mkdir()
+    parts = [("/", "/dev/sda1"), (str(tmp_path), str(tmp_path)), (str(tmp_path), "overlay")]
+    mounts = [SimpleNamespace(mountpoint=point, device=device) for point, device in parts]
+    monkeypatch.setattr(devices.psutil, "disk_partitions", lambda all: mounts)
+    assert block_devices(tmp_path / "inner", root=root) == []
+    mounts.pop()
+    assert block_devices(tmp_path / "inner", root=root) == [], "a folder is no device"

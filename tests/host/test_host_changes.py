@@ -1,0 +1,309 @@
+"""Each change to the host is undone for real, twice over, and when it was never made."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from benchlib.errors import StudyError
+from benchlib.host.changes import (
+    MARKER,
+    Attached,
+    Grouped,
+    Made,
+    Mounted,
+    Written,
+    is_mounted,
+    loop_devices,
+    mounts_below,
+    write_kernel_file,
+)
+
+root = pytest.mark.skipif(
+    os.geteuid() != 0 or not sys.platform.startswith("linux"), reason="needs root on Linux"
+)
+HARMLESS = Path("/proc/sys/fs/lease-break-time")
+GROUPS = [
+    folder
+    for folder in map(Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/blkio"))
+    if (folder / "cgroup.procs").is_file() and os.access(folder, os.W_OK)
+]
+
+
+def run(*words: object) -> str:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"this machine cannot {words[0]}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+# --- kernel files -------------------------------------------------------------------
+
+
+@root
+def test_a_kernels_value_is_as_it_was() -> None:
+    former = HARMLESS.read_text().strip()
+    change = Written(path=HARMLESS, former=former, value=str(int(former) + 1))
+    write_kernel_file(HARMLESS, change.value)
+    try:
+        assert HARMLESS.read_text().strip() == change.value
+        assert str(change) == f"{HARMLESS} set to {change.value}, before {former}"
+    finally:
+        for _ in range(2):
+            change.undo()
+            assert HARMLESS.read_text().strip() == former
+
+
+@root
+def test_a_value_that_the_kernel_refuses_is_named() -> None:
+    with pytest.raises(StudyError, match=rf"the kernel refuses 'nonsense' for {HARMLESS} \(Invalid"):
+        Written(path=HARMLESS, former="nonsense", value="1").undo()
+
+
+@pytest.mark.parametrize("path", ["/proc/sys/vm/never-was", "/sys/block/gone9/queue/scheduler", "/nowhere/x"])
+def test_a_kernel_file_that_has_gone_needs_nothing(path: str) -> None:
+    Written(path=Path(path), former="1", value="2").undo()
+    assert not Path(path).exists()
+
+
+# --- mounts -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mounts a small file system in memory on a folder of that name."""
+    made: list[Path] = []
+
+    def mount(name: str = "m", times: int = 1) -> Path:
+        target = tmp_path / name
+        target.mkdir()
+        made.append(target)
+        for _ in range(times):
+            run("mount", "-t", "tmpfs", "-o", "size=64k", "benchlib-test", target)
+        assert is_mounted(target)
+        return target
+
+    yield mount
+    for target in made:
+        while is_mounted(target):
+            subprocess.run(["umount", "--lazy", target], check=True)
+
+
+@root
+@pytest.mark.parametrize("name", ["m", "with a space", "back\\slash", "tab\tand\nline", "ümlaut"])
+def test_a_mount_is_undone(name: str, mounted: Callable[..., Path]) -> None:
+    target = mounted(name)
+    assert mounts_below(target.parent) == [target]
+    for _ in range(2):
+        Mounted(target=target).undo()
+        assert not is_mounted(target)
+
+
+@root
+def test_mounts_on_top_of_each_other_are_all_undone(mounted: Callable[..., Path]) -> None:
+    target = mounted(times=3)
+    Mounted(target=target).undo()
+    assert not is_mounted(target)
+
+
+@root
+def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(mounted: Callable[..., Path]) -> None:
+    target = mounted()
+    holder = subprocess.Popen(["sleep", "99"], cwd=target)
+    try:
+        Mounted(target=target).undo()
+        assert not is_mounted(target)
+        assert holder.poll() is None
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_a_mount_that_was_never_made_needs_nothing(tmp_path: Path) -> None:
+    Mounted(target=tmp_path).undo()
+    Mounted(target=tmp_path / "never").undo()
+
+
+# --- loop devices -------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file with two loop devices over it."""
+    file = tmp_path / "a disk"
+    with file.open("wb") as content:
+        content.truncate(8 << 20)
+    for _ in range(2):
+        run("losetup", "--find", file)
+    yield file
+    for device in loop_devices(file):
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+@root
+@pytest.mark.parametrize("deleted", [False, True])
+def test_every_loop_device_over_a_file_is_detached(deleted: bool, disk: Path) -> None:
+    assert len(loop_devices(disk)) == 2
+    if deleted:
+        disk.unlink()
+    for _ in range(2):
+        Attached(file=disk).undo()
+        assert loop_devices(disk) == []
+
+
+@root
+def test_a_loop_device_in_use_is_named(disk: Path, tmp_path: Path) -> None:
+    used, _ = devices = loop_devices(disk)
+    target = tmp_path / "m"
+    target.mkdir()
+    run("mkfs.ext4", "-q", used)
+    run("mount", used, target)
+    try:
+        with pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught:
+            Attached(file=disk).undo()
+        assert str(devices[1]) not in str(caught.value)
+    finally:
+        run("umount", target)
+    Attached(file=disk).undo()
+
+
+def test_a_loop_device_that_was_never_made_needs_nothing(tmp_path: Path) -> None:
+    Attached(file=tmp_path / "never").undo()
+
+
+# --- control groups -----------------------------------------------------------------
+
+
+@pytest.fixture(params=GROUPS, ids=str)
+def group(request: pytest.FixtureRequest) -> Iterator[Path]:
+    folder = request.param / f"benchlib-test-{os.getpid()}"
+    folder.mkdir()
+    yield folder
+    Grouped(folder=folder).undo()
+
+
+@root
+def test_a_control_group_goes_with_all_in_it(group: Path) -> None:
+    inner = group / "inner" / "innermost"
+    inner.mkdir(parents=True)
+    sleepers = [subprocess.Popen(["sleep", "99"]) for _ in range(3)]
+    for sleeper, folder in zip(sleepers, (inner, inner, inner.parent), strict=True):
+        (folder / "cgroup.procs").write_text(str(sleeper.pid))
+    for _ in range(2):
+        Grouped(folder=group).undo()
+        assert not group.exists()
+    assert [sleeper.wait(1) for sleeper in sleepers] == [-9, -9, -9]
+
+
+@root
+def test_what_waits_for_its_share_of_the_disk_dies_at_once(tmp_path: Path) -> None:
+    above = next((folder for folder in GROUPS if folder.name == "blkio"), None)
+    if above is None:
+        pytest.skip("no control group here has a block-I/O cap of version 1")
+    device = tmp_path.stat().st_dev
+    group = above / f"benchlib-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        try:
+            cap = f"{os.major(device)}:{os.minor(device)} 1"
+            write_kernel_file(group / "blkio.throttle.write_iops_device", cap)
+        except OSError as reason:
+            pytest.skip(f"no cap on the disk of {tmp_path}: {reason}")
+        writers = [
+            subprocess.Popen(
+                ["sh", "-c", f"echo $$ > {group}/cgroup.procs; "
+                 f"exec dd if=/dev/zero of={tmp_path}/{n} bs=64k count=1000 oflag=direct status=none"]
+            )
+            for n in range(9)
+        ]  # fmt: skip
+        time.sleep(0.5)
+        assert [writer.poll() for writer in writers] == [None] * 9
+        started = time.monotonic()
+    finally:
+        Grouped(folder=group).undo()
+    assert time.monotonic() - started < 1.5, "each waits for its turn, nine seconds in all"
+    assert [writer.wait(1) for writer in writers] == [-9] * 9
+
+
+def test_a_control_group_that_was_never_made_needs_nothing(tmp_path: Path) -> None:
+    Grouped(folder=tmp_path / "benchlib-never").undo()
+
+
+@pytest.mark.parametrize("change", [Grouped, Made])
+@pytest.mark.parametrize(
+    "folder", ["/", "/home", "/sys/fs/cgroup", "/tmp/x/..", "benchlib-here", "/benchlib/x"]
+)
+def test_no_note_can_have_us_remove_what_is_not_named_as_ours(
+    change: type[Grouped | Made], folder: str
+) -> None:
+    with pytest.raises(ValidationError, match="its name begins with 'benchlib-'"):
+        change(folder=Path(folder))
+
+
+# --- folders ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    change = Made(folder=tmp_path / "benchlib-x")
+    change.make()
+    return change
+
+
+def test_a_folder_of_ours_goes_with_all_in_it(made: Made, tmp_path: Path) -> None:
+    outside = tmp_path / "somebody's"
+    outside.mkdir()
+    (outside / "file").touch()
+    (made.folder / "data" / "deep").mkdir(parents=True)
+    (made.folder / "data" / "deep" / "file").touch()
+    (made.folder / "data" / "link").symlink_to(outside)
+    (made.folder / "link").symlink_to(outside)
+    for _ in range(2):
+        made.undo()
+        assert not made.folder.exists()
+    assert (outside / "file").exists()
+
+
+def test_a_crash_before_the_mark_or_before_the_folder_is_no_error(made: Made) -> None:
+    (made.folder / MARKER).unlink()
+    made.undo()
+    assert not made.folder.exists()
+
+
+def test_a_folder_with_content_and_no_mark_is_left_alone(made: Made) -> None:
+    (made.folder / MARKER).unlink()
+    (made.folder / "file").touch()
+    with pytest.raises(StudyError, match=r"benchlib-x cannot be removed \(Directory not empty\)"):
+        made.undo()
+    assert (made.folder / "file").exists()
+
+
+def test_a_link_in_the_folders_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / MARKER).touch()
+    (tmp_path / "benchlib-x").symlink_to(tmp_path / "real")
+    Made(folder=tmp_path / "benchlib-x").undo()
+    assert (tmp_path / "real" / MARKER).exists()
+
+
+def test_a_folder_that_is_there_already_is_never_taken_over(made: Made) -> None:
+    with pytest.raises(StudyError, match=r"cannot make the folder .*benchlib-x \(File exists\)"):
+        made.make()
+
+
+@root
+def test_a_folder_with_a_mount_in_it_is_not_removed(tmp_path: Path, mounted: Callable[..., Path]) -> None:
+    made = Made(folder=tmp_path / "benchlib-x")
+    made.make()
+    target = mounted("benchlib-x/m")
+    (target / "precious").touch()
+    with pytest.raises(StudyError, match=f"a file system is mounted on {target}"):
+        made.undo()
+    assert (target / "precious").exists()
+    Mounted(target=target).undo()
+    made.undo()

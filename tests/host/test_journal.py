@@ -1,0 +1,268 @@
+"""What is noted is undone, at whatever byte a crash cuts the journal off."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchlib.errors import StudyError
+from benchlib.host.changes import Made, Written
+from benchlib.host.journal import Journal
+from benchlib.plan.level import Model
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal")
+
+
+@pytest.fixture
+def tunable(tmp_path: Path) -> Callable[[str], Path]:
+    """Makes a file that stands for a kernel's, holding 60."""
+
+    def make(name: str) -> Path:
+        (tmp_path / name).write_text("60")
+        return tmp_path / name
+
+    return make
+
+
+def setting(path: Path, value: str) -> Written:
+    return Written(path=path, former=path.read_text(), value=value)
+
+
+def resisting(folder: Path) -> Made:
+    """A change that is not undone before the file in its folder is gone."""
+    (folder / "benchlib-x").mkdir()
+    (folder / "benchlib-x" / "somebody's").touch()
+    return Made(folder=folder / "benchlib-x")
+
+
+# --- any prefix ---------------------------------------------------------------------
+
+
+class Filmed(Journal):
+    """Takes a picture of the folder before, in the middle of and after each line that is written."""
+
+    def __init__(self, path: Path, album: Path) -> None:
+        super().__init__(path)
+        self.album = album
+
+    def take(self, cut: int | None = None) -> None:
+        picture = self.album / str(len(list(self.album.iterdir())))
+        shutil.copytree(self.path.parent, picture)
+        if cut is not None:
+            os.truncate(picture / "journal", cut)
+
+    def _append(self, entry: Model) -> None:
+        before = self.path.stat().st_size if self.path.exists() else 0
+        self.take()
+        world = {p: p.read_bytes() for p in self.path.parent.glob("tunable*")}
+        super()._append(entry)
+        after = self.path.stat().st_size
+        for cut in {before + 1, (before + after) // 2, after - 1}:
+            self.take(cut)
+        self.take()
+        assert world == {p: p.read_bytes() for p in world}, "the line is there before the change"
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.just("open"),
+        st.just("undo"),
+        st.tuples(st.integers(0, 2), st.integers(0, 99).map(str), st.booleans()),
+    ),
+    max_size=9,
+)
+
+
+@given(STEPS)
+@settings(max_examples=25)
+def test_after_a_crash_at_any_moment_everything_is_as_it_was(
+    steps: list[str | tuple[int, str, bool]],
+) -> None:
+    # without waiting for the disk, much faster: here the question is what is written
+    with mock.patch("os.fsync"), tempfile.TemporaryDirectory() as name:
+        live, album = Path(name) / "live", Path(name) / "album"
+        live.mkdir()
+        album.mkdir()
+        files = [live / f"tunable{n}" for n in range(3)]
+        for file in files:
+            file.write_text("60")
+        journal = Filmed(live / "journal", album)
+        chapters = [journal.chapter()]
+        for step in steps:
+            if step == "open":
+                chapters.append(journal.chapter())
+            elif step == "undo":
+                chapters[-1].undo()
+                if len(chapters) > 1:
+                    chapters.pop()
+            else:
+                number, value, made = step
+                change = setting(files[int(number)], str(value))
+                chapters[-1].note(change)
+                if made:
+                    change.path.write_text(change.value)
+            journal.take()
+        for picture in album.iterdir():
+            # the journal names the files by their whole paths, so the picture takes the place of what lives
+            shutil.rmtree(live)
+            shutil.copytree(picture, live)
+            recovered = Journal(live / "journal")
+            assert recovered.undo() == []
+            assert [file.read_text() for file in files] == ["60", "60", "60"]
+            assert recovered.standing() == []
+            assert recovered.undo() == []
+
+
+# --- what is written ----------------------------------------------------------------
+
+
+def test_a_line_is_on_disk_before_the_change_may_be_made(
+    journal: Journal, tunable: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    journal.chapter().note(setting(tunable("a"), "7"))
+    file, folder = journal.path, journal.path.parent
+    assert synced == [file.stat().st_ino, folder.stat().st_ino], "and the file's name too"
+
+
+def test_lines_are_only_ever_added(journal: Journal, tunable: Callable[[str], Path]) -> None:
+    seen = b""
+    for name in "abc":
+        with journal.chapter() as chapter:
+            chapter.note(setting(tunable(name), "7"))
+            now = journal.path.read_bytes()
+            assert now.startswith(seen)
+            seen = now
+    assert len(journal.path.read_text().splitlines()) == 6
+    assert oct(journal.path.stat().st_mode & 0o777) == "0o600"
+
+
+def test_what_cannot_be_noted_must_not_be_changed(
+    journal: Journal, tunable: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chapter = journal.chapter()
+    chapter.note(setting(tunable("a"), "7"))
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda fd, data: write(fd, data[:9]))
+        with pytest.raises(StudyError, match=r"No space left on device\), so nothing was changed: make room"):
+            chapter.note(setting(tunable("b"), "7"))
+    chapter.note(setting(tunable("c"), "7"))
+    assert [change.path.name for change in journal.standing() if isinstance(change, Written)] == ["a", "c"]
+    assert journal.undo() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_journal_that_somebody_else_wrote_is_not_followed(
+    journal: Journal, tunable: Callable[[str], Path]
+) -> None:
+    file = tunable("a")
+    journal.chapter().note(Written(path=file, former="evil", value="7"))
+    os.chown(journal.path, 65534, 65534)
+    assert journal.undo() == [f"{journal.path} belongs to somebody else: it is not followed"]
+    assert file.read_text() == "60"
+
+
+# --- undoing ------------------------------------------------------------------------
+
+
+def test_the_newest_is_undone_first(journal: Journal, tunable: Callable[[str], Path]) -> None:
+    file = tunable("a")
+    chapter = journal.chapter()
+    for value in ("30", "10"):
+        chapter.note(setting(file, value))
+        file.write_text(value)
+    chapter.undo()
+    assert file.read_text() == "60"
+
+
+@pytest.mark.parametrize("end", [None, ZeroDivisionError, KeyboardInterrupt])
+def test_only_its_own_chapter_is_undone(
+    end: type[BaseException] | None, journal: Journal, tunable: Callable[[str], Path]
+) -> None:
+    study, trial = tunable("study"), tunable("trial")
+    outer = journal.chapter()
+    outer.note(setting(study, "7"))
+    study.write_text("7")
+    with nullcontext() if end is None else pytest.raises(end), journal.chapter() as chapter:
+        chapter.note(setting(trial, "7"))
+        trial.write_text("7")
+        if end:
+            raise end
+    assert (study.read_text(), trial.read_text()) == ("7", "60")
+    assert len(journal.standing()) == 1
+
+
+def test_what_resists_is_named_stays_noted_and_does_not_hold_up_the_others(
+    journal: Journal, tunable: Callable[[str], Path], tmp_path: Path
+) -> None:
+    older, newer = tunable("older"), tunable("newer")
+    chapter = journal.chapter()
+    stubborn = resisting(tmp_path)
+    for change in (setting(older, "7"), stubborn, setting(newer, "7")):
+        chapter.note(change)
+        if isinstance(change, Written):
+            change.path.write_text(change.value)
+    with pytest.raises(StudyError, match=r"benchlib-x: the folder .* cannot be removed") as caught:
+        chapter.undo()
+    assert "\n" not in str(caught.value)
+    assert (older.read_text(), newer.read_text()) == ("60", "60")
+    (line,) = Journal(journal.path).undo()
+    assert str(stubborn.folder) in line
+    assert journal.standing() == [stubborn]
+    (stubborn.folder / "somebody's").unlink()
+    chapter.undo()
+    assert journal.standing() == []
+    assert not stubborn.folder.exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"garbage",
+        b"",
+        b"\xff\x00\xfe",
+        b'{"id": "1", "change": {"kind": "unheard-of", "path": "/x"}}',
+        b'{"id": "1", "change": {"kind": "written", "path": "/x", "former": "1"}}',
+        b'{"id": "1", "change": {"kind": "made", "folder": "/home/somebody"}}',
+        b'{"id": "1", "change": {"kind": "grouped", "folder": "benchlib-relative"}}',
+        b'{"struck": "1", "more": 1}',
+    ],
+)
+def test_a_line_that_cannot_be_read_is_reported_and_the_others_are_followed(
+    line: bytes, journal: Journal, tunable: Callable[[str], Path]
+) -> None:
+    files = [tunable("a"), tunable("b")]
+    chapter = journal.chapter()
+    for file in files:
+        chapter.note(setting(file, "7"))
+        file.write_text("7")
+    first, last = journal.path.read_bytes().splitlines(keepends=True)
+    journal.path.write_bytes(first + line + b"\n" + last)
+    for _ in range(2):
+        (complaint,) = journal.undo()
+        assert complaint.startswith(f"line 2 of {journal.path} cannot be read, undo it by hand: ")
+        assert [file.read_text() for file in files] == ["60", "60"]
+
+
+def test_a_journal_that_was_never_begun_holds_nothing(journal: Journal) -> None:
+    assert journal.undo() == []
+    assert journal.standing() == []
+    journal.chapter().undo()
+    assert not journal.path.exists()
+
+
+def test_a_journal_that_cannot_be_read_is_reported(journal: Journal) -> None:
+    journal.path.mkdir()
+    assert journal.undo() == [f"{journal.path} cannot be read (Is a directory)"]

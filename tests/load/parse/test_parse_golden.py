@@ -1,0 +1,96 @@
+"""Every recorded run reads as reviewed, and key figures agree with a second, simpler look at the text."""
+
+import json
+import math
+
+import pytest
+from parse_cases import CASES, GOLDEN, Case, observed, outcome
+
+from benchlib.load.parse import parse_text
+
+EXPECTED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in GOLDEN.glob("*.json")}
+LOGGED = [case for case in CASES if case.log]
+SUMMARIES = [case for case in CASES if outcome(case.both, case.argv).get("kind") == "pgbench_summary"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_recorded_run_reads_as_reviewed(case: Case) -> None:
+    assert observed(case) == EXPECTED[case.folder.parent.name][case.folder.name]
+
+
+def test_no_golden_file_is_left_without_its_runs() -> None:
+    assert {case.folder.parent.name: None for case in CASES}.keys() == EXPECTED.keys()
+    assert sum(len(runs) for runs in EXPECTED.values()) == len(CASES)
+
+
+def after(text: str, start: str, end: str = "") -> str | None:
+    """The rest of the line that begins so, up to ``end``: what grep and cut would find."""
+    for line in text.splitlines():
+        if line.startswith(start):
+            return line.removeprefix(start).split(end)[0] if end else line.removeprefix(start)
+    return None
+
+
+@pytest.mark.parametrize("case", SUMMARIES, ids=lambda case: case.name)
+def test_the_key_figures_are_those_that_grep_finds(case: Case) -> None:
+    text, read = case.read("stdout"), parse_text(case.both, argv=case.argv)
+    rates = [line.split()[2] for line in text.splitlines() if line.startswith("tps = ")]
+    wanted = rates[0] if "-C" in case.argv or len(rates) == 1 else rates[1]
+    assert read["tps"] == float(wanted)
+    assert read["transactions"] == int(
+        str(after(text, "number of transactions actually processed: ")).split("/")[0]
+    )
+    assert read["clients"] == int(str(after(text, "number of clients: ")))
+    assert read["latency_average_ms"] == float(str(after(text, "latency average = ", " ms")))
+    for key, start in {
+        "failed_transactions": "number of failed transactions: ",
+        "skipped_transactions": "number of transactions skipped: ",
+        "retries": "total number of retries: ",
+    }.items():
+        printed = after(text, start, " (")
+        assert read[key] == (None if printed is None else int(printed))
+    assert len(read["progress"]) == case.read("stderr").count("progress: ")
+    assert len(read["statements"]) == sum(line.startswith("     ") for line in text.splitlines())
+    assert len(read["scripts"]) == text.count("SQL script ")
+
+
+@pytest.mark.parametrize("case", SUMMARIES, ids=lambda case: case.name)
+def test_every_summary_has_every_key_whatever_the_version(case: Case) -> None:
+    assert parse_text(case.both).keys() == parse_text(SUMMARIES[0].both).keys()
+
+
+@pytest.mark.parametrize("case", SUMMARIES, ids=lambda case: case.name)
+def test_a_run_is_complete_only_when_no_client_was_lost(case: Case) -> None:
+    lost = case.folder.name in ("killed_backend", "too_many_clients")
+    assert parse_text(case.both)["complete"] is not lost
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_run_that_returned_failure_is_refused_or_incomplete(case: Case) -> None:
+    found = outcome(case.both, case.argv)
+    if case.read("rc").strip() != "0":
+        assert "refused" in found or not found["complete"]
+
+
+@pytest.mark.parametrize("case", LOGGED, ids=lambda case: case.name)
+def test_a_log_has_the_counts_that_awk_finds(case: Case) -> None:
+    read = parse_text(case.log, argv=case.argv)
+    rows = [line.split() for line in case.log.splitlines()]
+    if read["kind"] == "aggregate_log":
+        skipped = sum(int(row[10]) for row in rows) if len(rows[0]) == 11 else 0
+        assert read["transactions"] == sum(int(row[1]) for row in rows) - skipped
+        assert [each["start_epoch_s"] for each in read["intervals"]] == sorted({int(row[0]) for row in rows})
+        return
+    whole = [row for row in rows if len(row) == len(rows[0])]
+    if "terminated" not in case.name:
+        latencies = sorted(int(row[2]) / 1000 for row in whole if row[2].isdecimal())
+        assert read["transactions"] == len(latencies)
+        assert read["skipped_transactions"] == sum(row[2] == "skipped" for row in whole)
+        assert math.isclose(read["latency_ms"]["mean"], sum(latencies) / len(latencies))
+        assert (
+            latencies[0]
+            == read["latency_ms"]["min"]
+            <= read["latency_ms"]["p50"]
+            <= read["latency_ms"]["p95"]
+        )
+        assert read["latency_ms"]["p999"] <= read["latency_ms"]["max"] == latencies[-1]

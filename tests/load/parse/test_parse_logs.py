@@ -1,0 +1,201 @@
+"""Reading pgbench's log files: a line per transaction, or per interval."""
+
+import pytest
+
+from benchlib.errors import ParseError
+from benchlib.load.parse import parse_text
+
+PLAIN = "".join(f"{n % 2} {n} {1000 + n} {n % 3 == 0:d} 1795178920 {100000 + n}\n" for n in range(100))
+SEVEN = """\
+0 1 1523 0 1795178920 475654 85
+1 1 1407 0 1795178920 476928 60
+0 2 skipped 0 1795178920 477992 0
+1 2 457 0 1795178920 478451 1
+"""
+LIMITED, RETRIED = ["pgbench", "-R", "900", "-L", "1", "-l"], ["pgbench", "-l", "--max-tries=2"]
+
+
+def test_latency_quantiles_interpolate_linearly() -> None:
+    read = parse_text(PLAIN)
+    assert (read["kind"], read["complete"], read["transactions"], read["torn_lines"]) == (
+        "transaction_log",
+        True,
+        100,
+        0,
+    )
+    latency = read["latency_ms"]
+    assert (latency["min"], latency["max"]) == (1.0, 1.099)
+    assert latency["mean"] == latency["p50"] == pytest.approx(1.0495)
+    assert latency["p95"] == pytest.approx(1.09405)
+    assert latency["p99"] == pytest.approx(1.09801)
+    assert latency["p999"] == pytest.approx(1.098901)
+    assert [(row["script"], row["transactions"]) for row in read["scripts"]] == [(0, 66), (1, 34)]
+    assert (read["first_epoch_s"], read["last_epoch_s"]) == (1795178920.1, 1795178920.100099)
+    assert (read["lag_ms"], read["retries"], read["serialization_failures"]) == (None, None, None)
+
+
+def test_a_seventh_column_is_lag_or_retries_as_the_command_line_says() -> None:
+    lag = parse_text(SEVEN, argv=LIMITED)
+    assert (lag["transactions"], lag["skipped_transactions"]) == (3, 1)
+    assert (lag["lag_ms"]["n"], lag["lag_ms"]["max"], lag["retries"]) == (3, 0.085, None)
+    retries = parse_text(SEVEN.replace("skipped", "failed"), argv=RETRIED)
+    assert (retries["failed_transactions"], retries["lag_ms"]) == (1, None)
+    assert (retries["retries"], retries["retried_transactions"]) == (146, 3)
+
+
+def test_a_seventh_column_without_a_command_line_is_not_guessed() -> None:
+    read = parse_text(SEVEN)
+    assert (read["lag_ms"], read["retries"], read["retried_transactions"]) == (None, None, None)
+    assert "only the command line can tell" in read["notes"][0]
+    assert read["transactions"] == 3
+
+
+@pytest.mark.parametrize("argv", [["pgbench", "-l", "-T", "1"], [*LIMITED, "--max-tries=3"]])
+def test_columns_that_the_command_line_does_not_explain_are_refused(argv: list[str]) -> None:
+    with pytest.raises(ParseError, match="7 columns, but the command line asks for"):
+        parse_text(SEVEN, argv=argv)
+
+
+def test_eight_columns_are_lag_and_retries() -> None:
+    read = parse_text("0 1 1202 0 1795178987 782553 78 0\n1 1 deadlock 0 1795178987 782612 43 2\n")
+    assert (read["lag_ms"]["mean"], read["retries"]) == (0.078, 2)
+    assert (read["serialization_failures"], read["deadlock_failures"], read["failed_transactions"]) == (
+        0,
+        1,
+        1,
+    )
+
+
+def test_a_sampled_log_says_so() -> None:
+    assert parse_text(PLAIN, argv=["pgbench", "-l", "--sampling-rate=0.1"])["sampling_rate"] == 0.1
+
+
+def test_the_torn_last_line_of_a_killed_run_does_not_count() -> None:
+    read = parse_text(PLAIN + "1 100 13")
+    assert (read["complete"], read["transactions"], read["torn_lines"]) == (False, 100, 1)
+
+
+def test_a_last_line_whose_time_goes_back_is_torn_though_it_has_its_columns() -> None:
+    read = parse_text(PLAIN + "0 100 1523 0 1795178920 1001")
+    assert (read["complete"], read["transactions"], read["last_epoch_s"]) == (False, 100, 1795178920.100099)
+
+
+def test_a_last_line_that_lacks_only_its_newline_counts_but_for_its_last_figure() -> None:
+    assert parse_text(PLAIN.rstrip())["transactions"] == 100
+    assert parse_text(PLAIN.rstrip())["last_epoch_s"] == 1795178920.100098
+    read = parse_text(SEVEN.rstrip(), argv=LIMITED)
+    assert (read["transactions"], read["lag_ms"]["n"]) == (3, 2)
+
+
+def test_files_of_a_killed_run_run_into_each_other_where_they_are_torn() -> None:
+    read = parse_text(PLAIN + "1 26" + PLAIN.replace("\n0 ", "\n2 ").replace("\n1 ", "\n3 "))
+    assert (read["complete"], read["transactions"], read["torn_lines"]) == (False, 199, 1)
+
+
+def test_the_same_transaction_twice_is_refused() -> None:
+    with pytest.raises(ParseError, match="twice"):
+        parse_text(PLAIN + PLAIN)
+
+
+def test_logs_of_different_shapes_are_refused() -> None:
+    with pytest.raises(ParseError, match="different shapes"):
+        parse_text(PLAIN + SEVEN)
+
+
+def test_a_log_of_failures_only_has_no_latency() -> None:
+    read = parse_text("0 1 failed 0 1795178920 475654\n")
+    assert (read["transactions"], read["failed_transactions"], read["latency_ms"]["p50"]) == (0, 1, None)
+
+
+@pytest.mark.parametrize("kind", ["transaction_log", "aggregate_log"])
+def test_an_empty_log_is_refused(kind: str) -> None:
+    with pytest.raises(ParseError, match="no line"):
+        parse_text("", kind=kind)
+
+
+TWO_THREADS = """\
+1795178550 1824 1610977 2490387597 214 6780
+1795178551 1976 2000690 4189635114 211 10890
+1795178550 1841 1538018 2326330900 214 6401
+1795178551 1667 1997776 4572080242 215 9738
+"""
+FIFTEEN = "1795178989 904 551197 1223340517 105 21841 0 0 0 0 0 106 107 0 0\n"
+
+
+def test_the_threads_intervals_are_merged() -> None:
+    read = parse_text(TWO_THREADS)
+    assert (read["kind"], read["complete"], read["interval_s"], read["threads"]) == (
+        "aggregate_log",
+        True,
+        1,
+        2,
+    )
+    assert read["transactions"] == 1824 + 1976 + 1841 + 1667
+    first, second = read["intervals"]
+    assert (first["start_epoch_s"], first["transactions"]) == (1795178550, 3665)
+    assert first["latency_mean_ms"] == pytest.approx((1610.977 + 1538.018) / 3665)
+    assert (first["latency_min_ms"], first["latency_max_ms"], second["latency_max_ms"]) == (
+        0.214,
+        6.78,
+        10.89,
+    )
+    assert (first["lag_mean_ms"], first["skipped"], first["retries"]) == (None, None, None)
+
+
+def test_up_to_14_skipped_transactions_are_among_the_count() -> None:
+    read = parse_text("1795178558 4195 3282534 5464010406 260 12571 1693981 1308096027 0 2164 1610\n")
+    row = read["intervals"][0]
+    assert (row["transactions"], row["skipped"]) == (2585, 1610)
+    assert row["latency_mean_ms"] == pytest.approx(3282.534 / 2585)
+    assert row["lag_mean_ms"] == pytest.approx(1693.981 / 2585)
+    assert (row["lag_min_ms"], row["lag_max_ms"]) == (0.0, 2.164)
+
+
+def test_from_15_on_zeros_stand_for_what_was_not_asked_for() -> None:
+    row = parse_text(FIFTEEN, argv=["pgbench", "-l", "--aggregate-interval=5", "--max-tries=2"])["intervals"][
+        0
+    ]
+    assert (row["retried"], row["retries"]) == (106, 107)
+    assert (row["skipped"], row["serialization_failures"], row["lag_mean_ms"]) == (None, None, None)
+    without = parse_text(FIFTEEN)["intervals"][0]
+    assert (without["retried"], without["skipped"], without["lag_mean_ms"]) == (106, 0, None)
+
+
+def test_19_in_development_adds_a_column_of_other_failures() -> None:
+    assert parse_text(FIFTEEN.replace("0 0\n", "0 0 8\n"))["intervals"][0]["other_failures"] == 8
+
+
+def test_intervals_that_do_not_line_up_are_pointed_out() -> None:
+    read = parse_text(TWO_THREADS, argv=["pgbench", "-l", "--aggregate-interval=2"])
+    assert read["notes"] == ["the threads' intervals do not line up, so they overlap"]
+
+
+def test_an_interval_without_transactions_has_no_latency() -> None:
+    row = parse_text(TWO_THREADS + "1795178552 0 0 0 0 0\n")["intervals"][2]
+    assert (row["transactions"], row["latency_mean_ms"], row["latency_max_ms"]) == (0, None, None)
+
+
+def test_the_last_figure_of_a_line_without_newline_is_doubtful() -> None:
+    row = parse_text(TWO_THREADS.rstrip())["intervals"][1]
+    assert (row["latency_max_ms"], row["transactions"]) == (None, 3643)
+    later = FIFTEEN.replace("1795178989", "1795178990")
+    assert parse_text(FIFTEEN + later.rstrip())["intervals"][1]["deadlock_failures"] == 0
+
+
+def test_a_sole_line_without_newline_could_have_had_any_shape() -> None:
+    with pytest.raises(ParseError, match="no line"):
+        parse_text(FIFTEEN.rstrip())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["1795178552 10 20000 90000000 3000 4000", "1795178552 10 20000 4 1000 4000", "1795178552 0 5 25 5 5"],
+)
+def test_figures_that_contradict_each_other_are_refused(line: str) -> None:
+    with pytest.raises(ParseError, match="contradict"):
+        parse_text(TWO_THREADS + line + "\n")
+
+
+def test_a_torn_interval_is_left_out() -> None:
+    read = parse_text(TWO_THREADS + "1795178552 18")
+    assert (read["complete"], read["torn_lines"], len(read["intervals"])) == (False, 1, 2)

@@ -1,0 +1,525 @@
+"""Reading pgbench's reports of runs and loads, case by case."""
+
+import pytest
+
+from benchlib.errors import ParseError
+from benchlib.load.parse import KINDS, parse_text
+
+HEAD = """\
+transaction type: <builtin: TPC-B (sort of)>
+scaling factor: 1
+query mode: simple
+number of clients: 10
+number of threads: 1
+"""
+RUN_12 = (
+    HEAD
+    + """\
+number of transactions per client: 1000
+number of transactions actually processed: 10000/10000
+latency average = 15.844 ms
+latency stddev = 2.715 ms
+tps = 618.764555 (including connections establishing)
+tps = 622.977698 (excluding connections establishing)
+"""
+)
+RUN_17 = (
+    "pgbench (17.2)\n"
+    + HEAD
+    + """\
+maximum number of tries: 1
+duration: 60 s
+number of transactions actually processed: 53811
+number of failed transactions: 0 (0.000%)
+latency average = 11.148 ms
+initial connection time = 45.758 ms
+tps = 897.024500 (without initial connection time)
+"""
+)
+RECONNECTED_12 = """\
+transaction type: <builtin: select only>
+scaling factor: 5
+query mode: simple
+number of clients: 2
+number of threads: 1
+duration: 2 s
+number of transactions actually processed: 574
+latency average = 6.982 ms
+tps = 286.457154 (including connections establishing)
+tps = 518.640215 (excluding connections establishing)
+"""
+
+
+def test_a_newer_summary_by_its_lines() -> None:
+    read = parse_text(RUN_17)
+    assert read["kind"] == "pgbench_summary"
+    assert read["complete"]
+    assert (read["client_version"], read["server_version"]) == ("17.2", "17.2")
+    assert (read["transactions"], read["failed_transactions"], read["failed_percent"]) == (53811, 0, 0.0)
+    assert (read["tps"], read["tps_definition"]) == (897.0245, "without initial connection time")
+    assert read["initial_connection_ms"] == 45.758
+    assert (read["latency_average_ms"], read["latency_stddev_ms"]) == (11.148, None)
+    assert (read["skipped_transactions"], read["late_transactions"], read["partitions"]) == (None, None, None)
+    assert (read["scripts"], read["statements"], read["progress"], read["errors"]) == ([], [], [], [])
+
+
+def test_a_version_of_a_distribution_nests_brackets() -> None:
+    banner = "pgbench (15.18 (Debian 15.18-0+deb12u1), server 13.5 (Ubuntu 13.5-0))"
+    read = parse_text(RUN_17.replace("pgbench (17.2)", banner))
+    assert read["client_version"] == "15.18 (Debian 15.18-0+deb12u1)"
+    assert read["server_version"] == "13.5 (Ubuntu 13.5-0)"
+
+
+def test_an_older_summary_keeps_both_rates_and_says_which_is_comparable() -> None:
+    read = parse_text(RUN_12)
+    assert read["tps"] == read["tps_excluding_connections"] == 622.977698
+    assert read["tps_including_connections"] == 618.764555
+    assert read["tps_definition"] == "excluding connections establishing"
+    assert (read["transactions_planned"], read["transactions_per_client"], read["duration_s"]) == (
+        10000,
+        1000,
+        None,
+    )
+    assert read["client_version"] is None
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["pgbench", "-n", "-c", "2", "-T", "2", "-C", "-S", "bench"],
+        ["pgbench", "-nCSc2", "-T2", "bench"],
+        ["/usr/lib/postgresql/12/bin/pgbench", "--connect", "bench"],
+        ["taskset", "-c", "1", "pgbench", "--conn"],
+        ["-C"],
+    ],
+)
+def test_with_reconnecting_the_older_comparable_rate_is_the_including_one(argv: list[str]) -> None:
+    read = parse_text(RECONNECTED_12, argv=argv)
+    assert (read["tps"], read["tps_definition"]) == (286.457154, "including connections establishing")
+
+
+def test_the_prompt_in_the_text_tells_of_reconnecting_too() -> None:
+    typed = "me@box:~$ pgbench -i bench\nme@box:~$ time pgbench -c 2 -T 2 -C -S bench # again\n"
+    assert parse_text(typed + RECONNECTED_12)["tps"] == 286.457154
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["", "me@box:~$ pgbench -C bench\nme@box:~$ pgbench -S bench\n", "me@box:~$ pgbench -C 'torn\n"],
+    ids=["no prompt", "two runs typed", "a torn prompt"],
+)
+def test_without_evidence_of_reconnecting_it_is_the_excluding_one(typed: str) -> None:
+    assert parse_text(typed + RECONNECTED_12)["tps"] == 518.640215
+
+
+def test_9_5_spells_latency_with_a_colon_and_prints_zero_for_what_it_did_not_measure() -> None:
+    text = RUN_12.replace("latency stddev = 2.715 ms\n", "")
+    assert parse_text(text.replace("average = 15.844", "average: 0.000"))["latency_average_ms"] is None
+    assert parse_text(text.replace("average = 15.844", "average: 16.161"))["latency_average_ms"] == 16.161
+
+
+@pytest.mark.parametrize("nothing", ["nan", "-nan", "NaN", "inf", "-nan(ind)", "1.#INF"])
+def test_not_a_number_is_absent(nothing: str) -> None:
+    progress = f"progress: 1.0 s, {nothing} tps, lat {nothing} ms stddev {nothing}\n"
+    read = parse_text(progress + RUN_12.replace("stddev = 2.715", f"stddev = {nothing}"))
+    assert read["latency_stddev_ms"] is None
+    row = read["progress"][0]
+    assert (row["elapsed_s"], row["tps"], row["latency_ms"], row["stddev_ms"]) == (1.0, None, None, None)
+
+
+def test_a_rate_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ParseError, match="holds no number"):
+        parse_text(RUN_12.replace("tps = 622.977698", "tps = inf"))
+
+
+def test_progress_has_every_part_that_a_version_prints() -> None:
+    line = "progress: 5.0 s, 812.3 tps, lat 0.820 ms stddev 0.300, 2 failed, lag 0.120 ms, 7 skipped, 4 retried, 5 retries"
+    assert parse_text(line + "\n" + RUN_17)["progress"] == [
+        {
+            "elapsed_s": 5.0, "epoch_s": None, "tps": 812.3, "latency_ms": 0.82, "stddev_ms": 0.3, "failed": 2,
+            "lag_ms": 0.12, "skipped": 7, "retried": 4, "retries": 5,
+        }
+    ]  # fmt: skip
+
+
+def test_a_timestamp_is_an_epoch_and_no_elapsed_time() -> None:
+    row = parse_text("progress: 1795178515.971 s, 812.3 tps, lat 0.820 ms stddev 0.300\n" + RUN_17)[
+        "progress"
+    ][0]
+    assert (row["epoch_s"], row["elapsed_s"]) == (1795178515.971, None)
+
+
+def test_readings_of_two_runs_are_refused() -> None:
+    lines = "progress: 1.0 s, 812.3 tps, lat 0.820 ms stddev 0.300\nprogress: 2.0 s, 9.3 tps, lat 0.820 ms stddev 0.300\n"
+    with pytest.raises(ParseError, match="two runs"):
+        parse_text(lines + lines + RUN_17)
+
+
+def test_19_in_development_counts_other_failures() -> None:
+    text = RUN_17.replace(
+        "failed transactions: 0 (0.000%)\n",
+        "failed transactions: 189 (0.350%)\nnumber of serialization failures: 0 (0.000%)\n"
+        "number of deadlock failures: 9 (0.017%)\nnumber of other failures: 180 (0.333%)\n"
+        "number of transactions that a later version counts: 12 (0.022%)\n",
+    ).replace("latency average = 11.148 ms", "latency average = 11.109 ms (including failures)")
+    read = parse_text(text)
+    assert (read["failed_transactions"], read["deadlock_failures"], read["other_failures"]) == (189, 9, 180)
+    assert read["latency_includes_failures"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "client 0 aborted in command 8 of script 0; FATAL:  terminating connection due to administrator command",
+        "Client 3 aborted in state 8: ERROR:  deadlock detected",
+        'connection to database "bench" failed:',
+        "pgbench: error: client 0 script 0 aborted in command 7 query 0: ВАЖНО:  закрытие подключения",
+        "pgbench: error: client 0 aborted: failed to send sql command for rolling back the failed transaction",
+        "pgbench: fatal: Run was aborted; the above results are incomplete.",
+        "Run was aborted; the above results are incomplete.",
+        "pgbench: error: Run was aborted due to an error in thread 1",
+        'pgbench: error: connection to server at "db" (10.0.0.1), port 5432 failed: Connection refused',
+        "pgbench: error: could not create connection for client 20",
+        "pgbench: ошибка: нет соединения с сервером",
+        "pgbench: erreur : aucune connexion au serveur",
+        "ВАЖНО:  извините, уже слишком много клиентов",
+        "server closed the connection unexpectedly",
+        "WARNING:  terminating connection because of crash of another server process",
+        "select() failed: Bad file descriptor",
+        "progress: 3.0 s, 3086.4 tpspgbench: error: Run was aborted; the above results are incomplete.",
+    ],
+)
+def test_a_lost_client_makes_a_run_incomplete_whatever_the_summary_claims(line: str) -> None:
+    for text in (line + "\n" + RUN_17, RUN_17 + line):
+        read = parse_text(text)
+        assert not read["complete"]
+        assert read["errors"] == [line]
+        assert read["failed_transactions"] == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pgbench: warning: scale option ignored, using count from pgbench_branches table (5)",
+        "pgbench: client 0 executing script",
+        "pgbench: pghost: /tmp pgport: 5432 nclients: 1 nxacts: 2 dbName: bench",
+        "starting vacuum...end.",
+        'NOTICE:  relation "t" already exists, skipping',
+        "starting vacuum...pgbench: error: ERROR:  relation x does not exist\n"
+        "pgbench: detail: (ignoring this error and continuing anyway)",
+        "ERROR:  relation x does not exist\n(ignoring this error and continuing anyway)",
+    ],
+)
+def test_what_pgbench_survives_leaves_a_run_complete(line: str) -> None:
+    read = parse_text(line + "\n" + RUN_17)
+    assert read["complete"]
+    assert read["errors"] == []
+
+
+@pytest.mark.parametrize("damage", [("10000/10000", "10000/1000"), ("10000/10000", "10000/100000")])
+def test_planned_transactions_that_do_not_fit_the_clients_are_refused(damage: tuple[str, str]) -> None:
+    with pytest.raises(ParseError, match="do not fit 10 clients with 1000 each"):
+        parse_text(RUN_12.replace(*damage))
+
+
+def test_fewer_transactions_than_planned_are_incomplete() -> None:
+    assert not parse_text(RUN_12.replace("10000/10000", "9000/10000"))["complete"]
+
+
+def test_failed_transactions_are_among_the_planned() -> None:
+    text = RUN_17.replace("duration: 60 s", "number of transactions per client: 5400").replace(
+        "processed: 53811", "processed: 53811/54000"
+    )
+    text = text.replace("failed transactions: 0 (0.000%)", "failed transactions: 189 (0.350%)")
+    assert parse_text(text.replace("11.148 ms", "11.109 ms (including failures)"))["complete"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (("number of clients: 10\n", ""), 'no line "number of clients: …"'),
+        (("number of transactions actually processed: 53811\n", ""), "no line .number of transactions actually"),
+        (("tps = 897.024500 (without", "tps = 897.0245"), 'no line "tps = …"'),
+        (("processed: 53811", "processed: 5381"), r"took 6\.04 s of a run of 60 s"),
+        (("processed: 53811", "processed: 0"), "0 transactions cannot give"),
+        (("tps = 897", "tps = 8"), "does not fit 10 clients|took"),
+        (("tps = 897.02", "tps = 89702.02"), "took"),
+        (("clients: 10", "clients: 1"), "does not fit 1 clients"),
+        (("clients: 10", "clients: 0"), "0 clients"),
+        (("latency average = 11.148 ms", "latency average = 1.148 ms"), "does not fit 10 clients"),
+        (("failed transactions: 0 (0.000%)", "failed transactions: 189 (0.350%)"), "including failures"),
+        (("failed transactions: 0 (0.000%)", "failed transactions: 89 (0.350%)"), "is not 0.35%"),
+        (("processed: 53811", "processed: 538\n11"), "only digits follow"),
+        (("processed: 53811", "processed: 53811/60000"), "do not tell how many were planned"),
+        (("duration: 60 s\n", ""), 'no line "duration: … s"'),
+        (("pgbench (17.2)", "tps = 1.000000 (including connections establishing)"), "two summaries"),
+        (("query mode: simple\n", "query mode: simple\nquery mode: prepared\n"), "contradicts an earlier line"),
+    ],
+)  # fmt: skip
+def test_a_damaged_summary_is_refused(damage: tuple[str, str], why: str) -> None:
+    assert damage[0] in RUN_17
+    with pytest.raises(ParseError, match=why):
+        parse_text(RUN_17.replace(*damage))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (("tps = 618.764555 (including", "tps = 718.764555 (including"), "is below tps including"),
+        (("tps = 618.764555 (including connections establishing)\n", ""), "no line .tps = … .including"),
+        (("tps = 622.977698 (excluding connections establishing)\n", ""), "no line .tps = … .excluding"),
+        (("latency average = 15.844 ms", "latency average = 158.44 ms"), "does not fit 10 clients"),
+        (("tps = 618.764555 (including connections establishing)", "tps = 9.1 (without initial connection time)"), "two"),
+    ],
+)  # fmt: skip
+def test_a_damaged_older_summary_is_refused(damage: tuple[str, str], why: str) -> None:
+    assert damage[0] in RUN_12
+    with pytest.raises(ParseError, match=why):
+        parse_text(RUN_12.replace(*damage))
+
+
+LIMITED = RUN_17.replace(
+    "latency average",
+    "number of transactions skipped: 200 (0.370%)\n"
+    "number of transactions above the 50.0 ms latency limit: 120/53811 (0.223%)\nlatency average",
+)
+
+
+def test_skipped_and_late_transactions() -> None:
+    read = parse_text(LIMITED)
+    assert (read["skipped_transactions"], read["late_transactions"], read["latency_limit_ms"]) == (
+        200,
+        120,
+        50.0,
+    )
+    assert (read["skipped_percent"], read["late_percent"], read["notes"]) == (0.37, 0.223, [])
+
+
+def test_10_counts_the_skipped_as_processed_and_the_notes_say_so() -> None:
+    text = LIMITED.replace("120/53811 (0.223%)", "120 (0.222 %)").replace("(0.370%)", "(0.370 %)")
+    assert parse_text(text)["notes"] == ["this version counts skipped transactions as processed, in tps too"]
+
+
+@pytest.mark.parametrize(
+    "damage", [("120/53811", "12/53811"), ("120/53811", "120/5381"), ("120/53811", "60000/53811")]
+)
+def test_a_damaged_count_is_refused(damage: tuple[str, str]) -> None:
+    with pytest.raises(ParseError, match=r"late_transactions|latency limit"):
+        parse_text(LIMITED.replace(*damage))
+
+
+def test_retries_are_never_fewer_than_the_transactions_retried() -> None:
+    text = RUN_17.replace(
+        "latency average",
+        "number of transactions retried: 1000 (1.858%)\ntotal number of retries: {}\nlatency average",
+    )
+    assert parse_text(text.format(1234))["retries"] == 1234
+    with pytest.raises(ParseError, match="fewer than"):
+        parse_text(text.format(123))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["-c", "20"], ["--time=30"], ["--protocol=prepared"], ["-C"]],
+)
+def test_the_report_of_another_command_line_is_refused(argv: list[str]) -> None:
+    with pytest.raises(ParseError, match="command line"):
+        parse_text(RUN_17, argv=["pgbench", *argv])
+
+
+def test_reconnecting_that_was_not_asked_for_is_refused() -> None:
+    text = RUN_17.replace("initial connection time", "average connection time", 1)
+    text = text.replace("without initial connection time", "including reconnection times")
+    assert parse_text(text)["tps_definition"] == "including reconnection times"
+    with pytest.raises(ParseError, match="no --connect"):
+        parse_text(text, argv=["pgbench", "-c", "10"])
+
+
+def test_a_command_line_that_is_not_pgbenchs_decides_nothing() -> None:
+    assert parse_text(RUN_17, argv=["pgbench", "--no-such-option", "-c", "3"])["clients"] == 10
+
+
+def test_a_long_last_transaction_is_no_contradiction() -> None:
+    """Two clients of one transaction of 4 s each, in a run of 1 s: measured with 16.14."""
+    text = RUN_17.replace("clients: 10", "clients: 2").replace("duration: 60 s", "duration: 1 s")
+    text = (
+        text.replace("53811", "2").replace("11.148", "4004.733").replace("tps = 897.024500", "tps = 0.499409")
+    )
+    assert parse_text(text)["tps"] == 0.499409
+
+
+def test_idle_clients_in_an_overlong_run_are_a_contradiction() -> None:
+    text = RUN_17.replace(
+        "latency average = 11.148 ms", "latency average = 11.148 ms\nlatency stddev = 1.000 ms"
+    )
+    assert parse_text(text)
+    with pytest.raises(ParseError, match="took 600 s"):
+        parse_text(text.replace("tps = 897.024500", "tps = 89.702450"))
+    with pytest.raises(ParseError, match="took"):
+        parse_text(RUN_17.replace("tps = 897.024500", "tps = 0.024500"))
+
+
+TWO_SCRIPTS = (
+    RUN_17.replace("<builtin: TPC-B (sort of)>", "multiple scripts")
+    + """\
+SQL script 1: a.sql
+ - weight: 3 (targets 75.0% of total)
+ - 40311 transactions (74.9% of total, tps = 671.981000)
+ - latency average = 9.100 ms
+ - statement latencies in milliseconds and failures:
+         9.100           0  SELECT 1;
+SQL script 2: b.sql
+ - weight: 1 (targets 25.0% of total)
+ - 13500 transactions (25.1% of total, tps = 225.043500)
+ - latency average = 17.263 ms
+ - latency stddev = 1.203 ms
+ - statement latencies in milliseconds and failures:
+         1.002           0  \\sleep 1 ms
+        16.261           3  SELECT 2;
+"""
+)
+
+
+def test_scripts_and_statements_are_rows() -> None:
+    read = parse_text(TWO_SCRIPTS)
+    first, second = read["scripts"]
+    assert (first["name"], first["weight"], first["target_percent"]) == ("a.sql", 3, 75.0)
+    assert (second["script"], second["transactions"], second["tps"]) == (2, 13500, 225.0435)
+    assert (second["latency_average_ms"], second["latency_stddev_ms"]) == (17.263, 1.203)
+    assert read["latency_average_ms"] == 11.148
+    assert read["statements"][2] == {
+        "script": 2, "latency_ms": 16.261, "failures": 3, "retries": None, "statement": "SELECT 2;"
+    }  # fmt: skip
+
+
+def test_a_last_row_without_its_newline_keeps_its_number_and_loses_words_that_may_be_torn() -> None:
+    assert parse_text(TWO_SCRIPTS.rstrip())["statements"][-1]["statement"] == "SELECT 2;"
+    torn = parse_text(TWO_SCRIPTS.rstrip()[:-2])["statements"][-1]
+    assert (torn["latency_ms"], torn["failures"], torn["statement"]) == (16.261, 3, None)
+
+
+def test_a_torn_reading_is_no_statement() -> None:
+    text = RUN_12 + "statement latencies in milliseconds:\n         0.406  SELECT 1;\n0.517 ms stddev 0.101\n"
+    assert [row["latency_ms"] for row in parse_text(text)["statements"]] == [0.406]
+
+
+def test_the_banner_of_another_run_is_no_version_of_this_one() -> None:
+    with pytest.raises(ParseError, match="two runs in one text"):
+        parse_text("pgbench (17.2)\n" + RUN_12)
+
+
+def test_words_that_another_line_broke_into_are_absent() -> None:
+    for name in ("<builtin: TPC-B", "<bprogress: 1.0 s", "a.spgbench: error: Run was aborted"):
+        assert parse_text(RUN_17.replace("<builtin: TPC-B (sort of)>", name))["transaction_type"] is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        (" - 13500 transactions (25.1% of total, tps = 225.043500)\n", "SQL script 2: … transactions"),
+        ("SQL script 2: b.sql\n - weight: 1 (targets 25.0% of total)\n", "contradicts an earlier line"),
+    ],
+)
+def test_a_script_that_lost_a_line_is_refused(lost: str, why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        parse_text(TWO_SCRIPTS.replace(lost, ""))
+
+
+def test_statements_of_a_script_without_its_name_are_refused() -> None:
+    section = TWO_SCRIPTS[TWO_SCRIPTS.index(" - statement") : TWO_SCRIPTS.index("SQL script 2")]
+    with pytest.raises(ParseError, match=r'no line "SQL script 2: …"'):
+        parse_text(TWO_SCRIPTS.replace(section, section * 2))
+
+
+def test_a_missing_script_is_missed() -> None:
+    with pytest.raises(ParseError, match=r'no line "SQL script 2: …"'):
+        parse_text(TWO_SCRIPTS[: TWO_SCRIPTS.index("SQL script 2")])
+
+
+def test_a_script_that_lost_a_digit_is_refused() -> None:
+    with pytest.raises(ParseError, match=r"are not 74\.9%"):
+        parse_text(TWO_SCRIPTS.replace("- 40311", "- 4031"))
+
+
+LOAD = """\
+dropping old tables...
+creating tables...
+generating data (client-side)...
+100000 of 200000 tuples (50%) of pgbench_accounts done (elapsed 0.07 s, remaining 0.07 s)
+200000 of 200000 tuples (100%) of pgbench_accounts done (elapsed 0.14 s, remaining 0.00 s)
+vacuuming...
+creating primary keys...
+done in 0.29 s (drop tables 0.01 s, create tables 0.00 s, client-side generate 0.15 s, vacuum 0.06 s, primary keys 0.07 s).
+"""
+
+
+def test_a_load_by_phase() -> None:
+    read = parse_text(LOAD)
+    assert (read["kind"], read["complete"], read["rows"], read["scale"]) == ("pgbench_init", True, 200000, 2)
+    assert read["phases_s"] == {
+        "total": 0.29, "drop_tables": 0.01, "create_tables": 0.0, "client_side_generate": 0.15, "vacuum": 0.06,
+        "primary_keys": 0.07,
+    }  # fmt: skip
+
+
+def test_of_a_load_that_tells_of_several_tables_the_accounts_count() -> None:
+    tellers = "100 of 100 tuples (100%) of pgbench_tellers done (elapsed 0.00 s, remaining 0.00 s)\n"
+    read = parse_text(LOAD.replace("100000 of", tellers + "100000 of"))
+    assert (read["rows"], read["load_elapsed_s"]) == (200000, 0.14)
+
+
+def test_a_load_joined_by_carriage_returns_on_a_terminal() -> None:
+    assert parse_text(LOAD.replace("remaining 0.07 s)\n", "remaining 0.07 s)\r"))["rows"] == 200000
+
+
+def test_a_load_and_a_run_in_one_text_are_the_run_unless_asked_otherwise() -> None:
+    assert parse_text(LOAD + RUN_17)["kind"] == "pgbench_summary"
+    assert parse_text(LOAD + RUN_17, kind="pgbench_init")["phases_s"]["total"] == 0.29
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (LOAD[: LOAD.index("done in")], 'no line "done in … s'),
+        (LOAD.replace("200000 of 200000 tuples (100%)", "150000 of 200000 tuples (75%)"), "200000 of 200000 tuples"),
+        (LOAD + LOAD, "two loads"),
+        (LOAD.replace("vacuum 0.06", "vacuum 6.06"), "do not add up"),
+        (LOAD.replace("vacuum 0.06 s", "vacuum ?"), 'cannot read "vacuum'),
+        (LOAD.replace("100000 of 200000", "100000 of 300000"), "contradicts an earlier line"),
+        ("creating tables...\npgbench: error: connection to server failed: gone\n", "the text says: pgbench: error"),
+    ],
+)  # fmt: skip
+def test_a_load_that_did_not_end_or_is_garbled_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        parse_text(text)
+
+
+def test_two_different_summaries_are_ambiguous() -> None:
+    with pytest.raises(ParseError, match="two summaries"):
+        parse_text(RUN_12 + RUN_17)
+    with pytest.raises(ParseError, match="two summaries"):
+        parse_text(RUN_17 + "tps = 9.100000 (without initial connection time)\n")
+
+
+def test_a_text_of_no_known_kind_names_what_was_wanted() -> None:
+    with pytest.raises(ParseError, match=r"no line of a known kind, such as .tps = "):
+        parse_text("hello\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (["pgbench", "-T", "9"], "pgbench summary: no line .tps = "),
+        (["pgbench", "-i"], "pgbench init: no line"),
+        (["/usr/bin/sysbench", "run"], "sysbench: no line"),
+        (["time", "pg_test_fsync"], "pg_test_fsync: no line"),
+    ],
+)
+def test_the_command_line_tells_the_kind_of_an_empty_text(argv: list[str], why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        parse_text("", argv=argv)
+
+
+def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(ParseError, match=", ".join(KINDS)):
+        parse_text(RUN_17, kind="fio")

@@ -1,0 +1,226 @@
+"""Workloads: those that come along are whole, anybody's own are read, broken ones are named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchlib.errors import InputError
+from benchlib.load.workloads import load_workload, workload_names
+from benchlib.plan.model import Invariant
+
+OWN = """
+name = "own"
+title = "One’s own"
+pgbench_tables = false
+load_sql = "CREATE TABLE t (i integer)"
+
+[[scripts]]
+sql = "INSERT INTO t VALUES (1);"
+weight = 3
+
+[[scripts]]
+builtin = "select-only"
+
+[invariant]
+count = "SELECT count(*) FROM t"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path):
+    """Writes a workload's file and gives its name."""
+
+    def write(text: str | bytes = OWN, name: str = "own.toml") -> str:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    return write
+
+
+def refused(name: str) -> str:
+    with pytest.raises(InputError) as caught:
+        load_workload(name)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_workloads_of_the_studies_come_along() -> None:
+    pgbench = {"insert", "select-only", "simple-update", "tpcb-like", "mixed", "sort-hash", "index-build"}
+    shapes = {"joins", "joins-full-outer", "joins-union", "latest-in-place", "latest-temporary"}
+    assert pgbench | shapes | {"load", "sysbench-write-only", "sysbench-read-write"} <= set(workload_names())
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_each_has_its_file_s_name_prose_and_something_that_must_hold_afterwards(name: str) -> None:
+    workload = load_workload(name)
+    assert workload.name == name
+    assert workload.title
+    assert workload.prose.strip()
+    assert workload.invariant.count or workload.tool == "pgbench-init", "a load acknowledges no transactions"
+    assert workload.invariant.violations
+    writes = workload.pgbench_tables or workload.invariant.per_transaction
+    assert workload.vacuum or workload.truncate or not writes, "between trials it goes back to a known state"
+    assert all(script.sql is None or script.sql.endswith("\n") for script in workload.scripts)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("insert", 1), ("select-only", 0), ("simple-update", 1), ("tpcb-like", 1)]
+)
+def test_each_says_how_many_rows_a_transaction_leaves(name: str, rows: int) -> None:
+    workload = load_workload(name)
+    assert workload.invariant.per_transaction == rows
+    if name != "insert":
+        assert [script.builtin for script in workload.scripts] == [name]
+    assert workload.pgbench_tables == (name != "insert")
+
+
+def test_a_workload_of_one_s_own_is_given_by_its_path(own) -> None:
+    workload = load_workload(own())
+    assert (workload.name, workload.title) == ("own", "One’s own")
+    assert [(s.builtin, s.weight) for s in workload.scripts] == [(None, 3), ("select-only", 1)]
+
+
+@pytest.mark.parametrize(
+    "name", ["tpcb", "TPCB-LIKE", "", "/nonexistent/x.toml", "../workloads", "tpcb-like.toml"]
+)
+def test_an_unknown_name_is_told_with_those_that_there_are(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = refused(name)
+    assert message.startswith(f"no workload '{name}': there are ")
+    for known in workload_names():
+        assert known in message
+    assert message.endswith(", or give the path of a .toml file")
+
+
+@pytest.mark.parametrize("text", [b"name = ", b"[scripts", b"a = 1\na = 2\n", b'name = "\xff"', b"\x00"])
+def test_a_file_that_is_not_toml_is_named(own, text: bytes) -> None:
+    assert refused(own(text)).startswith("workload own.toml is not TOML: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (('title = "One’s own"\n', ""), "workload own.toml: title: Field required"),
+        (("weight = 3", "wait = 3"), "workload own.toml: scripts.0.wait: Extra inputs are not permitted"),
+        (("weight = 3", "weight = -3"), "workload own.toml: scripts.0.weight: Input should be greater"),
+        (
+            ('builtin = "select-only"', 'builtin = "select"'),
+            "workload own.toml: scripts.1.builtin: Input should be",
+        ),
+        (('builtin = "select-only"', "weight = 1"), "workload own.toml: scripts.1: a script has either"),
+        (
+            ("[invariant]", "[invariant]\nper_transaction = [1]"),
+            "workload own.toml: it: 'per_transaction' has one number, or",
+        ),
+        (
+            ("pgbench_tables", 'tool = "sysbench"\npgbench_tables'),
+            "workload own.toml: it: sysbench brings its own tables",
+        ),
+        (
+            ("pgbench_tables", 'tool = "hammerdb"\npgbench_tables'),
+            "workload own.toml: tool: Input should be 'pgbench'",
+        ),
+        (
+            ("pgbench_tables", 'like = "tpcb"\npgbench_tables'),
+            "workload own.toml: like: 'tpcb' is none of calibrated, ",
+        ),
+        (("pgbench_tables", 'like = ["a"]\npgbench_tables'), "workload own.toml: like: ['a'] is none of"),
+        (("[invariant]", "[invariants]"), "workload own.toml: invariants: Extra inputs are not permitted"),
+        (("pgbench_tables = false", 'pgbench_tables = "perhaps"'), "workload own.toml: pgbench_tables: "),
+    ],
+)
+def test_a_wrong_key_is_named(own, change: tuple[str, str], why: str) -> None:
+    assert change[0] in OWN
+    assert refused(own(OWN.replace(*change))).startswith(why)
+
+
+def test_a_file_without_scripts_or_without_anything_is_refused(own) -> None:
+    assert "no script has a weight above 0" in refused(own('name = "own"\ntitle = "t"\n'))
+    assert refused(own("")) == "workload own.toml: name: Field required (and 1 more)"
+
+
+def test_a_sysbench_workload_says_which_test_and_how_large(own) -> None:
+    text = 'name = "s"\ntitle = "S"\ntool = "sysbench"\npgbench_tables = false\n'
+    assert "go together" in refused(own(text))
+    test = 'sysbench = {test = "oltp_read_only", tables = 2, rows_per_scale = 10}\n'
+    assert load_workload(own(text + test)).sysbench is not None
+    assert "sysbench.test: Input should be" in refused(own(text + test.replace("read_only", "point_select")))
+    assert "go together" in refused(own(OWN.replace("pgbench_tables", f"{test}pgbench_tables")))
+
+
+def test_one_that_is_like_another_has_of_it_what_it_does_not_say(own) -> None:
+    text = 'like = "joins"\nname = "mine"\ntitle = "Mine"\n[[scripts]]\nsql = "SELECT 1;\\n"\n'
+    mine, joins = load_workload(own(text)), load_workload("joins")
+    assert (mine.name, mine.scripts[0].sql) == ("mine", "SELECT 1;\n")
+    changed = {"name", "title", "scripts"}
+    assert mine.model_dump(exclude=changed) == joins.model_dump(exclude=changed)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("joins", "joins-full-outer"),
+        ("joins", "joins-union"),
+        ("latest-in-place", "latest-temporary"),
+        ("sysbench-write-only", "sysbench-read-write"),
+        ("tpcb-like", "select-only"),
+    ],
+)
+def test_workloads_of_the_same_data_share_what_was_loaded(first: str, second: str) -> None:
+    assert load_workload(first).contents == load_workload(second).contents
+
+
+def test_workloads_of_other_data_share_nothing() -> None:
+    names = ("tpcb-like", "tpcb-like-90", "mixed", "joins", "sort-hash", "index-build", "insert", "load")
+    assert len({load_workload(name).contents for name in (*names, "sysbench-write-only")}) == len(names) + 1
+
+
+def test_loading_is_told_the_scale() -> None:
+    workload = load_workload("sort-hash")
+    assert "generate_series(1, 100000 * 7)" in workload.load_statement(7)
+    assert ":scale" not in workload.load_statement(7)
+    cast = workload.model_copy(update={"load_sql": "SELECT :scale::int, x::scale, :scales, ':scale'"})
+    assert cast.load_statement(3) == "SELECT 3::int, x::scale, :scales, '3'"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT 1", " select 1", "-- why\nWITH a AS (SELECT 1) TABLE a", "(SELECT 1)", "UPDATE t SET a = 1", "VALUES (1)"],
+)  # fmt: skip
+def test_what_has_a_plan_may_be_explained(own, statement: str) -> None:
+    assert load_workload(own(explaining(statement))).explain == (statement,)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["CREATE INDEX ON t (i)", "ANALYZE t", "VACUUM", "DROP TABLE t", "COMMIT", "", "-- SELECT", "SELECTED", "EXPLAIN SELECT 1"],
+)  # fmt: skip
+def test_what_has_no_plan_is_refused(own, statement: str) -> None:
+    message = refused(own(explaining(statement)))
+    assert message.startswith("workload own.toml: explain.0: ")
+    assert message.endswith("what has to go before belongs into 'explain_after'")
+
+
+def explaining(statement: str) -> str:
+    return f"explain = [{json.dumps(statement)}]\n{OWN}"
+
+
+def test_rows_are_counted_by_script_where_scripts_differ() -> None:
+    mixed, insert = load_workload("mixed").invariant, load_workload("insert").invariant
+    scripts = [{"transactions": 70}, {"transactions": 20}, {"transactions": 3}]
+    assert [*mixed.growth({"transactions": 93, "scripts": scripts})] == [20 + 3000]
+    assert [*insert.growth({"transactions": 93, "scripts": []})] == [93]
+    alone = Invariant(per_transaction=(5,))
+    assert [*alone.growth({"transactions": 2, "scripts": []})] == [10]
+
+
+def test_a_transaction_that_no_script_has_counted_may_be_any_scripts() -> None:
+    # as pgbench said it once: 6658 in all, and 4667 + 1354 + 636 = 6657 by script
+    scripts = [{"transactions": 4667}, {"transactions": 1354}, {"transactions": 636}]
+    growth = load_workload("mixed").invariant.growth({"transactions": 6658, "scripts": scripts})
+    assert 637355 in growth  # an update
+    assert (growth[0], growth[-1]) == (637354, 638354)

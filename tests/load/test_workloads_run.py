@@ -1,0 +1,259 @@
+"""The workloads on a real server: a second of each, what must hold afterwards, and what does not when it is meddled with."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from benchlib.errors import ServerError
+from benchlib.host.shell import Shell, server_user, which
+from benchlib.load.tools import Job, check, load_tool
+from benchlib.load.workloads import load_workload
+from benchlib.plan.model import Load, Script, Workload
+from benchlib.server.cluster import Cluster
+from benchlib.server.installations import Installation, find_pgbench
+from benchlib.server.loading import sizes
+from benchlib.server.plans import keep_plans
+from benchlib.server.templates import load
+
+pytestmark = pytest.mark.pg
+
+SCALE = 1
+needs_sysbench = pytest.mark.skipif(which("sysbench") is None, reason="no sysbench on the PATH")
+sysbench_too = pytest.param("sysbench-write-only", marks=needs_sysbench)
+SHAPES = ["joins", "joins-full-outer", "joins-union", "latest-in-place", "latest-temporary"]
+ALL = [
+    *("mixed", "sort-hash", "index-build", *SHAPES, "load", "tpcb-like-90"),
+    sysbench_too,
+    pytest.param("sysbench-read-write", marks=needs_sysbench),
+]
+QUICK = ["mixed", "index-build", "latest-temporary", "load", sysbench_too]
+
+
+class Databases:
+    """A server with a loaded database for each set of data, which tests must leave as they are."""
+
+    def __init__(self, cluster: Cluster, pgbench: Path, folder: Path) -> None:
+        self.cluster, self.pgbench, self.folder = cluster, pgbench, folder
+        self._loaded: dict[tuple[object, ...], str] = {}
+
+    def loaded(self, workload: Workload) -> Cluster:
+        if workload.contents not in self._loaded:
+            name = f"d{len(self._loaded)}"
+            self.cluster.execute(f"CREATE DATABASE {name}", dbname="postgres")
+            self.cluster.database = name
+            load(self.cluster, self.cluster.connection, workload, SCALE, self.cluster.shell, self.pgbench)
+            self._loaded[workload.contents] = name
+        self.cluster.database = self._loaded[workload.contents]
+        return self.cluster
+
+    def run(self, workload: Workload, its_load: Load) -> dict[str, Any]:
+        server, shell = self.loaded(workload), self.cluster.shell
+        tool = load_tool(workload.tool, self.pgbench)
+        scripts: list[tuple[Script, Path | None]] = []
+        for number, script in enumerate(workload.scripts):
+            path = None if script.sql is None else self.folder / f"{workload.name}-{number}.sql"
+            if path and script.sql:
+                path.write_text(script.sql)
+                shell.own(path)
+            scripts.append((script, path))
+        argv = tool.argv(Job(server.connection, workload, its_load, SCALE, 7, scripts))
+        done = shell.run(argv, timeout_s=tool.limit_s(its_load))
+        return tool.report(done.stdout, done.stderr, done.returncode, argv)
+
+
+@pytest.fixture(scope="module")
+def databases(
+    created: Callable[[str], Cluster], installed: Callable[[str], Installation], shelter: Path
+) -> Iterator[Databases]:
+    cluster = created("18").clone(shelter / "w")
+    cluster.configure({"fsync": "off"})
+    cluster.start()
+    pgbench = installed(find_pgbench().version).program("pgbench")
+    yield Databases(cluster, pgbench, Shell(server_user()).make_directory(shelter / "scripts"))
+    cluster.stop(immediately=True)
+
+
+def violations(workload: Workload, ask: Callable[[str], Any]) -> int:
+    assert workload.invariant.violations
+    return int(ask(workload.invariant.violations))
+
+
+@pytest.mark.parametrize("protocol", ["simple", pytest.param("prepared", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in ALL if n not in QUICK and isinstance(n, str))]
+)  # fmt: skip
+def test_its_invariant_holds_after_a_second_of_it(name: str, protocol: str, databases: Databases) -> None:
+    workload = load_workload(name)
+    its_load = Load(clients=2, threads=1, duration_s=1, protocol=protocol)  # type: ignore[arg-type]
+    check(workload, its_load)
+    server, count = databases.loaded(workload), workload.invariant.count
+    before = int(server.value(count)) if count else 0
+    report = databases.run(workload, its_load)
+    if count:
+        assert report["transactions"] >= 2
+        assert int(server.value(count)) - before in workload.invariant.growth(report)
+    assert violations(workload, server.value) == 0
+
+
+@pytest.mark.slow
+@needs_sysbench
+def test_sysbench_reads_and_writes(databases: Databases) -> None:
+    workload = load_workload("sysbench-read-write")
+    report = databases.run(workload, Load(clients=2, duration_s=2, rate=20))
+    assert 5 < report["tps"] < 40
+    assert report["queries"] >= 18 * report["transactions"]
+    assert violations(workload, databases.cluster.value) == 0
+
+
+WRONG_UNION = """
+CREATE OR REPLACE FUNCTION turnover_union(since integer, till integer)
+RETURNS TABLE (good integer, warehouse integer, came bigint, went bigint) LANGUAGE sql STABLE AS $$
+    SELECT r.good, r.warehouse, r.quantity, s.quantity
+    FROM received(since, till) AS r LEFT JOIN sold(since, till) AS s USING (good, warehouse)
+$$
+"""
+WRONG_LATEST = """
+CREATE OR REPLACE FUNCTION value_temporary(at integer) RETURNS TABLE (good integer, value bigint) LANGUAGE sql AS $$
+    SELECT good, value + 1 FROM value_in_place(at)
+$$
+"""
+BATCH = "SELECT mixed_insert(1, 1, 1); "
+
+
+@pytest.mark.parametrize(
+    ("name", "behind"),
+    [
+        ("mixed", "UPDATE pgbench_tellers SET tbalance = tbalance + 1 WHERE tid = 1"),
+        ("mixed", "UPDATE pgbench_branches SET bbalance = bbalance - 1"),
+        ("mixed", f"{BATCH}DELETE FROM pgbench_history WHERE ctid = (SELECT min(ctid) FROM pgbench_history)"),
+        ("mixed", f"{BATCH}UPDATE pgbench_history SET delta = 0 WHERE ctid = (SELECT min(ctid) FROM pgbench_history)"),
+        ("sort-hash", "UPDATE events SET mark = 'x' WHERE id = 7"),
+        ("sort-hash", "DELETE FROM events WHERE id = 7"),
+        ("sort-hash", "UPDATE events SET key = 'x' WHERE id = 7"),
+        ("index-build", "CREATE INDEX ON events (id)"),
+        ("index-build", "UPDATE events SET mark = 'x' WHERE id = 7"),
+        ("joins", "DELETE FROM customers WHERE id = 1"),
+        ("joins", "DELETE FROM makers WHERE id = 5"),
+        ("joins-full-outer", WRONG_UNION),
+        ("joins-union", WRONG_UNION),
+        ("latest-in-place", WRONG_LATEST),
+        ("latest-temporary", WRONG_LATEST),
+        ("load", "DELETE FROM pgbench_accounts WHERE aid = 5"),
+        ("load", "INSERT INTO pgbench_tellers VALUES (0, 1, 0)"),
+        ("load", "ALTER TABLE pgbench_accounts DROP CONSTRAINT pgbench_accounts_pkey"),
+        pytest.param("sysbench-write-only", "DELETE FROM sbtest250 WHERE id = 1", marks=[needs_sysbench, pytest.mark.slow]),
+        pytest.param("sysbench-read-write", "UPDATE sbtest1 SET id = 46 WHERE id = 1", marks=[needs_sysbench, pytest.mark.slow]),
+    ],
+)  # fmt: skip
+def test_its_invariant_does_not_hold_when_it_is_meddled_with(
+    name: str, behind: str, databases: Databases
+) -> None:
+    workload = load_workload(name)
+    if name == "load":
+        databases.run(workload, Load())
+    with (
+        databases.loaded(workload).connect() as connection,
+        connection.transaction(force_rollback=True),
+    ):
+
+        def ask(sql: str) -> Any:
+            row = connection.execute(sql).fetchone()
+            assert row is not None
+            return row[0]
+
+        assert violations(workload, ask) == 0
+        connection.execute(behind)
+        assert violations(workload, ask) > 0
+
+
+def test_an_index_that_holds_other_than_every_row_is_no_index(databases: Databases) -> None:
+    workload = load_workload("index-build")
+    with databases.loaded(workload).connect() as connection, connection.transaction(force_rollback=True):
+        connection.execute("INSERT INTO events VALUES (0, md5('0'))")
+        with pytest.raises(psycopg.errors.RaiseException, match="does not hold every row"):
+            connection.execute("SELECT build_index(1)")
+
+
+def test_little_memory_sends_sorts_and_hashes_to_disk(databases: Databases) -> None:
+    """What the workload is for: with much memory none of its queries writes a temporary file."""
+    workload = load_workload("sort-hash")
+    server = databases.loaded(workload)
+    written = {}
+    for memory in ("1MB", "256MB"):
+        settings = f"SET work_mem = '{memory}'; SET max_parallel_workers_per_gather = 0"
+        plans = keep_plans(server, workload.model_copy(update={"explain_after": settings}), SCALE)
+        written[memory] = [row["plan"]["Plan"]["Temp Written Blocks"] for row in plans]
+    assert all(written["1MB"])
+    assert written["256MB"] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["mixed", *SHAPES])
+def test_plans_are_kept_and_nothing_else(name: str, databases: Databases) -> None:
+    workload = load_workload(name)
+    server = databases.loaded(workload)
+    tables = "SELECT count(*) FROM pg_class"
+    before = [server.value(tables), server.value(workload.invariant.count or "")]
+    plans = keep_plans(server, workload, SCALE)
+    assert [row["statement"] for row in plans] == list(workload.explain)
+    for row in plans:
+        assert row["plan"]["Execution Time"] > 0
+        assert "Shared Hit Blocks" in row["plan"]["Plan"]
+    assert [server.value(tables), server.value(workload.invariant.count or "")] == before
+    assert violations(workload, server.value) == 0
+
+
+def test_a_rewrite_is_seen_in_its_plan(databases: Databases) -> None:
+    def nodes(plan: dict[str, Any]) -> list[str]:
+        mine = f"{plan['Node Type']} {plan.get('Join Type', '')}{plan.get('Relation Name', '')}"
+        return [mine, *(name for part in plan.get("Plans", []) for name in nodes(part))]
+
+    def shape(name: str) -> list[str]:
+        workload = load_workload(name)
+        return nodes(keep_plans(databases.loaded(workload), workload, SCALE)[0]["plan"]["Plan"])
+
+    assert any(node.endswith(" Full") for node in shape("joins-full-outer"))
+    union = shape("joins-union")
+    assert "Append " in union
+    assert not any(node.endswith(" Full") for node in union)
+    assert not any(node.endswith("latest") for node in shape("latest-in-place"))
+    assert any(node.endswith("latest") for node in shape("latest-temporary"))
+
+
+def test_a_plan_that_cannot_be_had_is_told_in_the_server_s_words(databases: Databases) -> None:
+    workload = load_workload("joins")
+    server = databases.loaded(workload)
+    for statement, words in (("SELECT nothing", 'column "nothing" does not exist'), ("SELECT 1; DROP TABLE sales", "multiple commands")):  # fmt: skip
+        with pytest.raises(ServerError, match=f"a plan cannot be had: .*{words}"):
+            keep_plans(server, workload.model_copy(update={"explain": (statement,)}), SCALE)
+    assert violations(workload, server.value) == 0
+    assert keep_plans(server, load_workload("insert"), SCALE) == []
+
+
+def test_plans_are_had_from_an_older_server(installed: Callable[..., Any], new_cluster: Any) -> None:
+    cluster = new_cluster("16")
+    cluster.configure({})
+    cluster.start()
+    plain = load_workload("mixed").model_copy(update={"explain": ("SELECT 1 WHERE :scale = 3",)})
+    cluster.database = "postgres"
+    assert keep_plans(cluster, plain, 3)[0]["plan"]["Plan"]["Actual Rows"] == 1
+
+
+def test_loading_is_measured_with_what_the_data_take(databases: Databases) -> None:
+    workload = load_workload("load")
+    report = databases.run(workload, Load())
+    assert report["complete"]
+    assert (report["rows"], report["scale"]) == (100_000, SCALE)
+    assert 0 < report["init_s"] < 60
+    assert report["tps"] is None
+    assert report["transactions"] is None
+    server = databases.cluster
+    taken = sizes(server)
+    accounts = next(row for row in taken["tables"] if row["name"] == "pgbench_accounts")
+    assert 13 << 20 < accounts["table_bytes"] < 17 << 20
+    assert 2 << 20 < accounts["index_bytes"] < 3 << 20
+    assert taken["database_bytes"] > accounts["table_bytes"]
+    options = server.value("SELECT reloptions FROM pg_class WHERE relname = 'pgbench_accounts'")
+    assert options == ["fillfactor=90"]

@@ -1,0 +1,129 @@
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchlib.errors import InputError
+from benchlib.plan.design import Trial, leave_one_out, one_at_a_time, randomised_blocks, screening
+
+NAMES = st.lists(st.text(min_size=1, max_size=8).filter(str.strip), min_size=2, max_size=7, unique=True)
+
+
+@given(NAMES, st.integers(1, 12), st.integers())
+def test_every_block_holds_every_level_once(levels, blocks, seed):
+    trials = randomised_blocks(levels, blocks, seed)
+    assert len(trials) == blocks * len(levels)
+    for block in range(1, blocks + 1):
+        here = [trial for trial in trials if trial.block == block]
+        assert sorted(trial.level for trial in here) == sorted(levels)
+        assert [trial.position for trial in here] == list(range(1, len(levels) + 1))
+
+
+@given(NAMES, st.integers(1, 6), st.integers(0, 6), st.integers())
+def test_a_longer_design_starts_with_the_shorter_one(levels, blocks, more, seed):
+    short = randomised_blocks(levels, blocks, seed)
+    assert randomised_blocks(levels, blocks + more, seed)[: len(short)] == short
+
+
+@given(NAMES, st.integers(1, 15), st.integers())
+def test_positions_are_balanced_over_blocks(levels, blocks, seed):
+    trials = randomised_blocks(levels, blocks, seed)
+    visits = Counter((trial.level, trial.position) for trial in trials)
+    counts = [visits[level, position] for level in levels for position in range(1, len(levels) + 1)]
+    assert max(counts) - min(counts) <= 1
+
+
+@given(NAMES, st.integers(1, 9), st.integers())
+def test_seeds_fit_pgbench_and_ids_name_files(levels, blocks, seed):
+    trials = randomised_blocks(levels, blocks, seed)
+    assert all(1 <= trial.seed < 2**31 for trial in trials)
+    assert len({trial.seed for trial in trials}) == len(trials)
+    assert len({trial.id.lower() for trial in trials}) == len(trials)
+    for trial in trials:
+        assert trial.id.isascii()
+        assert not set(trial.id) & set('/\\ :*?"<>|')
+        assert len(trial.id) < 64
+
+
+def test_two_levels_do_not_strictly_alternate():
+    firsts = [t.level for t in randomised_blocks(["a", "b"], 40, 7) if t.position == 1]
+    assert any(first == second for first, second in pairwise(firsts))
+
+
+def test_orders_are_random_and_neighbours_balanced():
+    orders = Counter()
+    followers = Counter()
+    for seed in range(600):
+        trials = randomised_blocks(["a", "b", "c"], 1, seed)
+        orders["".join(trial.level for trial in trials)] += 1
+    assert set(orders.values())
+    assert min(orders.values()) > 60
+    assert len(orders) == 6
+    for first, second in pairwise(randomised_blocks(["a", "b", "c", "d"], 4, 3)):
+        if first.block == second.block:
+            followers[first.level, second.level] += 1
+    assert set(followers.values()) == {1}
+    assert len(followers) == 12
+
+
+def test_the_seed_decides():
+    assert randomised_blocks(["a", "b"], 9, 1) == randomised_blocks(("a", "b"), 9, 1)
+    assert randomised_blocks(["a", "b"], 9, 1) != randomised_blocks(["a", "b"], 9, 2)
+
+
+def test_id_reads_well():
+    assert Trial(3, 1, "shared buffers = 8 GB", 1).id == "b03-p1-shared-buffers-8-GB"
+    assert Trial(1, 2, "…", 1).id == "b01-p2-level"
+
+
+@pytest.mark.parametrize(
+    ("levels", "blocks", "says"),
+    [
+        (["a"], 3, "two levels"),
+        ("ab", 3, "two levels"),
+        (["a", " "], 3, "name"),
+        (["a", "b", "a"], 3, "'a' is there twice"),
+        (["a", "b"], 0, "whole number"),
+        (["a", "b"], 2.5, "whole number"),
+        (["a", "b"], True, "whole number"),
+    ],
+)
+def test_refusals(levels, blocks, says):
+    with pytest.raises(InputError, match=says):
+        randomised_blocks(levels, blocks, 1)
+
+
+def test_shares_of_single_settings():
+    base = {"fsync": "on", "work_mem": "4MB", "port": 1}
+    tuned = {"fsync": "off", "shared_buffers": "1GB", "port": 1}
+    assert one_at_a_time(base, tuned) == {
+        "only fsync": {"fsync": "off", "work_mem": "4MB", "port": 1},
+        "only shared_buffers": {**base, "shared_buffers": "1GB"},
+    }
+    assert leave_one_out(base, tuned) == {
+        "without fsync": {"fsync": "on", "work_mem": "4MB", "port": 1, "shared_buffers": "1GB"},
+        "without shared_buffers": {"fsync": "off", "work_mem": "4MB", "port": 1},
+    }
+    assert one_at_a_time(base, base) == {} == leave_one_out(base, base)
+
+
+@pytest.mark.parametrize("count", range(6, 12))
+def test_a_screening_is_orthogonal_and_folded(count):
+    runs = screening({f"f{number}": ("low", "high") for number in range(count)})
+    assert len(set(runs)) == 24
+    assert runs == sorted(runs, reverse=True)  # as itertools.product gives them, low first
+    assert runs[0] == ("low",) * count
+    signs = np.array([[1 if end == "high" else -1 for end in run] for run in runs])
+    assert (signs.T @ signs == 24 * np.eye(count)).all()
+    # folding over frees the effects of single dimensions from those of pairs
+    assert (signs.T @ (signs[:, 0] * signs[:, 1]) == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(), (2,) * 5, (2,) * 12, (2, 2, 2, 2, 2, 3)])
+def test_what_cannot_be_screened_is_refused(shape):
+    grid = {f"f{number}": tuple(map(str, range(values))) for number, values in enumerate(shape)}
+    with pytest.raises(InputError, match="6 to 11 dimensions of two values"):
+        screening(grid)

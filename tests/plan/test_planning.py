@@ -1,0 +1,341 @@
+"""From parameters to a study: sizes, arms, shares, room for clients, and what is refused in one line."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from benchlib.errors import InputError
+from benchlib.load.workloads import load_workload
+from benchlib.plan.level import Storage
+from benchlib.plan.model import Script, Study, Workload
+from benchlib.plan.planning import make_study, study_name
+
+GIB = 1 << 30
+WORKLOAD = Workload(name="w", title="W", scripts=(Script(builtin="select-only"),))
+VALUES = {
+    "factor": "operating_system",
+    "question": "Does it help?",
+    "study": "",
+    "profile": "quick",
+    "profiles": {
+        "quick": {"clients": 8, "threads": 2, "duration_s": 5, "warmup_s": 1, "blocks": 3, "scale": 10},
+        "full": {"clients": 100, "threads": 100, "duration_s": 600, "blocks": 9, "scale": 300, "rebuild_every": 3},
+    },
+    "levels": {
+        "defaults": {},
+        "tuned": {"settings": {"shared_buffers": "25 % of memory", "jit": False, "work_mem": "8MB"}},
+    },
+    "baseline": "defaults",
+    "workload": "w",
+    "clients": 0,
+    "duration_s": 0,
+    "blocks": 0,
+    "seed": 7,
+}  # fmt: skip
+
+
+def planned(**changes: object) -> Study:
+    return make_study({**VALUES, **changes}, 4 * GIB, lambda name: WORKLOAD, {})
+
+
+def refused(**changes: object) -> str:
+    with pytest.raises(InputError) as caught:
+        planned(**changes)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 500
+    return message
+
+
+def test_the_profile_gives_the_sizes() -> None:
+    study = planned(profile="full")
+    load = study.plan.load
+    assert (load.clients, load.threads, load.duration_s, load.warmup_s) == (100, 100, 600, 2)
+    assert (study.plan.scale, study.plan.rebuild_every, study.blocks) == (300, 3, 9)
+    assert (study.title, study.notebook, study.plan.seed) == ("Operating system", "operating_system", 7)
+
+
+def test_a_size_of_one_s_own_wins_and_zero_leaves_the_profile_s() -> None:
+    study = planned(clients=32, blocks=4, scale=2, protocol="prepared", rate=0.0)
+    load = study.plan.load
+    assert (load.clients, load.duration_s, load.protocol, load.rate) == (32, 5, "prepared", None)
+    assert (study.blocks, study.plan.scale) == (4, 2)
+
+
+@pytest.mark.parametrize("blocks", [4, "4"])
+def test_blocks_may_be_written_as_text(blocks: object) -> None:
+    study = planned(blocks=blocks)
+    assert (study.blocks, study.plan.looks) == (4, ())
+
+
+def test_a_latency_quantile_needs_the_log_of_all_transactions() -> None:
+    assert planned(metric="latency_p99_ms").plan.load.transaction_log
+    assert not planned(metric="latency_average_ms").plan.load.transaction_log
+
+
+def test_a_rate_is_a_number_or_a_share_of_a_capacity_still_to_be_measured() -> None:
+    assert planned(rate="500").plan.load.rate == 500.0
+    plan = planned(rate="60% of capacity").plan
+    assert (plan.load.rate, plan.capacity_tps) == ("60 % of capacity", None)
+    profiles = {"quick": {**VALUES["profiles"]["quick"], "rate": "60 % of capacity"}}  # type: ignore[index]
+    assert planned(profiles=profiles).plan.load == plan.load
+    assert planned(rate="").plan.load.rate is None
+    assert "rate: '60 %' is not a rate such as 500 (a second) or \"60 % of capacity\"" in refused(rate="60 %")
+
+
+def test_at_a_fixed_rate_latency_is_judged_because_the_tps_is_given() -> None:
+    assert (planned().plan.metric, planned(metric="").plan.metric) == ("tps", "tps")
+    assert planned(rate=500).plan.metric == "latency_average_ms"
+    assert planned(rate=500, metric="latency_p99_ms").plan.load.transaction_log
+    logged = {"quick": {"transaction_log": True, "rate": "60 % of capacity"}}
+    assert planned(profiles=logged).plan.metric == "latency_p99_ms"
+    own = {**VALUES["levels"], "slow": {"load": {"rate": "10 % of capacity"}}}  # type: ignore[dict-item]
+    for words in (refused(rate=500, metric="tps"), refused(levels=own, metric="tps")):
+        assert words.startswith("parameter metric: a fixed rate gives the tps, so it cannot be judged by")
+    assert refused(rate=500, pilot=True).startswith("parameter pilot: it plans by the tps")
+
+
+def test_auto_plans_all_looks() -> None:
+    study = planned(blocks="auto")
+    assert study.plan.looks
+    assert study.blocks == study.plan.looks[-1]
+
+
+@pytest.mark.parametrize("blocks", [-1, "-1", "many", "3.5", "0", 1_000_001, "1e3"])
+def test_an_impossible_number_of_blocks_is_refused_before_anything_is_made(blocks: object) -> None:
+    assert refused(blocks=blocks).startswith(f"parameter blocks: want 1 to 1000, or 'auto', got {blocks!r}")
+
+
+def test_the_study_has_the_name_asked_for_or_one_of_factor_profile_and_shares() -> None:
+    assert planned().name == "operating_system-quick"
+    assert planned(study="mine").name == "mine"
+    assert planned(shares_of="tuned").name == "operating_system-quick-shares"
+    assert study_name(VALUES) == "operating_system-quick"
+
+
+def test_every_level_runs_in_every_block_with_the_control_beside_the_baseline() -> None:
+    study = planned()
+    factor = study.plan.factor
+    assert list(factor.levels) == ["defaults", "control", "tuned"]
+    assert (factor.baseline, factor.controls) == ("defaults", ("control",))
+    assert factor.levels["control"] == factor.levels["defaults"]
+    assert len(study.trials) == 9
+    assert planned().trials == study.trials
+    assert planned(seed=8).trials != study.trials
+
+
+def test_several_controls_are_numbered_and_none_is_none() -> None:
+    assert planned(controls=3).plan.factor.controls == ("control 1", "control 2", "control 3")
+    assert planned(controls=0).plan.factor.controls == ()
+    for count in (-1, 6):
+        assert refused(controls=count) == (
+            f"parameter controls: want 0 to 5 further arms of the baseline, got {count}"
+        )
+
+
+def test_a_level_may_not_take_the_control_s_name() -> None:
+    levels = {"defaults": {}, "control": {}, "control 1": {}}
+    assert "level “control”: that name is the A/A control's" in refused(levels=levels)
+    assert "level “control 1”" in refused(levels=levels, controls=2)
+    assert planned(levels={"defaults": {}, "control 1": {}}).plan.factor.controls == ("control",)
+
+
+def test_shares_of_memory_are_of_this_machine_in_levels_and_base() -> None:
+    study = planned(base={"settings": {"effective_cache_size": "50 % of memory"}})
+    assert study.plan.factor.levels["tuned"].settings["shared_buffers"] == "1024MB"
+    assert study.plan.level("defaults").settings == {"effective_cache_size": "2048MB"}
+
+
+# --- shares ------------------------------------------------------------------------
+
+
+def test_a_level_taken_apart_is_each_setting_alone_and_the_set_without_it() -> None:
+    levels = {
+        "defaults": {"settings": {"jit": True}, "load": {"clients": 3}},
+        "other": {"settings": {"jit": False}},
+        "tuned": {"settings": {"jit": True, "fsync": "off", "work_mem": "8MB"}, "postgres": "16"},
+    }
+    factor = planned(levels=levels, shares_of="tuned").plan.factor
+    assert list(factor.levels) == [
+        "defaults", "control", "tuned", "only fsync", "only work_mem", "without fsync", "without work_mem"
+    ]  # fmt: skip
+    assert factor.levels["only fsync"].settings == {"jit": True, "fsync": "off"}
+    assert factor.levels["without fsync"].settings == {"jit": True, "work_mem": "8MB"}
+    only, without = factor.levels["only fsync"], factor.levels["without fsync"]
+    assert (only.postgres, only.load.clients) == (None, 3), "alone: nothing else of the level comes along"
+    assert (without.postgres, without.load.clients) == ("16", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"shares_of": "tunde"}, "parameter shares_of: 'tunde' is not one of the levels tuned"),
+        ({"shares_of": "defaults"}, "parameter shares_of: 'defaults' is not one of the levels tuned"),
+        ({"shares_of": "a", "levels": {"defaults": {}, "a": {"postgres": "16"}}}, "needs two settings"),
+        (
+            {
+                "shares_of": "a",
+                "levels": {"defaults": {"settings": {"jit": 1}}, "a": {"settings": {"fsync": 0}}},
+            },
+            "parameter shares_of: the baseline sets jit and the level does not",
+        ),
+    ],
+)
+def test_what_cannot_be_taken_apart_is_refused(changes: dict[str, object], why: str) -> None:
+    assert why in refused(**changes)
+
+
+# --- room for clients -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("clients", "wanted"), [(80, None), (81, 101), (300, 320)])
+def test_the_server_has_room_for_all_clients(clients: int, wanted: int | None) -> None:
+    assert planned(clients=clients).plan.base.settings.get("max_connections") == wanted
+
+
+def test_the_level_with_most_clients_decides_for_all_levels() -> None:
+    study = planned(levels={"defaults": {}, "many": {"load": {"clients": 200}}})
+    assert study.plan.level("defaults").settings["max_connections"] == 220
+
+
+def test_a_limit_of_one_s_own_stays() -> None:
+    assert planned(clients=500, base={"settings": {"MAX_connections": 900}}).plan.base.settings == {
+        "max_connections": 900
+    }
+
+
+def test_a_server_that_is_not_ours_has_the_room_that_its_owner_gave_it() -> None:
+    levels = {"defaults": {}, "own": {"settings": {"max_connections": 300}}, "cloud": {"target": "cloud"}}
+    plan = planned(clients=200, levels=levels).plan
+    room = {name: plan.level(name).settings.get("max_connections") for name in plan.factor.levels}
+    assert room == {"defaults": 220, "control": 220, "own": 300, "cloud": None}
+
+
+def test_a_share_of_memory_is_one_of_the_cap_and_of_a_target_s_nobody_knows() -> None:
+    share = {"settings": {"shared_buffers": "25 % of memory"}}
+    plan = planned(levels={"defaults": {}, "small": {**share, "storage": {"memory": "1GB"}}}).plan
+    assert plan.level("small").settings == {"shared_buffers": "256MB"}
+    assert "memory of its target" in refused(levels={"defaults": {}, "cloud": {**share, "target": "cloud"}})
+
+
+def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads() -> None:
+    capped: dict[str, object] = {"storage": {"memory": "50 % of data"}}
+    place: dict[str, object] = {"storage": {"data": {"file_system": "ext4", "size": "400% of data"}}}
+    levels = {"a": capped, "b": {**capped, "workload": "heavy"}, "c": place}
+    heavy = WORKLOAD.model_copy(update={"name": "heavy", "mib_per_scale": 20})
+    study = make_study(
+        {**VALUES, "levels": levels, "baseline": "a"}, GIB, {"w": WORKLOAD, "heavy": heavy}.__getitem__, {}
+    )
+    a, b, c = (study.plan.level(name).storage for name in levels)
+    assert (a and a.memory, b and b.memory) == (110 << 20, 210 << 20)  # of 60 + 10 × 16 and 60 + 10 × 36
+    assert c
+    assert c.data
+    assert c.data.size == 880 << 20
+
+
+def test_a_share_of_data_that_nobody_has_measured_is_refused() -> None:
+    own = {"quick": {"scale": "large"}}
+    assert "storage.memory: " in refused(base={"storage": {"memory": "50 % of data"}}, profiles=own)
+    with pytest.raises(ValidationError, match="nobody knows here how large the data are"):
+        Storage(memory="50 % of data")  # type: ignore[arg-type]
+
+
+def test_a_level_s_workload_comes_with_the_plan() -> None:
+    plan = planned(levels={"defaults": {}, "reads": {"workload": "reads"}}).plan
+    assert plan.level_workload("reads") is plan.workloads["reads"]
+
+
+# --- what is refused ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"profile": "huge"}, "parameter profile: 'huge' is not one of quick, full"),
+        ({"profile": ""}, "parameter profile: '' is not one of quick, full"),
+        ({"profiles": {}}, "parameter profile: 'quick' is not one of"),
+        ({"profiles": None}, "parameter profiles: want names with their sizes, got None"),
+        ({"profiles": {"quick": None}}, "profile quick: want sizes such as {'blocks': 5}, got None"),
+        ({"profiles": {"quick": 5}}, "profile quick: want sizes"),
+        ({"profiles": {"quick": {"client": 5}}}, "profile quick: unknown key 'client'; there are blocks, clients"),
+        ({"profiles": {"quick": {5: 5, "a": 1}}}, "profile quick: unknown key 5"),
+        ({"profiles": {"quick": {"clients": 0}}}, "do not make a study: clients: Input should be greater"),
+        ({"profiles": {"quick": {"clients": "x", "threads": 0}}}, "(and 1 more)"),
+        ({"profiles": {"quick": {"scale": None}}}, "do not make a study: scale:"),
+        ({"clients": -4}, "clients: Input should be greater"),
+        ({"arrangement": "lying"}, "arrangement: Input should be 'standing' or 'fresh'"),
+        ({"margin": 2.0}, "margin: Input should be less than 1"),
+        ({"metric": "tpz"}, "unknown metric 'tpz'; known: tps"),
+        ({"baseline": "nothing"}, "parameter baseline: 'nothing' is not among the levels: defaults, tuned"),
+        ({"levels": {}}, "parameter levels: there are none"),
+        ({"levels": {"defaults": {}}, "controls": 0}, "a factor needs at least two levels"),
+        ({"levels": None}, "parameter levels: want names with what each changes, got None"),
+        ({"levels": ["defaults", "tuned"]}, "parameter levels: want names"),
+        ({"levels": {"defaults": None}}, "level “defaults”: want a mapping such as {'settings': {…}}, got None"),
+        ({"levels": {"defaults": 5}}, "level “defaults”: want a mapping"),
+        ({"levels": {"defaults": "x"}}, "level “defaults”: want a mapping"),
+        ({"levels": {"defaults": {}, 16: {}}}, "level 16: put its name in quotes, it is read as a int"),
+        ({"levels": {"defaults": {}, True: {}}}, "level True: put its name in quotes, it is read as a bool"),
+        ({"levels": {"defaults": {}, "a\nb": {}}}, r"level 'a\nb': its name cannot be printed"),
+        ({"levels": {"defaults": {}, "": {}}}, "want 1 to 80 printable characters"),
+        ({"levels": {"defaults": {}, "x" * 81: {}}}, "want 1 to 80 printable characters"),
+        ({"levels": {"defaults": {}, "a": {"setings": {}}}}, "level “a”: setings: Extra inputs are not permitted; keys are postgres, settings"),
+        ({"levels": {"defaults": {}, "a": {"settings": None}}}, "level “a”: settings: "),
+        ({"levels": {"defaults": {}, "a": {"settings": {"work_mem": None}}}}, "level “a”: settings.work_mem"),
+        ({"levels": {"defaults": {}, "a": {"settings": {5: 1}}}}, "level “a”: settings.5: Input should be a valid string"),
+        ({"levels": {"defaults": {}, "a": {"settings": {"a\nb": 1}}}}, r"'a\nb' is not the name"),
+        ({"levels": {"defaults": {}, "a": {"x\ny": 1}}}, "level “a”: x y: Extra"),
+        ({"levels": {"defaults": {}, "a": {"load": {"clients": 0}}}}, "level “a”: load.clients: Input should be greater"),
+        ({"levels": {"defaults": {}, "a": {"postgres": 16.1}}}, "level “a”: postgres: write the version as text"),
+        ({"base": None}, "level “base”: it: Input should be"),
+        ({"base": {"settings": 5}}, "level “base”: settings"),
+        ({"question": None}, "question: Input should be a valid string"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_study_is_refused_in_one_line_that_names_it(
+    changes: dict[str, object], why: str
+) -> None:
+    assert why in refused(**changes)
+
+
+@pytest.mark.parametrize("name", ["factor", "question", "profile", "profiles", "workload"])
+def test_a_parameter_that_every_factor_needs_is_asked_for(name: str) -> None:
+    values = {key: value for key, value in VALUES.items() if key != name}
+    with pytest.raises(InputError, match=f"^parameter {name}: the parameters cell does not declare it$"):
+        make_study(values, GIB, lambda name: WORKLOAD, {})
+
+
+def test_an_unknown_workload_is_refused_by_its_finder() -> None:
+    with pytest.raises(InputError, match="no workload 'nothing'"):
+        make_study({**VALUES, "workload": "nothing"}, GIB, load_workload, {})
+
+
+HOSTILE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["settings", "load", "clients", "postgres", "x", "initdb"]), inner, max_size=2)
+    ),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@given(
+    st.fixed_dictionaries(
+        {}, optional={"levels": HOSTILE | st.dictionaries(st.just("defaults") | st.text(max_size=3), HOSTILE, max_size=3),
+                      "profiles": HOSTILE | st.just({"quick": {}}) | st.dictionaries(st.just("quick"), HOSTILE),
+                      "base": HOSTILE}
+    )
+)  # fmt: skip
+def test_whatever_a_file_holds_it_is_a_study_or_one_line(changes: dict[str, object]) -> None:
+    study, refusal = None, ""
+    try:
+        study = planned(**changes)
+    except InputError as reason:
+        refusal = str(reason)
+    assert study or re.fullmatch(r"[^\n\r]+", refusal)
+    if study:
+        assert Study.model_validate_json(study.model_dump_json()).plan == study.plan

@@ -1,0 +1,213 @@
+"""Levels, factors, plans: what may be said, what is refused, and what survives a file."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from benchlib.plan.design import Trial
+from benchlib.plan.level import Level, LoadPatch, Place, Replication, Storage, Target
+from benchlib.plan.model import Factor, Load, Measurement, Plan, Script, Study, Workload
+
+
+def factor(**changes: object) -> Factor:
+    parts = {"question": "?", "baseline": "a", "levels": {"a": {}, "b": {}}}
+    return Factor.model_validate({**parts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"baseline": "c"}, "'c' is not among the levels: a, b"),
+        ({"controls": ("c",)}, "'c' is not among the levels"),
+        ({"levels": {"a": {}}}, "at least two levels"),
+        ({"levels": {}}, "not among the levels"),
+        ({"levels": {"a": {}, " ": {}}}, "1 to 80 printable"),
+        ({"levels": {"a": {}, "b\n": {}}}, "1 to 80 printable"),
+        ({"levels": {"a": {}, "b" * 81: {}}}, "1 to 80 printable"),
+        ({"levels": {"a": {}, 5: {}}}, "valid string"),
+    ],
+)
+def test_a_factor_that_cannot_be_compared_is_refused(changes: dict[str, object], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        factor(**changes)
+
+
+def test_a_factor_keeps_the_order_of_its_levels() -> None:
+    made = factor(levels={"b": {}, "a": {}, "c": {}})
+    assert list(Factor.model_validate_json(made.model_dump_json()).levels) == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ({}, "either 'builtin' or 'sql'"),
+        ({"builtin": "select-only", "sql": "SELECT 1"}, "either 'builtin' or 'sql'"),
+        ({"builtin": "select"}, "'tpcb-like', 'simple-update' or 'select-only'"),
+        ({"sql": "SELECT 1", "weight": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_a_script_has_one_source_and_a_weight(script: dict[str, object], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Script.model_validate(script)
+
+
+def test_a_workload_in_which_nothing_would_run_is_refused() -> None:
+    with pytest.raises(ValidationError, match="no script has a weight above 0"):
+        Workload(name="n", title="t", scripts=(Script(sql="SELECT 1", weight=0),))
+    with pytest.raises(ValidationError, match="no script has a weight"):
+        Workload(name="n", title="t", scripts=())
+    with pytest.raises(ValidationError, match="at most 128"):
+        Workload(name="n", title="t", scripts=(Script(sql="SELECT 1"),) * 129)
+
+
+def test_a_plan_gives_each_level_its_own_load(plan_of) -> None:
+    plan = plan_of(
+        base=Level(settings={"jit": "off"}, load=LoadPatch(protocol="extended")),
+        levels={"many": Level(load=LoadPatch(clients=99, rate=12.5))},
+    )
+    assert plan.level("defaults").settings == {"jit": "off"}
+    many = plan.level_load("many")
+    assert (many.clients, many.rate, many.protocol, many.duration_s) == (99, 12.5, "extended", 3)
+    assert plan.level_load("defaults") == plan.load.model_copy(update={"protocol": "extended"})
+
+
+def test_a_share_of_the_capacity_is_a_rate_once_the_capacity_is_known(plan_of) -> None:
+    levels = {"own": Level(load=LoadPatch(rate="33.3% of Capacity")), "fixed": Level(load=LoadPatch(rate=7))}
+    plan = plan_of(load=Load(rate="60 % of capacity"), levels=levels)
+    assert plan.capacity_shares() == ["60 % of capacity", "33.3 % of capacity"]
+    assert plan.level_load("defaults").rate == "60 % of capacity"
+    known = plan.model_copy(update={"capacity_tps": 1234.5})
+    assert known.capacity_shares() == plan.capacity_shares(), "what was asked for does not change"
+    assert [known.level_load(name).rate for name in ("defaults", "own", "fixed")] == [741.0, 411.0, 7.0]
+    slow = plan.model_copy(update={"capacity_tps": 4.5678})
+    assert slow.level_load("defaults").rate == 2.74
+    assert plan_of().capacity_shares() == []
+
+
+def test_a_level_changes_those_variables_that_it_names_and_no_others(plan_of) -> None:
+    plan = plan_of(
+        load=Load(variables={"rows": 10, "share": 0.5}),
+        base=Level(load=LoadPatch(variables={"rows": 20, "name": "x"})),
+        levels={"more": Level(load=LoadPatch(variables={"rows": 30}))},
+    )
+    assert plan.level_load("defaults").variables == {"rows": 20, "share": 0.5, "name": "x"}
+    assert plan.level_load("more").variables == {"rows": 30, "share": 0.5, "name": "x"}
+    assert plan.load.variables == {"rows": 10, "share": 0.5}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"scale": 0}, {"margin": 0}, {"margin": 1}, {"margin": float("nan")}, {"rebuild_every": 0},
+     {"arrangement": "lying"}, {"seed": "x"}, {"load": {"duration_s": 0}}, {"load": {"warmup_s": -1}}],
+)  # fmt: skip
+def test_impossible_sizes_are_refused(plan_of, changes: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        plan_of(**changes)
+
+
+def test_a_level_may_have_a_workload_of_its_own(plan_of) -> None:
+    reads = Workload(name="reads", title="Reads", scripts=(Script(builtin="select-only"),))
+    plan = plan_of(levels={"read": Level(workload="reads")}, workloads={"reads": reads})
+    assert plan.level_workload("read") is reads
+    assert plan.level_workload("defaults") is plan.workload
+    with pytest.raises(ValidationError, match="names the workload 'writes', which is not here"):
+        plan_of(levels={"write": Level(workload="writes")})
+
+
+def test_a_level_that_cannot_run_over_the_base_is_refused_with_its_name(plan_of) -> None:
+    with pytest.raises(ValidationError, match=r"level “elsewhere”: .*'storage' is for a server of our own"):
+        plan_of(
+            base=Level(storage=Storage(memory="1GB")), levels={"elsewhere": Level(target=Target(server="s"))}
+        )
+
+
+def test_a_study_counts_its_blocks(study_of) -> None:
+    assert study_of(3).blocks == 3
+    assert study_of(3).model_copy(update={"trials": ()}).blocks == 0
+
+
+# --- whatever is said survives its file --------------------------------------------
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,12}(\.[a-z_]{1,5})?", fullmatch=True)
+VALUES = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+TUNABLES = st.dictionaries(
+    st.from_regex(r"[a-z0-9_.]{1,12}\??", fullmatch=True), st.integers() | TEXT, max_size=2
+)
+STORAGES = st.builds(
+    Storage, data=st.builds(Place, path=st.just("/mnt/a")), memory=st.none() | st.integers(1)
+)
+LOADS = st.builds(
+    LoadPatch,
+    clients=st.none() | st.integers(1, 100_000),
+    threads=st.none() | st.integers(1, 100_000),
+    protocol=st.sampled_from([None, "simple", "extended", "prepared"]),
+    rate=st.none() | st.floats(0.001, 1e9) | st.integers(1, 999).map("{} % of capacity".format),
+)
+LEVELS = st.builds(
+    Level,
+    postgres=st.none() | TEXT,
+    settings=st.dictionaries(NAMES, VALUES, max_size=3),
+    initdb=st.lists(TEXT, max_size=2).map(tuple),
+    load=LOADS,
+    host=TUNABLES,
+    storage=st.none() | STORAGES,
+    replication=st.none() | st.builds(Replication, replicas=st.integers(0, 8)),
+)
+
+
+def same_types(one: object, other: object) -> bool:
+    """Equal, and no whole number has become a decimal one or a word."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(same_types(one[k], other[k]) for k in one)
+    return type(one) is type(other) and one == other
+
+
+@given(LEVELS)
+def test_a_level_survives_its_file(level: Level) -> None:
+    again = Level.model_validate_json(level.model_dump_json())
+    assert again == level
+    assert same_types(again.settings, level.settings)
+
+
+@given(LEVELS, LEVELS)
+def test_a_level_over_itself_and_over_nothing_is_itself(level: Level, base: Level) -> None:
+    assert level.over(level).settings == level.settings
+    assert level.over(Level()).model_dump() == level.model_dump()
+    assert level.over(base).over(base) == level.over(base)
+
+
+@given(LEVELS, st.integers(), st.integers(1, 9), st.floats(0.001, 0.999))
+def test_a_study_survives_its_file(level: Level, seed: int, scale: int, margin: float) -> None:
+    plan = Plan(
+        factor=Factor(question="?", baseline="a", levels={"a": Level(), "b “level”": level}),
+        workload=Workload(name="w", title="W", scripts=(Script(sql="SELECT 1;\n"),)),
+        load=Load(),
+        scale=scale,
+        seed=seed,
+        margin=margin,
+    )
+    study = Study(name="s", title="S", plan=plan, trials=(Trial(1, 1, "a", 5), Trial(1, 2, "b “level”", 6)))
+    assert Study.model_validate_json(study.model_dump_json()) == study
+
+
+def test_a_measurement_survives_its_file_and_absent_figures_stay_absent() -> None:
+    measurement = Measurement(
+        trial=Trial(2, 3, "tuned", 99),
+        started_s=1.5,
+        finished_s=2.25,
+        load_argv=("pgbench", "bench"),
+        error="gone",
+    )
+    text = measurement.model_dump_json()
+    assert Measurement.model_validate_json(text) == measurement
+    assert json.loads(text)["load_cpu_s"] is None
+
+
+def test_a_file_of_a_later_format_is_refused(study_of) -> None:
+    later = study_of().model_dump(mode="json") | {"format": 2}
+    with pytest.raises(ValidationError, match="format"):
+        Study.model_validate(later)

@@ -1,0 +1,96 @@
+"""Tables: headers, alignment, gaps, and the verdicts of a study."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+
+from benchlib.report.figures.tables import html_table, of_levels, p_words, verdict_table
+
+
+def parsed(table):
+    return BeautifulSoup(table._repr_html_(), "html.parser")
+
+
+def test_headers_alignment_and_gaps():
+    frame = pd.DataFrame({"level": ["a<b", "c"], "wal_bytes": [1234.5, np.nan], "kept": ["yes", None]})
+    soup = parsed(html_table(frame, "Written", labels={"wal_bytes": "WAL, bytes"}, note="per trial"))
+    assert soup.caption.get_text() == "Written"
+    assert [th["scope"] for th in soup.thead.find_all("th")] == ["col"] * 3
+    assert [th.get_text() for th in soup.thead.find_all("th")] == ["level", "WAL, bytes", "kept"]
+    assert [th["scope"] for th in soup.tbody.find_all("th")] == ["row", "row"]
+    assert soup.tbody.th.get_text() == "a<b"
+    cells = soup.tbody.find_all("td")
+    assert cells[0].get_text() == "1,234"
+    assert cells[0]["class"] == ["bl-number"]
+    assert "class" not in cells[1].attrs
+    for cell in cells[2:]:
+        assert cell.get_text() == "–"
+        assert cell.abbr["title"] == "not measured"
+    region = soup.find(class_="bl-scroll")
+    assert (region["role"], region["tabindex"], region["aria-label"]) == ("region", "0", "Written")
+    assert soup.find(class_="bl-note").get_text() == "per trial"
+
+
+def test_formats_write_a_column_and_align_it():
+    frame = pd.DataFrame({"step": ["x"], "size": ["7"], "fine": [True]})
+    soup = parsed(html_table(frame, "Steps", formats={"size": lambda v: f"{v} GB"}))
+    size, fine = soup.tbody.find_all("td")
+    assert size.get_text() == "7 GB"
+    assert size["class"] == ["bl-number"]
+    assert fine.get_text() == "True"
+    assert "class" not in fine.attrs
+
+
+def test_an_empty_frame_still_has_its_headers():
+    soup = parsed(html_table(pd.DataFrame({"level": [], "tps": []}), "Nothing"))
+    assert len(soup.thead.find_all("th")) == 2
+    assert soup.tbody.find_all("tr") == []
+
+
+@pytest.mark.parametrize(
+    ("p", "words"), [(0.0342, "0.034"), (0.0004, "< 0.001"), (1.0, "1.000"), (np.nan, None), (None, None)]
+)
+def test_p_words(p, words):
+    assert p_words(p) == words
+
+
+def test_verdicts(analysis):
+    soup = parsed(verdict_table(analysis, durability={"tuned": "the last commits"}))
+    rows = {tr.th.get_text(): [td.get_text() for td in tr.find_all("td")] for tr in soup.tbody.find_all("tr")}
+    assert list(rows) == ["defaults", "control", "tuned, synchronous_commit on", "tuned†"]
+    assert rows["defaults"][:3] == ["", "", "baseline"]
+    tuned = analysis.table.set_index("level").loc["tuned"]
+    assert rows["tuned†"][0] == f"+{tuned['percent_change']:.1f}\u00a0%"
+    assert rows["tuned†"][2] == "▲\u00a0faster"
+    assert rows["tuned†"][3] == f"{tuned['mean']:,.0f} ± {tuned['sd']:.4g}"
+    assert rows["tuned†"][5:] == ["5", "< 0.001", "< 0.001"]
+    assert "the last commits" in soup.find(class_="bl-note").get_text()
+    assert "mean ± sd, tps" in soup.thead.get_text()
+
+
+def test_a_level_without_values_is_not_measured(analysis):
+    gap = {"level": "broken", "n": 0, "verdict": None}
+    table = pd.DataFrame([*analysis.table.to_dict("records"), gap])
+    against = {**analysis.against, "broken": "defaults"}
+    soup = parsed(verdict_table(dataclasses.replace(analysis, table=table, against=against)))
+    last = soup.tbody.find_all("tr")[-1]
+    assert [td.get_text() for td in last.find_all("td")] == ["–", "–", "–", "–", "–", "0", "–", "–"]
+
+
+@pytest.mark.parametrize(("levels", "turned"), [(3, False), (6, False), (7, True), (24, True)])
+def test_many_levels_have_a_row_each(levels, turned):
+    names = [f"level_{number}" for number in range(levels)]
+    rows = [["work_mem", *map(str, range(levels))], ["max_wal_size", *[None] * levels]]
+    soup = parsed(
+        of_levels(pd.DataFrame(rows, columns=["what", *names], dtype=object), "Levels", numbers=True)
+    )
+    heads = [th.get_text() for th in soup.thead.find_all("th")]
+    assert heads == (["level", "work_mem", "max_wal_size"] if turned else ["what", *names])
+    last = soup.tbody.find_all("tr")[-1]
+    assert [last.th.get_text(), last.td.get_text()] == (
+        [names[-1], str(levels - 1)] if turned else ["max_wal_size", "–"]
+    )
+    assert last.td["class"] == ["bl-number"]

@@ -1,0 +1,181 @@
+"""What crashes cost is told beside what was promised: what is not known is no zero, and no loss is no proof."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup
+
+from benchlib.errors import InputError, Interrupted, PreflightError
+from benchlib.plan.level import Level
+from benchlib.report.figures.tables import Table
+from benchlib.report.sections import crashes as section
+from benchlib.report.sections.crashes import crash_missing, crashes
+from benchlib.report.view import Statement, View
+from benchlib.study.crashes import KILLED, POWER_CUT, Crash, Kind, left_out
+from benchlib.study.store import StudyFolder
+
+LEVELS = {
+    "late": Level(settings={"synchronous_commit": "off"}),
+    "unsafe": Level(settings={"fsync": "off"}),
+    "torn": Level(settings={"full_page_writes": "off"}),
+}
+
+
+@pytest.fixture
+def view(folder_of) -> Callable[..., View]:
+    """The view of a study with crashes; each is its level, its kind and what was found."""
+
+    def make(*found: tuple[str, Kind, dict[str, Any]], run: bool = False) -> View:
+        folder = folder_of(levels=LEVELS)
+        for number, (level, kind, changes) in enumerate(found, 1):
+            folder.keep_crash(
+                f"{number:03d}", crash_of(level, kind, number, **changes).model_dump(mode="json")
+            )
+        return View(folder, folder.read(), run=run)
+
+    return make
+
+
+def crash_of(level: str, kind: Kind, number: int, **changes: Any) -> Crash:
+    parts = {
+        "after_s": 1.0,
+        "server_version": "18.4",
+        "acknowledged": 500,
+        "lost": 0,
+        "oldest_lost_ms": None,
+        "unacknowledged": 0,
+        "recovery_s": 0.5,
+        "damage": (),
+    }
+    return Crash.model_validate({"level": level, "kind": kind, "number": number, **parts, **changes})
+
+
+def rows(table: Table | Statement) -> dict[tuple[str, str], dict[str, str]]:
+    assert isinstance(table, Table)
+    soup = BeautifulSoup(table.html, "html.parser")
+    heads = [cell.get_text() for cell in soup.thead.find_all("th")]
+    cells = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in soup.tbody.find_all("tr")]
+    return {(row[0], row[1]): dict(zip(heads[2:], row[2:], strict=True)) for row in cells}
+
+
+def note(table: Table | Statement) -> str:
+    assert isinstance(table, Table)
+    return BeautifulSoup(table.html, "html.parser").find(class_="bl-note").get_text()
+
+
+def test_a_study_without_crashes_says_so(view) -> None:
+    assert "No level of this study was crashed" in str(crashes(view()))
+
+
+def test_crashes_are_added_up_by_level_and_kind(view) -> None:
+    lost = {"lost": 7, "oldest_lost_ms": 81.2}
+    table = crashes(
+        view(("late", KILLED, lost), ("late", KILLED, {}), ("defaults", KILLED, {}), ("late", POWER_CUT, {}))
+    )
+    found = rows(table)
+    assert list(found) == [("defaults", KILLED), ("late", KILLED), ("late", POWER_CUT)]
+    late = found["late", KILLED]
+    assert late["may cost"] == "a crash loses the latest acknowledged commits (synchronous_commit = off)"
+    assert (late["crashes"], late["commits lost"]) == ("2", "7 of 1,000")
+    assert (late["with lost commits"], late["oldest lost, ms before"]) == ("1 of 2", "81.2")
+    assert found["defaults", KILLED]["may cost"] == "nothing"
+    assert crashes(view()).html == table.html, "the same from what is kept, each time"
+
+
+def test_what_cannot_be_read_is_not_known_rather_than_nothing(view) -> None:
+    refused = {
+        "lost": None,
+        "unacknowledged": None,
+        "recovery_s": None,
+        "damage": ("PANIC:  no valid checkpoint",),
+    }
+    table = crashes(view(("unsafe", POWER_CUT, refused)))
+    row = rows(table)["unsafe", POWER_CUT]
+    assert (row["commits lost"], row["with lost commits"]) == ("–", "–")
+    assert row["did not start"] == "1: PANIC:  no valid checkpoint"
+    assert row["damaged"] == "0"
+    assert "Nothing lost is no proof" not in note(table), "something was"
+    assert "No server was killed." in note(table)
+
+
+def test_a_level_that_breaks_its_promise_is_named(view) -> None:
+    damage = {"damage": ("pages: invalid page in block 7",)}
+    words = note(
+        crashes(
+            view(("defaults", KILLED, {"lost": 1}), ("late", POWER_CUT, damage), ("torn", KILLED, damage))
+        )
+    )
+    assert "“defaults” promises to lose nothing, but 1 of 1 crash (killed server) cost something." in words
+    assert "“late” may lose commits, but 1 of 1 crash (power cut) left damage." in words
+    assert "“torn” promises to lose nothing, but 1 of 1 crash (killed server) cost something." in words
+
+
+def test_no_loss_is_no_proof(view) -> None:
+    words = note(crashes(view(*[("defaults", KILLED, {})] * 10, ("torn", POWER_CUT, {}))))
+    assert "with 1 crash that cost nothing, up to 95 %" in words
+    assert "“torn” may lose something (power cut), and in 1 crash lost nothing: luck, not a promise." in words
+
+
+def test_ten_crashes_without_a_loss_leave_a_quarter_open(view) -> None:
+    words = note(crashes(view(*[("defaults", KILLED, {})] * 10)))
+    assert "with 10 crashes that cost nothing, up to 26 % of all" in words
+
+
+def test_who_is_left_out_is_said_with_the_reason(view) -> None:
+    words = note(crashes(view(("defaults", KILLED, {}))))
+    assert "Not crashed: “control”, its server is that of “defaults”." in words
+    assert "No power was cut: that takes root" in words
+
+
+def test_a_damaged_crash_is_named(view) -> None:
+    kept = view(("defaults", KILLED, {}))
+    (kept.folder.path / "crashes" / "001.json").write_text("{")
+    with pytest.raises(InputError, match=r"crashes/001\.json is damaged"):
+        crashes(kept)
+
+
+def test_only_what_is_missing_is_crashed_and_kept_at_once(view, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_power(kind: Kind) -> None:
+        if kind == POWER_CUT:
+            raise PreflightError("only root")
+
+    def stopped(plan, study, rounds, keep, tell) -> None:
+        for each in rounds[:2]:
+            tell(f"“{each.level}”")
+            keep(crash_of(**each.model_dump()))
+        raise KeyboardInterrupt
+
+    lines: list[str] = []
+    monkeypatch.setattr(section, "check", no_power)
+    monkeypatch.setattr(section, "crash", stopped)
+    monkeypatch.setattr(section, "progress_line", lambda: lambda words: lines.append(words))
+    ours = view(run=True)
+    crash_missing(view(run=False), 3)
+    assert ours.folder.crashes() == []
+    for kept in (2, 4):
+        with pytest.raises(Interrupted, match=rf"2 of {14 - kept} crashes are kept"):
+            crash_missing(ours, 3)
+        assert len(ours.folder.crashes()) == kept
+    names = [(each["level"], each["number"]) for each in ours.folder.crashes()]
+    assert names == [("defaults", 1), ("defaults", 2), ("defaults", 3), ("late", 1)]
+    assert lines[-1] == "small: crash 1/10 · “late”; power cut is left out: only root"
+
+
+def test_a_study_that_has_not_begun_is_not_crashed(study_of, data_root) -> None:
+    with pytest.raises(InputError, match="run the study first"):
+        crash_missing(View(StudyFolder("none"), study_of()), 1)
+
+
+def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of) -> None:
+    levels = {
+        "load": Level(load={"clients": 9}),
+        "theirs": Level(target="crm"),
+        "replica": Level(replication="asynchronous"),
+        "memory": Level(storage={"wal": {"file_system": "tmpfs", "size": "1GB"}}),
+        "capped": Level(storage={"write_iops": 500}),
+    }
+    plan = plan_of(levels=levels)
+    assert left_out(plan, KILLED).keys() == {"control", "load", "theirs", "replica"}
+    assert left_out(plan, POWER_CUT).keys() == {"control", "load", "theirs", "replica", "memory"}
+    assert left_out(plan, KILLED)["load"] == "its server is that of “defaults”"

@@ -1,0 +1,130 @@
+"""Where a study's metric bends: values as servers show them, groups of levels, the rule, and what is missing."""
+
+import json
+import re
+
+import pytest
+from fakes import FakeBench
+
+from benchlib.plan.level import Level
+from benchlib.report.figures import Figure
+from benchlib.report.sections.curve import curve
+from benchlib.report.view import View
+from benchlib.study.loop import run_study
+from benchlib.study.store import StudyFolder
+
+RISING = {"64kB": 1000.0, "1MB": 1200.0, "4MB": 1500.0, "16MB": 1510.0, "64MB": 1400.0}
+
+
+@pytest.fixture
+def study(folder_of, tmp_path):
+    """The view of a study of levels with these settings and speeds, its settings shown as a server does."""
+
+    def make(levels, tps, shown, *, loads=None, temp_bytes=None, **changes):
+        patches = {
+            name: Level.model_validate({"settings": settings, "load": (loads or {}).get(name, {})})
+            for name, settings in levels.items()
+        }
+        folder: StudyFolder = folder_of(3, levels=patches, **changes)
+        speed = {"defaults": 1000.0, "control": 1000.0, **tps}
+        # the host drifts between blocks, and no two trials are alike
+        run_study(
+            folder,
+            FakeBench(
+                folder.read().plan,
+                tmp_path,
+                lambda t: speed[t.level] * (1 + 0.1 * t.block) * (1 + t.seed % 7 / 2000),
+            ).open,
+        )
+        for trial_id, m in folder.kept().items():
+            path = folder.path / "trials" / trial_id
+            kept = json.loads((path / "measurement.json").read_text())
+            settings = levels.get(m.trial.level, {})
+            kept["settings"] = {name: shown(value) for name, value in settings.items()}
+            (path / "measurement.json").write_text(json.dumps(kept))
+            counters = json.loads((path / "statistics.json").read_text())
+            for when, count in (("before", 0), ("after", (temp_bytes or {}).get(m.trial.level, 0))):
+                counters[when]["database"] = {"temp_bytes": count, "blks_read": count and 10}
+            (path / "statistics.json").write_text(json.dumps(counters))
+        return View(folder, folder.read())
+
+    return make
+
+
+def in_kb(value):
+    return f"{value.removesuffix('kB') if value.endswith('kB') else 1024 * int(value.removesuffix('MB'))} kB"
+
+
+def work_mem(*values):
+    return {value: {"work_mem": value} for value in values}
+
+
+def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
+    temp = {"64kB": 9_000_000, "1MB": 8_000_000}
+    view = study(work_mem(*RISING), RISING, in_kb, temp_bytes=temp)
+    figure = curve(view, "work_mem")
+    assert isinstance(figure, Figure)
+    words = r"work_mem: bends at 4\s?MB; the step from 1\s?MB to 4\s?MB changes throughput by \+2[45]\."
+    assert re.search(words, figure.caption)
+    assert re.search(r"the fastest beyond it differs by \+0\.\d\s%, the slowest by −[67]\.", figure.caption)
+    assert "temporary files per transaction, kB" in figure.alt
+    assert "log scale" in figure.wide
+    assert figure == curve(View(view.folder, view.study, run=False), "work_mem")
+
+
+@pytest.mark.parametrize(
+    ("tps", "words"),
+    [
+        ({"64kB": 1000.0, "4MB": 1200.0, "64MB": 1500.0}, "no bend inside the range; the step from 4\u00a0MB to 64\u00a0MB"),
+        ({"64kB": 1000.0, "4MB": 1010.0, "64MB": 1020.0}, "no value above 64\u00a0kB is faster by more than 3 %"),
+    ],
+)  # fmt: skip
+def test_a_curve_that_does_not_bend_says_so(study, tps, words):
+    figure = curve(study(work_mem(*tps), tps, in_kb), "work_mem")
+    assert words in figure.caption
+
+
+def test_levels_that_differ_in_more_are_another_curve_and_the_number_of_clients_is_a_value_too(study):
+    levels = {f"jit, {n}": {"work_mem": n, "jit": "on"} for n in ("1MB", "4MB")} | work_mem("1MB", "4MB")
+    tps = dict.fromkeys(levels, 1000.0)
+    figure = curve(study(levels, tps, lambda value: in_kb(value) if "B" in value else value), "work_mem")
+    assert "work_mem, jit: no bend" in figure.caption
+    loads = {f"{n} clients": {"clients": n} for n in (1, 2, 8)}
+    tps = {"1 clients": 500.0, "2 clients": 990.0, "8 clients": 1005.0}
+    figure = curve(study({name: {} for name in loads}, tps, str, loads=loads, name="clients"), "clients")
+    assert "clients: bends at 2;" in figure.caption
+
+
+def test_pages_times_and_plain_numbers_are_read_and_0_stands_apart(study):
+    tps = {"a": 1000.0, "b": 1100.0, "c": 1200.0}
+    shown = {"a": "1024 x 8kB", "b": "16384 x 8kB", "c": "131072 x 8kB"}
+    pages = study({name: {"shared_buffers": name} for name in tps}, tps, shown.__getitem__)
+    assert "from 128\u00a0MB to 1\u00a0GB" in curve(pages, "shared_buffers").caption
+    times = study(
+        {name: {"bgwriter_delay": name} for name in tps},
+        tps,
+        {"a": "10 ms", "b": "1 s", "c": "1 min"}.__getitem__,
+        name="times",
+    )
+    assert "from 1 s to 60 s" in curve(times, "bgwriter_delay").caption
+    numbers = study(
+        {name: {"effective_io_concurrency": name} for name in tps},
+        tps,
+        {"a": "0", "b": "16", "c": "200"}.__getitem__,
+        name="numbers",
+    )
+    assert "(log scale, 0 apart)" in curve(numbers, "effective_io_concurrency").wide
+
+
+def test_without_values_there_is_no_curve(study):
+    words = {"a": {"wal_compression": "pglz"}, "b": {"wal_compression": "lz4"}}
+    view = study(words, dict.fromkeys(words, 1000.0), str)
+    assert "differ in wal_compression alone" in str(curve(view, "wal_compression"))
+    assert "differ in work_mem alone" in str(curve(view, "work_mem"))
+
+
+def test_levels_that_are_compared_with_different_ones_make_no_curve(study):
+    view = study(work_mem("1MB", "4MB", "16MB"), dict.fromkeys(("1MB", "4MB", "16MB"), 1000.0), in_kb)
+    factor = view.plan.factor.model_copy(update={"against": {"4MB": "1MB", "16MB": "4MB"}})
+    view.study = view.study.model_copy(update={"plan": view.plan.model_copy(update={"factor": factor})})
+    assert "no curve" in str(curve(view, "work_mem"))

@@ -1,0 +1,134 @@
+"""Ladders and factorials of a study that ran, on a fake bench with known effects."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup
+from fakes import FakeBench
+
+from benchlib.plan.design import screening
+from benchlib.plan.level import Level
+from benchlib.plan.model import Factor, Plan
+from benchlib.report.figures import Figure
+from benchlib.report.figures.tables import Table
+from benchlib.report.sections.factorial import gains, half_normal, interactions
+from benchlib.report.sections.ladder import waterfall
+from benchlib.report.view import View
+from benchlib.study.loop import run_study
+from benchlib.study.store import StudyFolder
+
+GRID = {"settings": ("defaults", "tuned"), "disk": ("slow", "fast")}
+LEVELS = ["defaults, slow", "defaults, fast", "tuned, slow", "tuned, fast"]
+TPS = {"defaults, slow": 1000.0, "control": 1003.0, "defaults, fast": 2000.0, "tuned, slow": 1500.0, "tuned, fast": 2100.0}  # fmt: skip
+
+
+@pytest.fixture
+def crossing(
+    folder_of: Callable[..., StudyFolder], plan_of: Callable[..., Plan], tmp_path: Path
+) -> Callable[..., View]:
+    def make(grid: dict[str, tuple[str, ...]], tps: dict[str, float], **parameters: Any) -> View:
+        baseline, *others = tps
+        factor = Factor(
+            question="?",
+            baseline=baseline,
+            controls=("control",),
+            levels=dict.fromkeys([baseline, *others], Level()),
+            grid=grid,
+        )
+        folder = folder_of(4, plan=plan_of().model_copy(update={"factor": factor}))
+        run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
+        return View(folder, folder.read().model_copy(update={"parameters": parameters}), run=False)
+
+    return make
+
+
+@pytest.fixture
+def crossed(crossing: Callable[..., View]) -> View:
+    """A factorial of two changes that overlap: 2.0 and 1.5 times alone, 2.1 times together."""
+    return crossing(GRID, TPS)
+
+
+def test_gains_that_overlap_do_not_add_up(crossed: View) -> None:
+    table = gains(crossed)
+    assert isinstance(table, Table)
+    rows = {
+        tr.th.get_text(): [td.get_text() for td in tr.find_all("td")]
+        for tr in BeautifulSoup(table.html, "html.parser").tbody.find_all("tr")
+    }
+    assert list(rows) == [
+        "settings: tuned instead of defaults",
+        "disk: fast instead of slow",
+        "all, if they multiplied",
+        "all, as measured",
+        "measured / multiplied",
+    ]
+    assert rows["disk: fast instead of slow"][0].startswith("+100")
+    assert rows["all, if they multiplied"][0].startswith("+200")
+    assert rows["all, as measured"][0].startswith("+110")
+    assert rows["measured / multiplied"][0].startswith("−30")
+
+
+def test_a_dimension_of_which_one_value_was_run_is_no_change(crossing: Callable[..., View]) -> None:
+    rest = {name if name == "control" else f"{name}, as it is": tps for name, tps in TPS.items()}
+    view = crossing({**GRID, "kernel": ("as it is", "tuned")}, rest)
+    table = gains(view)
+    assert isinstance(table, Table)
+    assert "One value only was run of kernel." in table.html
+    assert "kernel:" not in table.html
+    for figure in (half_normal(view), interactions(view)):
+        assert isinstance(figure, Figure)
+        assert "kernel" not in figure.alt
+
+
+def test_a_factorial_with_a_hole_is_none(crossing: Callable[..., View]) -> None:
+    some = {name: tps for name, tps in TPS.items() if name != "tuned, fast"}
+    assert "some of its combinations are left out" in str(gains(crossing(GRID, some)))
+
+
+def test_a_screening_tells_the_changes_that_matter_and_no_more(crossing: Callable[..., View]) -> None:
+    grid = {f"change {number}": ("off", "on") for number in range(6)}
+    runs = {", ".join(run): run for run in screening(grid)}
+    first, *others = [
+        (name, 1000.0 * 1.5 ** (run[2] == "on") * 0.7 ** (run[4] == "on")) for name, run in runs.items()
+    ]
+    tps = dict([first, ("control", first[1]), *others])
+    screened = crossing(grid, tps, screen=True)
+    figure = half_normal(screened)
+    assert isinstance(figure, Figure)
+    assert re.search(
+        r"6 effects on throughput: change 2 \+50\.0 %[^;]*faster; change 4 −30\.0 %[^;]*slower;", figure.alt
+    )
+    assert "×" not in figure.alt
+    for section in (gains, interactions):
+        assert "run those that stood out once more" in str(section(screened))
+    assert "no whole factorial" in str(half_normal(crossing(grid, tps)))
+    del tps[others[0][0]]
+    assert "some of its combinations are left out" in str(half_normal(crossing(grid, tps, screen=True)))
+    rest = {name: speed for name, speed in tps.items() if name == "control" or name.startswith("off")}
+    assert "some of its combinations are left out" in str(half_normal(crossing(grid, rest, screen=True)))
+
+
+def test_effects_and_the_way_they_meet_are_drawn(crossed: View) -> None:
+    effects, meeting = half_normal(crossed), interactions(crossed)
+    assert isinstance(effects, Figure)
+    assert isinstance(meeting, Figure)
+    assert "disk" in effects.alt
+    assert "settings tuned, disk fast" in meeting.alt
+
+
+def test_a_ladder_tells_each_step_and_the_way_so_far(crossed: View) -> None:
+    figure = waterfall(crossed, ["defaults, slow", "tuned, slow", "tuned, fast"])
+    assert isinstance(figure, Figure)
+    assert "tuned, slow +49.8" in figure.alt  # of the mean of both arms of the start
+    assert "tuned, fast +40.0" in figure.alt
+    assert "so far +109.7" in figure.alt
+
+
+def test_what_was_not_measured_is_said(crossed: View, folder_of: Callable[..., StudyFolder]) -> None:
+    assert "there is no good trial of 1 base" in str(waterfall(crossed, ["1 base", "tuned, fast"]))
+    plain = folder_of(name="plain")
+    for section in (gains, half_normal, interactions):
+        assert "this study is no factorial" in str(section(View(plain, plain.read(), run=False))).lower()

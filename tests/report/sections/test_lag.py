@@ -1,0 +1,165 @@
+"""Replication's section: what is not known is said and never drawn as 0, and only what was verified is promised."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+from fakes import FakeBench
+
+from benchlib.levers.replicas import Verified
+from benchlib.plan.level import Level
+from benchlib.report.sections.lag import replica_lag, replicas_verified
+from benchlib.report.view import Statement, View
+from benchlib.study.loop import run_study
+from benchlib.study.store import REPLICATION
+
+LEVELS = {
+    "standalone": Level(),
+    "asynchronous": Level(replication="asynchronous"),
+    "any of two": Level(replication={"replicas": 2, "quorum": "ANY 1"}),
+    "local": Level(replication="synchronous", settings={"synchronous_commit": "local"}),
+}
+STAGES = ("write", "flush", "replay")
+
+
+def reading(second: int, replica: str, ms: float | None, kib: float | None) -> dict[str, object]:
+    """What the primary says of a replica that is written at once, flushed later, and replayed last."""
+    times = {f"{stage}_lag_s": ms and ms * place / 1000 for place, stage in enumerate(STAGES, 1)}
+    wal = {f"{stage}_lag_bytes": kib and round(1024 * kib * place) for place, stage in enumerate(STAGES, 1)}
+    return {
+        "at_s": 1_700_000_000.3 + 1.002 * second,
+        "replica": replica,
+        "state": "streaming",
+        **times,
+        **wal,
+    }
+
+
+def kept_of(level: str, block: int) -> dict[str, object] | None:
+    """What a trial of a level leaves: the first readings of asynchronous replication are idle ones."""
+    if level == "asynchronous":
+        lag = [
+            reading(s, "replica1", None if s == 1 else 10.0 * block, 0 if s == 1 else 64.0) for s in range(4)
+        ]
+        return {"lag": lag, "verified": verified("on", None, [], 1000)}
+    if level == "any of two":
+        lag = [reading(s, f"replica{n}", 1.0 * n, 2.0 * n) for s in range(4) for n in (1, 2)]
+        held = ["replica1", "replica2"] if block == 1 else ["replica2"]
+        return {"lag": lag, "verified": verified("on", "1 replica(s) have flushed each commit", held, 1000)}
+    if level == "local":
+        lag = [reading(s, "replica1", None, None) for s in range(4)]
+        return {"lag": lag, "verified": verified("local", None, [], None)}
+    return None
+
+
+def verified(mode: str, promise: str | None, held: list[str], count: int | None) -> dict[str, object]:
+    """What the bench keeps of replicas that kept their promise."""
+    return asdict(Verified(mode, promise, tuple(held), 0.25, count, ()))
+
+
+@pytest.fixture
+def view(folder_of, tmp_path: Path) -> Callable[..., View]:
+    """The view of a study of those levels, three blocks; what a trial leaves can be replaced."""
+
+    def make(kept=kept_of, *, levels=LEVELS, **options) -> View:
+        folder = folder_of(3, levels=levels)
+        run_study(folder, FakeBench(folder.read().plan, tmp_path, **options).open)
+        for trial in folder.read().trials:
+            if found := kept(trial.level, trial.block):
+                (folder.path / "trials" / trial.id / REPLICATION).write_text(json.dumps(found))
+        return View(folder, folder.read(), run=False)
+
+    return make
+
+
+def rows(view: View) -> tuple[dict[str, dict[str, str]], str]:
+    """The cells of each level by heading, and the note."""
+    soup = BeautifulSoup(replicas_verified(view).html, "html.parser")
+    heads = [th.get_text() for th in soup.thead.find_all("th")]
+    cells = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in soup.tbody.find_all("tr")]
+    return {row[0]: dict(zip(heads, row, strict=True)) for row in cells}, soup.find(
+        class_="bl-note"
+    ).get_text()
+
+
+def test_the_lag_is_told_by_level_in_time_and_in_wal(view) -> None:
+    figure = replica_lag(view())
+    assert "over 3 seconds" in figure.alt
+    assert "standalone" not in figure.alt
+    assert "asynchronous: written 20, at most 30 ms, written 64, at most 64 KiB" in figure.alt
+    assert "replayed 60, at most 90 ms, replayed 192, at most 192 KiB" in figure.alt
+    assert "any of two: written 1.5, at most 2 ms" in figure.alt
+
+
+def test_what_the_server_does_not_know_is_a_gap_and_counted(view) -> None:
+    figure = replica_lag(view())
+    assert "local: not known" in figure.alt
+    assert "asynchronous: no time in 3 of 9 readings" in figure.caption
+    assert "local: no replica in 9 of 9 readings" in figure.caption
+    assert "any of two: no" not in figure.caption
+
+
+def test_what_was_before_the_load_is_left_out(view) -> None:
+    def kept(*_: object) -> dict[str, object]:
+        return {"lag": [reading(0, "replica1", 900.0, 900.0), reading(1, "replica1", 1.0, 1.0)]}
+
+    assert "900" not in replica_lag(view(kept)).alt
+
+
+def test_what_a_failover_loses_and_what_was_found(view) -> None:
+    found, note = rows(view())
+    assert list(found) == ["asynchronous", "any of two", "local"]
+    assert found["asynchronous"]["a commit waits for"] == "none of them"
+    assert found["asynchronous"]["lost with the primary"] == "the latest commits: up to 64 KiB of WAL"
+    assert found["asynchronous"]["held at once"] == "not asked"
+    assert found["asynchronous"]["trials verified"] == "3 of 3"
+    assert found["asynchronous"]["transactions acknowledged"] == "9,000"
+    assert found["asynchronous"]["rows on each"] == "3,000"
+    assert found["asynchronous"]["caught up after, s"] == "0.25"
+    both = found["any of two"]
+    assert both["a commit waits for"] == "ANY 1 of 2: flushed (on)"
+    assert both["lost with the primary"].endswith("if the replica furthest ahead is promoted")
+    assert both["held at once"] == "replica1 in 1, replica2 in 3"
+    assert found["local"]["lost with the primary"] == "the latest commits: how many is not known"
+    assert found["local"]["rows on each"] == "–"
+    assert "Failed" not in note
+
+
+def test_of_two_replicas_the_one_that_has_more_counts_for_a_failover(view) -> None:
+    def kept(level: str, _: int) -> dict[str, object] | None:
+        if level != "any of two":
+            return None
+        lag = [reading(s, f"replica{n}", 1.0, 2.0 * n) for s in (0, 1) for n in (1, 2)]
+        return {"lag": lag, "verified": verified("off", None, [], 10)}
+
+    found, _ = rows(view(kept))
+    assert found["any of two"]["lost with the primary"] == "the latest commits: up to 2 KiB of WAL"
+    assert found["asynchronous"]["trials verified"] == "0 of 3"
+    assert found["asynchronous"]["lost with the primary"] == "–"
+
+
+def test_a_broken_promise_is_not_counted_and_its_reason_is_told(view) -> None:
+    def broken(level: str, block: int) -> dict[str, object] | None:
+        found = kept_of(level, block)
+        return {"lag": found["lag"]} if found and level == "any of two" else found
+
+    found, note = rows(view(broken, failing={"any of two": "replica1 holds 9 rows, the primary 10"}))
+    assert found["any of two"]["trials verified"] == "0 of 3"
+    assert found["any of two"]["lost with the primary"] == found["any of two"]["held at once"] == "–"
+    assert "Failed, any of two: replica1 holds 9 rows, the primary 10." in note
+
+
+def test_where_nothing_was_recorded_a_sentence_says_so(view) -> None:
+    bare = view(lambda *_: None)
+    assert "not known" in str(replica_lag(bare))
+    assert "run it first" in str(replicas_verified(bare))
+
+
+def test_a_study_without_replicas_says_so(view) -> None:
+    alone = view(levels={"standalone": Level()})
+    for section in (replica_lag, replicas_verified):
+        assert isinstance(section(alone), Statement)
+        assert "No level of this study has a replica" in str(section(alone))

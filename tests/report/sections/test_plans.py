@@ -1,0 +1,169 @@
+"""Plans as servers explain them: what they are, where they vary, and what differs from the baseline's."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup
+from fakes import FakeBench
+
+from benchlib.plan.level import Level
+from benchlib.report.figures.plans import differences, node_name, tree, worst_estimate
+from benchlib.report.sections.plans import plans
+from benchlib.report.view import View
+from benchlib.study.loop import run_study
+from benchlib.study.store import PLANS
+
+
+def node(
+    kind: str, *children: dict[str, Any], ms: float = 1.0, rows: int = 10, **more: Any
+) -> dict[str, Any]:
+    """A node of a plan that ran once and got the rows that were expected."""
+    found = {"Node Type": kind, "Plan Rows": rows, "Actual Rows": rows, "Actual Loops": 1}
+    return {**found, "Actual Total Time": ms, "Temp Written Blocks": 0, **more, "Plans": list(children)}
+
+
+def scan(relation: str, kind: str = "Seq Scan", **more: Any) -> dict[str, Any]:
+    return node(kind, **{"Relation Name": relation, "Alias": relation, **more})
+
+
+def sort(child: dict[str, Any], place: str = "Memory", **more: Any) -> dict[str, Any]:
+    told = {"Sort Method": "quicksort", "Sort Space Type": place, "Sort Space Used": 2048}
+    return node("Sort", child, **{**told, **more})
+
+
+HASHED = node(
+    "Hash Join", scan("sales"), node("Hash", scan("goods"), **{"Hash Batches": 1, "Peak Memory Usage": 9})
+)
+LOOPED = node("Nested Loop", scan("sales"), scan("goods", "Index Scan", **{"Index Name": "goods_pkey"}))
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({"Node Type": "Aggregate", "Strategy": "Sorted", "Partial Mode": "Finalize"}, "Finalize GroupAggregate"),
+        ({"Node Type": "Aggregate", "Strategy": "Plain", "Partial Mode": "Simple"}, "Aggregate"),
+        ({"Node Type": "Hash Join", "Join Type": "Left", "Parallel Aware": True}, "Parallel Hash Left Join"),
+        ({"Node Type": "Nested Loop", "Join Type": "Anti"}, "Nested Loop Anti Join"),
+        ({"Node Type": "Bitmap Index Scan", "Index Name": "i"}, "Bitmap Index Scan on i"),
+        ({"Node Type": "ModifyTable", "Operation": "Update", "Relation Name": "t", "Alias": "t"}, "Update on t"),
+        (
+            {"Node Type": "Index Scan", "Scan Direction": "Backward", "Index Name": "i", "Relation Name": "t", "Alias": "a"},
+            "Index Scan Backward using i on t a",
+        ),
+    ],
+)  # fmt: skip
+def test_nodes_are_named_as_psql_does(told, name):
+    assert node_name(told) == name
+
+
+@pytest.mark.parametrize(
+    ("plan", "reference", "words"),
+    [
+        (HASHED, HASHED, ""),
+        (
+            LOOPED,
+            HASHED,
+            "Nested Loop instead of Hash Join; Index Scan instead of Seq Scan on goods",
+        ),
+        (sort(scan("t")), sort(scan("t"), "Disk"), "sort in memory instead of on disk"),
+        (scan("t", "Index Scan", **{"Index Name": "a"}), scan("t", "Index Scan", **{"Index Name": "b"}), "the same nodes in another order, or by other indexes"),
+        (sort(scan("t")), scan("t"), "Sort added"),
+        (scan("t"), sort(scan("t")), "no Sort"),
+        (node("Append", scan("b"), scan("a")), node("Append", scan("a"), scan("b")), "the same nodes in another order, or by other indexes"),
+    ],
+)  # fmt: skip
+def test_what_differs_is_said_in_words(plan, reference, words):
+    assert differences(plan, reference) == words
+
+
+def test_an_estimate_is_told_that_is_wrong_by_twice_or_more():
+    assert worst_estimate(scan("t", **{"Actual Rows": 19.0})) == "below ×2"
+    many = node("Hash Join", scan("t", **{"Actual Rows": 0.0}), **{"Plan Rows": 1, "Actual Rows": 40.0})
+    assert worst_estimate(many) == "×40 more: Hash Join"
+    assert worst_estimate(scan("t", **{"Actual Rows": 0.0})) == "×10 fewer: Seq Scan on t"
+    assert worst_estimate(scan("t", **{"Actual Loops": 0})) is None
+
+
+def test_a_node_has_its_own_share_of_the_time_what_workers_did_at_once_as_long_as_it_took():
+    inner = scan("t", **{"Actual Total Time": 6.0, "Actual Loops": 3, "Shared Hit Blocks": 1200})
+    text = tree(node("Gather", inner, ms=8.0, **{"Workers Launched": 2}))
+    assert text.splitlines() == [
+        "Gather",
+        "    25 % of the time; 10 rows expected, 10 came",
+        "  Seq Scan on t",
+        "      75 % of the time; 10 rows expected, 10 came; in each of 3 loops",
+        "      pages: 1,200 hit, 0 read",
+    ]
+    assert "never run" in tree(scan("t", **{"Actual Loops": 0}))
+
+
+@pytest.fixture
+def study(folder_of, tmp_path) -> Callable[..., View]:
+    """The view of a study whose trials kept these plans, by level and block; their times are the block's number."""
+
+    def make(root: Callable[[str, int], dict[str, Any] | None], **changes: Any) -> View:
+        folder = folder_of(3, **changes)
+        run_study(folder, FakeBench(folder.read().plan, tmp_path, lambda t: 1000.0 + t.block).open)
+        for trial_id, m in folder.kept().items():
+            found = root(m.trial.level, m.trial.block)
+            plan = {"Plan": found, "Planning Time": 0.5, "Execution Time": float(m.trial.block)}
+            rows = [{"statement": "SELECT '<i>'", "plan": plan}] if found else []
+            path = folder.path / "trials" / trial_id / PLANS
+            path.write_text(json.dumps({"before": rows, "after": rows}))
+        return View(folder, folder.read())
+
+    return make
+
+
+def parts(shown):
+    body = BeautifulSoup(shown.html, "html.parser")
+    heads = [th.get_text() for th in body.thead("th")]
+    rows = {
+        row.th.get_text(): dict(zip(heads[1:], [td.get_text() for td in row("td")], strict=True))
+        for row in body.tbody("tr")
+    }
+    return rows, {each.summary.get_text(): each for each in body("details")}
+
+
+def test_each_level_is_shown_by_its_median_trial_and_each_plan_once(study):
+    spilt = sort(scan("t"), "Disk", **{"Temp Written Blocks": 1280})
+    view = study(lambda level, block: sort(scan("t")) if level == "tuned" else spilt)
+    rows, folded = parts(plans(view))
+    assert list(rows) == ["defaults", "tuned"]
+    assert rows["tuned"]["what differs"] == "against defaults: sort in memory instead of on disk"
+    assert [row["plan"] for row in rows.values()] == ["A", "B"]
+    assert [row["temporary files"] for row in rows.values()] == ["10\u00a0MB", "0\u00a0bytes"]
+    assert {row["after, ms"] for row in rows.values()} == {"2"}
+    assert list(folded) == ["Statement 1, plan A: defaults", "Statement 1, plan B: tuned"]
+    assert "2 MB of disk" in folded["Statement 1, plan A: defaults"].pre.get_text().replace("\u00a0", " ")
+    assert folded["Statement 1, plan B: tuned"].code.get_text() == "SELECT '<i>'"
+    assert "<i>" not in plans(view).html
+
+
+def test_plans_that_vary_between_trials_are_counted(study):
+    view = study(lambda level, block: LOOPED if (level, block) == ("tuned", 3) else HASHED)
+    rows, folded = parts(plans(view))
+    assert rows["tuned"]["plan"] == "A (B in 2 of 6)"
+    assert rows["tuned"]["what differs"] == "as at defaults"
+    assert list(folded) == [
+        "Statement 1, plan A: defaults, tuned",
+        "Statement 1, plan B: in some trials alone",
+    ]
+
+
+def test_a_level_is_set_against_the_one_that_it_is_compared_with(study):
+    levels = {name: Level(settings={"work_mem": name}) for name in ("2MB", "4MB")}
+    view = study(lambda level, block: LOOPED if level == "2MB" else HASHED, levels=levels)
+    factor = view.plan.factor.model_copy(update={"against": {"4MB": "2MB"}})
+    view.study = view.study.model_copy(update={"plan": view.plan.model_copy(update={"factor": factor})})
+    rows, _ = parts(plans(view))
+    assert rows["2MB"]["what differs"] == ""
+    assert rows["4MB"]["what differs"].startswith("against 2MB: Hash Join instead of Nested Loop")
+
+
+def test_a_level_without_plans_is_named_and_so_is_a_study_without_any(study):
+    view = study(lambda level, block: None if level == "tuned" else HASHED)
+    assert "No plans were kept of tuned." in plans(view).html
+    assert "No plans were kept" in str(plans(study(lambda level, block: None, name="none")))

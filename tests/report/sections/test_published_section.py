@@ -1,0 +1,173 @@
+"""Published figures beside measured ones: the same pair, the same metric, or said not to be measured."""
+
+import json
+
+import pytest
+from bs4 import BeautifulSoup
+from fakes import FakeBench
+
+from benchlib.errors import InputError
+from benchlib.plan.level import Level
+from benchlib.report.sections.published import published
+from benchlib.report.view import View
+from benchlib.study.loop import run_study
+from benchlib.study.published import Published
+
+TPS = {"defaults": 1000.0, "control": 1001.0, "tuned": 2000.0, "tuned, durable": 1500.0}
+ROW = {"figure": "throughput", "level": "tuned", "against": "defaults", "metric": "tps", "source": "S", "conditions": "C"}  # fmt: skip
+
+
+def measured(trial):
+    """A speed near that of the level, as each trial has its own."""
+    return TPS[trial.level] * (1 + trial.seed % 7 / 1000)
+
+
+@pytest.fixture
+def experiment(folder_of, tmp_path):
+    """The view of a study of the notebook ``version``, run at the speeds above; with none it has not run."""
+
+    def make(tps=measured, *, blocks=3, notebook="version"):
+        levels = {"tuned": Level(settings={"jit": "off"}), "tuned, durable": Level(settings={"jit": "on"})}
+        folder = folder_of(blocks, levels=levels)
+        folder.write(folder.read().model_copy(update={"notebook": notebook}))
+        if tps:
+            run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
+        return View(folder, folder.read())
+
+    return make
+
+
+@pytest.fixture
+def beside(experiment, tmp_path, monkeypatch):
+    """What the section shows of published rows: the cells of each, by heading; and its note."""
+
+    def show(*rows, of=None):
+        files = tmp_path / "data" / "published"
+        files.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "notebooks").mkdir(exist_ok=True)
+        cells = [[str(row.get(name, "")) for name in Published.model_fields] for row in rows]
+        lines = [",".join(Published.model_fields), *(",".join(map(json.dumps, row)) for row in cells)]
+        (files / "version.csv").write_text("\n".join(lines) + "\n")
+        monkeypatch.chdir(tmp_path)
+        soup = BeautifulSoup(published(of or experiment()).html, "html.parser")
+        heads = [th.get_text() for th in soup.thead.find_all("th")]
+        found = [[cell.get_text() for cell in tr.find_all(["th", "td"])] for tr in soup.tbody.find_all("tr")]
+        return [dict(zip(heads, row, strict=True)) for row in found], soup.find(class_="bl-note").get_text()
+
+    return show
+
+
+def test_a_comparison_of_the_study_has_its_interval_and_verdict(beside, experiment):
+    of = experiment()
+    ((row,), note) = beside({**ROW, "value": 65.09, "unit": "%"}, of=of)
+    assert row["figure"] == "throughput"
+    assert row["published"] == "+65.09\u00a0%"
+    assert row["level"] == "tuned against defaults"
+    assert row["source"] == "[1]"
+    assert "[1] S: C." in note
+    change = of.analysis.table.set_index("level").loc["tuned"]
+    assert row["measured here"].startswith(f"+{change['percent_change']:.1f}\u00a0% [")
+    assert row["measured here"].endswith(f", {change['verdict']}")
+    assert "other machines" in note
+    assert "4 clients, scale 1, 3 s a trial" in note
+
+
+def test_another_pair_or_another_metric_is_compared_by_itself_and_has_no_verdict(beside):
+    words = {
+        **ROW,
+        "level": "tuned",
+        "against": "tuned, durable",
+        "words": "a little above",
+        "note": "so it was",
+    }
+    latency = {**ROW, "figure": "latency", "metric": "latency_average_ms", "value": 3, "unit": "%"}
+    (row, other), note = beside(words, latency)
+    assert other["measured here"].startswith(("−49.", "−50."))
+    assert other["measured here"].endswith("‡")
+    assert row["published"] == "a little above"
+    assert row["measured here"].startswith(("+33.", "+32.", "+34."))
+    assert row["measured here"].endswith("‡")
+    assert "‡ None of the study's own comparisons" in note
+    assert "Throughput: so it was." in note
+
+
+def test_a_difference_stands_beside_a_difference_and_its_percentage(beside):
+    ((row,), _) = beside({**ROW, "value": 2000, "unit": "tps"})
+    assert row["published"] == "+2,000\u00a0tps"
+    difference, percentage = row["measured here"].split("tps, ")
+    assert 980 < float(difference.replace(",", "")) < 1020
+    assert percentage.startswith(("+99.", "+100."))
+
+
+def test_a_figure_by_itself_stands_beside_the_mean_of_its_level_or_of_those_it_stands_for(beside, experiment):
+    alone = {**ROW, "against": "", "value": 3591.76, "unit": "tps"}
+    rows, _ = beside(alone, {**alone, "level": "durable"}, of=experiment(TPS))
+    assert [row["published"] for row in rows] == ["3,591.76\u00a0tps"] * 2
+    assert [row["measured here"] for row in rows] == [
+        "2,000\u00a0tps",
+        "tuned: 1,500\u00a0tps",
+    ]
+
+
+def test_readings_of_one_figure_share_a_row_and_one_source_is_named_once(beside):
+    reading = {**ROW, "against": "", "metric": "", "unit": "tps"}
+    rows, note = beside({**reading, "value": 4553.6}, {**reading, "value": 3646.5}, {**ROW, "low": 10, "high": 12, "unit": "%"})  # fmt: skip
+    assert [row["published"] for row in rows] == ["4,553.6\u00a0tps; 3,646.5\u00a0tps", "+10 to +12\u00a0%"]
+    assert rows[0]["measured here"] == "not measured here"
+    assert [row["source"] for row in rows] == ["[1]", "[1]"]
+    assert note.endswith("[1] S: C.")
+
+
+def test_what_the_study_has_not_is_not_measured_here(beside):
+    changes = ({"level": "13"}, {"against": "11"}, {"metric": "rows_per_s"}, {"level": "", "against": ""})
+    rows, _ = beside(*({**ROW, "value": 1, "unit": "%", **change} for change in changes))
+    assert [row["measured here"] for row in rows] == ["not measured here"] * 4
+
+
+def test_levels_without_good_trials_are_not_measured(beside, experiment, tmp_path):
+    of = experiment(None)
+    run_study(of.folder, FakeBench(of.plan, tmp_path, TPS, failing={"tuned": "no space"}).open)
+    rows, _ = beside(
+        {**ROW, "value": 1, "unit": "%"}, {**ROW, "figure": "mean", "against": "", "value": 1}, of=of
+    )
+    assert {row["measured here"] for row in rows} == {"not measured here"}
+
+
+def test_a_single_block_has_a_change_and_no_interval(beside, experiment):
+    pair = {**ROW, "figure": "pair", "against": "tuned, durable"}
+    rows, _ = beside({**ROW, "words": "more"}, {**pair, "words": "more"}, of=experiment(TPS, blocks=1))
+    assert rows[0]["measured here"] == "+99.9\u00a0%, inconclusive"
+    assert rows[1]["measured here"] == "+33.3\u00a0% ‡"
+
+
+def test_before_anything_ran_what_was_published_is_shown_and_why_nothing_is_beside_it(beside, experiment):
+    ((row,), note) = beside({**ROW, "low": 8, "unit": "MB", "against": ""}, of=experiment(None))
+    assert row["published"] == "from 8\u00a0MB"
+    assert row["measured here"] == "not measured here"
+    assert note.startswith("Nothing has been compared here: study 'small' has no block with two good trials")
+
+
+@pytest.mark.parametrize("notebook", ["combined", None])
+def test_a_study_without_published_figures_says_so(experiment, notebook):
+    assert "No published figures" in str(published(experiment(None, notebook=notebook)))
+
+
+def test_a_damaged_file_is_refused(beside):
+    with pytest.raises(InputError, match=r"version\.csv, line 2"):
+        beside({**ROW, "value": "much"})
+
+
+def test_levels_that_are_compared_are_named_without_the_parts_that_they_share(beside):
+    rows, _ = beside(
+        {
+            **ROW,
+            "value": 1,
+            "level": "disk, read-only, 8 clients",
+            "against": "capped disk, read-only, 8 clients",
+        },
+        {**ROW, "value": 1, "level": "tuned, durable"},
+        {**ROW, "value": 1, "against": ""},
+        {**ROW, "value": 1, "against": "", "level": ""},
+    )
+    names = ["disk against capped disk", "tuned, durable against defaults", "tuned", "none"]
+    assert [row["level"] for row in rows] == names

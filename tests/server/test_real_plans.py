@@ -1,0 +1,41 @@
+"""Plans of real servers of several versions, read as pages show them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from benchlib.errors import ServerError
+from benchlib.plan.model import Script, Workload
+from benchlib.report.figures.plans import differences, nodes, on_disk, tree
+from benchlib.server.cluster import Cluster
+from benchlib.server.plans import keep_plans
+
+SORTING = Workload(
+    name="sorting",
+    title="A sort",
+    scripts=(Script(sql="SELECT 1;\n"),),
+    explain=("SELECT x, sum(y) FROM t GROUP BY x ORDER BY sum(y)",),
+)
+LOAD = "CREATE TABLE t AS SELECT n % 20000 AS x, n AS y FROM generate_series(1, 40000) AS n"
+
+
+@pytest.mark.pg
+@pytest.mark.parametrize("version", ["16", "18"])
+def test_a_real_servers_plans(version, new_cluster: Callable[[str], Cluster]):
+    cluster = new_cluster(version)
+    found = {}
+    cluster.configure({"max_parallel_workers_per_gather": 0})
+    try:
+        cluster.start()
+    except ServerError as reason:
+        pytest.skip(str(reason))
+    cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
+    cluster.execute(LOAD, "ANALYZE t")
+    for work_mem in ("64kB", "64MB"):
+        cluster.execute(f"ALTER DATABASE {cluster.database} SET work_mem = '{work_mem}'")
+        found[work_mem] = keep_plans(cluster, SORTING, 1)[0]["plan"]["Plan"]
+    assert any(map(on_disk, nodes(found["64kB"])))
+    assert not any(map(on_disk, nodes(found["64MB"])))
+    assert "in memory instead of on disk" in differences(found["64MB"], found["64kB"])
+    assert "of disk" in tree(found["64kB"])
+    assert "Seq Scan on t" in tree(found["64MB"])

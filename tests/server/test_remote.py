@@ -1,0 +1,440 @@
+"""On a server that is not ours everything happens in a place of our own, is given back, and no password is seen."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from foreign import Foreign, foreign_server
+
+from benchlib.errors import LoadError, PreflightError, ServerError, SettingError, StudyError
+from benchlib.host.journal import Journal
+from benchlib.host.shell import ticks
+from benchlib.load import pgbench
+from benchlib.load.workloads import load_workload
+from benchlib.plan.level import Target
+from benchlib.plan.model import Load, Script
+from benchlib.server import remote as remote_module
+from benchlib.server import statistics
+from benchlib.server.installations import find_pgbench
+from benchlib.server.remote import Remote
+
+pytestmark = pytest.mark.pg
+
+PGBENCH = find_pgbench().program("pgbench")
+
+
+@pytest.fixture(scope="module", params=["18", pytest.param("16", marks=pytest.mark.slow)])
+def foreign(request: pytest.FixtureRequest) -> Iterator[Foreign]:
+    with foreign_server(request.param) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def services(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A service of each role, with its password."""
+    file = tmp_path / "services"
+    roles = ("boss", "maker", "tuner")
+    file.write_text("".join(foreign.service(r, more=f"password={foreign.password(r)}") for r in roles))
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+    for name in ("PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGOPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    return file
+
+
+@pytest.fixture
+def journal(tmp_path: Path, foreign: Foreign) -> Iterator[Journal]:
+    """A journal; whatever the test did, the server is then as it was."""
+    before = foreign.databases(), foreign.schemas(), foreign.altered(), foreign.shows("work_mem")
+    journal = Journal(tmp_path / "journal")
+    yield journal
+    assert journal.undo() == []
+    assert (foreign.databases(), foreign.schemas(), foreign.altered(), foreign.shows("work_mem")) == before
+
+
+def eventually(what: Callable[[], bool], within_s: float = 5.0) -> bool:
+    return any(what() for _ in ticks(within_s))
+
+
+def run(remote: Remote, *, scale: int = 1, seconds: int = 1, clients: int = 2) -> dict[str, object]:
+    """Load pgbench's tables and drive them."""
+    shell = remote.shell()
+    pgbench.initialise(shell, pgbench.init_argv(PGBENCH, remote.connection, scale))
+    load = Load(duration_s=seconds, clients=clients, threads=1)
+    argv = pgbench.run_argv(PGBENCH, remote.connection, load, [(Script(builtin="tpcb-like"), None)])
+    done = shell.run(argv)
+    return pgbench.summary(done.stdout, done.stderr, done.returncode, argv)
+
+
+@pytest.mark.parametrize("role", ["boss", "maker"])
+def test_a_database_of_our_own_is_made_used_and_dropped(
+    foreign: Foreign, journal: Journal, role: str
+) -> None:
+    before = foreign.databases()
+    chapter = journal.chapter()
+    remote = Remote.open(Target(server=role), "my-study 1", chapter)
+    assert remote.database.startswith("benchlib_my_study_1_")
+    assert foreign.databases() - before == {remote.database}
+    assert (remote.major, remote.version()) == (foreign.cluster.installation.major, foreign.cluster.version())
+    report = run(remote)
+    assert remote.value("SELECT count(*) FROM pgbench_history") == report["transactions"]
+    assert remote.check_settings(remote.database) == {}
+    remote.checkpoint()
+    with remote.connect():  # somebody is still there
+        chapter.undo()
+    assert foreign.databases() == before
+    chapter.undo()
+
+
+def test_a_server_is_reached_by_its_uri_too(
+    foreign: Foreign, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", foreign.password("maker"))
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server=foreign.uri("maker")), "uri", chapter)
+        assert run(remote)["transactions"]
+
+
+def test_a_schema_of_our_own_beside_the_tables_of_others(foreign: Foreign, journal: Journal) -> None:
+    theirs = ("pgbench_accounts", "pgbench_branches", "test_table")
+    foreign.cluster.execute(*[f"CREATE TABLE {t} AS SELECT 7 AS n" for t in theirs], dbname="postgres")
+    try:
+        target = Target(server="boss", own_schema="bench_own", beside="postgres")
+        with journal.chapter() as chapter:
+            remote = Remote.open(target, "any", chapter)
+            run(remote)
+            remote.execute(load_workload("insert").load_sql)
+            second = Remote.open(target, "any", chapter)
+            (own,) = {row["schema"] for row in remote.query("SELECT current_schema() AS schema")}
+            assert own.startswith("bench_own_")
+            assert {own, second.value("SELECT current_schema()")} < foreign.schemas()
+            rows = remote.query("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+            assert {"pgbench_accounts", "pgbench_history", "test_table"} <= {row["tablename"] for row in rows}
+            assert remote.value("SELECT count(*) FROM pgbench_accounts") == 100_000
+        assert foreign.schemas() == {"public"}
+        for table in theirs:
+            assert foreign.cluster.query(f"SELECT * FROM {table}", "postgres") == [{"n": 7}]
+    finally:
+        foreign.cluster.execute(*[f"DROP TABLE {t}" for t in theirs], dbname="postgres")
+
+
+def test_options_of_the_service_stay_beside_our_own(
+    services: Path, foreign: Foreign, journal: Journal
+) -> None:
+    more = f"password={foreign.password('boss')}\noptions=-cwork_mem=5MB -csearch_path=public"
+    services.write_text(foreign.service("boss", more=more))
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="boss", own_schema="bench_own"), "any", chapter)
+        assert (remote.value("SHOW work_mem"), remote.value("SELECT current_schema()")[:10]) == (
+            "5MB",
+            "bench_own_",
+        )
+        options = remote.shell().environment["PGOPTIONS"]
+        assert options.startswith("-cwork_mem=5MB -csearch_path=public -csearch_path=bench_own_")
+
+
+def test_options_that_go_astray_are_noticed_before_a_table_is_touched(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a connection pooler that ignores them."""
+    connect = Remote.connect
+
+    def pooled(self: Remote, dbname: str | None = None) -> object:
+        self._found.pop("options", None)
+        return connect(self, dbname)
+
+    monkeypatch.setattr(Remote, "connect", pooled)
+    with (
+        journal.chapter() as chapter,
+        pytest.raises(PreflightError, match="does not heed the connection's options"),
+    ):
+        Remote.open(Target(server="boss", own_schema="bench_own"), "any", chapter)
+
+
+def test_what_is_refused_beforehand_is_refused_when_it_is_opened(foreign: Foreign, journal: Journal) -> None:
+    foreign.cluster.execute("CREATE TABLE theirs (n int)", dbname="postgres")
+    try:
+        with pytest.raises(PreflightError, match="tables of others"):
+            Remote.open(Target(server="boss", own_schema="bench_own"), "any", journal.chapter())
+        assert journal.standing() == []
+    finally:
+        foreign.cluster.execute("DROP TABLE theirs", dbname="postgres")
+
+
+def test_settings_hold_for_new_sessions_and_the_former_ones_return(
+    foreign: Foreign, journal: Journal
+) -> None:
+    owner = foreign.cluster
+    owner.execute(
+        "ALTER SYSTEM SET work_mem = '5MB'", "ALTER SYSTEM SET application_name = 'it''s, \"theirs\"'",
+        dbname="postgres",
+    )  # fmt: skip
+    former = foreign.altered()
+    try:
+        with journal.chapter() as chapter:
+            remote = Remote.open(Target(server="boss"), "any", chapter)
+            wanted = {"work_mem": "8MB", "checkpoint_timeout": "7min", "jit": False, "random_page_cost": 1.1}
+            for level in (wanted, {"work_mem": "9MB"}, {}):
+                with journal.chapter() as trial:
+                    remote.configure(level, trial)
+                    assert set(remote.check_settings(remote.database)) == set(level)
+                    assert {n: foreign.altered()[n] for n in level} == {
+                        n: "off" if v is False else str(v) for n, v in level.items()
+                    }
+                assert foreign.altered() == former
+                assert foreign.shows("work_mem") == "5MB"
+    finally:
+        owner.execute(
+            "ALTER SYSTEM RESET work_mem", "ALTER SYSTEM RESET application_name", "SELECT pg_reload_conf()",
+            dbname="postgres",
+        )  # fmt: skip
+        foreign.wait_until_it_shows("work_mem", "4MB")
+
+
+def test_a_role_that_was_granted_a_parameter_sets_it_and_gives_it_back(
+    foreign: Foreign, journal: Journal
+) -> None:
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="tuner"), "any", chapter)
+        with journal.chapter() as trial:
+            remote.configure({"work_mem": "8MB"}, trial)
+            assert foreign.altered() == {"work_mem": "8MB"}
+        assert foreign.altered() == {}
+
+
+def test_a_setting_that_is_refused_or_does_not_take_ends_the_trial(
+    foreign: Foreign, journal: Journal
+) -> None:
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="boss"), "any", chapter)
+        with pytest.raises(SettingError, match="shared_buffers = 1GB: needs a restart"):
+            remote.configure({"work_mem": "8MB", "shared_buffers": "1GB"}, chapter)
+        assert foreign.altered() == {}
+        foreign.cluster.execute(f"ALTER DATABASE {remote.database} SET work_mem = '6MB'", dbname="postgres")
+        with journal.chapter() as trial, pytest.raises(SettingError, match="work_mem: asked for 8MB"):
+            remote.configure({"work_mem": "8MB"}, trial)
+
+
+def test_the_provenance_says_what_it_is_and_not_where(
+    foreign: Foreign, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="boss"), "any", chapter)
+        assert remote.identity() == {
+            "version": foreign.cluster.version(),
+            "build": foreign.cluster.value("SELECT version()", "postgres"),
+            "provider": None,
+            "checkpoints": True,
+        }
+        # a managed server is known by the parameters that its provider has added
+        monkeypatch.setattr(remote_module, "_PROVIDERS", {"rds.": "this one", "autovacuum": "that one"})
+        assert remote.identity()["provider"] == "that one"
+
+
+def test_an_ordinary_role_goes_without_what_it_may_not(journal: Journal) -> None:
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="maker"), "any", chapter)
+        remote.checkpoint()
+        assert remote.identity()["checkpoints"] is False
+        seen = statistics.snapshot(remote)
+        assert seen["lsn"]
+        assert seen["database"]["datname"] == remote.database
+
+
+def test_counters_that_we_may_not_see_are_null(foreign: Foreign, journal: Journal) -> None:
+    function = "FUNCTION pg_current_wal_insert_lsn()"
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="maker"), "any", chapter)
+        # as in every database of a server that was set up so
+        foreign.cluster.execute(f"REVOKE EXECUTE ON {function} FROM PUBLIC", dbname=remote.database)
+        foreign.cluster.execute("REVOKE SELECT ON pg_stat_bgwriter FROM PUBLIC", dbname=remote.database)
+        seen = statistics.snapshot(remote)
+        assert (seen["lsn"], seen["bgwriter"]) == (None, None)
+        assert seen["database"]
+        assert seen["at"] > 0
+
+
+def test_a_server_that_vanishes_is_one_clear_line_and_what_was_changed_is_given_back_later(
+    foreign: Foreign, journal: Journal, tmp_path: Path
+) -> None:
+    remote = Remote.open(Target(server="boss"), "any", journal.chapter())
+    remote.configure({"work_mem": "8MB"}, journal.chapter())
+    script = tmp_path / "script.sql"
+    script.write_text("SELECT 1;\n")
+    load = Load(duration_s=20)
+    argv = pgbench.run_argv(PGBENCH, remote.connection, load, [(Script(sql="SELECT 1"), script)])
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(remote.shell().run, argv)
+        in_use = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'"
+        assert eventually(lambda: foreign.cluster.value(in_use, "postgres") >= load.clients)
+        foreign.cluster.stop(immediately=True)
+        done = running.result()
+    try:
+        with pytest.raises(LoadError, match=r"terminat|server closed the connection|aborted") as lost:
+            pgbench.summary(done.stdout, done.stderr, done.returncode, argv)
+        assert "\n" not in str(lost.value)
+        assert done.wall_s < 15
+        for ask in (lambda: remote.query("SELECT 1"), remote.shell, lambda: remote.configure({"jit": 0}, journal.chapter()),
+                    remote.checkpoint, lambda: statistics.snapshot(remote)):  # fmt: skip
+            with pytest.raises(ServerError, match="the server refused or went away: ") as caught:
+                ask()
+            assert "\n" not in str(caught.value)
+        resisting = journal.undo()
+        assert len(resisting) == 2
+        assert all("run 'benchlib recover' where the server can be reached" in line for line in resisting)
+    finally:
+        foreign.cluster.start()
+
+
+LIVES = """
+import sys, time
+from pathlib import Path
+from benchlib.host.journal import Journal
+from benchlib.plan.level import Target
+from benchlib.server.remote import Remote
+journal = Journal(Path(sys.argv[1]))
+remote = Remote.open(Target.model_validate_json(sys.argv[2]), "dies", journal.chapter())
+remote.configure({"work_mem": "8MB", "checkpoint_timeout": "7min"}, journal.chapter())
+remote.execute("CREATE TABLE ours (n int)")
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("own_schema", [None, "bench_own"])
+def test_after_kill_9_the_journal_gives_everything_back(
+    foreign: Foreign, journal: Journal, own_schema: str | None
+) -> None:
+    target = Target(server="boss", own_schema=own_schema).model_dump_json()
+    argv = [sys.executable, "-c", LIVES, str(journal.path), target]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        assert foreign.shows("work_mem") == "8MB"
+        assert set(foreign.altered()) == {"work_mem", "checkpoint_timeout"}
+        os.kill(process.pid, signal.SIGKILL)
+    assert len(journal.standing()) == 3
+    assert "zebra" not in journal.path.read_text()
+    assert journal.undo() == []
+    assert foreign.altered() == {}
+    assert foreign.shows("work_mem") == "4MB"
+    assert foreign.databases() == {"postgres"}
+    assert foreign.schemas() == {"public"}
+
+
+def test_after_a_crash_the_password_is_asked_for_again(
+    foreign: Foreign, journal: Journal, services: Path
+) -> None:
+    Remote.open(Target(server="boss"), "any", journal.chapter())
+    with_password = services.read_text()
+    services.write_text(foreign.service("boss"))
+    (line,) = journal.undo()
+    assert "no password supplied" in line
+    assert "its password is in .pgpass, the service file or PGPASSWORD" in line
+    services.write_text(with_password)
+
+
+@contextlib.contextmanager
+def command_lines() -> Iterator[set[str]]:
+    """Every command line that any process has meanwhile."""
+    seen: set[str] = set()
+    enough = threading.Event()
+
+    def watch() -> None:
+        while not enough.wait(0.1):
+            for process in psutil.process_iter():
+                with contextlib.suppress(psutil.Error):
+                    seen.add(" ".join(process.cmdline()))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        enough.set()
+        thread.join()
+
+
+def _in_service_file(foreign: Foreign, services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    services.write_text(foreign.service("boss", more=f"password={foreign.password('boss')}"))
+
+
+def _in_the_environment(foreign: Foreign, services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    services.write_text(foreign.service("boss"))
+    monkeypatch.setenv("PGPASSWORD", foreign.password("boss"))
+
+
+def _in_pgpass_for_the_named_database_only(
+    foreign: Foreign, services: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.write_text(foreign.service("boss"))
+    passes = services.with_name("passes")
+    passes.write_text(f"*:*:postgres:boss:{foreign.password('boss')}\n")
+    passes.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(passes))
+
+
+@pytest.mark.parametrize(
+    "planted", [_in_service_file, _in_the_environment, _in_pgpass_for_the_named_database_only]
+)
+def test_a_planted_password_appears_nowhere(
+    foreign: Foreign,
+    journal: Journal,
+    services: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    planted: Callable[[Foreign, Path, pytest.MonkeyPatch], None],
+) -> None:
+    planted(foreign, services, monkeypatch)
+    caplog.set_level(logging.DEBUG)
+    trial = tmp_path / "trial"
+    trial.mkdir()
+    told: list[str] = []
+    with command_lines() as seen, journal.chapter() as chapter:
+        remote = Remote.open(Target(server="boss"), "secret", chapter)
+        remote.configure({"work_mem": "8MB"}, chapter)
+        shell = remote.shell()
+        pgbench.initialise(shell, pgbench.init_argv(PGBENCH, remote.connection, 1, steps="dt"))
+        script = trial / "script.sql"
+        script.write_text("SELECT 1;\n")
+        argv = pgbench.run_argv(
+            PGBENCH, remote.connection, Load(duration_s=1), [(Script(sql=script.read_text()), script)],
+            log_prefix=trial / "log",
+        )  # fmt: skip
+        done = shell.run(argv, stdout=trial / "stdout", stderr=trial / "stderr")
+        (trial / "measurement").write_text(
+            repr((done, remote.identity(), remote.settings(), remote.__dict__.keys()))
+        )
+        (trial / "statistics").write_text(json.dumps(statistics.snapshot(remote)))
+        told += [repr(shell), repr(remote), repr(remote.connection), str(remote.target)]
+        for wrong in ("SELECT nonsense", "SELECT pg_sleep('x')"):
+            with pytest.raises(ServerError) as caught:
+                remote.query(wrong)
+            told.append("".join(traceback.format_exception(caught.value)))
+        foreign.cluster.execute("ALTER ROLE boss PASSWORD 'changed'", dbname="postgres")
+        try:
+            with pytest.raises(StudyError) as resisting:
+                chapter.undo()
+            told.append("".join(traceback.format_exception(resisting.value)))
+            done = shell.run(argv, stderr=trial / "stderr-refused")
+            assert done.returncode != 0
+        finally:
+            foreign.cluster.execute(
+                f"ALTER ROLE boss PASSWORD '{foreign.password('boss')}'", dbname="postgres"
+            )
+    assert any("pgbench" in line and "benchlib_secret_" in line for line in seen), "the load was seen"
+    files = [*trial.iterdir(), journal.path]
+    assert len(files) >= 6
+    artefacts = [*seen, *told, caplog.text, *(path.read_text(errors="replace") for path in files)]
+    assert not [text for text in artefacts if foreign.password("boss") in text]

@@ -1,0 +1,256 @@
+"""What a server that is not ours does not allow is said in one line, before anything is changed on it."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from foreign import Foreign, foreign_server
+
+from benchlib.errors import PreflightError
+from benchlib.plan.level import SettingValue, Target
+from benchlib.server.remote_preflight import preflight
+
+pytestmark = pytest.mark.pg
+
+Check = Callable[..., list[tuple[str, str]]]
+
+
+@pytest.fixture(scope="module", params=["18", pytest.param("16", marks=pytest.mark.slow)])
+def foreign(request: pytest.FixtureRequest) -> Iterator[Foreign]:
+    with foreign_server(request.param) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def services(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A service of each role, with its password."""
+    file = tmp_path / "services"
+    roles = ("boss", "maker", "guest", "tuner")
+    file.write_text("".join(foreign.service(r, more=f"password={foreign.password(r)}") for r in roles))
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+    for name in ("PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGOPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    return file
+
+
+def check(
+    target: object = "boss",
+    settings: dict[str, SettingValue] | None = None,
+    clients: int = 4,
+    needs_mib: int = 50,
+) -> dict[str, str]:
+    asked = Target.model_validate(target)
+    rows = preflight(asked, clients=clients, settings=settings or {}, needs_mib=needs_mib)
+    name = f"service {asked.server}"
+    assert all(what.startswith(name) for what, _ in rows)
+    return {what.removeprefix(name).removeprefix(", "): found for what, found in rows}
+
+
+def refusal(*args: Any, **kwargs: Any) -> str:
+    with pytest.raises(PreflightError) as caught:
+        check(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+    assert "zebra" not in str(caught.value)
+    return str(caught.value)
+
+
+@contextlib.contextmanager
+def given(foreign: Foreign, *statements: str, back: str, dbname: str = "postgres") -> Iterator[None]:
+    """What the server's owner has done, for the length of a test."""
+    try:
+        foreign.cluster.execute(*statements, dbname=dbname)
+        yield
+    finally:
+        foreign.cluster.execute(*back.split(";"), dbname=dbname)
+
+
+def test_what_the_server_offers_is_told_in_pairs_of_words(foreign: Foreign) -> None:
+    before = foreign.databases(), foreign.schemas(), foreign.altered()
+    found = check(settings={"work_mem": "8MB", "checkpoint_timeout": "7min"})
+    assert found[""].startswith(f"PostgreSQL {foreign.cluster.version()}, answers in ")
+    assert found["connections"] == "8 needed of 97 (max_connections 100 less 3 reserved less 0 in use)"
+    assert (
+        found["rights"]
+        == "a database of our own, ALTER SYSTEM work_mem, ALTER SYSTEM checkpoint_timeout, CHECKPOINT"
+    )
+    assert found["disk"].startswith("about 50 MiB of ")
+    assert (foreign.databases(), foreign.schemas(), foreign.altered()) == before, "nothing was changed"
+
+
+def test_an_ordinary_role_is_told_what_it_may_not_know_or_do() -> None:
+    found = check("maker")
+    assert found["rights"] == "a database of our own, no CHECKPOINT, so a trial starts with what is dirty"
+    assert found["disk"] == "about 50 MiB needed; what is free there, the server does not tell: look yourself"
+
+
+def test_a_wrong_password_or_none(services: Path, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
+    services.write_text(foreign.service("boss"))
+    assert "no password supplied; passwords come from the service file, PGPASSWORD or .pgpass" in refusal()
+    monkeypatch.setenv("PGPASSWORD", "zebra-but-wrong")
+    assert 'password authentication failed for user "boss"; passwords come from' in refusal()
+
+
+def test_an_unknown_service_and_a_server_that_is_not_there(foreign: Foreign) -> None:
+    words = refusal("no-such-service")
+    assert words.startswith("the target “no-such-service” cannot be used: definition of service")
+    assert "PGSERVICEFILE" in words
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert "Connection refused" in refusal(f"postgresql://boss@127.0.0.1:{port}/postgres")
+    assert 'database "nowhere" does not exist' in refusal(
+        f"{foreign.uri('boss', 'nowhere')}&passfile=/dev/null".replace("boss@", "postgres@")
+    )
+
+
+def test_too_many_clients(foreign: Foreign) -> None:
+    assert check(clients=93)["connections"].startswith("97 needed of 97")
+    assert refusal(clients=94) == (
+        "94 clients and 4 sessions of ours need 98 connections, the target has room for 97 "
+        "(max_connections 100 less 3 reserved less 0 in use): at most 93 clients, or raise the limit"
+    )
+    assert refusal(clients=1000).endswith(": at most 93 clients, or raise the limit"), (
+        "as in the study of a managed server"
+    )
+    with foreign.cluster.connect("postgres"):
+        assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=93)
+        assert "room for 96" in refusal("maker", clients=93), "an ordinary role counts others' sessions too"
+    with given(
+        foreign,
+        "GRANT CREATE ON DATABASE postgres TO guest",
+        back="REVOKE CREATE ON DATABASE postgres FROM guest",
+    ):
+        guest = {"server": "guest", "own_schema": "bench_own"}
+        assert "room for 12 (our role's limit 12 less 0 in use)" in refusal(guest, clients=20)
+
+
+def test_of_a_server_by_uri_the_host_is_not_told(foreign: Foreign) -> None:
+    rows = preflight(Target(server=foreign.uri("postgres")), clients=4, settings={}, needs_mib=50)
+    assert [what for what, _ in rows][:2] == ["server by URI", "server by URI, connections"]
+    assert str(foreign.cluster.sockets) not in str(rows)
+
+
+def test_too_little_space() -> None:
+    assert "a smaller scale, or make room" in refusal(needs_mib=10**9)
+
+
+def test_what_only_a_restart_changes_or_nothing_at_all() -> None:
+    assert refusal(settings={"shared_buffers": "1GB", "work_mem": "8MB"}) == (
+        "the target “boss” cannot run these settings: shared_buffers = 1GB: "
+        "needs a restart of the server, which is not ours to restart"
+    )
+    assert "was decided when the server was built" in refusal(settings={"block_size": 8192})
+    assert "no_such_thing = 1: the server has no such parameter" in refusal(settings={"no_such_thing": 1})
+
+
+def test_what_would_endanger_others_or_could_not_be_given_back() -> None:
+    assert "would endanger every database" in refusal(settings={"fsync": False})
+    assert "would endanger every database" in refusal(settings={"full_page_writes": "off"})
+    check(settings={"fsync": True, "synchronous_commit": False})
+    assert "cannot be given back as it was" in refusal(settings={"search_path": "public"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("work_mem", "8 pigs", 'invalid value for parameter "work_mem": "8 pigs"'),
+        ("work_mem", "1kB", "1 kB is outside the valid range"),
+        ("checkpoint_timeout", "1s", "outside of 30 to 86400 s"),
+        ("max_wal_size", "4 pigs", "want a number in MB"),
+        ("autovacuum", "perhaps", "want on or off"),
+        ("wal_sync_method", "magic", "want one of fsync, fdatasync"),
+    ],
+)
+def test_values_that_the_server_would_not_take(name: str, value: str, words: str) -> None:
+    assert words in refusal(settings={name: value})
+
+
+def test_every_value_that_a_parameter_has_can_be_asked_for_again(foreign: Foreign) -> None:
+    """Nothing that the server itself shows may be refused for its value."""
+    rows = foreign.cluster.query(
+        "SELECT lower(name) AS name, current_setting(name) AS value FROM pg_settings WHERE context IN ('sighup', 'user', 'superuser') "
+        "AND vartype <> 'string' AND source <> 'override'",
+        "postgres",
+    )
+    assert len(rows) > 150
+    check(settings={row["name"]: row["value"] for row in rows})
+
+
+def test_rights_that_the_role_lacks(foreign: Foreign) -> None:
+    words = refusal("maker", {"work_mem": "8MB"})
+    assert "work_mem = 8MB: our role may not ALTER SYSTEM it" in words
+    assert "the role guest may not create databases" in refusal("guest")
+    schema = {"server": "guest", "own_schema": "bench_own"}
+    assert "GRANT CREATE ON DATABASE postgres TO guest" in refusal(schema)
+    with given(
+        foreign,
+        "REVOKE EXECUTE ON FUNCTION pg_reload_conf() FROM tuner",
+        back="GRANT EXECUTE ON FUNCTION pg_reload_conf() TO tuner",
+    ):
+        assert "may not have the server reload its settings" in refusal("tuner", {"work_mem": "8MB"})
+
+
+def test_a_granted_parameter_may_be_set_if_what_it_replaces_is_known(foreign: Foreign) -> None:
+    assert "ALTER SYSTEM work_mem" in check("tuner", {"work_mem": "8MB"})["rights"]
+    assert "maintenance_work_mem = 8MB: our role may not" in refusal("tuner", {"maintenance_work_mem": "8MB"})
+    altered = "ALTER SYSTEM SET work_mem = '9MB'"
+    with given(
+        foreign,
+        altered,
+        "SELECT pg_reload_conf()",
+        back="ALTER SYSTEM RESET work_mem;SELECT pg_reload_conf()",
+    ):
+        foreign.wait_until_it_shows("work_mem", "9MB")
+        assert "may not see what it would replace" in refusal("tuner", {"work_mem": "8MB"})
+        with given(
+            foreign, "GRANT pg_read_all_settings TO tuner", back="REVOKE pg_read_all_settings FROM tuner"
+        ):
+            check("tuner", {"work_mem": "8MB"})
+
+
+def test_what_alter_system_would_not_overrule(foreign: Foreign) -> None:
+    with given(foreign, "ALTER ROLE boss SET work_mem = '5MB'", back="ALTER ROLE boss RESET work_mem"):
+        assert "decided by a setting of our role" in refusal(settings={"work_mem": "8MB"})
+
+
+def test_a_server_that_forbids_alter_system(foreign: Foreign) -> None:
+    if foreign.cluster.major < 17:
+        pytest.skip("allow_alter_system came with PostgreSQL 17")
+    conf = foreign.cluster.data / "benchlib.conf"
+    former = conf.read_text()
+    try:
+        conf.write_text(f"{former}allow_alter_system = off\n")
+        foreign.cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
+        foreign.wait_until_it_shows("allow_alter_system", "off")
+        assert "this server does not allow ALTER SYSTEM" in refusal(settings={"work_mem": "8MB"})
+    finally:
+        conf.write_text(former)
+        foreign.cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
+
+
+def test_a_database_with_tables_of_others_is_refused_unless_it_is_named(foreign: Foreign) -> None:
+    own = {"server": "boss", "own_schema": "bench_own"}
+    assert check(own)["rights"].startswith("a schema bench_own of our own")
+    with given(foreign, "CREATE TABLE theirs (n int)", back="DROP TABLE theirs"):
+        words = refusal(own)
+        assert words.startswith("the database postgres holds tables of others (1)")
+        assert "say beside: postgres" in words
+        assert refusal({**own, "beside": "another"}) == words
+        check({**own, "beside": "postgres"})
+        check("boss")
+
+
+def test_tables_of_extensions_and_of_our_other_levels_are_nobody_s(foreign: Foreign) -> None:
+    with given(
+        foreign,
+        "CREATE SCHEMA bench_own_01234567",
+        "COMMENT ON SCHEMA bench_own_01234567 IS 'benchlib 01234567'",
+        "CREATE TABLE bench_own_01234567.pgbench_history (n int)",
+        "CREATE TABLE theirs (n int)",
+        "ALTER EXTENSION plpgsql ADD TABLE theirs",
+        back="ALTER EXTENSION plpgsql DROP TABLE theirs;DROP TABLE theirs;DROP SCHEMA bench_own_01234567 CASCADE",
+    ):
+        check({"server": "boss", "own_schema": "bench_own"})

@@ -1,0 +1,131 @@
+"""A change to somebody else's server is undone as often as one likes, and nothing but our own is ever dropped."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from foreign import Foreign, foreign_server
+from pydantic import ValidationError
+
+from benchlib.errors import StudyError
+from benchlib.server.changes import Altered, Created, connect_to, reload
+
+pytestmark = pytest.mark.pg
+
+MARK = "benchlib 0123abcd"
+
+
+@pytest.fixture(scope="module", params=["18", pytest.param("16", marks=pytest.mark.slow)])
+def foreign(request: pytest.FixtureRequest) -> Iterator[Foreign]:
+    with foreign_server(request.param) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def service(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    file = tmp_path / "services"
+    file.write_text(foreign.service("boss", more=f"password={foreign.password('boss')}"))
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+    for name in ("PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGOPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    return "boss"
+
+
+def database(name: str = "benchlib_x_0123abcd") -> Created:
+    return Created(server="boss", what="database", name=name, mark=MARK)
+
+
+def schema() -> Created:
+    return Created(server="boss", what="schema", name="bench_own", mark=MARK)
+
+
+@pytest.mark.parametrize("former", [None, "5MB", 'it\'s "quoted" \\ and more'])
+def test_a_parameter_gets_back_what_the_file_held_or_leaves_it(foreign: Foreign, former: str | None) -> None:
+    name = "cluster_name" if former and "quoted" in former else "work_mem"
+    change = Altered(server="boss", name=name, former=former, value="8MB")
+    with connect_to("boss") as connection:
+        change.make(connection)
+        reload(connection)
+    assert foreign.altered() == {name: "8MB"}
+    for _ in range(2):
+        change.undo()
+        assert foreign.altered() == ({name: former} if former else {})
+    Altered(server="boss", name=name, former=None, value="8MB").undo()
+
+
+def test_a_parameter_of_an_extension_can_be_altered(
+    foreign: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = Altered(server="boss", name="plpgsql.extra_warnings", former=None, value="all")
+    # as where the server loads it for everybody
+    monkeypatch.setenv("PGOPTIONS", "-csession_preload_libraries=plpgsql")
+    with connect_to("boss") as connection:
+        change.make(connection)
+    assert foreign.altered() == {"plpgsql.extra_warnings": "all"}
+    change.undo()
+    assert foreign.altered() == {}
+
+
+@pytest.mark.parametrize("make", [database, schema])
+def test_what_was_created_goes_and_what_was_only_noted_needs_nothing(foreign: Foreign, make: object) -> None:
+    assert callable(make)
+    before = foreign.databases(), foreign.schemas()
+    change: Created = make()
+    change.undo()
+    with connect_to("boss") as connection:
+        change.make(connection)
+    assert (foreign.databases(), foreign.schemas()) != before
+    change.undo()
+    assert (foreign.databases(), foreign.schemas()) == before
+    change.undo()
+
+
+def test_a_crash_between_a_database_and_its_comment_leaves_nothing(foreign: Foreign) -> None:
+    foreign.cluster.execute("CREATE DATABASE benchlib_x_0123abcd", dbname="postgres")
+    database().undo()
+    assert foreign.databases() == {"postgres"}
+
+
+def test_what_does_not_bear_our_mark_stays(foreign: Foreign) -> None:
+    owner = foreign.cluster
+    owner.execute(
+        "CREATE DATABASE benchlib_x_0123abcd", "COMMENT ON DATABASE benchlib_x_0123abcd IS 'benchlib fedcba98'",
+        "CREATE DATABASE payroll", "CREATE SCHEMA bench_own", dbname="postgres",
+    )  # fmt: skip
+    try:
+        for change in (database(), database("payroll"), schema()):
+            change.undo()
+        owner.execute("COMMENT ON SCHEMA bench_own IS 'benchlib fedcba98'", dbname="postgres")
+        schema().undo()
+        assert foreign.databases() == {"postgres", "payroll", "benchlib_x_0123abcd"}
+        assert "bench_own" in foreign.schemas()
+    finally:
+        owner.execute(
+            "DROP DATABASE benchlib_x_0123abcd", "DROP DATABASE payroll", "DROP SCHEMA bench_own", dbname="postgres"
+        )  # fmt: skip
+
+
+def test_a_database_is_dropped_under_those_who_are_in_it(foreign: Foreign) -> None:
+    with connect_to("boss") as connection:
+        database().make(connection)
+    with connect_to("boss", dbname="benchlib_x_0123abcd"), foreign.cluster.connect("benchlib_x_0123abcd"):
+        database().undo()
+    assert foreign.databases() == {"postgres"}
+
+
+def test_a_server_that_cannot_be_reached_is_one_line_that_says_how_to_go_on() -> None:
+    change = Altered(server="gone", name="work_mem", former=None, value="8MB")
+    with pytest.raises(StudyError) as caught:
+        change.undo()
+    assert str(caught.value) == (
+        'ALTER SYSTEM work_mem = 8MB on “gone”, before not there: cannot be undone (definition of service "gone" not '
+        "found): run 'benchlib recover' where the server can be reached and its password is in .pgpass, the service "
+        "file or PGPASSWORD"
+    )
+
+
+def test_a_note_keeps_its_words_through_the_journal_and_its_mark_is_one() -> None:
+    for change in (Altered(server="boss", name="a.b", former=None, value="é'\n"), schema(), database()):
+        assert type(change).model_validate_json(change.model_dump_json()) == change
+    with pytest.raises(ValidationError):
+        Created(server="boss", what="schema", name="public", mark="")

@@ -1,0 +1,91 @@
+"""The server's counters as real servers of several versions give them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from benchlib.errors import PreflightError, ServerError
+from benchlib.host.counters import differences, statement_differences
+from benchlib.server import statistics
+from benchlib.server.cluster import Cluster
+from benchlib.server.statistics import snapshot
+
+pytestmark = pytest.mark.pg
+
+OLDER = [pytest.param(version, marks=pytest.mark.slow) for version in ("11", "13", "15", "17")]
+
+
+@pytest.fixture
+def started(new_cluster: Callable[[str], Cluster]) -> Callable[..., Cluster]:
+    """A running server of a version, with the database that loads run in."""
+
+    def make(version: str, settings: dict[str, Any] | None = None) -> Cluster:
+        try:
+            cluster = new_cluster(version)
+        except PreflightError as reason:
+            pytest.skip(f"PostgreSQL {version} has not been fetched: {reason}")
+        cluster.configure(settings or {})
+        try:
+            cluster.start()
+        except ServerError as reason:
+            pytest.skip(str(reason))
+        cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
+        return cluster
+
+    return make
+
+
+@pytest.mark.parametrize("version", [*OLDER, "16", "18"])
+def test_a_snapshot_holds_all_that_a_session_did_which_has_ended(
+    version: str, started: Callable[..., Cluster]
+) -> None:
+    cluster = started(version, {"work_mem": "64kB"})
+    before = snapshot(cluster)
+    cluster.execute(
+        "CREATE TABLE t AS SELECT generate_series(1, 100000) AS x",
+        "SELECT count(*) FROM (SELECT x FROM t ORDER BY -x) AS s",
+    )
+    counted = differences(before, snapshot(cluster))
+    assert counted["temp_files"] == 1
+    assert (counted["temp_bytes"] or 0) > 1_000_000
+    assert (counted["wal_bytes"] or 0) > 1_000_000
+    assert (counted["seconds"] or 0) > 0
+    assert counted["deadlocks"] == 0
+
+
+@pytest.mark.parametrize("version", ["18", *OLDER])
+def test_reset(version: str, started: Callable[..., Cluster]) -> None:
+    cluster = started(version)
+    cluster.execute("CREATE TABLE t AS SELECT generate_series(1, 1000) AS x", "CHECKPOINT")
+    before = snapshot(cluster)
+    statistics.reset(cluster)
+    after = snapshot(cluster)
+    assert before["database"]["tup_inserted"] >= 1000 > after["database"]["tup_inserted"]
+    newer = after["checkpointer"]
+    assert (newer["num_requested"] if newer else after["bgwriter"]["checkpoints_req"]) == 0
+    # what was reset meanwhile is not known
+    assert differences(before, after)["checkpoints_requested"] is None
+
+
+@pytest.mark.parametrize("version", ["18", *OLDER])
+def test_statements(version: str, started: Callable[..., Cluster]) -> None:
+    cluster = started(version, {"shared_preload_libraries": "pg_stat_statements"})
+    statistics.reset(cluster)
+    cluster.execute("CREATE TABLE t AS SELECT generate_series(1, 1000) AS x")
+    before = snapshot(cluster)
+    for limit in range(3):
+        cluster.execute(f"SELECT count(*) FROM t WHERE x > {limit}")
+    rows = statement_differences(before, snapshot(cluster))
+    assert rows is not None
+    (row,) = rows
+    assert row["query"] == "SELECT count(*) FROM t WHERE x > $1"
+    assert (row["calls"], row["rows"]) == (3, 3)
+    assert row["total_ms"] == pytest.approx(3 * row["mean_ms"])
+    assert row["total_ms"] > 0
+    assert row["shared_blocks_hit"] >= 3
+    assert (row["wal_bytes"] is None) == (int(version) < 13)
+
+
+def test_without_the_extension_no_statements(started: Callable[..., Cluster]) -> None:
+    assert snapshot(started("18"))["statements"] is None

@@ -1,0 +1,176 @@
+"""Levels are crashed for real: what is promised is there afterwards, what is given up may be gone, and nothing stays behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_volumes import remains
+
+from benchlib.errors import PreflightError, ServerError, StudyError
+from benchlib.plan.level import Level
+from benchlib.plan.model import Plan
+from benchlib.server.cluster import Cluster
+from benchlib.server.copying import can_share, share_blocks
+from benchlib.study import crashes
+from benchlib.study.crashes import KILLED, POWER_CUT, Crash, Kind, Round, crash
+from benchlib.study.crashes.damage import examine
+from benchlib.study.crashes.load import WORKLOAD
+
+Crashed = Callable[..., list[Crash]]
+
+
+@pytest.fixture
+def crashed(plan_of: Callable[..., Plan], scratch: Path) -> Crashed:
+    """Crashes levels, given by their settings, so many times each, and sees that nothing stays behind."""
+
+    def make(kind: Kind, rounds: int, **levels: dict[str, Any]) -> list[Crash]:
+        plan = plan_of(levels={name: Level(settings=settings) for name, settings in levels.items()})
+        found: list[Crash] = []
+        try:
+            crashes.check(kind, scratch)
+        except PreflightError as reason:
+            pytest.skip(str(reason))
+        wanted = [Round(level=name, kind=kind, number=n) for name in levels for n in range(1, rounds + 1)]
+        crash(plan, "test", wanted, found.append, scratch=scratch)
+        assert [Round(level=f.level, kind=f.kind, number=f.number) for f in found] == wanted
+        assert list(scratch.iterdir()) == []
+        assert remains(scratch) == []
+        return found
+
+    return make
+
+
+@pytest.mark.slow
+@pytest.mark.pg
+def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed: Crashed) -> None:
+    late = {"synchronous_commit": "off", "wal_writer_delay": "1s"}
+    found = crashed(KILLED, 2, late=late, unsafe={"fsync": "off"})
+    assert all(each.acknowledged and each.recovery_s and not each.damage for each in found)
+    assert any(each.lost for each in found[:2])
+    for each in found[:2]:
+        assert (each.oldest_lost_ms is None) == (each.lost == 0)
+        assert (each.oldest_lost_ms or 0) <= 3000
+    assert [each.lost for each in found[2:]] == [0, 0], "the kernel finishes what it was given"
+
+
+@pytest.mark.pg
+@pytest.mark.slow
+def test_a_power_cut_loses_nothing_that_was_promised(crashed: Crashed) -> None:
+    for each in crashed(POWER_CUT, 3, defaults={}):
+        assert (each.lost, each.damage) == (0, ())
+        assert each.acknowledged
+
+
+@pytest.mark.pg
+@pytest.mark.slow
+def test_a_power_cut_shows_what_fsync_is_for(crashed: Crashed) -> None:
+    assert all(each.lost or each.damage for each in crashed(POWER_CUT, 2, unsafe={"fsync": "off"}))
+
+
+@pytest.mark.pg
+@pytest.mark.slow
+def test_a_power_cut_tears_pages_that_nobody_wrote_to_the_wal(crashed: Crashed) -> None:
+    found = crashed(POWER_CUT, 12, torn={"full_page_writes": "off"})
+    damage = [words for each in found for words in each.damage]
+    assert damage
+    assert all("invalid page" in words for words in damage)
+
+
+@pytest.mark.pg
+def test_damage_is_told_in_the_servers_words(new_cluster: Callable[[str], Cluster]) -> None:
+    """A row without its value, then a page that is overwritten while the server is down."""
+    cluster = new_cluster("18")
+    cluster.configure({"fsync": "off"})
+    cluster.start()
+    cluster.execute("CREATE DATABASE bench", dbname="postgres")
+    cluster.execute(WORKLOAD.load_sql, "INSERT INTO acknowledged VALUES (1, 0, 0), (1, 0, 1), (2, 0, 0)")
+    found = examine(cluster, 1)
+    assert found.rows == {(0, 0), (0, 1)}
+    assert found.damage == ("commits, by their rows and by the values that they raised: 3 and 0",)
+    cluster.execute("UPDATE pages SET value = 1 WHERE id IN (1, 2, 3)")
+    assert examine(cluster, 1).damage == ()
+    path = cluster.data / str(cluster.value("SELECT pg_relation_filepath('pages')"))
+    cluster.stop()
+    with path.open("r+b") as file:
+        file.seek(7 * 8192 + 4096)
+        file.write(b"torn" * 1024)
+    cluster.start()
+    rows, damage = examine(cluster, 1)
+    assert rows == {(0, 0), (0, 1)}
+    assert any(words.startswith("pages: invalid page in block 7 of relation") for words in damage)
+    assert all(words.startswith("pages") for words in damage)
+
+
+def test_a_level_that_cannot_be_built_is_named(
+    plan_of: Callable[..., Plan], scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise ServerError("it did not start")
+
+    monkeypatch.setattr(crashes, "build", refused)
+    wanted = [Round(level="tuned", kind=KILLED, number=1)]
+    with pytest.raises(
+        StudyError, match=r"level “tuned” cannot be crashed \(killed server\): it did not start"
+    ):
+        crash(plan_of(), "test", wanted, print, scratch=scratch)
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may cut the power")
+def test_a_power_cut_is_refused_to_others_than_root() -> None:
+    with pytest.raises(PreflightError, match="only root"):
+        crashes.check(POWER_CUT)
+
+
+def test_blocks_are_shared_or_the_file_system_says_no(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"x" * 8192)
+    if can_share(tmp_path):
+        share_blocks(tmp_path / "one", tmp_path / "other")
+        assert (tmp_path / "other").read_bytes() == b"x" * 8192
+        return
+    with pytest.raises(OSError, match="not supported"):
+        share_blocks(tmp_path / "one", tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+DOOMED = """
+import sys
+from pathlib import Path
+from benchlib.plan.level import Level
+from benchlib.study.crashes import Round, crash
+from benchlib.plan.model import Plan
+plan = Plan.model_validate_json(sys.argv[2])
+rounds = [Round(level="defaults", kind="power cut", number=n) for n in range(1, 9)]
+crash(plan, "doomed", rounds, lambda found: print("kept", flush=True), scratch=Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.pg
+@pytest.mark.slow
+def test_a_kill_amid_power_cuts_leaves_nothing(plan_of: Callable[..., Plan], scratch: Path) -> None:
+    try:
+        crashes.check(POWER_CUT, scratch)
+    except PreflightError as reason:
+        pytest.skip(str(reason))
+    expiry = Path("/proc/sys/vm/dirty_expire_centisecs").read_text()
+    doomed = subprocess.Popen(
+        [sys.executable, "-c", DOOMED, str(scratch), plan_of().model_dump_json()],
+        stdout=subprocess.PIPE,
+    )
+    assert doomed.stdout is not None
+    assert doomed.stdout.readline() == b"kept\n"
+    time.sleep(1.5)
+    doomed.send_signal(signal.SIGKILL)
+    doomed.communicate()
+    end = time.monotonic() + 30
+    while list(scratch.glob("run-*")) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert list(scratch.iterdir()) == []
+    assert remains(scratch) == []
+    assert Path("/proc/sys/vm/dirty_expire_centisecs").read_text() == expiry

@@ -1,0 +1,179 @@
+"""What the instruments recorded, from raw files whose figures can be told by heart."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fakes import FakeBench
+
+from benchlib.errors import InputError
+from benchlib.host.sampler import TELEMETRY
+from benchlib.study.instruments import COSTS, SECONDS, Recorded, recorded
+from benchlib.study.loop import run_study
+from benchlib.study.results import trials_frame
+from benchlib.study.store import REPLICATION, StudyFolder
+
+TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
+
+
+@pytest.fixture
+def folder(folder_of, tmp_path: Path) -> StudyFolder:
+    """A study of two blocks with all instruments."""
+    made: StudyFolder = folder_of(2)
+    run_study(made, FakeBench(made.read().plan, tmp_path, TPS, instruments=True).open)
+    return made
+
+
+def read(folder: StudyFolder) -> Recorded:
+    return recorded(folder, trials_frame(folder))
+
+
+@pytest.fixture
+def path_of(folder: StudyFolder) -> Callable[..., Path]:
+    def find(name: str, level: str = "tuned", block: int = 1) -> Path:
+        (trial,) = [t for t in folder.read().trials if (t.level, t.block) == (level, block)]
+        return folder.path / "trials" / trial.id / name
+
+    return find
+
+
+def test_host_and_devices_have_a_row_a_second_for_each_trial(folder: StudyFolder) -> None:
+    seconds = read(folder).seconds
+    assert list(seconds.columns) == list(SECONDS)
+    assert seconds.groupby(["level", "block"])["second"].apply(list).tolist() == [[1.0, 2.0, 3.0]] * 6
+    assert seconds["w_iops"].between(700, 2500).all()
+    assert seconds["w_mib_s"].div(seconds["w_iops"]).round(4).unique() == [0.0078]
+    assert seconds["r_await_ms"].isna().all()  # nothing is read after the start
+    assert seconds["d_mib_s"].eq(0).all()
+
+
+def test_several_devices_are_seen_as_one(folder: StudyFolder, path_of) -> None:
+    path = path_of(TELEMETRY)
+    raw = json.loads(gzip.decompress(path.read_bytes()))
+    before = read(folder).seconds.query("level == 'tuned' and block == 1").iloc[0]
+    for reading in raw["readings"]:
+        fields = list(reading["devices"]["sda"])
+        fields[4], fields[7] = (
+            3 * fields[4],
+            9 * fields[7],
+        )  # three times the writes, each three times as long
+        reading["devices"]["sdb"] = fields
+    path.write_bytes(gzip.compress(json.dumps(raw).encode()))
+    after = read(folder).seconds.query("level == 'tuned' and block == 1").iloc[0]
+    assert after["w_iops"] == pytest.approx(4 * before["w_iops"])
+    assert after["aqu_sz"] == pytest.approx(2 * before["aqu_sz"])
+    assert after["w_await_ms"] == pytest.approx(2.5 * before["w_await_ms"])
+    assert after["util_percent"] == before["util_percent"]
+    assert pd.isna(after["r_await_ms"])
+
+
+def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder: StudyFolder) -> None:
+    waits = read(folder).waits
+    assert list(waits.columns) == ["level", "block", "second", "IO: WALSync", "CPU", "LWLock: WALWrite"]
+    assert len(waits) == 6 * 3
+    assert waits["CPU"].eq(1).all()
+    assert (waits["IO: WALSync"] + waits["LWLock: WALWrite"]).round(9).eq(4).all()
+
+
+def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, path_of) -> None:
+    path = path_of(TELEMETRY)
+    raw = json.loads(gzip.decompress(path.read_bytes()))
+    for sample in raw["waits"]:
+        sample["sessions"] = [
+            ["LWLock", "WALWriteLock", 3],
+            ["IO", "WalSync", 1],
+            ["LWLock", "lock_manager", 2],
+        ]
+    path.write_bytes(gzip.compress(json.dumps(raw).encode()))
+    waits = read(folder).waits
+    assert set(waits) == {"level", "block", "second", "IO: WALSync", "CPU", "LWLock: WALWrite", "LWLock: lock_manager"}  # fmt: skip
+    mine = waits[(waits["level"] == "tuned") & (waits["block"] == 1)]
+    assert mine["LWLock: WALWrite"].eq(3).all()
+    assert mine["CPU"].eq(0).all()
+
+
+def test_a_wait_that_a_trial_did_not_have_is_none(folder: StudyFolder, path_of) -> None:
+    path = path_of(TELEMETRY)
+    raw = json.loads(gzip.decompress(path.read_bytes()))
+    raw["waits"] = [
+        {"at_s": 0.5, "sessions": [["Lock", "tuple", 2]]},
+        {"at_s": 0.8, "sessions": []},
+        {"at_s": 2.5, "sessions": []},
+        {"at_s": 3.05, "sessions": [["Lock", "tuple", 2]]},  # the load is as good as over
+    ]
+    path.write_bytes(gzip.compress(json.dumps(raw).encode()))
+    waits = read(folder).waits
+    mine = (waits["level"] == "tuned") & (waits["block"] == 1)
+    assert waits.loc[mine, ["second", "Lock: tuple", "CPU"]].to_numpy().tolist() == [[1, 1, 0], [3, 0, 0]]
+    assert waits.loc[~mine, "Lock: tuple"].eq(0).all()
+
+
+def test_checkpoints_inside_the_load_by_its_clock(folder: StudyFolder, path_of) -> None:
+    found = read(folder)
+    assert len(found.checkpoints) == 6
+    assert found.checkpoints[["start_s", "end_s", "kind"]].drop_duplicates().to_numpy().tolist() == [
+        [1.0, 2.5, "wal"]
+    ]
+    path_of("server.log").unlink()
+    found = read(folder)
+    assert len(found.checkpoints) == 5
+    assert ("tuned", 1) not in found.logged
+    assert len(found.logged) == 5
+
+
+def test_costs_are_of_one_transaction(folder: StudyFolder, path_of) -> None:
+    before = 9.0  # the first reading tells of what was before the load
+    lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
+    path_of(REPLICATION).write_text(json.dumps({"lag": lags}))
+    costs = read(folder).costs
+    assert list(costs.columns) == ["level", "block", *COSTS]
+    assert len(costs) == 6
+    tuned = costs.query("level == 'tuned' and block == 1").iloc[0]
+    assert tuned["wal_bytes_per_transaction"] == 512
+    assert tuned["checkpoints"] == 1
+    assert tuned["server_cpu_ms_per_transaction"] == pytest.approx(0.6 * 3.1 / 6000 * 1000, rel=0.01)
+    assert tuned["tool_cpu_ms_per_transaction"] == pytest.approx(0.25 / 6000 * 1000)
+    assert tuned["written_kib_per_transaction"] == pytest.approx(8, rel=0.3)
+    assert tuned["replay_lag_ms"] == pytest.approx(3)
+    assert pd.isna(tuned["full_page_images_per_transaction"])  # this server does not tell
+    assert costs["replay_lag_ms"].notna().sum() == 1
+
+
+def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder: StudyFolder, path_of) -> None:
+    path_of(TELEMETRY).unlink()
+    found = read(folder)
+    for frame in (found.seconds, found.waits, found.checkpoints):
+        assert len(frame.query("level == 'tuned' and block == 1")) == 0
+    tuned = found.costs.query("level == 'tuned' and block == 1").iloc[0]
+    assert pd.isna(tuned["server_cpu_ms_per_transaction"])
+    assert tuned["wal_bytes_per_transaction"] == 512
+    assert tuned["tool_cpu_ms_per_transaction"] == pytest.approx(0.25 / 6000 * 1000)
+
+
+def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path: Path) -> None:
+    folder = folder_of(1)
+    run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS, failing={"tuned": "gone"}).open)
+    found = read(folder)
+    assert found.seconds.empty
+    assert list(found.seconds.columns) == list(SECONDS)
+    assert found.waits.empty
+    assert found.checkpoints.empty
+    assert set(found.costs["level"]) == {"defaults", "control"}
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"\x1f\x8b", "cut"])
+def test_damaged_telemetry_says_so(folder: StudyFolder, path_of, content: bytes | str) -> None:
+    path = path_of(TELEMETRY)
+    path.write_bytes(content if isinstance(content, bytes) else path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"telemetry\.json\.gz is damaged"):
+        read(folder)
+
+
+def test_one_reading_is_no_telemetry(folder: StudyFolder, path_of) -> None:
+    path = path_of(TELEMETRY)
+    raw = json.loads(gzip.decompress(path.read_bytes()))
+    path.write_bytes(gzip.compress(json.dumps({**raw, "readings": raw["readings"][:1]}).encode()))
+    assert len(read(folder).seconds) == 5 * 3

@@ -1,0 +1,325 @@
+"""Frames are what the raw files say: the right figure, a missing one or an error, never a wrong one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output
+
+from benchlib.load.latency import keep_log
+from benchlib.load.workloads import load_workload
+from benchlib.report.figures.mechanism import statements_table
+from benchlib.study.loop import run_study
+from benchlib.study.results import (
+    TRIAL_COLUMNS,
+    concerns,
+    progress_frame,
+    statements_frame,
+    trials_frame,
+    tunables,
+    warnings_frame,
+)
+from benchlib.study.store import FSYNC, TRANSACTION_LOG, StudyFolder
+
+TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
+
+
+@pytest.fixture
+def run(folder_of, tmp_path: Path) -> Callable[..., StudyFolder]:
+    """Runs a small study on a fake bench; one block unless told otherwise."""
+
+    def make(blocks: int = 1, **options) -> StudyFolder:
+        folder = folder_of(blocks)
+        run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS, **options).open)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def of_tuned(run) -> Callable[..., pd.Series]:
+    """The row of the level “tuned” after one of its raw files was replaced (None: removed)."""
+
+    def make(name: str, content: str | bytes | None, *, folder: StudyFolder | None = None) -> pd.Series:
+        folder = folder or run()
+        (trial,) = [t for t in folder.read().trials if t.level == "tuned"]
+        path = folder.path / "trials" / trial.id / name
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        frame = trials_frame(folder)
+        assert frame["error"].isna().sum() >= 2, "the other trials stay as they are"
+        return frame.set_index("level").loc["tuned"]
+
+    return make
+
+
+def figures(row: pd.Series) -> pd.Series:
+    return row.drop(["block", "position", "seed", "started_s", "server_version", "error"])
+
+
+def test_a_row_per_trial_in_the_order_of_the_design(run) -> None:
+    folder = run(2)
+    frame = trials_frame(folder)
+    assert list(frame.columns) == list(TRIAL_COLUMNS)
+    trials = folder.read().trials
+    assert list(zip(frame.block, frame.position, frame.level, frame.seed, strict=True)) == [
+        (t.block, t.position, t.level, t.seed) for t in trials
+    ]
+    assert frame["error"].isna().all()
+
+
+def test_figures_are_those_that_pgbench_printed(run) -> None:
+    tuned = trials_frame(run()).set_index("level").loc["tuned"]
+    assert tuned.tps == tuned.speed == pytest.approx(2000)
+    assert tuned.latency_average_ms == pytest.approx(2.0)
+    assert tuned.latency_stddev_ms == pytest.approx(1.0)
+    assert (tuned.transactions, tuned.failed_transactions, tuned.server_version) == (6000, 0, "18.4")
+    assert tuned.client_cpu_share == pytest.approx(0.25 / (3.1 * 2))
+    assert tuned.wal_bytes_per_transaction == WAL_PER_TRANSACTION
+    assert tuned.checkpoints == 1
+
+
+def test_an_empty_study_is_an_empty_frame_with_its_columns(folder_of) -> None:
+    frame = trials_frame(folder_of())
+    assert list(frame.columns) == list(TRIAL_COLUMNS)
+    assert frame.empty
+    assert list(progress_frame(folder_of()).columns) == ["level", "block", "elapsed_s", "tps"]
+
+
+def test_a_failed_trial_is_a_row_with_its_error_and_no_figures(run) -> None:
+    frame = trials_frame(run(failing={"tuned": "server went away"})).set_index("level")
+    assert frame.loc["tuned", "error"] == "server went away"
+    assert figures(frame.loc["tuned"]).isna().all()
+    assert frame.loc["defaults", "tps"] == pytest.approx(1000)
+
+
+def test_progress_is_a_row_a_second(run) -> None:
+    frame = progress_frame(run(2, failing={1: "lost"}))
+    assert len(frame) == 5 * 3
+    assert list(frame.elapsed_s[:3]) == [1.0, 2.0, 3.0]
+    tuned = frame[frame.level == "tuned"]
+    assert set(tuned.tps) == {2000.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "the trial's output is not there"),
+        ("", "pgbench summary: "),
+        ("Segmentation fault\n", "pgbench summary: "),
+        (pgbench_output(tps=2000)[0][:-120], "pgbench summary: "),
+        (pgbench_output(tps=2000)[0].replace("processed: 6000", "processed: 600"), "pgbench summary: "),
+        (pgbench_output(tps=2000)[0].replace("tps = 2000", "tps = 20"), "pgbench summary: "),
+    ],
+    ids=["gone", "empty", "other words", "cut short", "a lost digit", "lost digits of tps"],
+)
+def test_a_damaged_output_is_an_error_not_a_figure(of_tuned, content: str | None, why: str) -> None:
+    row = of_tuned("stdout", content)
+    assert why in row.error
+    assert figures(row).isna().all()
+
+
+def test_a_lost_client_is_an_error_whatever_the_summary_claims(of_tuned) -> None:
+    row = of_tuned(
+        "stderr",
+        "pgbench: error: client 3 aborted in command 4 (SQL) of script 0; perhaps the backend died while processing\n",
+    )
+    assert row.error.startswith("the load did not run to its end: ")
+    assert "client 3 aborted" in row.error
+    assert figures(row).isna().all()
+
+
+def test_progress_of_a_damaged_trial_is_left_out(run, of_tuned) -> None:
+    folder = run()
+    of_tuned("stdout", "tps = 5", folder=folder)
+    assert set(progress_frame(folder).level) == {"defaults", "control"}
+
+
+def test_without_counters_the_costs_are_missing_and_the_rest_stays(of_tuned) -> None:
+    row = of_tuned("statistics.json", None)
+    assert row.tps == pytest.approx(2000)
+    assert pd.isna(row.error)
+    assert pd.isna(row.wal_bytes_per_transaction)
+    assert pd.isna(row.checkpoints)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '{"before": {}, "after": {}}', '{"before": null, "after": null}',
+     '{"before": {"lsn": 7}, "after": {"lsn": "0/1"}}', '{"before": {"lsn": "x"}, "after": {"lsn": "0/1"}}'],
+)  # fmt: skip
+def test_damaged_counters_are_an_error(of_tuned, content: str) -> None:
+    row = of_tuned("statistics.json", content)
+    assert row.error.endswith("statistics.json is damaged")
+    assert figures(row).isna().all()
+
+
+def with_snapshots(**changes: dict[str, object]) -> str:
+    found = counters(6000)
+    for when, parts in changes.items():
+        found[when] = {**found[when], **parts}  # type: ignore[dict-item]
+    return json.dumps(found)
+
+
+def test_counters_that_went_backwards_say_nothing(of_tuned) -> None:
+    row = of_tuned(
+        "statistics.json",
+        with_snapshots(after={"lsn": "0/0", "checkpointer": {"num_timed": 0, "num_requested": 0}}),
+    )
+    assert pd.isna(row.wal_bytes_per_transaction)
+    assert pd.isna(row.checkpoints)
+    assert row.tps == pytest.approx(2000)
+
+
+def test_a_server_that_does_not_tell_its_position_in_the_wal_has_no_wal_per_transaction(of_tuned) -> None:
+    row = of_tuned("statistics.json", with_snapshots(before={"lsn": None}, after={"lsn": None}))
+    assert pd.isna(row.wal_bytes_per_transaction)
+    assert row.checkpoints == 1
+
+
+def test_checkpoints_up_to_16_are_counted_by_the_background_writer(of_tuned) -> None:
+    older = {"checkpointer": None, "bgwriter": {"checkpoints_timed": 1, "checkpoints_req": 2}}
+    later = {"checkpointer": None, "bgwriter": {"checkpoints_timed": 2, "checkpoints_req": 4}}
+    assert of_tuned("statistics.json", with_snapshots(before=older, after=later)).checkpoints == 3
+
+
+def test_where_nobody_counts_checkpoints_they_are_missing(of_tuned) -> None:
+    nobody = {"checkpointer": None, "bgwriter": {"buffers_alloc": 3}}
+    row = of_tuned("statistics.json", with_snapshots(before=nobody, after=nobody))
+    assert pd.isna(row.checkpoints)
+    assert row.wal_bytes_per_transaction == WAL_PER_TRANSACTION
+
+
+def test_a_trial_without_any_checkpoint_has_none(of_tuned) -> None:
+    assert of_tuned("statistics.json", json.dumps(counters(6000, checkpoints=0))).checkpoints == 0
+
+
+def test_what_went_wrong_inside_a_trial_is_a_concern_of_its_level(run) -> None:
+    folder = run(2)
+    trials, progress, warnings = trials_frame(folder), progress_frame(folder), warnings_frame(folder)
+    assert concerns(trials, progress, warnings) == []
+    trials.loc[trials.level == "tuned", "failed_transactions"] = 100.0
+    trials.loc[trials.level == "control", "client_cpu_share"] = 0.99
+    assert {concern.level for concern in concerns(trials, progress, warnings)} == {"tuned", "control"}
+
+
+def note(folder: StudyFolder, level: str, block: int, **facts: object) -> None:
+    """Have a kept trial say something more."""
+    (trial,) = [t for t in folder.read().trials if (t.level, t.block) == (level, block)]
+    path = folder.path / "trials" / trial.id / "measurement.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
+def test_a_warning_is_a_concern_of_its_level_with_the_number_of_trials(run) -> None:
+    folder = run(3)
+    note(folder, "tuned", 1, warnings=["replica1 was 4.5 s behind", "the disk was full"])
+    note(folder, "tuned", 2, warnings=["replica1 was 12 s behind"])
+    note(folder, "control", 2, warnings=["replica1 was 12 s behind"])
+    found = concerns(trials_frame(folder), progress_frame(folder), warnings_frame(folder))
+    assert {(concern.level, concern.message) for concern in found} == {
+        ("tuned", "2 of 3 trials of 'tuned': replica1 was 4.5 s behind (the figures of the first; they differ)"),
+        ("tuned", "1 of 3 trials of 'tuned': the disk was full"),
+        ("control", "1 of 3 trials of 'control': replica1 was 12 s behind"),
+    }  # fmt: skip
+    assert not any(concern.grave for concern in found)
+
+
+def test_what_all_trials_of_several_levels_have_in_common_is_said_once(run) -> None:
+    folder = run(2)
+    for level, block in (("tuned", 1), ("tuned", 2), ("control", 1), ("control", 2), ("defaults", 2)):
+        note(folder, level, block, warnings=["a cap is not whole"])
+    found = concerns(trials_frame(folder), progress_frame(folder), warnings_frame(folder))
+    assert {concern.level for concern in found} == {None, "defaults"}
+    (said,) = [concern.message for concern in found if concern.level is None]
+    assert said.startswith("all trials of '")
+    assert said.endswith("': a cap is not whole")
+    assert "'control'" in said
+
+
+def test_tunables_are_told_by_value_with_the_levels_that_had_it(run) -> None:
+    folder = run(2)
+    assert tunables(folder) == {}
+    for block in (1, 2):
+        for level, value in (("defaults", "60"), ("control", "60"), ("tuned", "0")):
+            note(folder, level, block, host={"vm.swappiness": value})
+    (by_value,) = tunables(folder).values()
+    assert by_value == {"60": "defaults, control", "0": "tuned"}
+
+
+LOG = "".join(
+    f"{client} {number} {1000 * number} 0 17000000{number:02d} 5\n"
+    for client in (0, 1)
+    for number in range(1, 51)
+)
+
+
+@pytest.fixture
+def kept_log(tmp_path: Path) -> bytes:
+    """That log as a trial keeps it."""
+    (tmp_path / "log.1").write_text(LOG)
+    keep_log([tmp_path / "log.1"], tmp_path / TRANSACTION_LOG, ["pgbench"])
+    return (tmp_path / TRANSACTION_LOG).read_bytes()
+
+
+def test_latency_quantiles_come_from_the_transaction_log_where_there_is_one(
+    run, of_tuned, kept_log: bytes
+) -> None:
+    assert trials_frame(run())["latency_p95_ms"].isna().all()
+    row = of_tuned(TRANSACTION_LOG, kept_log)
+    assert row.latency_p50_ms == pytest.approx(25.5, abs=1)
+    assert 47 <= row.latency_p95_ms <= 49
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda log: b"", lambda log: b"x", lambda log: log[:-9], lambda log: log[9:]]
+)
+def test_a_damaged_transaction_log_is_an_error(of_tuned, kept_log: bytes, spoil) -> None:
+    row = of_tuned(TRANSACTION_LOG, spoil(kept_log))
+    assert TRANSACTION_LOG in row.error
+    assert figures(row).isna().all()
+
+
+def flush_test(ops_per_s: float, **durability: str) -> str:
+    section = "Compare file sync methods using one 8kB write"
+    rows = [
+        {"section": section, "method": "fdatasync", "ops_per_s": ops_per_s, "usecs_per_op": 1e6 / ops_per_s}
+    ]
+    settings = {"fsync": "on", "synchronous_commit": "on", "wal_sync_method": "fdatasync", **durability}
+    return json.dumps({"durability": settings, "flushes": {"methods": rows}})
+
+
+def test_more_commits_than_flushes_could_make_safe_are_flagged(folder_of, of_tuned, tmp_path: Path) -> None:
+    folder = folder_of(1, workload=load_workload("tpcb-like"))
+    run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS).open)
+    row = of_tuned(FSYNC, flush_test(80.0), folder=folder)  # of four clients each waits for its own commit
+    assert row.flushes_per_s == 80
+    (found,) = concerns(trials_frame(folder), progress_frame(folder), warnings_frame(folder))
+    assert (found.code, found.level) == ("implausible_commit_rate", "tuned")
+    of_tuned(FSYNC, flush_test(800.0), folder=folder)
+    assert concerns(trials_frame(folder), progress_frame(folder), warnings_frame(folder)) == []
+    assert pd.isna(of_tuned(FSYNC, flush_test(80.0, synchronous_commit="off"), folder=folder).flushes_per_s)
+    assert "damaged" in of_tuned(FSYNC, "{}", folder=folder).error
+
+
+def test_what_need_not_write_needs_no_flush(of_tuned) -> None:
+    assert pd.isna(of_tuned(FSYNC, flush_test(80.0)).flushes_per_s), "its workload has no invariant"
+
+
+def test_what_a_statement_took_is_a_row_per_trial_where_the_load_tool_told(run, of_tuned) -> None:
+    folder = run()
+    assert statements_frame(folder).empty
+    told = pgbench_output(tps=2000)[0] + (
+        "statement latencies in milliseconds and failures:\n"
+        "         0.002           0  \\set aid random(1, 100000 * :scale)\n"
+        "         0.312           0  UPDATE pgbench_accounts SET abalance = 1;\n"
+    )
+    of_tuned("stdout", told, folder=folder)
+    frame = statements_frame(folder)
+    assert frame["latency_ms"].tolist() == [0.002, 0.312]
+    assert set(frame["level"]) == {"tuned"}
+    table = statements_table(frame, ["defaults", "tuned"])
+    assert "UPDATE pgbench_accounts" in table.html

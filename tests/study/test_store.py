@@ -1,0 +1,302 @@
+"""What is kept is whole or not there, and what is damaged is named."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchlib.errors import InputError, StudyError
+from benchlib.plan.design import Trial
+from benchlib.plan.model import Measurement
+from benchlib.study import store
+from benchlib.study.store import StudyFolder, check_name, data_root, project_root, study_names, walk
+
+
+def measurement(trial: Trial, **changes: object) -> Measurement:
+    return Measurement.model_validate(
+        {"trial": trial, "started_s": 1.0, "finished_s": 2.0, "error": "“lost”", **changes}
+    )
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    (folder / "stdout").write_bytes(b"tps = 5\r\n\xff\n")
+    (folder / "stderr").write_bytes(b"")
+    (folder / "statistics.json").write_text('{"before": {}}')
+    return folder
+
+
+def everything(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def full_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def refused(kind, action, *args) -> str:
+    with pytest.raises(kind) as caught:
+        action(*args)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a", "configuration-quick", "A.b_c-9", "x" * 100])
+def test_a_study_may_have_a_name_that_is_a_folder_s_everywhere(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../x", "a/b", "/etc", "a\\b", ".hidden", "-p", "a b", "a\n", "é", "x" * 101, "a\0"],
+)
+def test_a_study_may_not_have_another_name(name: str, data_root: Path) -> None:
+    assert refused(InputError, StudyFolder, name).startswith(f"study name {name!r}: want letters")
+    assert not data_root.exists()
+
+
+def test_data_are_where_the_variable_says_else_in_the_project(
+    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.data_root() == data_root
+    monkeypatch.setenv(store.DATA_VARIABLE, "")
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "deep" / "er")
+    assert project_root() == tmp_path
+    assert store.data_root() == tmp_path / "data"
+
+
+def test_a_relative_data_folder_is_of_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(store.DATA_VARIABLE, "here")
+    assert data_root() == tmp_path / "here"
+
+
+def test_a_study_comes_back_as_it_was_written(folder_of, study_of) -> None:
+    folder = folder_of()
+    assert folder.exists()
+    assert folder.read() == study_of()
+    assert everything(folder.path) == ["study.json"]
+
+
+def test_a_study_is_written_in_utf_8_whatever_the_locale(folder_of, data_root: Path) -> None:
+    folder = folder_of()
+    code = (
+        "from benchlib.study.store import StudyFolder; folder = StudyFolder('small'); "
+        "folder.write(folder.read().model_copy(update={'title': '\\u201cGr\\u00f6\\u00dfe\\u201d'}))"
+    )
+    latin = {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        store.DATA_VARIABLE: str(data_root),
+    }
+    subprocess.run([sys.executable, "-c", code], check=True, env=latin)
+    assert "“Größe”".encode() in (folder.path / "study.json").read_bytes()
+    assert folder.read().title == "“Größe”"
+
+
+def test_a_study_that_cannot_be_written_leaves_the_former_one(
+    folder_of, study_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(2)
+    monkeypatch.setattr(os, "fsync", full_disk)
+    message = refused(StudyError, folder.write, study_of(5))
+    assert "No space left on device; free some space and run again" in message
+    assert folder.read().blocks == 2
+
+
+def test_a_folder_that_may_not_be_written_is_told(
+    folder_of, study_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of()
+
+    def closed(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "rename", closed)
+    assert "Permission denied; make it writable" in refused(StudyError, folder.write, study_of())
+
+
+def test_an_unknown_study_is_told_with_those_that_there_are(folder_of, data_root: Path) -> None:
+    assert refused(InputError, StudyFolder("smal").read) == "no study 'smal' in data/ (there is: none yet)"
+    folder_of()
+    folder_of(name="other")
+    assert (
+        refused(InputError, StudyFolder("smal").read) == "no study 'smal' in data/ (there is: other, small)"
+    )
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"format": 1}', b"\xff\xfe", b"null"])
+def test_a_damaged_study_is_named(folder_of, damage: bytes) -> None:
+    folder = folder_of()
+    (folder.path / "study.json").write_bytes(damage)
+    assert refused(InputError, folder.read).startswith("small/study.json is damaged (")
+
+
+def test_a_study_file_that_cannot_be_opened_is_named(folder_of) -> None:
+    folder = folder_of()
+    (folder.path / "study.json").unlink()
+    (folder.path / "study.json").mkdir()
+    assert refused(InputError, folder.read) == "cannot read small/study.json: Is a directory"
+
+
+def test_a_trial_is_kept_with_its_raw_files_verbatim(folder_of, raw: Path) -> None:
+    folder = folder_of()
+    trial = folder.read().trials[1]
+    folder.keep(measurement(trial), raw)
+    assert list(folder.kept()) == [trial.id]
+    assert folder.kept()[trial.id].error == "“lost”"
+    place = folder.path / "trials" / trial.id
+    assert everything(place) == ["measurement.json", "statistics.json", "stderr", "stdout"]
+    assert (place / "stdout").read_bytes() == b"tps = 5\r\n\xff\n"
+    assert folder.raw(trial.id, "stdout") == "tps = 5\r\n�\n"
+    assert folder.raw(trial.id, "nothing") is None
+    assert folder.raw_json(trial.id, "statistics.json") == {"before": {}}
+    assert folder.raw_json(trial.id, "nothing.json") is None
+
+
+def test_what_is_kept_comes_in_the_order_of_the_design(folder_of, raw: Path) -> None:
+    folder = folder_of()
+    trials = folder.read().trials
+    for trial in reversed(trials):
+        folder.keep(measurement(trial), raw)
+    assert list(folder.kept()) == [trial.id for trial in trials]
+
+
+@pytest.mark.parametrize("failing_copy", [1, 2, 3])
+def test_nothing_is_visible_of_a_copy_that_fails_half_way(
+    folder_of, raw: Path, monkeypatch: pytest.MonkeyPatch, failing_copy: int
+) -> None:
+    folder = folder_of()
+    trial = folder.read().trials[0]
+    copies = []
+    copy = shutil.copyfile
+
+    def failing(source: Path, target: Path) -> None:
+        copies.append(source)
+        if len(copies) == failing_copy:
+            target.write_bytes(b"half")
+            full_disk()
+        copy(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", failing)
+    message = refused(StudyError, folder.keep, measurement(trial), raw)
+    assert (
+        "No space left on device; free some space and run again, the trials already kept are safe" in message
+    )
+    assert folder.kept() == {}
+    assert everything(folder.path) == ["study.json"]
+    monkeypatch.undo()
+
+
+def test_nothing_is_visible_when_a_kill_comes_in_between(
+    folder_of, raw: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of()
+    trial = folder.read().trials[0]
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.keep(measurement(trial), raw)
+    assert folder.kept() == {}
+    folder.keep(measurement(trial), raw)
+    assert [path.name for path in (folder.path / "trials").iterdir()] == [trial.id]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the names of open files are Linux's to tell")
+def test_everything_is_on_disk_before_the_name_is_given(
+    folder_of, raw: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of()
+    trial = folder.read().trials[0]
+    synced: list[Path] = []
+    before: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink()))
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda one, other: (before.extend(synced), rename(one, other))[1])
+    folder.keep(measurement(trial), raw)
+    names = {path.name for path in before}
+    assert names >= {"stdout", "stderr", "statistics.json", "measurement.json", f".pending-{trial.id}"}
+    assert synced[-1] == folder.path / "trials"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "{}", "null", '{"trial": 5}'])
+def test_a_damaged_measurement_is_named(folder_of, raw: Path, damage: str) -> None:
+    folder = folder_of()
+    trial = folder.read().trials[0]
+    folder.keep(measurement(trial), raw)
+    (folder.path / "trials" / trial.id / "measurement.json").write_text(damage)
+    message = refused(InputError, folder.kept)
+    assert message.startswith(f"small: trials/{trial.id}/measurement.json is damaged: ")
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "5", '{"a": 1} x'])
+def test_damaged_json_of_a_trial_is_named(folder_of, raw: Path, damage: str) -> None:
+    folder = folder_of()
+    trial = folder.read().trials[0]
+    (raw / "statistics.json").write_text(damage)
+    folder.keep(measurement(trial), raw)
+    message = refused(InputError, folder.raw_json, trial.id, "statistics.json")
+    assert message == f"{trial.id}/statistics.json is damaged"
+
+
+def test_a_trial_set_aside_stays_as_evidence_each_time(folder_of, raw: Path) -> None:
+    folder = folder_of()
+    trial = folder.read().trials[0]
+    for number in (1, 2):
+        folder.keep(measurement(trial, error=f"lost {number}"), raw)
+        folder.set_aside(trial.id)
+        assert folder.kept() == {}
+    spoilt = folder.path / "spoilt"
+    assert sorted(path.name for path in spoilt.iterdir()) == [f"{trial.id}.1", f"{trial.id}.2"]
+    for number in (1, 2):
+        kept = json.loads((spoilt / f"{trial.id}.{number}" / "measurement.json").read_text())
+        assert kept["error"] == f"lost {number}"
+        assert (spoilt / f"{trial.id}.{number}" / "stdout").read_bytes() == b"tps = 5\r\n\xff\n"
+
+
+def test_only_studies_are_listed(folder_of, data_root: Path) -> None:
+    assert study_names() == []
+    folder_of(name="b")
+    folder_of(name="a")
+    (data_root / "published").mkdir()
+    (data_root / "old copy").mkdir()
+    shutil.copy(data_root / "a" / "study.json", data_root / "old copy")
+    assert study_names() == ["a", "b"]
+    assert [folder.name for folder in walk()] == ["a", "b"]
+
+
+def test_crashes_come_back_in_the_order_of_their_ids(folder_of) -> None:
+    folder = folder_of()
+    assert folder.crashes() == []
+    for number in (2, 1):
+        folder.keep_crash(f"killed-00-{number}", {"level": "“lost”", "number": number})
+    assert folder.crashes() == [{"level": "“lost”", "number": n} for n in (1, 2)]
+    assert everything(folder.path / "crashes") == ["killed-00-1.json", "killed-00-2.json"]
+
+
+def test_a_crash_is_kept_whole_or_not_at_all(folder_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of()
+    monkeypatch.setattr(os, "fsync", full_disk)
+    assert "No space left on device" in refused(StudyError, folder.keep_crash, "one", {"level": "tuned"})
+    assert folder.crashes() == []
+
+
+def test_a_damaged_crash_is_named(folder_of) -> None:
+    folder = folder_of()
+    folder.keep_crash("one", {})
+    (folder.path / "crashes" / "one.json").write_text("{")
+    assert refused(InputError, folder.crashes).startswith("small: crashes/one.json is damaged: remove it")
