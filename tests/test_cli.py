@@ -344,7 +344,9 @@ def test_a_dash_reads_the_standard_input_whatever_bytes_it_holds(
         ("notebooks", "notebooks"),
     ],
 )
-def test_what_cannot_be_parsed_is_named_with_the_file(name: str, message: str, run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_parsed_is_named_with_the_file(
+    name: str, message: str, run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "garbage.txt").write_bytes(bytes(range(256)))
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "cut.txt").write_text(SUMMARY[: SUMMARY.index("tps =")])
