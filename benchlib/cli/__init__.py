@@ -300,8 +300,8 @@ def studies(as_json: bool) -> None:
     if not rows:
         click.echo("no studies yet: 'benchlib run configuration' makes one")
     for row in rows:
-        failed = f", {row['failed']} failed" if row["failed"] else ""
-        click.echo(f"{row['study']:<32} {row['kept']}/{row['trials']} trials{failed}  {row['title']}")
+        remark = f", {row['failed']} failed" if row["failed"] else ""
+        click.echo(f"{row['study']:<32} {row['kept']}/{row['trials']} trials{remark}  {row['title']}")
 
 
 @cli.command()
