@@ -1,8 +1,7 @@
 """Changes to the host that a run makes outside its own folder, and how each is undone.
 
-Each is noted in the run's :mod:`benchlib.host.journal` before it is made. To undo one twice, or
-one that was never made, does nothing and is no error: a crash may come between the note and
-the change. What is removed whole bears a name of ours (:data:`OURS`), so that no note, however
+Each is noted in the run's :mod:`benchlib.host.journal` before it is made; a crash may come between
+the note and the change. What is removed whole bears a name of ours (:data:`OURS`), so that no note, however
 it came about, can make us remove anything else.
 """
 
@@ -21,8 +20,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from benchlib.errors import StudyError
+from benchlib.host.journal import Change
 from benchlib.host.shell import Shell, ticks
-from benchlib.plan.level import Model
 
 OURS = "benchlib-"
 """How the name of every folder and control group begins that we make on somebody else's ground."""
@@ -59,7 +58,7 @@ def write_kernel_file(path: Path, value: str) -> None:
         os.close(descriptor)
 
 
-class Written(Model):
+class Written(Change):
     """A file of the kernel with another value. ``former`` is what to write to have it as it was.
 
     For a selector such as ``none [mq-deadline]`` that is the chosen word alone.
@@ -91,7 +90,7 @@ class Written(Model):
                 ) from reason
 
 
-class Mounted(Model):
+class Mounted(Change):
     """A file system mounted on a folder."""
 
     kind: Literal["mounted"] = "mounted"
@@ -116,7 +115,7 @@ class Mounted(Model):
             raise StudyError(f"{self.target} cannot be unmounted: {words}")
 
 
-class Attached(Model):
+class Attached(Change):
     """A loop device over a file."""
 
     kind: Literal["attached"] = "attached"
@@ -142,7 +141,7 @@ class Attached(Model):
         raise StudyError(f"{', '.join(map(str, devices))} over {self.file} cannot be detached: {words}")
 
 
-class Grouped(Model):
+class Grouped(Change):
     """A control group, version 1 or 2, with the groups below it."""
 
     kind: Literal["grouped"] = "grouped"
@@ -186,7 +185,7 @@ class Grouped(Model):
         return [Path(folder) for folder, _, _ in os.walk(self.folder, topdown=False)]
 
 
-class Made(Model):
+class Made(Change):
     """A folder of ours on somebody else's ground, made with :meth:`make`."""
 
     kind: Literal["made"] = "made"

@@ -16,26 +16,44 @@ import contextlib
 import errno
 import os
 import secrets
+from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, SerializeAsAny, TypeAdapter, ValidationError
 
 from benchlib.errors import StudyError
-from benchlib.host.changes import Attached, Grouped, Made, Mounted, Written
 from benchlib.plan.level import Model
-from benchlib.server.changes import Altered, Created
 
-Change = Annotated[
-    Written | Mounted | Attached | Grouped | Made | Altered | Created, Field(discriminator="kind")
-]
-"""What can be noted: each has ``undo()``, which may be called twice, and says what it is as text."""
+_MODULES = ("benchlib.host.changes", "benchlib.server.changes")
+"""Where the kinds of change are defined. They are imported by name, since whoever undoes a change need not know it."""
+
+
+class Change(Model):
+    """A change outside the run's folder. A subclass names its ``kind``; its text says what it is."""
+
+    kind: str
+
+    def undo(self) -> None:
+        """Restore what was before. To undo twice, or what was never made, does nothing and is no error."""
+        raise NotImplementedError
+
+
+def _read_change(value: Any) -> Any:
+    """A change from its JSON object, as an instance of the class of its kind."""
+    if not isinstance(value, dict):
+        return value
+    for module in _MODULES:
+        import_module(module)
+        for kind in Change.__subclasses__():
+            if kind.model_fields["kind"].default == value.get("kind"):
+                return kind.model_validate(value)
+    raise ValueError("no such kind of change")
 
 
 class _Note(Model):
     id: str
-    change: Change
+    change: Annotated[SerializeAsAny[Change], BeforeValidator(_read_change)]
 
 
 class _Strike(Model):
@@ -66,12 +84,10 @@ class Journal:
         read; empty if all is undone. What resists stays noted, for another attempt.
         """
         notes, unreadable = self._read()
-        return [*_undo(self, notes), *unreadable]
+        return [*self._undo(notes), *unreadable]
 
     def _read(self) -> tuple[list[_Note], list[str]]:
         """The notes that stand, oldest first, and a complaint for each line that cannot be read."""
-        notes: dict[str, _Note] = {}
-        unreadable = []
         try:
             if self.path.stat().st_uid != os.geteuid():
                 # else somebody could have root write what they like where they like
@@ -81,12 +97,14 @@ class Journal:
             return [], []
         except OSError as reason:
             return [], [f"{self.path} cannot be read ({reason.strerror})"]
+        notes: dict[str, _Note] = {}
+        unreadable = []
         for number, line in enumerate(lines, 1):
             try:
                 entry = _LINE.validate_json(line)
             except ValidationError:
-                words = line[:200].decode(errors="replace")
-                unreadable.append(f"line {number} of {self.path} cannot be read, undo it by hand: {words}")
+                text = line[:200].decode(errors="replace")
+                unreadable.append(f"line {number} of {self.path} cannot be read, undo it by hand: {text}")
                 continue
             if isinstance(entry, _Note):
                 notes[entry.id] = entry
@@ -108,6 +126,20 @@ class Journal:
             os.close(descriptor)
         if new:
             _sync_folder(self.path.parent)
+
+    def _undo(self, notes: list[_Note]) -> list[str]:
+        """Undo the notes, newest first, and remove from the list what is undone; a line for each that resists."""
+        resisting = []
+        for note in reversed(notes.copy()):
+            try:
+                note.change.undo()
+            except Exception as reason:  # whatever it is, the others are to be undone all the same
+                resisting.append(" ".join(f"{note.change}: {reason}".split()))
+                continue
+            notes.remove(note)
+            with contextlib.suppress(OSError):  # unwritten, it costs another undo, which does nothing
+                self._append(_Strike(struck=note.id))
+        return resisting
 
 
 class Chapter:
@@ -140,39 +172,18 @@ class Chapter:
             StudyError: something resists; the message names it.
 
         """
-        resisting = _undo(self._journal, self._notes)
-        if resisting:
+        if resisting := self._journal._undo(self._notes):
             raise StudyError("; ".join(resisting))
 
     def __enter__(self) -> Chapter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        reason: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.undo()
 
 
-def _undo(journal: Journal, notes: list[_Note]) -> list[str]:
-    """Undo the notes, newest first, and take out of the list what is undone; a line for each that resists."""
-    resisting = []
-    for note in reversed(notes.copy()):
-        try:
-            note.change.undo()
-        except Exception as reason:  # whatever it is, the others are to be undone all the same
-            resisting.append(" ".join(f"{note.change}: {reason}".split()))
-            continue
-        notes.remove(note)
-        with contextlib.suppress(OSError):  # unwritten, it costs another undo, which does nothing
-            journal._append(_Strike(struck=note.id))
-    return resisting
-
-
 def _cut_torn_end(descriptor: int) -> None:
-    """Take off a last line that never got its end, so that the next one starts on a line of its own."""
+    """Remove a last line that never got its end, so that the next one starts on a line of its own."""
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
         os.ftruncate(descriptor, os.pread(descriptor, size, 0).rfind(b"\n") + 1)

@@ -18,8 +18,8 @@ from psycopg.conninfo import make_conninfo
 from pydantic import Field
 
 from benchlib.errors import StudyError
+from benchlib.host.journal import Change
 from benchlib.host.shell import connection_variables, ticks
-from benchlib.plan.level import Model
 
 _RELOAD_LIMIT_S = 15.0
 _LOCK_LIMIT = "30s"
@@ -78,7 +78,7 @@ def reload(connection: psycopg.Connection[Any]) -> None:
     )
 
 
-class Altered(Model):
+class Altered(Change):
     """A server parameter with another value by ``ALTER SYSTEM``; ``former`` is None where it had none by it."""
 
     kind: Literal["altered"] = "altered"
@@ -112,7 +112,7 @@ class Altered(Model):
             reload(connection)
 
 
-class Created(Model):
+class Created(Change):
     """A database of ours, or a schema of ours in the database that the server's name leads to.
 
     Its comment is our ``mark``, which no other run has.

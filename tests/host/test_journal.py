@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,6 +18,7 @@ from benchlib.errors import StudyError
 from benchlib.host.changes import Made, Written
 from benchlib.host.journal import Journal
 from benchlib.plan.level import Model
+from benchlib.server.changes import Altered
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def tunable(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def setting(path: Path, value: str) -> Written:
-    return Written(path=path, former=path.read_text(), value=value)
+    return Written(path=path, former="60", value=value)
 
 
 def resisting(folder: Path) -> Made:
@@ -234,6 +237,8 @@ def test_what_resists_is_named_stays_noted_and_does_not_hold_up_the_others(
         b"",
         b"\xff\x00\xfe",
         b'{"id": "1", "change": {"kind": "unheard-of", "path": "/x"}}',
+        b'{"id": "1", "change": {"path": "/x"}}',
+        b'{"id": "1", "change": "written"}',
         b'{"id": "1", "change": {"kind": "written", "path": "/x", "former": "1"}}',
         b'{"id": "1", "change": {"kind": "made", "folder": "/home/somebody"}}',
         b'{"id": "1", "change": {"kind": "grouped", "folder": "benchlib-relative"}}',
@@ -254,6 +259,21 @@ def test_a_line_that_cannot_be_read_is_reported_and_the_others_are_followed(
         (complaint,) = journal.undo()
         assert complaint.startswith(f"line 2 of {journal.path} cannot be read, undo it by hand: ")
         assert [file.read_text() for file in files] == ["60", "60"]
+
+
+def test_a_process_that_knows_no_kind_of_change_reads_them_all(journal: Journal, tmp_path: Path) -> None:
+    """As the guardian, or ``benchlib recover`` after a crash."""
+    changes = (
+        setting(tmp_path / "journal", "7"),
+        Altered(server="s", name="work_mem", former=None, value="8MB"),
+    )
+    for change in changes:
+        journal.chapter().note(change)
+    script = "import sys, pathlib; from benchlib.host.journal import Journal; print(*Journal(pathlib.Path(sys.argv[1])).standing(), sep='\\n')"
+    shown = subprocess.run(
+        [sys.executable, "-c", script, journal.path], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.splitlines() == [str(change) for change in changes]
 
 
 def test_a_journal_that_was_never_begun_holds_nothing(journal: Journal) -> None:
