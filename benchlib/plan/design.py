@@ -21,6 +21,9 @@ _SCREENED = range(6, 12)
 """How many dimensions a screening takes: of fewer, all combinations are hardly more than its 24."""
 SCREENING_RUNS = 24
 
+LOOKS = (3, 5, 7, 9)
+"""After how many blocks a study that may stop early is judged."""
+
 _MAX_SEED = 2**31 - 1  # pgbench --random-seed is kept inside a positive 32-bit integer
 
 

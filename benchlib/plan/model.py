@@ -189,8 +189,8 @@ class Factor(Model):
     are in ``levels`` too.
 
     ``against`` names for a level another one to be compared with than the baseline; a level that others are
-    compared with is itself compared only where it has an entry too. ``grid`` holds, where the levels are crossed, each
-    dimension with its values: a level's name is one value of each, joined by commas.
+    compared with is itself compared only where it has an entry too. Where the levels are combinations of a grid,
+    ``cells`` holds for each of them, the controls aside, its value of each dimension.
     """
 
     question: str
@@ -198,7 +198,22 @@ class Factor(Model):
     controls: tuple[str, ...] = ()
     levels: dict[str, Level]
     against: dict[str, str] = {}
-    grid: dict[str, tuple[str, ...]] = {}
+    cells: dict[str, dict[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cells_of_a_grid(cls, data: Any) -> Any:
+        """Older studies keep the grid alone: there a level's name is one value of each dimension, joined by commas."""
+        if not isinstance(data, dict) or "grid" not in data:
+            return data
+        grid, rest = data["grid"], {key: value for key, value in data.items() if key != "grid"}
+        combinations = {
+            ", ".join(ends): dict(zip(grid, ends, strict=True)) for ends in product(*grid.values())
+        }
+        return {
+            **rest,
+            "cells": {name: combinations[name] for name in combinations if name in data["levels"]},
+        }
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
@@ -236,14 +251,6 @@ class Factor(Model):
             name: self.against.get(name, self.baseline)
             for name in self.levels
             if name != self.baseline and name not in references
-        }
-
-    def cells(self) -> dict[str, dict[str, str]]:
-        """Where the levels are crossed, the value of each dimension at each level, the controls aside."""
-        return {
-            ", ".join(values): dict(zip(self.grid, values, strict=True))
-            for values in product(*self.grid.values())
-            if self.grid
         }
 
 

@@ -11,11 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from benchlib.errors import InputError
-from benchlib.plan.design import leave_one_out, one_at_a_time, randomised_blocks, screening
+from benchlib.plan.design import LOOKS, leave_one_out, one_at_a_time, randomised_blocks, screening
 from benchlib.plan.level import Level, SettingValue, resolve_memory_shares
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Factor, Load, Plan, Study, Workload
-from benchlib.stats.sequential import LOOKS
 
 CONTROL = "control"
 AUTO = "auto"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import re
 import sys
@@ -28,8 +27,7 @@ from benchlib.report.figures.levels import given_folders, rates_words, target_wo
 from benchlib.server.installations import Installation, find_installation, find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.stats import Analysis, Concern
-from benchlib.stats.history import LEAST_STUDIES, Prior, estimate_prior
-from benchlib.stats.pilot import plan_study as plan_study_size
+from benchlib.stats.pilot import size_study
 from benchlib.stats.sequential import Decision, decide, plan_looks
 from benchlib.stats.strata import analyze_strata
 from benchlib.study.bench import open_bench
@@ -44,7 +42,7 @@ from benchlib.study.results import (
     trials_frame,
     warnings_frame,
 )
-from benchlib.study.store import StudyFolder, walk
+from benchlib.study.store import StudyFolder
 
 PILOT_S = 12
 PILOT_BLOCKS = 3
@@ -197,7 +195,7 @@ class Experiment:
         kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
         overhead = sum(m.finished_s - m.started_s - (m.load_wall_s or 0) for m in kept) / max(len(kept), 1)
         series = [rows["tps"].dropna().to_list() for _, rows in pilot.progress.groupby(["level", "block"])]
-        found = plan_study_size(
+        found = size_study(
             series,
             levels=len(factor.levels),
             controls=len(factor.controls),
@@ -290,7 +288,7 @@ class Experiment:
             )
         if self.plan.looks:
             return self._look().analysis
-        return self._judged(self.by_level(), **self._comparison(), history=self._history())
+        return self._judged(self.by_level(), **self._comparison())
 
     def judge(self, figures: pd.DataFrame, metric: str) -> Analysis:
         """The same comparisons by another figure: for leads, not for verdicts. ``figures``: ``level, block, metric``."""
@@ -323,35 +321,11 @@ class Experiment:
         words = self.study.provenance.get("builds_differ")
         return [Concern("builds_differ", words)] if words else []
 
-    def _history(self) -> Prior | None:
-        """What this host's earlier studies of the same load say of its noise; None with fewer than twelve."""
-        earlier = []
-        for folder in walk(self.folder.path.parent):
-            # a damaged study says nothing of this one; the index says so of it
-            with contextlib.suppress(InputError):
-                earlier.append(shown(folder))
-        earlier = [experiment for experiment in earlier if self._is_like(experiment.study)]
-        if len(earlier) < LEAST_STUDIES:
-            return None
-        known = [e._judged(e.by_level(), **e._comparison()) for e in earlier]
-        return estimate_prior([a.residual_sd**2 for a in known], [a.df for a in known])
-
-    def _is_like(self, other: Study) -> bool:
-        """Whether another study ran the same load on the same host, and was begun before this one."""
-        here, there = self.study.provenance, other.provenance
-        same = ("workload", "load", "scale", "arrangement", "metric")
-        return (
-            other.name != self.study.name
-            and here.get("host", {}).get("identity") == there.get("host", {}).get("identity") is not None
-            and str(there.get("created", "")) < str(here.get("created", ""))
-            and all(getattr(other.plan, name) == getattr(self.plan, name) for name in same)
-        )
-
     def _look(self) -> Decision:
         """The verdict at the latest look of a study that may stop early, at that look's share of alpha."""
         factor = self.plan.factor
         looks = plan_looks(len(factor.levels), len(factor.controls), looks=self.plan.looks)
-        return decide(self.by_level(), looks, **self._comparison(), history=self._history())
+        return decide(self.by_level(), looks, **self._comparison())
 
     def _enough(self) -> str | None:
         """Why the study may stop here; None where it has to go on, or runs all its blocks."""

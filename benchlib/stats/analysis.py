@@ -15,13 +15,12 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.plan.metrics import Metric, metric_or_guess, words
+from benchlib.stats.block_model import arm_weights, fit_blocks
 from benchlib.stats.compare import Comparison, blocks_needed, compare, shared, stack
 from benchlib.stats.concerns import Concern
-from benchlib.stats.frame import Trials, read_trials
 from benchlib.stats.frames import differences, equivalence, percent, residuals
-from benchlib.stats.history import Prior
-from benchlib.stats.model import arm_weights, fit_blocks
 from benchlib.stats.prose import headline
+from benchlib.stats.trials import Trials, read_trials
 from benchlib.stats.validity import effect_drift, host_drift, outliers
 
 LEAST_BLOCKS = 3
@@ -109,7 +108,6 @@ def analyze(
     margin: float = 0.03,
     alpha: float = 0.05,
     concerns: Sequence[Concern] = (),
-    history: Prior | None = None,
     against: Mapping[str, str] = MappingProxyType({}),
     families: int = 1,
 ) -> Analysis:
@@ -118,7 +116,6 @@ def analyze(
     ``controls`` are further arms of the baseline (the A/A arm), declared before the run. ``margin``
     is the smallest fraction that matters, ``alpha`` the family's error rate. ``concerns`` found
     elsewhere (telemetry, failed transactions) join the warnings and invalidate where grave.
-    ``history`` steadies the noise estimate by earlier studies (``history.estimate_prior``).
     ``against`` names for a level another one than the baseline to be compared with; a level that is only
     named as such is not compared itself. The intervals then hold together by Sidak's inequality.
     ``families`` is in how many parts a study is analysed, which share ``alpha`` (see ``analyze_strata``).
@@ -136,10 +133,6 @@ def analyze(
     found = [*data.concerns, *concerns, *_data_concerns(data, sd)]
     if not sd > _NO_VARIATION:
         sd = math.nan
-    elif history is not None and df > 0:
-        variance, df, said = history.moderate(sd**2, df)
-        sd = math.sqrt(variance)
-        found.append(said)
     pairs = _pairs(data.levels, arms, against)
     place = {name: index for index, name in enumerate(data.levels)}
     weights = arm_weights(

@@ -13,7 +13,8 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from benchlib.stats.sequential import LOOKS, plan_looks
+from benchlib.plan.design import LOOKS
+from benchlib.stats.sequential import plan_looks
 from benchlib.stats.simulate import analyze_sessions
 
 SIGMA_D = 0.0355  # deviation of a paired difference in the protocol's power figures

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.stats.compare import Comparison
-from benchlib.stats.frame import Trials
+from benchlib.stats.trials import Trials
 
 
 def equivalence(all_: Comparison, levels: Sequence[str], alpha: float, margin: float) -> pd.DataFrame:

@@ -41,7 +41,7 @@ class Pilot:
         return f"Here {noise}: {self.blocks} blocks settle ±{100 * margin:g} %, in about {self.minutes:.0f} minutes."
 
 
-def plan_study(
+def size_study(
     pilot: Sequence[Sequence[float]],
     *,
     levels: int,

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
+from benchlib.plan.design import LOOKS
 from benchlib.stats.analysis import LEAST_BLOCKS, Analysis, analyze
+from benchlib.stats.block_model import arm_weights
 from benchlib.stats.dunnett import tail
-from benchlib.stats.model import arm_weights
 
-LOOKS = (3, 5, 7, 9)
 _SESSIONS = 400_000
 _CHUNK = 20_000
 _EXPONENT = 1.5

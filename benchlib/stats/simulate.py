@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t
 
+from benchlib.stats.block_model import arm_weights
 from benchlib.stats.dunnett import critical
-from benchlib.stats.model import arm_weights
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def analyze_strata(
                 against=pairs,
                 concerns=[*about, *spread],
                 families=len(parts),
-                **{**arguments, "history": arguments.get("history") if part == first else None},
+                **arguments,
             )
         )
     return _joined(found)

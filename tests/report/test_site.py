@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from benchlib.cli import cli
 from benchlib.errors import InputError
+from benchlib.plan.design import LOOKS
 from benchlib.plan.level import Level
 from benchlib.report.downloads import without, write_downloads
 from benchlib.report.execute import find_notebook, notebook_parameters
@@ -21,7 +22,6 @@ from benchlib.report.site import check_page_is_free, write_site
 from benchlib.report.summary import read_summary
 from benchlib.stats import sequential, validity
 from benchlib.stats.analysis import LEAST_BLOCKS
-from benchlib.stats.history import LEAST_STUDIES
 from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
 from benchlib.study.store import StudyFolder
 
@@ -122,12 +122,11 @@ def test_only_whole_paths_are_replaced():
 
 def test_the_methodology_says_what_the_code_does():
     text = " ".join((TEMPLATES / "methodology.md.j2").read_text().split())
-    looks = [str(look) for look in sequential.LOOKS]
+    looks = [str(look) for look in LOOKS]
     for words in (
         f"after {', '.join(looks[:-1])} and {looks[-1]} blocks",
         f"by the power {sequential._EXPONENT} of",
         f"fewer than {LEAST_BLOCKS} usable blocks",
-        f"With {LEAST_STUDIES} or more earlier studies",
         f"more than {100 * validity._TOLERATED_FAILURES:g} % of a level's transactions failed",
         f"{100 * validity._BUSY_CLIENT:g} % or more of its threads'",
         f"(p ≤ {validity._DRIFT_ALPHA:g}, adjusted)",

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.stats.pilot import plan_study
+from benchlib.stats.pilot import size_study
 
 
 def pilot(trials, seconds, *, between=0.025, inside=0.08, seed=1):
@@ -13,7 +13,7 @@ def pilot(trials, seconds, *, between=0.025, inside=0.08, seed=1):
 
 
 def test_length_blocks_and_minutes():
-    found = plan_study(pilot(40, 60), levels=4, controls=1, overhead_s=10)
+    found = size_study(pilot(40, 60), levels=4, controls=1, overhead_s=10)
     assert found.between_sd == pytest.approx(0.025, rel=0.25)
     assert found.trial_s == pytest.approx(np.sqrt(10 * found.lrv) / found.between_sd)
     assert 15 <= found.blocks <= 35
@@ -22,17 +22,17 @@ def test_length_blocks_and_minutes():
 
 
 def test_a_noisier_host_takes_more_blocks_and_a_hopeless_one_says_so():
-    calm, noisy = (plan_study(pilot(10, 60, between=sd), levels=3, overhead_s=5) for sd in (0.02, 0.06))
+    calm, noisy = (size_study(pilot(10, 60, between=sd), levels=3, overhead_s=5) for sd in (0.02, 0.06))
     assert calm.blocks < noisy.blocks
-    hopeless = plan_study(pilot(5, 30, between=2.0), levels=3, overhead_s=5, margin=0.01)
+    hopeless = size_study(pilot(5, 30, between=2.0), levels=3, overhead_s=5, margin=0.01)
     assert hopeless.blocks is None
     assert "no practical number" in hopeless.sentence(0.01)
 
 
 def test_no_deviation_between_runs_means_long_trials():
-    found = plan_study(pilot(30, 60, between=0.0, inside=0.3, seed=3), levels=2, overhead_s=20)
+    found = size_study(pilot(30, 60, between=0.0, inside=0.3, seed=3), levels=2, overhead_s=20)
     assert found.trial_s > 60
-    still = plan_study([[100.0] * 20] * 3, levels=2, overhead_s=5)
+    still = size_study([[100.0] * 20] * 3, levels=2, overhead_s=5)
     assert still.blocks == 3
 
 
@@ -50,4 +50,4 @@ def test_no_deviation_between_runs_means_long_trials():
 )
 def test_refusals(series, options):
     with pytest.raises(InputError):
-        plan_study(series, **{"levels": 3, "overhead_s": 10, **options})
+        size_study(series, **{"levels": 3, "overhead_s": 10, **options})

@@ -14,7 +14,7 @@ from benchlib.report import figures as plots
 from benchlib.report.figures.frames import signed
 from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.view import Statement, View
-from benchlib.stats.factorial import additivity, effects, interaction_means
+from benchlib.stats.crossed import additivity, effects, interaction_means
 
 MOST_PAIRS = 4
 
@@ -65,7 +65,8 @@ def gains(experiment: View) -> Table | Statement:
         "Against everything as it was; single 95 % intervals by the block model. The last row tells by how much all together "
         "miss, or exceed, what they would bring if each still brought on top of the others what it brings alone."
     )
-    if constant := [name for name in experiment.plan.factor.grid if name not in changes]:
+    dimensions = next(iter(experiment.plan.factor.cells.values()))
+    if constant := [name for name in dimensions if name not in changes]:
         note += f" One value only was run of {' and '.join(constant)}."
     return html_table(rows, "Do the gains add up?", labels=labels, formats=formats, note=note)
 
@@ -89,8 +90,8 @@ def _whole_factorial(experiment: View) -> _Found | Statement:
 def _factorial(experiment: View) -> _Found | Statement:
     """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values."""
     factor = experiment.plan.factor
-    cells = {name: ends for name, ends in factor.cells().items() if name in factor.levels}
-    run = {name: tuple(dict.fromkeys(ends[name] for ends in cells.values())) for name in factor.grid}
+    cells = factor.cells
+    run = {name: tuple(dict.fromkeys(ends)) for name, ends in pd.DataFrame(cells.values()).items()}
     changes = {name: (ends[0], ends[1]) for name, ends in run.items() if len(ends) == 2}
     if not changes or any(len(ends) > 2 for ends in run.values()):
         return Statement("This study is no factorial: it takes a grid of dimensions with two values each.")

@@ -15,7 +15,7 @@ from matplotlib.textpath import text_to_path
 from benchlib.report.figures import half_normal, interaction, waterfall
 from benchlib.report.figures.factorial import _Pair, _round_values, _standard_error
 from benchlib.report.figures.frames import signed
-from benchlib.stats.factorial import effects, interaction_means
+from benchlib.stats.crossed import effects, interaction_means
 from benchlib.stats.ladder import ladder
 
 FACTORS = ["shared_buffers", "synchronous_commit", "wal_compression"]

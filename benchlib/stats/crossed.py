@@ -11,9 +11,9 @@ import pandas as pd
 from scipy.stats import norm, t
 
 from benchlib.errors import InputError
-from benchlib.stats.frame import read_trials
-from benchlib.stats.model import fit_blocks
+from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.multiple import holm
+from benchlib.stats.trials import read_trials
 
 
 def effects(

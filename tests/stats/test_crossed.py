@@ -4,7 +4,7 @@ import pytest
 from designs import full_factorial, screened
 
 from benchlib.errors import InputError
-from benchlib.stats.factorial import additivity, effects, interaction_means
+from benchlib.stats.crossed import additivity, effects, interaction_means
 from benchlib.stats.ladder import ladder
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
 import benchlib
-from benchlib.stats.model import arm_weights, fit_blocks
+from benchlib.stats.block_model import arm_weights, fit_blocks
 
 
 def test_two_levels_are_the_paired_t(make_trials):
