@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import product
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
 from benchlib.errors import InputError
-from benchlib.plan.design import LOOKS, leave_one_out, one_at_a_time, randomised_blocks, screening
+from benchlib.plan.design import LOOKS, randomised_blocks
+from benchlib.plan.factors import make_factor
 from benchlib.plan.level import Level, SettingValue, resolve_memory_shares
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Factor, Load, Plan, Study, Workload
 
-CONTROL = "control"
 AUTO = "auto"
 _SPARE_CONNECTIONS = 20
 _MOST_BLOCKS = 1000
 _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 _LOAD_KEYS = frozenset(Load.model_fields)
-_Read = Callable[[str, Mapping[str, Any]], Level]
 _PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every", "only"}
 
 
@@ -76,7 +74,7 @@ def make_study(
             lambda patch: workload(patch.get("workload") or values["workload"]).data_mib(int(scale)),
         )
         base = read("base", values.get("base", {}))
-        factor, reasons = _factor(values, read, sizes.get("only"), left_out)
+        factor, reasons = make_factor(values, read, sizes.get("only"), left_out)
         factor, base = _with_room(factor, base, load)
         metric = _metric(values, load, base, *factor.levels.values())
         if needs_transaction_log(metric):
@@ -167,133 +165,6 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **own}
 
 
-def _factor(
-    values: Mapping[str, Any], read: _Read, only: Any, left_out: Mapping[str, str]
-) -> tuple[Factor, dict[str, str]]:
-    """The factor, and the levels that it leaves out with the reasons."""
-    grid, along = _grid(values, only), values.get("along", "")
-    if grid and along not in ("", *grid):
-        raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
-    if values.get("screen") and not grid:
-        raise InputError("parameter screen: it chooses among the combinations of a grid; give one")
-    if grid:
-        levels = _crossed(grid, read, screen=bool(values.get("screen")))
-    else:
-        levels = _levels("levels", values.get("levels", {}), read)
-        if only is not None and not (isinstance(only, list) and set(only) <= set(levels)):
-            raise InputError(
-                f"profile {values['profile']}: 'only' wants a list of levels: {', '.join(levels)}"
-            )
-        levels = {name: level for name, level in levels.items() if only is None or name in only}
-        asked = values.get("against") or {}
-        if unknown := {*asked, *asked.values()} - set(values["levels"]):
-            raise InputError(
-                f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(levels)}"
-            )
-        against = {name: other for name, other in asked.items() if name in levels}
-        lost = {name: f"it is to be compared with “{other}”, which is left out" for name, other in against.items() if other not in levels or other in left_out}  # fmt: skip
-        left_out = {**lost, **left_out}
-        against = {name: other for name, other in against.items() if name not in left_out}
-    reasons = {name: left_out[name] for name in levels if name in left_out}
-    levels = {name: level for name, level in levels.items() if name not in left_out}
-    if grid:
-        # with one value left there is nothing along it: then by the last dimension that still has several
-        ways = [along, *reversed([name for name in grid if name != along])] if along else []
-        against = next(filter(None, (_along(grid, way, levels) for way in ways)), {})
-    if not levels:
-        why = next(iter(reasons.values()), "give levels, or a grid of dimensions")
-        raise InputError(f"parameter levels: there are none; {why}")
-    baseline = values.get("baseline") or next(iter(levels))
-    if baseline in reasons:
-        raise InputError(f"parameter baseline: '{baseline}' cannot be run here: {reasons[baseline]}")
-    if baseline not in levels:
-        raise InputError(f"parameter baseline: '{baseline}' is not among the levels: {', '.join(levels)}")
-    if target := values.get("shares_of"):
-        if target not in levels or target == baseline:
-            others = ", ".join(name for name in levels if name != baseline)
-            raise InputError(f"parameter shares_of: '{target}' is not one of the levels {others}")
-        levels = {name: levels[name] for name in (baseline, target)} | _shares(
-            levels[baseline], levels[target]
-        )
-    count = values.get("controls", 1)
-    if not 0 <= count <= 5:
-        raise InputError(f"parameter controls: want 0 to 5 further arms of the baseline, got {count}")
-    controls = tuple(CONTROL if count == 1 else f"{CONTROL} {i + 1}" for i in range(count))
-    if clash := [name for name in controls if name in levels]:
-        raise InputError(f"level “{clash[0]}”: that name is the A/A control's; choose another")
-    arms = {baseline: levels[baseline], **dict.fromkeys(controls, levels[baseline]), **levels}
-    factor = Factor(
-        question=values["question"],
-        baseline=baseline,
-        controls=controls,
-        levels=arms,
-        against=against,
-        grid={name: tuple(ends) for name, ends in grid.items()},
-    )
-    return factor, reasons
-
-
-def _levels(where: str, patches: Any, read: _Read) -> dict[str, Level]:
-    if not isinstance(patches, Mapping):
-        raise InputError(f"parameter {where}: want names with what each changes, got {patches!r}")
-    levels = {}
-    for name, patch in patches.items():
-        if not isinstance(name, str):  # YAML reads 16 as a number, and on as true
-            raise InputError(f"level {name!r}: put its name in quotes, it is read as a {type(name).__name__}")
-        if not name.isprintable():
-            raise InputError(f"level {name!r}: its name cannot be printed; choose another")
-        if not isinstance(patch, Mapping):
-            raise InputError(f"level “{name}”: want a mapping such as {{'settings': {{…}}}}, got {patch!r}")
-        levels[name] = read(name, patch)
-    return levels
-
-
-def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
-    """The dimensions to be crossed, each with its values and what they change; those that ``only`` leaves."""
-    grid = values.get("grid") or {}
-    if not grid:
-        return {}
-    if values.get("levels"):
-        raise InputError("parameters levels and grid: give one of them; a grid makes the levels itself")
-    if not isinstance(grid, Mapping) or not all(isinstance(ends, Mapping) and ends for ends in grid.values()):
-        raise InputError("parameter grid: want dimensions, each with names and what each changes")
-    only = only or {}
-    for name, chosen in only.items() if isinstance(only, Mapping) else [("it", only)]:
-        if name not in grid or not isinstance(chosen, list) or not set(chosen) <= set(grid[name]):
-            raise InputError(
-                f"profile {values['profile']}: 'only' wants dimensions of the grid with some of their values"
-            )
-    return {
-        name: {end: patch for end, patch in ends.items() if end in only.get(name, ends)}
-        for name, ends in grid.items()
-    }
-
-
-def _crossed(grid: Mapping[str, Mapping[str, Any]], read: _Read, *, screen: bool) -> dict[str, Level]:
-    """Combinations of the dimensions' values as levels, all or a screening's; what a later dimension changes wins."""
-    parts = {name: _levels(f"grid, {name}", ends, read) for name, ends in grid.items()}
-    ends_of = {name: tuple(part) for name, part in parts.items()}
-    levels = {}
-    for ends in screening(ends_of) if screen else product(*ends_of.values()):
-        level = Level()
-        for values, end in zip(parts.values(), ends, strict=True):
-            level = values[end].over(level)
-        levels[", ".join(ends)] = level
-    return levels
-
-
-def _along(grid: Mapping[str, Any], along: str, levels: Iterable[str]) -> dict[str, str]:
-    """What each level is compared with: the first that is there of those that differ from it in ``along`` alone."""
-    first: dict[tuple[str, ...], str] = {}
-    against = {}
-    for ends in product(*grid.values()):
-        name = ", ".join(ends)
-        rest = tuple(end for at, end in zip(grid, ends, strict=True) if at != along)
-        if along and name in levels and first.setdefault(rest, name) != name:
-            against[name] = first[rest]
-    return against
-
-
 def _level(
     memory_bytes: int, data_mib: Callable[[Mapping[str, Any]], int], name: str, patch: Mapping[str, Any]
 ) -> Level:
@@ -310,22 +181,6 @@ def _level(
     if level.target and settings != level.settings:
         raise InputError(f"level “{name}”: nobody here knows the memory of its target; give it in MB or GB")
     return level.model_copy(update={"settings": settings})
-
-
-def _shares(baseline: Level, target: Level) -> dict[str, Level]:
-    """The baseline with one of the target's settings, for each; and the target without it, for each."""
-    if left_out := [name for name in baseline.settings if name not in target.settings]:
-        raise InputError(
-            f"parameter shares_of: the baseline sets {left_out[0]} and the level does not; set it in both"
-        )
-    alone = one_at_a_time(baseline.settings, target.settings)
-    without = leave_one_out(baseline.settings, target.settings)
-    if len(alone) < 2:
-        raise InputError("parameter shares_of: the level needs two settings that differ from the baseline's")
-    return {
-        **{name: baseline.model_copy(update={"settings": settings}) for name, settings in alone.items()},
-        **{name: target.model_copy(update={"settings": settings}) for name, settings in without.items()},
-    }
 
 
 def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:

@@ -19,10 +19,11 @@ from benchlib.host import facts as host
 from benchlib.host.guardian import scratch_root
 from benchlib.load.latency import Latency
 from benchlib.load.workloads import load_workload
+from benchlib.plan.factors import CONTROL
 from benchlib.plan.level import Level, Target, rate_at
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan, Study
-from benchlib.plan.planning import CONTROL, make_study
+from benchlib.plan.planning import make_study
 from benchlib.report.figures.levels import given_folders, rates_words, target_words
 from benchlib.server.installations import Installation, find_installation, find_pgbench
 from benchlib.server.remote import Remote

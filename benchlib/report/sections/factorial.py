@@ -91,7 +91,9 @@ def _factorial(experiment: View) -> _Found | Statement:
     """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values."""
     factor = experiment.plan.factor
     cells = factor.cells
-    run = {name: tuple(dict.fromkeys(ends)) for name, ends in pd.DataFrame(cells.values()).items()}
+    run: dict[str, tuple[str, ...]] = {
+        str(name): tuple(dict.fromkeys(ends)) for name, ends in pd.DataFrame(cells.values()).items()
+    }
     changes = {name: (ends[0], ends[1]) for name, ends in run.items() if len(ends) == 2}
     if not changes or any(len(ends) > 2 for ends in run.values()):
         return Statement("This study is no factorial: it takes a grid of dimensions with two values each.")

@@ -1,0 +1,191 @@
+"""From a notebook's parameters to the factor: its levels, listed or crossed, and what each is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any
+
+from benchlib.errors import InputError
+from benchlib.plan.design import leave_one_out, one_at_a_time, screening
+from benchlib.plan.level import Level
+from benchlib.plan.model import Factor
+
+CONTROL = "control"
+ReadLevel = Callable[[str, Mapping[str, Any]], Level]
+"""Makes a level from its name and its patch."""
+
+
+def make_factor(
+    values: Mapping[str, Any], read: ReadLevel, only: Any, left_out: Mapping[str, str]
+) -> tuple[Factor, dict[str, str]]:
+    """Return the factor and the levels that it leaves out, each with the reason.
+
+    ``only`` is what the profile runs: some of the levels, or of some dimensions of the grid some values.
+
+    Raises:
+        InputError: the parameters do not make a factor; the message names the one.
+
+    """
+    cells: dict[str, dict[str, str]] = {}
+    if grid := _grid(values, only):
+        asked, cells = _combinations(values, grid, read)
+        against: dict[str, str] = {}
+    else:
+        asked, against = _listed(values, read, only)
+        gone = asked.keys() & left_out
+        lost = {name: f"it is to be compared with “{other}”, which is left out" for name, other in against.items() if other not in asked or other in gone}  # fmt: skip
+        left_out = {**lost, **left_out}
+    reasons = {name: left_out[name] for name in asked if name in left_out}
+    levels = {name: level for name, level in asked.items() if name not in reasons}
+    if not levels:
+        why = next(iter(reasons.values()), "give levels, or a grid of dimensions")
+        raise InputError(f"parameter levels: there are none; {why}")
+    against = {name: other for name, other in against.items() if name in levels}
+    if along := values.get("along", "") if grid else "":
+        # with one value left there is nothing along it: then by the last dimension that still has several
+        ways = [along, *reversed([name for name in grid if name != along])]
+        against = next(filter(None, (_along(cells, way, levels) for way in ways)), {})
+    baseline = _baseline(values, levels, reasons)
+    levels = _shares(values, levels, baseline)
+    count = values.get("controls", 1)
+    if not 0 <= count <= 5:
+        raise InputError(f"parameter controls: want 0 to 5 further arms of the baseline, got {count}")
+    controls = tuple(CONTROL if count == 1 else f"{CONTROL} {i + 1}" for i in range(count))
+    if clash := [name for name in controls if name in levels]:
+        raise InputError(f"level “{clash[0]}”: that name is the A/A control's; choose another")
+    arms = dict.fromkeys((baseline, *controls), levels[baseline])
+    factor = Factor(
+        question=values["question"],
+        baseline=baseline,
+        controls=controls,
+        levels={**arms, **levels},
+        against=against,
+        cells={name: cell for name, cell in cells.items() if name in levels},
+    )
+    return factor, reasons
+
+
+def _baseline(values: Mapping[str, Any], levels: Mapping[str, Level], reasons: Mapping[str, str]) -> str:
+    baseline: str = values.get("baseline") or next(iter(levels))
+    if baseline in reasons:
+        raise InputError(f"parameter baseline: '{baseline}' cannot be run here: {reasons[baseline]}")
+    if baseline not in levels:
+        raise InputError(f"parameter baseline: '{baseline}' is not among the levels: {', '.join(levels)}")
+    return baseline
+
+
+# --- levels that are listed ---------------------------------------------------------
+
+
+def _listed(values: Mapping[str, Any], read: ReadLevel, only: Any) -> tuple[dict[str, Level], dict[str, str]]:
+    """The levels that the profile runs, and with which others they are to be compared."""
+    levels = _levels("levels", values.get("levels", {}), read)
+    against = values.get("against") or {}
+    if unknown := {*against, *against.values()} - levels.keys():
+        raise InputError(f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(levels)}")
+    if only is not None:
+        if not (isinstance(only, list) and set(only) <= levels.keys()):
+            raise InputError(
+                f"profile {values['profile']}: 'only' wants a list of levels: {', '.join(levels)}"
+            )
+        levels = {name: level for name, level in levels.items() if name in only}
+    return levels, {name: other for name, other in against.items() if name in levels}
+
+
+def _levels(where: str, patches: Any, read: ReadLevel) -> dict[str, Level]:
+    if not isinstance(patches, Mapping):
+        raise InputError(f"parameter {where}: want names with what each changes, got {patches!r}")
+    for name, patch in patches.items():
+        if not isinstance(name, str):  # YAML reads 16 as a number, and on as true
+            raise InputError(f"level {name!r}: put its name in quotes, it is read as a {type(name).__name__}")
+        if not name.isprintable():
+            raise InputError(f"level {name!r}: its name cannot be printed; choose another")
+        if not isinstance(patch, Mapping):
+            raise InputError(f"level “{name}”: want a mapping such as {{'settings': {{…}}}}, got {patch!r}")
+    return {name: read(name, patch) for name, patch in patches.items()}
+
+
+def _shares(values: Mapping[str, Any], levels: dict[str, Level], baseline: str) -> dict[str, Level]:
+    """With ``shares_of``: the baseline and that level; the one with, the other without each of its settings."""
+    name = values.get("shares_of")
+    if not name:
+        return levels
+    if name not in levels or name == baseline:
+        others = ", ".join(other for other in levels if other != baseline)
+        raise InputError(f"parameter shares_of: '{name}' is not one of the levels {others}")
+    base, target = levels[baseline], levels[name]
+    if unset := [setting for setting in base.settings if setting not in target.settings]:
+        raise InputError(
+            f"parameter shares_of: the baseline sets {unset[0]} and the level does not; set it in both"
+        )
+    alone = one_at_a_time(base.settings, target.settings)
+    without = leave_one_out(base.settings, target.settings)
+    if len(alone) < 2:
+        raise InputError("parameter shares_of: the level needs two settings that differ from the baseline's")
+    return {
+        baseline: base,
+        name: target,
+        **{key: base.model_copy(update={"settings": settings}) for key, settings in alone.items()},
+        **{key: target.model_copy(update={"settings": settings}) for key, settings in without.items()},
+    }
+
+
+# --- levels that are crossed --------------------------------------------------------
+
+
+def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
+    """The dimensions to be crossed, each with its values and what they change; those that ``only`` leaves."""
+    grid, along = values.get("grid") or {}, values.get("along", "")
+    if not grid:
+        if values.get("screen"):
+            raise InputError("parameter screen: it chooses among the combinations of a grid; give one")
+        return {}
+    if values.get("levels"):
+        raise InputError("parameters levels and grid: give one of them; a grid makes the levels itself")
+    if not isinstance(grid, Mapping) or not all(isinstance(ends, Mapping) and ends for ends in grid.values()):
+        raise InputError("parameter grid: want dimensions, each with names and what each changes")
+    if along not in ("", *grid):
+        raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
+    only = only or {}
+    for name, chosen in only.items() if isinstance(only, Mapping) else [("", only)]:
+        if name not in grid or not isinstance(chosen, list) or not set(chosen) <= set(grid[name]):
+            raise InputError(
+                f"profile {values['profile']}: 'only' wants dimensions of the grid with some of their values"
+            )
+    return {
+        name: {end: patch for end, patch in ends.items() if end in only.get(name, ends)}
+        for name, ends in grid.items()
+    }
+
+
+def _combinations(
+    values: Mapping[str, Any], grid: Mapping[str, Any], read: ReadLevel
+) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
+    """The levels that a grid makes, all or a screening's, and their cells; what a later dimension changes wins."""
+    parts = {name: _levels(f"grid, {name}", ends, read) for name, ends in grid.items()}
+    ends_of = {name: tuple(part) for name, part in parts.items()}
+    levels: dict[str, Level] = {}
+    cells = {}
+    for ends in screening(ends_of) if values.get("screen") else product(*ends_of.values()):
+        name, level = ", ".join(ends), Level()
+        if name in levels:
+            raise InputError(
+                f"parameter grid: two combinations are named “{name}”; name their values otherwise"
+            )
+        cells[name] = dict(zip(parts, ends, strict=True))
+        for dimension, end in cells[name].items():
+            level = parts[dimension][end].over(level)
+        levels[name] = level
+    return levels, cells
+
+
+def _along(cells: Mapping[str, Mapping[str, str]], along: str, levels: Mapping[str, Level]) -> dict[str, str]:
+    """What each of ``levels`` is compared with: the first of those that differ from it in ``along`` alone."""
+    first: dict[tuple[str, ...], str] = {}
+    against = {}
+    for name, cell in cells.items():
+        rest = tuple(end for dimension, end in cell.items() if dimension != along)
+        if name in levels and first.setdefault(rest, name) != name:
+            against[name] = first[rest]
+    return against
