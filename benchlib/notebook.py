@@ -10,10 +10,10 @@ from IPython.core.getipython import get_ipython
 from benchlib.errors import InputError
 from benchlib.plan.parameters import from_history
 from benchlib.plan.planning import study_name
-from benchlib.report.experiment import plan_study
 from benchlib.report.progress import progress_line
 from benchlib.report.summary import Summary, read_summary
 from benchlib.report.view import View
+from benchlib.study.runs import Runner, plan_study
 from benchlib.study.store import StudyFolder
 
 
@@ -55,15 +55,20 @@ def experiment_of(values: Mapping[str, Any]) -> View:
     """
     folder = StudyFolder(study_name(values))
     if not values.get("run", True):
-        return View(folder, folder.read(), run=False)
-    return View(folder, plan_study(values), retry_failed=bool(values.get("retry_failed")))
+        return View(folder, folder.read())
+    view = View(folder, plan_study(values))
+    view.runner = Runner(view, retry_failed=bool(values.get("retry_failed")))
+    return view
 
 
 def run_missing(experiment: View) -> None:
-    """Run what is missing, showing how far it is in one line that is updated.
+    """Run what is missing, showing how far it is in one line that is updated; nothing with ``run = False``.
 
     With the parameter ``pilot`` a pilot comes first, and its sentence is shown before the study starts.
     """
-    if experiment.study.parameters.get("pilot") and experiment.may_run:
-        progress_line(experiment.pilot(progress_line()))
-    experiment.run(progress_line())
+    runner = experiment.runner
+    if runner is None:
+        return
+    if experiment.study.parameters.get("pilot"):
+        progress_line(runner.pilot(progress_line()))
+    runner.run(progress_line())

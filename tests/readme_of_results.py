@@ -41,7 +41,7 @@ def table(summary: Summary) -> str:
 def figure() -> str:
     """The forest plot of one study as a file that stands alone."""
     folder = StudyFolder(SHOWN)
-    view = View(folder, folder.read(), run=False)
+    view = View(folder, folder.read())
     drawn = forest(view.analysis, durability=view.durability()).wide
     drawn = re.sub(r"var\(--bl-\w+,(#\w+)\)", r"\1", drawn)  # a file has no page to ask for colours
     ground = f'<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>'

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlib.report.experiment import shown
+from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder
 
 DATA = Path(__file__).parent.parent / "data"

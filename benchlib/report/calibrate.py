@@ -25,8 +25,9 @@ from scipy.stats import binomtest, t
 from benchlib import __version__
 from benchlib.errors import InputError, StudyError
 from benchlib.plan.model import Study
-from benchlib.report.experiment import Experiment, plan_study
 from benchlib.stats.calibration import Cell, blocks_to_power, calibrate, calibrate_sequential, protocol_cells
+from benchlib.study.experiment import Experiment
+from benchlib.study.runs import Runner, plan_study
 from benchlib.study.store import StudyFolder, data_root
 
 Tell = Callable[[str], None]
@@ -169,15 +170,15 @@ def calibrate_here(options: Options, tell: Tell, *, scratch: Path | None = None)
     """Run the sessions that are missing and keep what they found; the summary, as ``summary.json`` has it.
 
     Raises:
-        BenchlibError: as :meth:`benchlib.report.experiment.Experiment.run`; what was measured is kept.
+        BenchlibError: as :meth:`benchlib.study.runs.Runner.run`; what was measured is kept.
 
     """
     root = calibration_folder() / options.name
 
     def run(study: Study, where: str, *, retry: bool = True) -> Experiment:
-        # a parent of its own: no session learns its noise from another, so that they are independent
-        experiment = Experiment(StudyFolder(study.name, root / study.name), study, retry_failed=retry)
-        experiment.run(lambda progress: tell(f"{where} · {progress}"), scratch=scratch)
+        experiment = Experiment(StudyFolder(study.name, root / study.name), study)
+        runner = Runner(experiment, retry_failed=retry, scratch=scratch)
+        runner.run(lambda progress: tell(f"{where} · {progress}"))
         return experiment
 
     # measured once: the sessions' plans follow from it

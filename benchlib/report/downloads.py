@@ -10,9 +10,9 @@ from typing import Any
 
 import nbformat
 
-from benchlib.report.experiment import Experiment
-from benchlib.report.figures.levels import unpublished
+from benchlib.plan.words import unpublished
 from benchlib.report.page import Link
+from benchlib.study.experiment import Experiment
 
 
 def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.NotebookNode) -> list[Link]:

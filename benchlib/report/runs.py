@@ -25,14 +25,13 @@ from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.report.downloads import write_downloads
 from benchlib.report.execute import execute, find_notebook, kernel, notebook_parameters, quiet
-from benchlib.report.experiment import Experiment, shown
 from benchlib.report.figures.frames import given_up
 from benchlib.report.page import Link, Page, render_page
 from benchlib.report.site import check_page_is_free, reports_root, write_site
 from benchlib.report.summary import read_summary
 from benchlib.stats.prose import leading
+from benchlib.study.experiment import Experiment, shown
 from benchlib.study.loop import same_study
-from benchlib.study.preflight import preflight
 from benchlib.study.store import StudyFolder, project_root
 
 Listen = Callable[[str], None]
@@ -88,8 +87,6 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
     experiment = experiment_of(values)
     if values["run"] and experiment.folder.exists():
         same_study(experiment.folder, experiment.study)
-    elif values["run"]:
-        preflight(experiment.plan)
     execute(path, given, reports_root() / f"{name}.ipynb", listen)
     whole = shown(StudyFolder(name))
     made, *overviews = _make([_study(whole, path), *_overviews()], listen)

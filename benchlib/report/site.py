@@ -16,10 +16,10 @@ from benchlib.plan.planning import study_name
 from benchlib.report import calibration
 from benchlib.report.downloads import hidden_words, without
 from benchlib.report.execute import find_notebook, notebook_parameters
-from benchlib.report.experiment import Experiment
 from benchlib.report.page import IndexEntry, Link, linked, render_index, render_prose
 from benchlib.report.summary import Summary
 from benchlib.stats.prose import leading
+from benchlib.study.experiment import Experiment
 from benchlib.study.store import project_root
 
 _INTRO = "Does this change make PostgreSQL faster, by how much, and how sure is that?"

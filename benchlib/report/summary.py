@@ -13,7 +13,6 @@ import pandas as pd
 from markupsafe import Markup
 
 from benchlib.errors import BenchlibError
-from benchlib.report.experiment import Experiment, shown
 from benchlib.report.figures import Figure
 from benchlib.report.figures.frames import DAGGER, interval, known, rows_of, signed
 from benchlib.report.figures.style import mark_of
@@ -24,6 +23,7 @@ from benchlib.report.view import Statement
 from benchlib.stats import Analysis
 from benchlib.stats.multiple import across_factors
 from benchlib.stats.prose import leading
+from benchlib.study.experiment import Experiment, shown
 from benchlib.study.published import published_for
 from benchlib.study.store import StudyFolder, walk
 

@@ -9,23 +9,28 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from benchlib.plan.metrics import METRICS
+from benchlib.plan.model import Study
+from benchlib.plan.words import rates_words
 from benchlib.report import figures as plots
-from benchlib.report.experiment import PILOT_BLOCKS, Experiment
 from benchlib.report.figures.frames import in_common, signed
-from benchlib.report.figures.levels import levels_table, rates_words
+from benchlib.report.figures.levels import levels_table
 from benchlib.report.figures.mechanism import comparable, correlation_table, costs_table, statements_table
 from benchlib.report.figures.panels import FEW
 from benchlib.report.figures.tables import Table, html_table, p_words, verdict_table
 from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity
+from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
-from benchlib.study.preflight import preflight
 from benchlib.study.results import statements_frame, tunables
+from benchlib.study.store import StudyFolder
+
+if TYPE_CHECKING:
+    from benchlib.study.runs import Runner
 
 EXPLORATORY = (
     "latency_average_ms",
@@ -54,13 +59,17 @@ class Statement:
 
 
 class View(Experiment):
-    """An experiment with its tables, charts and sentences."""
+    """An experiment with its tables, charts and sentences; with a ``runner`` what is missing can be run."""
+
+    def __init__(self, folder: StudyFolder, study: Study, *, runner: Runner | None = None) -> None:
+        super().__init__(folder, study)
+        self.runner = runner
 
     def summary(self) -> Statement:
         """What will run, how long it takes, and what is kept already."""
         load, left = self.plan.load, missing(self.study, self.folder.kept() if self.folder.exists() else ())
         minutes = len(left) * (load.duration_s + load.warmup_s + 1) / 60
-        todo = f"{len(left)} to run, about {max(1, round(minutes))} min" if left and self.may_run else "kept"
+        todo = f"{len(left)} to run, about {max(1, round(minutes))} min" if left and self.runner else "kept"
         stops = ", or fewer if all is settled earlier" if self.plan.looks else ""
         return Statement(
             f"Study “{self.folder.name}”: {len(self.plan.factor.levels)} arms × {self.study.blocks} blocks = "
@@ -78,10 +87,9 @@ class View(Experiment):
         return f"{counts[0]} to {counts[-1]} threads" if len(counts) > 1 else f"{counts[0]} threads"
 
     def _capacity_words(self) -> str:
-        if not self.may_run or self.plan.capacity_tps or not self.plan.capacity_shares():
+        if not self.runner or self.plan.capacity_tps or not self.plan.capacity_shares():
             return ""
-        trials = 2 * PILOT_BLOCKS
-        return f"Before them {trials} trials of the baseline without a limit show its capacity. "
+        return f"Before them {self.runner.CAPACITY_TRIALS} trials of the baseline without a limit show its capacity. "
 
     def _profile_words(self) -> str:
         profile = self.study.parameters.get("profile")
@@ -108,10 +116,10 @@ class View(Experiment):
             PreflightError: this machine cannot run it.
 
         """
-        if not self.may_run or (self.folder.exists() and not missing(self.study, self.folder.kept())):
+        if not self.runner or (self.folder.exists() and not missing(self.study, self.folder.kept())):
             rows = [("trials", "nothing is run: what is shown is kept, no server is needed")]
         else:
-            rows = preflight(self.plan)
+            rows = self.runner.preflight()
         return html_table(pd.DataFrame(rows, columns=["check", "found"]), caption="Preflight")
 
     def validity(self) -> Table:

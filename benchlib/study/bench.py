@@ -33,7 +33,6 @@ from benchlib.server.plans import keep_plans
 from benchlib.server.server import Server
 from benchlib.server.server_settings import SERVER_SETTINGS, server_settings
 from benchlib.server.templates import Templates
-from benchlib.study.preflight import preflight
 from benchlib.study.stand import Stand, build
 from benchlib.study.store import FSYNC, PLANS, REPLICATION, SIZES, TRANSACTION_LOG
 
@@ -331,14 +330,13 @@ def _check_invariant(
 def open_bench(
     plan: Plan, name: str, *, scratch: Path | None = None, tell: Callable[[str], None] | None = None
 ) -> Iterator[Bench]:
-    """A bench for a plan, guarded until it is left: then no server and no file of it remains.
+    """A bench for a plan that this machine can run, guarded until it is left: then no server and no file of it remains.
 
     Raises:
-        PreflightError: this machine cannot run the plan.
+        PreflightError: a server would not take its settings, or another run is under way.
 
     """
     scratch = scratch or scratch_root()
-    preflight(plan, scratch)
     shell, tell = Shell(server_user()), tell or (lambda words: None)
     with guarded_run(scratch, f"study “{name}”", tell) as run:
         bench = Bench(plan, run, shell, Templates(run.folder, shell, plan.scale, tell), tell)

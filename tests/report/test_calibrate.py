@@ -16,8 +16,11 @@ from fakes import FakeBench
 from benchlib.cli import cli, main
 from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.load.workloads import load_workload
-from benchlib.report import calibrate, experiment
+from benchlib.report import calibrate
 from benchlib.report.calibrate import Options, calibrate_here, exact_interval, fit_work, summarise
+from benchlib.study import runs
+from benchlib.study.experiment import Experiment
+from benchlib.study.runs import Runner
 from benchlib.study.store import StudyFolder
 
 
@@ -93,7 +96,7 @@ def benches(data_root, tmp_path, monkeypatch):
         opened.append(name)
         yield bench
 
-    monkeypatch.setattr(experiment, "open_bench", open_bench)
+    monkeypatch.setattr(runs, "open_bench", open_bench)
     return opened, raising
 
 
@@ -170,8 +173,8 @@ def test_real_servers_take_longer_for_more_work(data_root, scratch, monkeypatch)
     monkeypatch.setattr(calibrate, "_STEPS", (2_000, 60_000))
     monkeypatch.setattr(calibrate, "_FIT_BLOCKS", 1)
     study = calibrate._fit_study(Options(duration_s=1))
-    measured = experiment.Experiment(StudyFolder("work"), study)
-    measured.run(lambda progress: None, scratch=scratch)
+    measured = Experiment(StudyFolder("work"), study)
+    Runner(measured, scratch=scratch).run(lambda progress: None)
     assert measured.trials["error"].isna().all()
     speed = measured.trials.set_index("level")["tps"]
     assert speed["2000 steps"] > 3 * speed["60000 steps"]

@@ -17,12 +17,12 @@ from benchlib.plan.design import LOOKS
 from benchlib.plan.level import Level
 from benchlib.report.downloads import without, write_downloads
 from benchlib.report.execute import find_notebook, notebook_parameters
-from benchlib.report.experiment import shown
 from benchlib.report.site import check_page_is_free, write_site
 from benchlib.report.summary import read_summary
 from benchlib.stats import sequential, validity
 from benchlib.stats.analysis import LEAST_BLOCKS
 from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
+from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder
 
 TEMPLATES = Path(find_notebook("template")).parents[1] / "benchlib" / "report" / "template"

@@ -18,8 +18,8 @@ from benchlib.errors import InputError
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
-from benchlib.report.experiment import shown
 from benchlib.report.summary import Summary, read_summary, summary_rows
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.store import StudyFolder, walk
 

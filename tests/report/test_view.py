@@ -13,13 +13,12 @@ from benchlib.errors import StudyError
 from benchlib.load.latency import keep_log
 from benchlib.plan.level import Level, Target
 from benchlib.plan.model import Load, Workload
-from benchlib.report import experiment
-from benchlib.report.experiment import provenance
 from benchlib.report.figures.tables import Table
 from benchlib.report.view import View
 from benchlib.server.installations import Installation
-from benchlib.study import preflight
+from benchlib.study import preflight, runs
 from benchlib.study.loop import run_study
+from benchlib.study.runs import provenance
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder
 
 EIGHTEEN = Installation(
@@ -89,9 +88,9 @@ def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
 
 @pytest.fixture
 def two_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (experiment, preflight):
+    for module in (runs, preflight):
         monkeypatch.setattr(module, "find_installation", lambda name: {None: EIGHTEEN, "11": ELEVEN}[name])
-    monkeypatch.setattr(experiment, "find_pgbench", lambda: EIGHTEEN)
+    monkeypatch.setattr(runs, "find_pgbench", lambda: EIGHTEEN)
 
 
 @pytest.mark.usefixtures("two_builds")
@@ -128,7 +127,7 @@ class FakeRemote:
 def test_a_server_that_is_not_ours_is_asked_what_it_is_and_has_no_installation_here(
     study_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "Remote", FakeRemote)
+    monkeypatch.setattr(runs, "Remote", FakeRemote)
     levels = {
         "theirs": Level(target="crm"),
         "their schema": Level(target={"server": "crm", "own_schema": "bench"}),
@@ -145,7 +144,7 @@ def test_a_server_that_is_not_ours_is_asked_what_it_is_and_has_no_installation_h
 def test_a_study_of_servers_that_are_not_ours_alone_needs_no_installation(
     plan_of, study_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "Remote", FakeRemote)
+    monkeypatch.setattr(runs, "Remote", FakeRemote)
     plan = plan_of(base=Level(target="crm"))
     assert provenance(study_of(plan=plan), tmp_path)["servers"] == []
 

@@ -1,15 +1,12 @@
-"""Levels in words that a reader knows at once, and without a path of the machine or the host of a server.
+"""Levels in words that a reader knows at once, and without a path of the machine or the host of a server."""
 
-Pages are published: a folder that a level names is "a given folder" there, and a server that is
-not ours is its connection service, or "a server by URI".
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pandas as pd
 
-from benchlib.plan.level import Level, Place, Replication, SettingValue, Storage, Target, is_off
+from benchlib.plan.level import Level, Place, Replication, SettingValue, Storage, is_off
 from benchlib.plan.model import Plan
+from benchlib.plan.words import given_folders, rate_words, target_words, unpublished
 from benchlib.report.figures.tables import Quiet, Table, of_levels
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -40,30 +37,6 @@ def levels_table(plan: Plan) -> Table:
     # of objects, since a column of texts would make plain ones of the muted
     frame = pd.DataFrame(rows, columns=["what", *names], dtype=object)
     return of_levels(frame, "What differs between the levels", numbers=False, note=note)
-
-
-def given_folders(plan: Plan) -> dict[str, str]:
-    """The folders that a plan's levels have servers live in, with what stands for each on a page."""
-    storages = [level.storage for level in _levels(plan) if level.storage]
-    places = [place for storage in storages for place in (storage.data, storage.wal) if place]
-    return _aliases("given folder", [place.path for place in places if place.path])
-
-
-def unpublished(plan: Plan) -> dict[str, str]:
-    """What a plan's levels name and no page repeats, with what stands for each: folders, installations' too, and URIs."""
-    installations = [level.postgres for level in _levels(plan) if level.postgres]
-    servers = [level.target.server for level in _levels(plan) if level.target]
-    return {
-        **given_folders(plan),
-        **_aliases("given installation", [one for one in installations if "/" in one]),
-        **_aliases("server by URI", [server for server in servers if "://" in server]),
-    }
-
-
-def target_words(plan: Plan, target: Target) -> str:
-    """A server that is not ours: its connection service; of a URI nothing but that it is one."""
-    named = unpublished(plan).get(target.server, f"service {target.server}")
-    return f"{named}, schema {target.own_schema}" if target.own_schema else named
 
 
 def _parts(plan: Plan, name: str) -> list[Part]:
@@ -112,14 +85,6 @@ def replication_words(replication: Replication, synchronous_commit: SettingValue
     return f"{replicas}, a commit waits for {'it' if count == 1 else replication.quorum}"
 
 
-def rates_words(plan: Plan) -> str:
-    """At which rate all levels run, as the end of a sentence; nothing where there is no limit."""
-    rates = {_rate_words(plan, name) for name in plan.factor.levels}
-    if len(rates) > 1:
-        return ", each level at its own rate"
-    return f" at {rates.pop()}" if any(plan.asked_rate(name) for name in plan.factor.levels) else ""
-
-
 def size_words(size: int) -> str:
     """A size in bytes as PostgreSQL counts, in powers of 1024: ``4 GB``, ``1.5 GB``."""
     value, unit = float(size), 0
@@ -153,19 +118,9 @@ def _load_words(plan: Plan, name: str) -> dict[str, str]:
     patches = [level.load.model_dump(exclude_none=True) for level in _levels(plan)]
     changed = {key for patch in patches for key in patch}
     found = {"clients": str(load.clients), "threads": str(load.threads), "protocol": load.protocol}
-    found["rate"] = _rate_words(plan, name)
+    found["rate"] = rate_words(plan, name)
     found = {key: words for key, words in found.items() if key in changed}
     return found | {f":{key}": str(value) for key, value in load.variables.items() if "variables" in changed}
-
-
-def _rate_words(plan: Plan, name: str) -> str:
-    """A level's rate: ``741 tps (60 % of capacity)``, or the share alone until the capacity is known."""
-    asked, rate = plan.asked_rate(name), plan.level_load(name).rate
-    if rate is None:
-        return "no limit"
-    if isinstance(rate, str):
-        return rate
-    return f"{rate:,.6g} tps ({asked})" if isinstance(asked, str) else f"{rate:,.6g} tps"
 
 
 def _host_words(level: Level) -> dict[str, str]:
@@ -190,11 +145,3 @@ def _cap_words(storage: Storage) -> dict[str, str]:
     if storage.memory:
         found["memory"] = f"capped at {size_words(storage.memory)}, page cache included"
     return found
-
-
-def _aliases(words: str, values: Iterable[str]) -> dict[str, str]:
-    """What stands for each value: the words, numbered where there are several."""
-    unique = list(dict.fromkeys(values))
-    if len(unique) == 1:
-        return {unique[0]: f"a {words}"}
-    return {value: f"{words} {number}" for number, value in enumerate(unique, 1)}

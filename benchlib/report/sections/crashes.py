@@ -30,7 +30,7 @@ def crash_missing(experiment: View, rounds: int) -> None:
         StudyError: a level cannot be crashed, or Ctrl-C; what was kept before is safe.
 
     """
-    if not experiment.may_run:
+    if experiment.runner is None:
         return
     if not experiment.folder.exists():
         raise InputError("the levels are crashed for a study: run the study first")

@@ -9,11 +9,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from benchlib.errors import StudyError
-from benchlib.report.experiment import Experiment
 from benchlib.report.figures.frames import MINUS, amount, good, interval, known, opening, rows_of, signed
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.view import Statement, View
 from benchlib.stats import Analysis, analyze
+from benchlib.study.experiment import Experiment
 from benchlib.study.published import matching, published_for
 
 _UNMEASURED = Quiet("not measured here")

@@ -7,8 +7,8 @@ from bs4 import BeautifulSoup
 
 from benchlib.plan.level import Level, Place, Replication
 from benchlib.plan.model import Factor, Load, Plan, Script, Workload
+from benchlib.plan.words import given_folders
 from benchlib.report.figures.levels import (
-    given_folders,
     levels_table,
     place_words,
     replication_words,

@@ -13,6 +13,8 @@ from benchlib.report.sections import crashes as section
 from benchlib.report.sections.crashes import crash_missing, crashes
 from benchlib.report.view import Statement, View
 from benchlib.study.crashes import KILLED, POWER_CUT, Crash, Kind, left_out
+from benchlib.study.experiment import Experiment, shown
+from benchlib.study.runs import Runner
 from benchlib.study.store import StudyFolder
 
 LEVELS = {
@@ -32,7 +34,7 @@ def view(folder_of) -> Callable[..., View]:
             folder.keep_crash(
                 f"{number:03d}", crash_of(level, kind, number, **changes).model_dump(mode="json")
             )
-        return View(folder, folder.read(), run=run)
+        return View(folder, folder.read(), runner=Runner(shown(folder)) if run else None)
 
     return make
 
@@ -151,7 +153,7 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(view, monkeypatch: pyt
     monkeypatch.setattr(section, "crash", stopped)
     monkeypatch.setattr(section, "progress_line", lambda: lambda words: lines.append(words))
     ours = view(run=True)
-    crash_missing(view(run=False), 3)
+    crash_missing(view(), 3)
     assert ours.folder.crashes() == []
     for kept in (2, 4):
         with pytest.raises(Interrupted, match=rf"2 of {14 - kept} crashes are kept"):
@@ -163,8 +165,10 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(view, monkeypatch: pyt
 
 
 def test_a_study_that_has_not_begun_is_not_crashed(study_of, data_root) -> None:
+    folder, study = StudyFolder("none"), study_of()
+    view = View(folder, study, runner=Runner(Experiment(folder, study)))
     with pytest.raises(InputError, match="run the study first"):
-        crash_missing(View(StudyFolder("none"), study_of()), 1)
+        crash_missing(view, 1)
 
 
 def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of) -> None:

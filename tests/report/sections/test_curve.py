@@ -69,7 +69,7 @@ def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
     assert re.search(r"the fastest beyond it differs by \+0\.\d\s%, the slowest by −[67]\.", figure.caption)
     assert "temporary files per transaction, kB" in figure.alt
     assert "log scale" in figure.wide
-    assert figure == curve(View(view.folder, view.study, run=False), "work_mem")
+    assert figure == curve(View(view.folder, view.study), "work_mem")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def view(folder_of, tmp_path: Path) -> Callable[..., View]:
         for trial in folder.read().trials:
             if kept:
                 (folder.path / "trials" / trial.id / FSYNC).write_text(json.dumps(kept(trial.level)))
-        return View(folder, folder.read(), run=False)
+        return View(folder, folder.read())
 
     return make
 

@@ -40,7 +40,7 @@ def crossing(
         )
         folder = folder_of(4, plan=plan_of().model_copy(update={"factor": factor}))
         run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
-        return View(folder, folder.read().model_copy(update={"parameters": parameters}), run=False)
+        return View(folder, folder.read().model_copy(update={"parameters": parameters}))
 
     return make
 
@@ -131,4 +131,4 @@ def test_what_was_not_measured_is_said(crossed: View, folder_of: Callable[..., S
     assert "there is no good trial of 1 base" in str(waterfall(crossed, ["1 base", "tuned, fast"]))
     plain = folder_of(name="plain")
     for section in (gains, half_normal, interactions):
-        assert "this study is no factorial" in str(section(View(plain, plain.read(), run=False))).lower()
+        assert "this study is no factorial" in str(section(View(plain, plain.read()))).lower()

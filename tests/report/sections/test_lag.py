@@ -70,7 +70,7 @@ def view(folder_of, tmp_path: Path) -> Callable[..., View]:
         for trial in folder.read().trials:
             if found := kept(trial.level, trial.block):
                 (folder.path / "trials" / trial.id / REPLICATION).write_text(json.dumps(found))
-        return View(folder, folder.read(), run=False)
+        return View(folder, folder.read())
 
     return make
 

@@ -61,7 +61,7 @@ def view(folder_of, tmp_path: Path) -> Callable[..., View]:
             if trial.block == 1 and trial.level in (settings or {}):
                 kept = json.dumps(settings[trial.level])
                 (folder.path / "trials" / trial.id / SERVER_SETTINGS).write_text(kept)
-        return View(folder, folder.read(), run=False)
+        return View(folder, folder.read())
 
     return make
 

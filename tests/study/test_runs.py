@@ -12,9 +12,10 @@ from benchlib.errors import InputError, Interrupted
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level, LoadPatch
 from benchlib.plan.model import Load, Measurement, Plan, Study
-from benchlib.report import experiment
 from benchlib.report.view import View
+from benchlib.study import runs
 from benchlib.study.loop import design, same_study
+from benchlib.study.runs import Runner
 from benchlib.study.store import StudyFolder
 
 TPS = 1000.0
@@ -54,12 +55,10 @@ class Host:
         self.opened: list[str] = []
         self.workspace, self.identity = workspace, "this"
         workspace.mkdir()
-        monkeypatch.setattr(experiment, "preflight", lambda plan, scratch: [])
-        monkeypatch.setattr(experiment, "open_bench", self.open)
-        monkeypatch.setattr(
-            experiment, "provenance", lambda study, scratch: {"host": {"identity": self.identity}}
-        )
-        monkeypatch.setattr(experiment.host, "identity", lambda: self.identity)
+        monkeypatch.setattr(runs, "preflight", lambda plan, scratch: [])
+        monkeypatch.setattr(runs, "open_bench", self.open)
+        monkeypatch.setattr(runs, "provenance", lambda study, scratch: {"host": {"identity": self.identity}})
+        monkeypatch.setattr(runs.facts, "identity", lambda: self.identity)
 
     @contextmanager
     def open(
@@ -81,9 +80,10 @@ def view_of(plan_of: Callable[..., Plan]) -> Callable[..., View]:
 
     def make(load: Load = HALF, **changes: Any) -> View:
         plan = plan_of(load=load, metric="latency_average_ms", **changes)
-        return View(
-            StudyFolder("rated"), Study(name="rated", title="Rated", plan=plan, trials=design(plan, 3))
-        )
+        study = Study(name="rated", title="Rated", plan=plan, trials=design(plan, 3))
+        view = View(StudyFolder("rated"), study)
+        view.runner = Runner(view)
+        return view
 
     return make
 
@@ -91,7 +91,7 @@ def view_of(plan_of: Callable[..., Plan]) -> Callable[..., View]:
 def test_the_capacity_is_measured_first_and_its_share_is_the_rate_of_all_levels(host, view_of) -> None:
     view = view_of()
     assert "at 50 % of capacity. Before them 6 trials of the baseline" in str(view.summary())
-    view.run(QUIET)
+    view.runner.run(QUIET)
     assert host.opened == ["rated-capacity", "rated"]
     assert view.plan.capacity_tps == TPS
     assert {view.plan.level_load(name).rate for name in view.plan.factor.levels} == {500.0}
@@ -105,19 +105,19 @@ def test_the_capacity_is_measured_first_and_its_share_is_the_rate_of_all_levels(
 
 def test_the_capacity_is_that_of_the_baseline_without_a_limit(host, view_of) -> None:
     limited = Load(duration_s=60, rate="50 % of capacity", latency_limit_ms=5, transaction_log=True)
-    view_of(limited, base=Level(load=LoadPatch(rate="10 % of capacity", clients=2))).run(QUIET)
+    view_of(limited, base=Level(load=LoadPatch(rate="10 % of capacity", clients=2))).runner.run(QUIET)
     capacity = StudyFolder("rated-capacity").read()
     load = capacity.plan.level_load("defaults")
     assert list(capacity.plan.factor.levels) == ["defaults", "control"]
     assert (load.rate, load.latency_limit_ms, load.transaction_log, load.clients) == (None, None, False, 2)
-    assert load.duration_s == experiment.CAPACITY_S
+    assert load.duration_s == runs.CAPACITY_S
     assert (capacity.blocks, capacity.plan.metric) == (3, "tps")
 
 
 def test_what_the_capacity_was_is_kept_and_shown(host, view_of) -> None:
     host.reaches = {"control": 1010.0}
     view = view_of()
-    view.run(QUIET)
+    view.runner.run(QUIET)
     assert StudyFolder("rated").read().provenance["capacity"] == {
         "tps": 1005.0,
         "lowest_tps": 1000.0,
@@ -134,7 +134,7 @@ def test_a_level_may_have_a_share_or_a_rate_of_its_own(host, view_of) -> None:
         "few": Level(load=LoadPatch(rate=100)),
     }
     view = view_of(levels=levels)
-    view.run(QUIET)
+    view.runner.run(QUIET)
     rates = {name: view.plan.level_load(name).rate for name in view.plan.factor.levels}
     assert rates == {"defaults": 500.0, "control": 500.0, "80": 800.0, "few": 100.0}
     assert "each level at its own rate" in str(view.summary())
@@ -144,53 +144,53 @@ def test_a_level_may_have_a_share_or_a_rate_of_its_own(host, view_of) -> None:
 
 def test_a_rate_in_numbers_needs_no_capacity(host, view_of) -> None:
     view = view_of(Load(duration_s=3, rate=200))
-    view.run(QUIET)
+    view.runner.run(QUIET)
     assert host.opened == ["rated"]
     assert (view.plan.capacity_tps, set(view.trials["rate_tps"])) == (None, {200.0})
 
 
 def test_without_a_rate_there_is_no_lag(host, view_of) -> None:
     view = view_of(Load(duration_s=3))
-    view.run(QUIET)
+    view.runner.run(QUIET)
     assert view.trials[["rate_tps", "schedule_lag_average_ms"]].isna().all(axis=None)
     assert "lag" not in view.mechanism().html
 
 
 def test_the_same_again_measures_nothing_and_has_the_same_rates(host, view_of) -> None:
-    view_of().run(QUIET)
+    view_of().runner.run(QUIET)
     host.reaches = {"defaults": 2000.0, "control": 2000.0}
     again = view_of()
     assert same_study(again.folder, again.study).plan.capacity_tps == TPS
-    again.run(QUIET)
+    again.runner.run(QUIET)
     assert host.opened == ["rated-capacity", "rated"]
     assert again.plan.capacity_tps == TPS
     with pytest.raises(InputError, match=r"another plan \(load.rate\)"):
-        view_of(HALF.model_copy(update={"rate": "60 % of capacity"})).run(QUIET)
+        view_of(HALF.model_copy(update={"rate": "60 % of capacity"})).runner.run(QUIET)
 
 
 def test_an_interruption_between_the_two_goes_on_with_the_capacity_that_was_measured(host, view_of) -> None:
     host.raising = {4: KeyboardInterrupt()}
     with pytest.raises(Interrupted, match="3 of 6 trials are kept in data/rated-capacity"):
-        view_of().run(QUIET)
+        view_of().runner.run(QUIET)
     assert not StudyFolder("rated").exists()
     host.raising = {}
-    view_of().run(QUIET)
+    view_of().runner.run(QUIET)
     assert host.opened == ["rated-capacity", "rated-capacity", "rated"]
     assert len(StudyFolder("rated-capacity").kept()) == 6
 
 
 def test_a_capacity_from_another_machine_is_none_of_ours(host, view_of) -> None:
-    view_of().run(QUIET)
+    view_of().runner.run(QUIET)
     StudyFolder("rated").path.rename(StudyFolder("rated").path.with_name("elsewhere"))
     host.identity = "another"
     with pytest.raises(InputError, match="'rated-capacity' was begun on another machine"):
-        view_of().run(QUIET)
+        view_of().runner.run(QUIET)
 
 
 def test_a_level_that_cannot_hold_the_rate_gets_no_verdict(host, view_of) -> None:
     host.reaches = {"tuned": 400.0}
     view = view_of()
-    view.run(QUIET)
+    view.runner.run(QUIET)
     (concern,) = [concern for concern in view.analysis.warnings if concern.code == "rate_not_held"]
     assert (concern.level, concern.grave) == ("tuned", True)
     assert concern.message.startswith(

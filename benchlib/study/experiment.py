@@ -1,0 +1,166 @@
+"""A kept study: its trials as frames, the verdicts on them, and what it was run with. Nothing is run from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from benchlib.errors import StudyError
+from benchlib.load.latency import Latency
+from benchlib.plan.model import Plan, Study
+from benchlib.plan.words import rates_words
+from benchlib.stats import Analysis, Concern
+from benchlib.stats.sequential import Decision, decide, plan_looks
+from benchlib.stats.strata import analyze_strata
+from benchlib.study.instruments import Recorded, recorded
+from benchlib.study.results import concerns, latencies, progress_frame, trials_frame, warnings_frame
+from benchlib.study.store import StudyFolder
+
+
+class Experiment:
+    """One study, its kept trials, and what follows from them."""
+
+    def __init__(self, folder: StudyFolder, study: Study) -> None:
+        self.folder = folder
+        self.study = study
+
+    @property
+    def plan(self) -> Plan:
+        """The study's plan."""
+        return self.study.plan
+
+    def durability(self) -> dict[str, str]:
+        """What a crash may cost, for each level that gives something up."""
+        losses = {name: self.plan.level(name).durability_loss() for name in self.plan.factor.levels}
+        return {name: loss for name, loss in losses.items() if loss}
+
+    def workloads(self) -> str:
+        """The names of the workloads that levels run, in their order."""
+        names = (self.plan.level_workload(name).name for name in self.plan.factor.levels)
+        return ", ".join(dict.fromkeys(names))
+
+    def clients(self) -> str:
+        """How many clients drive the levels, in words."""
+        counts = {self.plan.level_load(name).clients for name in self.plan.factor.levels}
+        low, high = min(counts), max(counts)
+        return f"{low} to {high} clients" if low < high else f"{low} client{'s' if low > 1 else ''}"
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row per kept trial; see :func:`benchlib.study.results.trials_frame`."""
+        return trials_frame(self.folder)
+
+    @cached_property
+    def progress(self) -> pd.DataFrame:
+        """tps over time inside the trials; see :func:`benchlib.study.results.progress_frame`."""
+        return progress_frame(self.folder)
+
+    @cached_property
+    def recorded(self) -> Recorded:
+        """What the instruments of the good trials recorded; see :func:`benchlib.study.instruments.recorded`."""
+        return recorded(self.folder, self.trials)
+
+    @cached_property
+    def latencies(self) -> dict[tuple[str, int], Latency]:
+        """The latencies of all transactions by level and block; see :func:`benchlib.study.results.latencies`."""
+        return latencies(self.folder, self.trials)
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """The verdicts on the study's metric.
+
+        Raises:
+            StudyError: too few trials are kept to compare anything.
+
+        """
+        good = self.trials[self.trials["error"].isna()]
+        if good.groupby("block").size().lt(2).all():
+            failed = self.trials["error"].dropna()
+            why = f"the first failure: {failed.iloc[0]}" if len(failed) else "run it first"
+            raise StudyError(
+                f"study '{self.folder.name}' has no block with two good trials to compare: {why}"
+            )
+        if self.plan.looks:
+            return self._latest_look().analysis
+        return self._judged(self.by_level(), **self._comparison())
+
+    def judge(self, figures: pd.DataFrame, metric: str) -> Analysis:
+        """The same comparisons by another figure: for leads, not for verdicts. ``figures``: ``level, block, metric``."""
+        factor, known = self.plan.factor, set(figures["level"])
+        controls = [name for name in factor.controls if name in known]
+        return self._judged(figures, baseline=factor.baseline, controls=controls, metric=metric)
+
+    def by_level(self) -> pd.DataFrame:
+        """The trials with the levels in the plan's order, which is how tables and charts list them."""
+        place = {name: index for index, name in enumerate(self.plan.factor.levels)}
+        return self.trials.sort_values("level", key=lambda names: names.map(place), kind="stable")
+
+    def settled(self) -> str | None:
+        """Why the study may stop here; None where it has to go on, or runs all its blocks."""
+        whole = self.trials.groupby("block").size().eq(len(self.plan.factor.levels)).sum()
+        if whole not in self.plan.looks:
+            return None
+        look = self._latest_look()
+        return look.reason if look.stop else None
+
+    def forget(self) -> None:
+        """Derive all frames anew when they are next asked for: trials have been added."""
+        for name in ("trials", "progress", "recorded", "latencies", "analysis"):
+            self.__dict__.pop(name, None)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What a reader wants to know at once, in pairs of words."""
+        good = self.trials[self.trials["error"].isna()]
+        servers = ", ".join(f"PostgreSQL {v}" for v in sorted(set(good["server_version"].dropna())))
+        return [
+            ("Study", self.folder.name),
+            ("Server", servers or "none ran"),
+            ("Load", f"{self.workloads()}, {self.clients()}{rates_words(self.plan)}"),
+            ("Trials", f"{len(good)} of {len(self.trials)}, {self.plan.load.duration_s} s each"),
+            ("Blocks", str(self.analysis.blocks)),
+            ("Machine", _machine(self.study.provenance.get("host", {}))),
+            ("Measured", str(self.study.provenance.get("created", ""))[:10]),
+        ]  # fmt: skip
+
+    def _judged(self, trials: pd.DataFrame, **arguments: Any) -> Analysis:
+        return analyze_strata(trials, self.plan.strata(), against=self.plan.factor.against, **arguments)
+
+    def _comparison(self) -> dict[str, Any]:
+        """What the trials are compared by."""
+        builds = self.study.provenance.get("builds_differ")
+        return {
+            "baseline": self.plan.factor.baseline,
+            "controls": self.plan.factor.controls,
+            "metric": self.plan.metric,
+            "margin": self.plan.margin,
+            "concerns": [
+                *concerns(self.trials, self.progress, warnings_frame(self.folder)),
+                *([Concern("builds_differ", builds)] if builds else []),
+            ],
+        }
+
+    def _latest_look(self) -> Decision:
+        """The verdict at the latest look of a study that may stop early, at that look's share of alpha."""
+        factor = self.plan.factor
+        looks = plan_looks(len(factor.levels), len(factor.controls), looks=self.plan.looks)
+        return decide(self.by_level(), looks, **self._comparison())
+
+
+def shown(folder: StudyFolder) -> Experiment:
+    """The experiment of a kept study, to be shown and not run.
+
+    Raises:
+        InputError: there is no such study.
+
+    """
+    return Experiment(folder, folder.read())
+
+
+def _machine(facts: Mapping[str, Any]) -> str:
+    """The machine in a few words; what is not known is left out."""
+    processor = f"{facts['processors']} × {facts['processor']}" if facts.get("processor") else ""
+    memory = f"{facts['memory_mib'] / 1024:.0f} GiB" if facts.get("memory_mib") else ""
+    return ", ".join(part for part in (processor, memory) if part) or "not known"

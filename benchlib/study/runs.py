@@ -1,0 +1,248 @@
+"""Running a study on this machine: preflight, provenance, capacity, pilot, and the loop over its trials."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchlib import __version__
+from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
+from benchlib.host import facts
+from benchlib.host.guardian import scratch_root
+from benchlib.load.workloads import load_workload
+from benchlib.plan.factors import CONTROL
+from benchlib.plan.level import Level, Target, rate_at
+from benchlib.plan.metrics import METRICS
+from benchlib.plan.model import Plan, Study
+from benchlib.plan.planning import make_study
+from benchlib.plan.words import given_folders, target_words
+from benchlib.server.installations import Installation, find_installation, find_pgbench
+from benchlib.server.remote import Remote
+from benchlib.stats.pilot import size_study
+from benchlib.study.bench import open_bench
+from benchlib.study.experiment import Experiment
+from benchlib.study.loop import Tell, design, keep_study, missing, run_study, set_failed_aside
+from benchlib.study.preflight import builds_differ, cannot_run, preflight
+from benchlib.study.results import TRIAL_COLUMNS
+from benchlib.study.store import StudyFolder
+
+PILOT_S = 12
+_FEW_BLOCKS = 3
+CAPACITY_S = 30
+"""The trials that measure the capacity are as long as the study's own, but no longer."""
+_PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
+
+
+def plan_study(values: Mapping[str, Any]) -> Study:
+    """The study that a notebook's checked parameters describe, on this machine.
+
+    With the parameter ``leave_out`` it is without the levels that this machine cannot run.
+
+    Raises:
+        InputError: the parameters do not make a study.
+
+    """
+    study = make_study(values, facts.memory_bytes(), load_workload, {})
+    if values.get("leave_out") and (reasons := cannot_run(study.plan)):
+        study = make_study(values, facts.memory_bytes(), load_workload, {}, reasons)
+    if study.plan.metric not in METRICS.keys() & set(TRIAL_COLUMNS):
+        known = ", ".join(name for name in TRIAL_COLUMNS if name in METRICS)
+        raise InputError(f"parameter metric: trials have no '{study.plan.metric}'; there are {known}")
+    return study
+
+
+def provenance(study: Study, scratch: Path) -> dict[str, Any]:
+    """Where and with what a study runs: never a path, never a name of a machine.
+
+    Raises:
+        PreflightError: a server of a level is not there.
+
+    """
+    plan = study.plan
+    levels = [plan.level(name) for name in plan.factor.levels]
+    installed = {find_installation(level.postgres) for level in levels if level.target is None}
+    differ = builds_differ(plan)
+    # each server once, whatever schemas of our own the levels have there
+    servers = dict.fromkeys(level.target.server for level in levels if level.target)
+    targets = [Target(server=server) for server in servers]
+    return {
+        "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "benchlib": __version__,
+        "python": sys.version.split()[0],
+        "packages": {name: version(name) for name in _PACKAGES},
+        "host": facts.facts(scratch),
+        "given_folders": {words: facts.file_system(Path(path)) for path, words in given_folders(plan).items()},
+        "servers": [
+            {"label": i.label, "compiler": i.compiler, "configure": _options(i)}
+            for i in sorted(installed, key=lambda i: i.label)
+        ],
+        "targets": {target_words(plan, target): Remote(target).identity() for target in targets},
+        "load_tool": f"pgbench of {find_pgbench().label}",
+        **({"builds_differ": differ} if differ else {}),
+    }  # fmt: skip
+
+
+def _options(installation: Installation) -> str | None:
+    """The options that an installation was configured with, those aside that hold a path."""
+    options = re.findall(r"'([^']*)'", installation.configure or "")
+    return " ".join(option for option in options if "/" not in option) or None
+
+
+class Runner:
+    """Runs what an experiment misses. What this machine lacks for it is looked up once."""
+
+    CAPACITY_TRIALS = 2 * _FEW_BLOCKS
+
+    def __init__(
+        self, experiment: Experiment, *, retry_failed: bool = False, scratch: Path | None = None
+    ) -> None:
+        self._experiment = experiment
+        self._retry_failed = retry_failed
+        self._scratch = scratch or scratch_root()
+        self._checks: list[tuple[str, str]] | None = None
+
+    def preflight(self) -> list[tuple[str, str]]:
+        """What the study needs of this machine and what there is, as pairs of words.
+
+        Raises:
+            PreflightError: something is missing; nothing has been started.
+
+        """
+        if self._checks is None:
+            self._checks = preflight(self._experiment.plan, self._scratch)
+        return self._checks
+
+    def run(self, tell: Tell) -> None:
+        """Run the trials that are missing, keeping each as it ends.
+
+        Raises:
+            InputError: the study is kept with another plan, or from another machine.
+            PreflightError: this machine cannot run it.
+            StudyError: as :func:`benchlib.study.loop.run_study`.
+
+        """
+        experiment, folder = self._experiment, self._experiment.folder
+        new = not folder.exists()
+        if new:
+            self.preflight()
+            experiment.study = self._begun(tell)
+        experiment.study = keep_study(folder, experiment.study)
+        if self._retry_failed:
+            set_failed_aside(folder)
+        if missing(experiment.study, folder.kept()):
+            self._check_host()
+            self.preflight()
+        try:
+            run_study(
+                folder,
+                lambda words: open_bench(experiment.plan, folder.name, scratch=self._scratch, tell=words),
+                tell,
+                self._enough,
+            )
+        except (PreflightError, StudyError) as reason:
+            if new and not isinstance(reason, Interrupted):
+                folder.withdraw()  # a level to be mended must not be in its own way
+            raise
+        experiment.forget()
+
+    def pilot(self, tell: Tell) -> str:
+        """In a sentence, from a few short trials of the baseline: how long the trials, how many blocks, what cost.
+
+        They are a study of their own, ``NAME-pilot``, so they are kept and resumed like any other.
+        """
+        plan = self._experiment.plan
+        load = plan.load.model_copy(update={"duration_s": PILOT_S})
+        pilot = self._baseline_alone("pilot", plan.model_copy(update={"load": load}), tell)
+        kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
+        overhead = sum(m.finished_s - m.started_s - (m.load_wall_s or 0) for m in kept) / max(len(kept), 1)
+        size = size_study(
+            [rows["tps"].dropna().to_list() for _, rows in pilot.progress.groupby(["level", "block"])],
+            levels=len(plan.factor.levels),
+            controls=len(plan.factor.controls),
+            overhead_s=overhead,
+            margin=plan.margin,
+        )
+        return size.sentence(plan.margin)
+
+    def _begun(self, tell: Tell) -> Study:
+        """The study with where it runs and, where rates are shares of it, the capacity."""
+        study = self._experiment.study
+        origin, plan = provenance(study, self._scratch), study.plan
+        if shares := plan.capacity_shares():
+            origin["capacity"] = self._capacity(shares, tell)
+            plan = plan.model_copy(update={"capacity_tps": origin["capacity"]["tps"]})
+        return study.model_copy(update={"plan": plan, "provenance": origin})
+
+    def _capacity(self, shares: Iterable[str], tell: Tell) -> dict[str, Any]:
+        """The baseline's mean tps without a limit, its spread, and the shares of it as rates; for the provenance.
+
+        From short trials in a study of their own, ``NAME-capacity``, which are kept and resumed like any
+        other: a study that is begun again has the same rates.
+        """
+        plan, factor = self._experiment.plan, self._experiment.plan.factor
+        seconds = min(CAPACITY_S, plan.load.duration_s)
+        load = {"duration_s": seconds, "rate": None, "latency_limit_ms": None, "transaction_log": False}
+        baseline = {factor.baseline: _unlimited(factor.levels[factor.baseline])}
+        changes = {
+            "factor": factor.model_copy(update={"levels": {**factor.levels, **baseline}}),
+            "base": _unlimited(plan.base),
+            "load": plan.load.model_copy(update=load),
+            "metric": "tps",
+            "capacity_tps": None,
+        }
+        short = self._baseline_alone("capacity", plan.model_copy(update=changes), tell)
+        tps = short.trials["tps"].dropna()
+        if tps.empty:
+            raise StudyError(f"study '{short.folder.name}' has no tps that a rate could be a share of")
+        capacity = float(f"{tps.mean():.6g}")
+        return {
+            "tps": capacity,
+            "lowest_tps": float(f"{tps.min():.6g}"),
+            "highest_tps": float(f"{tps.max():.6g}"),
+            "trials": f"{len(tps)} of {seconds} s",
+            "rates": {share: f"{rate_at(share, capacity):g} tps" for share in shares},
+        }
+
+    def _baseline_alone(self, what: str, plan: Plan, tell: Tell) -> Experiment:
+        """The baseline of a plan and its twin in a few blocks, run and kept beside this study as ``NAME-what``."""
+        factor, folder = plan.factor, self._experiment.folder
+        arms = dict.fromkeys((factor.baseline, CONTROL), factor.levels[factor.baseline])
+        alone = factor.model_copy(update={"levels": arms, "controls": (CONTROL,)})
+        plan = plan.model_copy(update={"factor": alone, "looks": ()})
+        name, title = f"{folder.name}-{what}", f"{self._experiment.study.title}, {what}"
+        study = Study(name=name, title=title, plan=plan, trials=design(plan, _FEW_BLOCKS))
+        experiment = Experiment(StudyFolder(name, folder.path.parent), study)
+        runner = Runner(experiment, retry_failed=self._retry_failed, scratch=self._scratch)
+        runner._checks = self.preflight()  # who can run all levels can run one of them
+        runner.run(tell)
+        runner._check_host()
+        return experiment
+
+    def _check_host(self) -> None:
+        """See that the study was begun on this machine.
+
+        Raises:
+            InputError: it was begun on another.
+
+        """
+        experiment = self._experiment
+        measured_on = experiment.study.provenance.get("host", {}).get("identity")
+        if measured_on not in (None, facts.identity()):
+            raise InputError(
+                f"study '{experiment.folder.name}' was begun on another machine: comparisons stay on one host; "
+                "choose another name (-p study NAME)"
+            )
+
+    def _enough(self) -> str | None:
+        self._experiment.forget()
+        return self._experiment.settled()
+
+
+def _unlimited(level: Level) -> Level:
+    """A level without a rate."""
+    return level.model_copy(update={"load": level.load.model_copy(update={"rate": None})})
