@@ -30,7 +30,6 @@ FileSystem = Literal["ext4", "xfs", "btrfs", "tmpfs"]
 
 # any beginning that tells them apart will do for PostgreSQL
 _OFF = frozenset({"0", "of", "off", *("false"[:n] for n in range(1, 6)), "n", "no"})
-_ON = frozenset({"1", "on", *("true"[:n] for n in range(1, 5)), "y", "ye", "yes"})
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?", re.IGNORECASE)
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
@@ -340,11 +339,6 @@ _WAL_FOLDER = ("-X", "--waldir")
 def is_off(value: object) -> bool:
     """Whether a server parameter's value means off, as PostgreSQL reads booleans."""
     return str(value).strip().lower() in _OFF
-
-
-def is_on(value: object) -> bool:
-    """Whether a server parameter's value means on, as PostgreSQL reads booleans."""
-    return str(value).strip().lower() in _ON
 
 
 _MEMORY_SHARE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*of\s+memory\s*$", re.IGNORECASE)

@@ -40,9 +40,12 @@ class Cluster(Server):
     ``groups`` are the folders of control groups that the server runs in.
     """
 
+    settings_file = "benchlib.conf"
+
     def __init__(
         self, shell: Shell, installation: Installation, folder: Path, groups: Sequence[Path] = ()
     ) -> None:
+        super().__init__()
         self.shell = shell
         self.groups = groups
         self.installation = installation
@@ -51,7 +54,6 @@ class Cluster(Server):
         self.sockets = folder / "s"
         self.log = folder / "server.log"
         self._process: Process | None = None
-        self.wanted: Mapping[str, SettingValue] = {}
 
     @property
     def running(self) -> bool:
@@ -120,18 +122,13 @@ class Cluster(Server):
 
     def configure(self, settings: Mapping[str, SettingValue]) -> None:
         """Write the settings into the cluster's own file; they hold from the next start on."""
-        self.wanted = dict(settings)
-        ours: dict[str, SettingValue] = {
-            "listen_addresses": "",
-            "unix_socket_directories": str(self.sockets),
-            "port": PORT,
-        }
-        conf = self.data / "benchlib.conf"
-        # since 15 the default; a chart marks them
-        conf.write_text(conf_text({"log_checkpoints": True, **settings, **ours}))
+        self.want(settings)
+        conf = self.data / self.settings_file
+        # the default since 15; a chart marks checkpoints
+        conf.write_text(conf_text({"log_checkpoints": True, **settings}))
         self.shell.own(conf)
         main = self.data / "postgresql.conf"
-        include = "include 'benchlib.conf'\n"
+        include = f"include '{self.settings_file}'\n"
         if include not in main.read_text():
             with main.open("a") as file:
                 file.write(include)
@@ -151,8 +148,21 @@ class Cluster(Server):
             SettingError: it ran, but not with the settings that were asked for, and was stopped.
 
         """
-        program = self.installation.program("postgres")
-        self._process = self.shell.start([program, "-D", self.data], log=self.log, groups=self.groups)
+        self._process = self.shell.start(
+            [
+                self.installation.program("postgres"),
+                "-D",
+                self.data,
+                "-h",
+                "",
+                "-k",
+                self.sockets,
+                "-p",
+                str(PORT),
+            ],
+            log=self.log,
+            groups=self.groups,
+        )
         for _ in ticks(START_LIMIT_S):
             if self._process.poll() is not None:
                 words = last_words(self.log_text())

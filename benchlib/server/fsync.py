@@ -12,7 +12,6 @@ from typing import Any
 from benchlib.errors import ServerError
 from benchlib.host.shell import Shell
 from benchlib.load.parse import parse_text
-from benchlib.server.server import Server
 
 _TESTS = 25
 _COMMIT = "Compare file sync methods using one 8kB write"
@@ -40,18 +39,6 @@ def fsync_rates(shell: Shell, program: Path, folder: Path, *, seconds_per_test: 
         words = done.stderr.strip().splitlines() or ["it said nothing"]
         raise ServerError(f"pg_test_fsync failed: {words[-1]}")
     return parse_text(done.stdout, kind="pg_test_fsync")
-
-
-def durability(server: Server) -> dict[str, str]:
-    """The settings that decide whether, and how, a commit of the load is flushed, as its sessions have them.
-
-    Raises:
-        ServerError: the server has gone.
-
-    """
-    return {
-        name: str(server.value(f"SHOW {name}")) for name in ("fsync", "synchronous_commit", "wal_sync_method")
-    }
 
 
 def commit_flushes_per_s(found: Mapping[str, Any]) -> float | None:

@@ -7,10 +7,13 @@ argument list, file or message has one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
-from collections.abc import Mapping
+import statistics
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import psycopg
@@ -20,27 +23,35 @@ from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
 from benchlib.load.pgbench import Connection
 from benchlib.plan.level import SettingValue, Target
+from benchlib.plan.settings import spelled
+from benchlib.server import rights
 from benchlib.server.changes import Altered, Created, connect_to, reload, words_of
-from benchlib.server.remote_preflight import MAY_CHECKPOINT, check_rights, reaching
-from benchlib.server.remote_settings import former_values, refusals, spelled
 from benchlib.server.server import Server
 
-_PROVIDERS = {
-    "rds.": "Amazon RDS or Aurora",
-    "cloudsql.": "Google Cloud SQL",
-    "alloydb.": "Google AlloyDB",
-    "azure.": "Azure Database",
-    "neon.": "Neon",
-    "supautils.": "Supabase",
+_OLDEST = 10
+_HINTS = {
+    "password": "; passwords come from the service file, PGPASSWORD or .pgpass",
+    "definition of service": "; services stand in ~/.pg_service.conf, or in the file that PGSERVICEFILE names",
 }
-"""How the names of the parameters begin that managed servers add."""
+
+_PROVIDERS = {
+    "rds": "Amazon RDS or Aurora",
+    "cloudsql": "Google Cloud SQL",
+    "alloydb": "Google AlloyDB",
+    "azure": "Azure Database",
+    "neon": "Neon",
+    "supautils": "Supabase",
+}
+"""What stands before the dot in the names of the parameters that managed servers add."""
 
 _NOT_FOR_THE_LOAD = frozenset({"service", "servicefile", "password", "connect_timeout", "application_name"})
 _KEPT_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
 
 
 class Remote(Server):
-    """Somebody else's server, until :meth:`open` is undone with a place of our own on it."""
+    """Somebody else's server; :meth:`open` gives us a place of our own on it."""
+
+    settings_file = "postgresql.auto.conf"
 
     def __init__(self, target: Target) -> None:
         """Connect to the target as it is.
@@ -49,13 +60,50 @@ class Remote(Server):
             PreflightError: it cannot be reached, or refuses.
 
         """
+        super().__init__()
         self.target = target
-        self.wanted: Mapping[str, SettingValue] = {}
-        with reaching(target) as connection:
+        with _reaching(target) as connection:
             # .pgpass may have the password for the target's own database only
-            self._found = {"password": connection.info.password} if connection.info.password else {}
+            self._parameters = {"password": connection.info.password} if connection.info.password else {}
             self.maintenance = self.database = connection.info.dbname
             self._options = connection.info.options
+
+    def preflight(
+        self, *, clients: int, settings: Mapping[str, SettingValue], needs_mib: int
+    ) -> list[tuple[str, str]]:
+        """What the server offers of what a level asks for, as pairs of words, of which the first names its
+        connection service. Nothing is changed on it.
+
+        ``clients`` is the most that the load uses at once, ``needs_mib`` what its data takes, in MiB.
+
+        Raises:
+            PreflightError: something is missing; one line says what.
+
+        """
+        target = self.target
+        with _reaching(target) as connection:
+            version = connection.info.parameter_status("server_version") or "of an unknown version"
+            if connection.info.server_version < _OLDEST * 10_000:
+                raise PreflightError(f"the target runs PostgreSQL {version}: {_OLDEST} or later is needed")
+            rights.check_place(connection, target)
+            if reasons := rights.refusals(connection, settings):
+                raise PreflightError(
+                    f"the target “{target.server}” cannot run these settings: {'; '.join(reasons)}"
+                )
+            place = f"a schema {target.own_schema}" if target.own_schema else "a database"
+            may_checkpoint = connection.execute(rights.MAY_CHECKPOINT).fetchall()[0][0]
+            checkpoints = (
+                "CHECKPOINT" if may_checkpoint else "no CHECKPOINT, so a trial starts with what is dirty"
+            )
+            allowed = [f"{place} of our own", *(f"ALTER SYSTEM {name}" for name in settings), checkpoints]
+            encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
+            name = "server by URI" if "://" in target.server else f"service {target.server}"
+            return [
+                (name, f"PostgreSQL {version}, answers in {_round_trip_ms(connection):.2g} ms, {encrypted}"),
+                (f"{name}, connections", rights.connections(connection, target, clients)),
+                (f"{name}, rights", ", ".join(allowed)),
+                (f"{name}, disk", rights.disk(connection, needs_mib)),
+            ]
 
     @classmethod
     def open(cls, target: Target, mark: str, chapter: Chapter) -> Remote:
@@ -72,13 +120,13 @@ class Remote(Server):
         name = (target.own_schema or "benchlib_" + re.sub("[^a-z0-9]+", "_", mark.lower())[:40]) + f"_{token}"
         what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
         created = Created(server=target.server, what=what, name=name, mark=f"benchlib {token}")
-        with reaching(target) as connection:
-            check_rights(connection, target)
+        with _reaching(target) as connection:
+            rights.check_place(connection, target)
             chapter.note(created)
             created.make(connection)
         if target.own_schema:
             # never the tables of others, whatever our role's own search_path says
-            remote._found["options"] = f"{remote._options} -csearch_path={name}".strip()
+            remote._parameters["options"] = f"{remote._options} -csearch_path={name}".strip()
         else:
             remote.database = name
         schema = remote.value("SELECT current_schema()")
@@ -92,7 +140,7 @@ class Remote(Server):
 
     def connect(self, dbname: str | None = None) -> psycopg.Connection[Any]:
         """A connection in autocommit mode, by default to where the load runs; see :meth:`Server.connect`."""
-        return connect_to(self.target.server, dbname=dbname or self.database, **self._found)
+        return connect_to(self.target.server, dbname=dbname or self.database, **self._parameters)
 
     @property
     def connection(self) -> Connection:
@@ -142,20 +190,20 @@ class Remote(Server):
             ServerError: the server has gone.
 
         """
-        self.wanted = dict(settings)
+        self.want(settings)
         if settings:
             try:
                 with self.connect(self.maintenance) as connection:
-                    if why := refusals(connection, settings):
-                        raise SettingError("the server would not take its settings: " + "; ".join(why))
-                    former = former_values(connection, settings)
-                    for name, value in settings.items():
-                        altered = Altered(
-                            server=self.target.server, name=name, former=former[name], value=spelled(value)
-                        )
+                    if reasons := rights.refusals(connection, settings):
+                        raise SettingError("the server would not take its settings: " + "; ".join(reasons))
+                    for name, former in rights.former_values(connection, settings).items():
+                        value = spelled(settings[name])
+                        altered = Altered(server=self.target.server, name=name, former=former, value=value)
                         chapter.note(altered)
                         altered.make(connection)
                     reload(connection)
+            except psycopg.errors.DataError as reason:
+                raise SettingError(f"the server would not take its settings: {words_of(reason)}") from reason
             except psycopg.Error as reason:
                 raise ServerError(f"the server refused or went away: {words_of(reason)}") from reason
         self.check_settings(self.database)
@@ -180,11 +228,40 @@ class Remote(Server):
             ServerError: the server has gone.
 
         """
-        names = [setting.name for setting in self.settings()]
-        providers = [title for start, title in _PROVIDERS.items() if any(n.startswith(start) for n in names)]
+        rows = self.query(
+            "SELECT DISTINCT split_part(name, '.', 1) AS prefix FROM pg_settings", self.maintenance
+        )
+        prefixes = {row["prefix"] for row in rows}
         return {
             "version": self.version(),
             "build": self.value("SELECT version()", self.maintenance),
-            "provider": providers[0] if providers else None,
-            "checkpoints": self.value(MAY_CHECKPOINT, self.maintenance),
+            "provider": next((name for prefix, name in _PROVIDERS.items() if prefix in prefixes), None),
+            "checkpoints": self.value(rights.MAY_CHECKPOINT, self.maintenance),
         }
+
+
+@contextlib.contextmanager
+def _reaching(target: Target) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to the target as its user names it.
+
+    Raises:
+        PreflightError: it cannot be reached, or refuses; in one line, with what to look at.
+
+    """
+    try:
+        with connect_to(target.server) as connection:
+            yield connection
+    except psycopg.Error as reason:
+        message = words_of(reason)
+        hint = next((hint for mark, hint in _HINTS.items() if mark in message), "")
+        raise PreflightError(f"the target “{target.server}” cannot be used: {message}{hint}") from reason
+
+
+def _round_trip_ms(connection: psycopg.Connection[Any]) -> float:
+    """How long an empty question takes, in milliseconds: the median of nine."""
+    times = []
+    for _ in range(9):
+        started = time.perf_counter()
+        connection.execute("SELECT 1")
+        times.append(time.perf_counter() - started)
+    return 1000 * statistics.median(times)

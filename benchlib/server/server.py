@@ -10,21 +10,31 @@ from psycopg.rows import dict_row
 
 from benchlib.errors import ServerError, SettingError
 from benchlib.plan.level import SettingValue
-from benchlib.plan.settings import ServerSetting, differences
+from benchlib.plan.settings import shown
 
 DATABASE = "bench"
 """The database that the load runs in, on a server of our own."""
 
+_IN_FORCE = """
+SELECT lower(name) AS name, setting, unit, source, regexp_replace(sourcefile, '.*/', '') AS file, pending_restart
+FROM pg_settings WHERE lower(name) = ANY(%s)
+"""
+
 
 class Server:
-    """Asks a server; what it is connected with is the business of the kinds of server below.
+    """Asks a server; how it is connected to is the business of the two classes below.
 
-    ``database`` is the one that the load runs in, ``wanted`` the settings that it is to run with.
+    ``database`` is the one that the load runs in, ``settings_file`` the file that :meth:`check_settings` wants
+    the settings to come from.
     """
 
     database: str = DATABASE
     maintenance: str = "postgres"
-    wanted: Mapping[str, SettingValue]
+    settings_file: str
+
+    def __init__(self) -> None:
+        self.wanted: Mapping[str, SettingValue] = {}
+        self._accepted: dict[str, str] = {}
 
     @property
     def running(self) -> bool:
@@ -100,33 +110,52 @@ class Server:
         """The server's version as it tells it itself (``18.4``)."""
         return str(self.value("SHOW server_version", self.maintenance))
 
-    def settings(self, dbname: str | None = None) -> list[ServerSetting]:
-        """Every parameter as the running server shows it to a session in a database."""
-        rows = self.query(
-            "SELECT name, setting, unit, vartype FROM pg_settings ORDER BY name", dbname or self.maintenance
-        )
-        return [ServerSetting(r["name"], r["setting"], r["unit"], r["vartype"]) for r in rows]
+    def durability(self) -> dict[str, str]:
+        """The settings that decide whether, and how, a commit of the load is flushed, as its sessions have them.
+
+        Raises:
+            ServerError: as :meth:`query`.
+
+        """
+        names = ("fsync", "synchronous_commit", "wal_sync_method")
+        return {name: str(self.value(f"SHOW {name}")) for name in names}
+
+    def want(self, settings: Mapping[str, SettingValue]) -> None:
+        """Say which settings :meth:`check_settings` is to expect from now on."""
+        self.wanted = dict(settings)
+        self._accepted = {}
 
     def check_settings(self, dbname: str | None = None) -> dict[str, str]:
         """The settings that were asked for as the server shows them: its own reading, with units.
 
-        They are those of a session in ``dbname``, since a database may have settings of its own.
+        They are those of a session in ``dbname``, since a database may have settings of its own. A setting took if the
+        server has it from our file and has not changed it since the first check. One that the server itself
+        overrode (``override``) had a value such as ``wal_buffers = -1`` that asks it to choose.
 
         Raises:
             SettingError: one of them did not take, or waits for a restart.
 
         """
-        found = {setting.name.lower(): setting for setting in self.settings(dbname)}
-        wrong = differences(self.wanted, found)
-        pending = self.query("SELECT name FROM pg_settings WHERE pending_restart", self.maintenance)
-        wrong += [
-            f"{row['name']}: waits for a restart of the server"
-            for row in pending
-            if row["name"].lower() in self.wanted
-        ]
-        if wrong:
-            raise SettingError("a setting did not take: " + "; ".join(wrong))
-        return {name: found[name.lower()].shown() for name in self.wanted}
+        rows = self.query(_IN_FORCE, dbname or self.maintenance, [[name.lower() for name in self.wanted]])
+        settings = {row["name"]: row for row in rows}
+        in_force, faults = {}, []
+        for name, value in self.wanted.items():
+            row = settings.get(name.lower())
+            if row is None:
+                faults.append(f"{name}: the server has no such parameter")
+                continue
+            in_force[name] = shown(row["setting"], row["unit"])
+            # the file is not told to every role
+            ours = row["source"] == "configuration file" and row["file"] in (None, self.settings_file)
+            accepted = self._accepted.setdefault(name, in_force[name]) if ours else None
+            if row["pending_restart"]:
+                faults.append(f"{name}: waits for a restart of the server")
+            elif accepted != in_force[name] and row["source"] != "override":
+                origin = row["file"] or row["source"]
+                faults.append(f"{name}: asked for {value}, the server runs with {in_force[name]} ({origin})")
+        if faults:
+            raise SettingError("a setting did not take: " + "; ".join(faults))
+        return in_force
 
 
 def reason_of(error: psycopg.Error) -> str:

@@ -27,14 +27,13 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Load, Measurement, Plan, Script, Workload
 from benchlib.server import statistics
 from benchlib.server.cluster import Cluster
-from benchlib.server.fsync import durability, fsync_rates
-from benchlib.server.loading import sizes
-from benchlib.server.plans import keep_plans
+from benchlib.server.explain import explained
+from benchlib.server.fsync import fsync_rates
+from benchlib.server.parameters import parameters
 from benchlib.server.server import Server
-from benchlib.server.server_settings import SERVER_SETTINGS, server_settings
 from benchlib.server.templates import Templates
 from benchlib.study.stand import Stand, build
-from benchlib.study.store import FSYNC, PLANS, REPLICATION, SIZES, TRANSACTION_LOG
+from benchlib.study.store import FSYNC, PLANS, REPLICATION, SERVER_SETTINGS, TRANSACTION_LOG
 
 _LOG_LIMIT = 200_000
 
@@ -175,11 +174,11 @@ class Bench:
         notes.settings = server.check_settings(server.database)
         notes.server_version = server.version()
         if trial.block == 1:  # once for each level: a long list, which does not change
-            (folder / SERVER_SETTINGS).write_text(json.dumps(server_settings(server)))
+            (folder / SERVER_SETTINGS).write_text(json.dumps(parameters(server)))
         if load.fsync_test and stand.cluster:
-            found = {"durability": durability(server), "flushes": self._flushes(stand.level, stand.cluster)}
+            found = {"durability": server.durability(), "flushes": self._flushes(stand.level, stand.cluster)}
             (folder / FSYNC).write_text(json.dumps(found))
-        plans = {"before": keep_plans(server, work, self.plan.scale)}
+        plans = {"before": explained(server, work, self.plan.scale)}
         stand.checkpoint()
         if stand.cluster:  # the counters of a server that is not ours are its owner's
             statistics.reset(server)
@@ -201,12 +200,10 @@ class Bench:
         after = statistics.snapshot(server)
         (folder / "statistics.json").write_text(json.dumps({"before": before, "after": after}, indent=1))
         report = tool.report(*_outputs(folder), done.returncode, notes.argv)
-        if work.tool == "pgbench-init":
-            (folder / SIZES).write_text(json.dumps(sizes(server)))
         if logs:
             keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, notes.argv)
         if work.explain:
-            plans["after"] = keep_plans(server, work, self.plan.scale)
+            plans["after"] = explained(server, work, self.plan.scale)
             (folder / PLANS).write_text(json.dumps(plans, indent=1))
         _check_invariant(server, work, count_before, report)
         stand.check_promises(notes.warnings, folder / REPLICATION)

@@ -13,8 +13,8 @@ from benchlib.levers import control_groups, replicas, tunables, volumes
 from benchlib.load import tools
 from benchlib.plan.level import Level, Storage
 from benchlib.plan.model import Plan
-from benchlib.server import remote_preflight
 from benchlib.server.installations import builders_differ, find_installation, find_pgbench, find_program_for
+from benchlib.server.remote import Remote
 
 _WAL_MIB = 1200
 
@@ -98,8 +98,7 @@ def _level(plan: Plan, name: str, level: Level, scratch: Path) -> list[tuple[str
     """What a level asks for beyond a plain server; once for each that asks for the same."""
     tools.check(plan.level_workload(name), plan.level_load(name))
     if level.target:
-        return remote_preflight.preflight(
-            level.target,
+        return Remote(level.target).preflight(
             clients=plan.level_load(name).clients,
             settings=level.settings,
             needs_mib=_at_once_mib(plan, level.target.server),

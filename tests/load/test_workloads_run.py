@@ -13,9 +13,8 @@ from benchlib.load.tools import Job, check, load_tool
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load, Script, Workload
 from benchlib.server.cluster import Cluster
+from benchlib.server.explain import explained
 from benchlib.server.installations import Installation, find_pgbench
-from benchlib.server.loading import sizes
-from benchlib.server.plans import keep_plans
 from benchlib.server.templates import load
 
 pytestmark = pytest.mark.pg
@@ -184,7 +183,7 @@ def test_little_memory_sends_sorts_and_hashes_to_disk(databases: Databases) -> N
     written = {}
     for memory in ("1MB", "256MB"):
         settings = f"SET work_mem = '{memory}'; SET max_parallel_workers_per_gather = 0"
-        plans = keep_plans(server, workload.model_copy(update={"explain_after": settings}), SCALE)
+        plans = explained(server, workload.model_copy(update={"explain_after": settings}), SCALE)
         written[memory] = [row["plan"]["Plan"]["Temp Written Blocks"] for row in plans]
     assert all(written["1MB"])
     assert written["256MB"] == [0, 0, 0]
@@ -196,7 +195,7 @@ def test_plans_are_kept_and_nothing_else(name: str, databases: Databases) -> Non
     server = databases.loaded(workload)
     tables = "SELECT count(*) FROM pg_class"
     before = [server.value(tables), server.value(workload.invariant.count or "")]
-    plans = keep_plans(server, workload, SCALE)
+    plans = explained(server, workload, SCALE)
     assert [row["statement"] for row in plans] == list(workload.explain)
     for row in plans:
         assert row["plan"]["Execution Time"] > 0
@@ -212,7 +211,7 @@ def test_a_rewrite_is_seen_in_its_plan(databases: Databases) -> None:
 
     def shape(name: str) -> list[str]:
         workload = load_workload(name)
-        return nodes(keep_plans(databases.loaded(workload), workload, SCALE)[0]["plan"]["Plan"])
+        return nodes(explained(databases.loaded(workload), workload, SCALE)[0]["plan"]["Plan"])
 
     assert any(node.endswith(" Full") for node in shape("joins-full-outer"))
     union = shape("joins-union")
@@ -227,9 +226,9 @@ def test_a_plan_that_cannot_be_had_is_told_in_the_server_s_words(databases: Data
     server = databases.loaded(workload)
     for statement, words in (("SELECT nothing", 'column "nothing" does not exist'), ("SELECT 1; DROP TABLE sales", "multiple commands")):  # fmt: skip
         with pytest.raises(ServerError, match=f"a plan cannot be had: .*{words}"):
-            keep_plans(server, workload.model_copy(update={"explain": (statement,)}), SCALE)
+            explained(server, workload.model_copy(update={"explain": (statement,)}), SCALE)
     assert violations(workload, server.value) == 0
-    assert keep_plans(server, load_workload("insert"), SCALE) == []
+    assert explained(server, load_workload("insert"), SCALE) == []
 
 
 def test_plans_are_had_from_an_older_server(installed: Callable[..., Any], new_cluster: Any) -> None:
@@ -238,10 +237,10 @@ def test_plans_are_had_from_an_older_server(installed: Callable[..., Any], new_c
     cluster.start()
     plain = load_workload("mixed").model_copy(update={"explain": ("SELECT 1 WHERE :scale = 3",)})
     cluster.database = "postgres"
-    assert keep_plans(cluster, plain, 3)[0]["plan"]["Plan"]["Actual Rows"] == 1
+    assert explained(cluster, plain, 3)[0]["plan"]["Plan"]["Actual Rows"] == 1
 
 
-def test_loading_is_measured_with_what_the_data_take(databases: Databases) -> None:
+def test_loading_is_measured(databases: Databases) -> None:
     workload = load_workload("load")
     report = databases.run(workload, Load())
     assert report["complete"]
@@ -250,10 +249,5 @@ def test_loading_is_measured_with_what_the_data_take(databases: Databases) -> No
     assert report["tps"] is None
     assert report["transactions"] is None
     server = databases.cluster
-    taken = sizes(server)
-    accounts = next(row for row in taken["tables"] if row["name"] == "pgbench_accounts")
-    assert 13 << 20 < accounts["table_bytes"] < 17 << 20
-    assert 2 << 20 < accounts["index_bytes"] < 3 << 20
-    assert taken["database_bytes"] > accounts["table_bytes"]
     options = server.value("SELECT reloptions FROM pg_class WHERE relname = 'pgbench_accounts'")
     assert options == ["fillfactor=90"]

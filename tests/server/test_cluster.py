@@ -14,6 +14,8 @@ import pytest
 
 from benchlib.errors import ServerError, SettingError
 from benchlib.host.shell import Shell, server_user
+from benchlib.plan.level import SettingValue
+from benchlib.plan.settings import shown
 from benchlib.server import cluster as cluster_module
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation
@@ -24,7 +26,11 @@ NewCluster = Callable[..., Cluster]
 
 
 def value(cluster: Cluster, name: str) -> str:
-    return next(s for s in cluster.settings() if s.name == name).shown()
+    return shown(
+        **cluster.query("SELECT setting AS value, unit FROM pg_settings WHERE name = %s", "postgres", [name])[
+            0
+        ]
+    )
 
 
 def eventually(what: Callable[[], bool], within_s: float = 5.0) -> bool:
@@ -41,20 +47,52 @@ def postmaster(cluster: Cluster) -> psutil.Process:
 
 
 def test_settings_are_read_back_in_the_servers_own_units(cluster: Cluster) -> None:
-    cluster.configure(
-        {"shared_buffers": "64MB", "checkpoint_timeout": "7min", "work_mem": 8192, "fsync": False,
-         "random_page_cost": 1.1}
-    )  # fmt: skip
+    wanted: dict[str, SettingValue] = {
+        "shared_buffers": "64MB", "checkpoint_timeout": "7min", "work_mem": 8192, "FSync": False, "random_page_cost": 1.1,
+        "wal_buffers": -1, "wal_compression": True, "log_min_messages": "debug", "DateStyle": "iso,mdy",
+    }  # fmt: skip
+    if cluster.installation.major >= 18:
+        wanted |= {"io_max_concurrency": -1, "transaction_buffers": 0}
+    cluster.configure(wanted)
     cluster.start()
     assert cluster.running
-    assert cluster.check_settings() == {
+    settings = cluster.check_settings()
+    for name, asked in {"io_max_concurrency": "-1", "transaction_buffers": "0"}.items():
+        assert settings.pop(name, None) != asked, "the server chooses"
+    assert settings == {
         "shared_buffers": "8192 x 8kB",
         "checkpoint_timeout": "420 s",
         "work_mem": "8192 kB",
-        "fsync": "off",
+        "FSync": "off",
         "random_page_cost": "1.1",
+        "wal_buffers": "256 x 8kB",
+        "wal_compression": "pglz",
+        "log_min_messages": "debug2",
+        "DateStyle": "ISO, MDY",
     }
     assert cluster.version() == cluster.installation.version
+
+
+def test_what_the_bench_decides_cannot_be_set(new_cluster: NewCluster) -> None:
+    cluster = new_cluster()
+    cluster.configure({"port": 5433})
+    with pytest.raises(
+        SettingError, match=r"port: asked for 5433, the server runs with 5432 \(command line\)"
+    ):
+        cluster.start()
+
+
+def test_a_setting_that_waits_for_a_restart_did_not_take(new_cluster: NewCluster) -> None:
+    cluster = new_cluster()
+    cluster.configure({"shared_buffers": "64MB"})
+    cluster.start()
+    cluster.configure({"shared_buffers": "32MB"})
+    cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
+    assert eventually(
+        lambda: cluster.value("SELECT count(*) FROM pg_settings WHERE pending_restart", "postgres") == 1
+    )
+    with pytest.raises(SettingError, match="shared_buffers: waits for a restart of the server"):
+        cluster.check_settings()
 
 
 def test_a_setting_that_alter_system_overrides_is_an_error_now_and_at_the_next_start(

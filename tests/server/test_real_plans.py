@@ -8,7 +8,7 @@ from benchlib.errors import ServerError
 from benchlib.plan.model import Script, Workload
 from benchlib.report.figures.plans import differences, nodes, on_disk, tree
 from benchlib.server.cluster import Cluster
-from benchlib.server.plans import keep_plans
+from benchlib.server.explain import explained
 
 SORTING = Workload(
     name="sorting",
@@ -33,7 +33,7 @@ def test_a_real_servers_plans(version, new_cluster: Callable[[str], Cluster]):
     cluster.execute(LOAD, "ANALYZE t")
     for work_mem in ("64kB", "64MB"):
         cluster.execute(f"ALTER DATABASE {cluster.database} SET work_mem = '{work_mem}'")
-        found[work_mem] = keep_plans(cluster, SORTING, 1)[0]["plan"]["Plan"]
+        found[work_mem] = explained(cluster, SORTING, 1)[0]["plan"]["Plan"]
     assert any(map(on_disk, nodes(found["64kB"])))
     assert not any(map(on_disk, nodes(found["64MB"])))
     assert "in memory instead of on disk" in differences(found["64MB"], found["64kB"])

@@ -150,7 +150,7 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(
     connect = Remote.connect
 
     def pooled(self: Remote, dbname: str | None = None) -> object:
-        self._found.pop("options", None)
+        self._parameters.pop("options", None)
         return connect(self, dbname)
 
     monkeypatch.setattr(Remote, "connect", pooled)
@@ -220,6 +220,15 @@ def test_a_setting_that_is_refused_or_does_not_take_ends_the_trial(
         with pytest.raises(SettingError, match="shared_buffers = 1GB: needs a restart"):
             remote.configure({"work_mem": "8MB", "shared_buffers": "1GB"}, chapter)
         assert foreign.altered() == {}
+        # no session may set it, so ALTER SYSTEM alone can refuse it
+        with (
+            journal.chapter() as trial,
+            pytest.raises(
+                SettingError, match=r"1 s is outside the valid range for parameter .checkpoint_timeout"
+            ),
+        ):
+            remote.configure({"work_mem": "8MB", "checkpoint_timeout": "1s"}, trial)
+        assert foreign.altered() == {}
         foreign.cluster.execute(f"ALTER DATABASE {remote.database} SET work_mem = '6MB'", dbname="postgres")
         with journal.chapter() as trial, pytest.raises(SettingError, match="work_mem: asked for 8MB"):
             remote.configure({"work_mem": "8MB"}, trial)
@@ -237,7 +246,7 @@ def test_the_provenance_says_what_it_is_and_not_where(
             "checkpoints": True,
         }
         # a managed server is known by the parameters that its provider has added
-        monkeypatch.setattr(remote_module, "_PROVIDERS", {"rds.": "this one", "autovacuum": "that one"})
+        monkeypatch.setattr(remote_module, "_PROVIDERS", {"rds": "this one", "autovacuum": "that one"})
         assert remote.identity()["provider"] == "that one"
 
 
@@ -414,7 +423,7 @@ def test_a_planted_password_appears_nowhere(
         )  # fmt: skip
         done = shell.run(argv, stdout=trial / "stdout", stderr=trial / "stderr")
         (trial / "measurement").write_text(
-            repr((done, remote.identity(), remote.settings(), remote.__dict__.keys()))
+            repr((done, remote.identity(), remote.check_settings(), remote.__dict__.keys()))
         )
         (trial / "statistics").write_text(json.dumps(statistics.snapshot(remote)))
         told += [repr(shell), repr(remote), repr(remote.connection), str(remote.target)]

@@ -12,8 +12,8 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan
-from benchlib.server.server_settings import SERVER_SETTINGS
 from benchlib.study.bench import open_bench
+from benchlib.study.store import SERVER_SETTINGS
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow]
 

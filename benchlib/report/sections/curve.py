@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from benchlib.plan.settings import ServerSetting, in_unit
+from benchlib.plan.settings import quantity
 from benchlib.report.figures.curve import Curve, setting_curve
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import in_common, interval, known, plain, signed
@@ -93,16 +93,15 @@ def _values(experiment: View, setting: str) -> tuple[dict[str, float], Words]:
 
 def _read(shown: str) -> tuple[float, Words] | None:
     """A parameter as a server shows it (``16384 x 8kB``, ``300 s``, ``1.1``) in bytes, seconds or as it is; None for words."""
-    count, _, unit = shown.replace(" x ", " ").partition(" ")
-    number = in_unit(count, ServerSetting("", "", None, "real"))
-    if number is None or not unit:
-        return None if number is None else (number, plain)
-    one = unit if unit[0].isdigit() else f"1{unit}"
-    size = in_unit(one, ServerSetting("", "", "B", "real"))
-    if size is not None:
-        return number * size, lambda value: size_words(int(value))
-    seconds = in_unit(one, ServerSetting("", "", "s", "real"))
-    return None if seconds is None else (number * seconds, lambda value: f"{plain(value)} s")
+    read = quantity(shown)
+    if read is None:
+        return None
+    number, unit = read
+    writers: dict[str, Words] = {
+        "B": lambda value: size_words(int(value)),
+        "s": lambda value: f"{plain(value)} s",
+    }
+    return number, writers.get(unit, plain)
 
 
 def _groups(experiment: View, setting: str, values: dict[str, float]) -> list[list[str]]:

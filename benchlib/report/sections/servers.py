@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,12 +11,12 @@ import pandas as pd
 from scipy.stats import t
 
 from benchlib.errors import InputError
-from benchlib.plan.settings import ServerSetting, in_unit
+from benchlib.plan.settings import quantity, shown
 from benchlib.report.figures.frames import amount, interval, known, rows_of, signed
 from benchlib.report.figures.levels import size_words
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.view import Statement, View
-from benchlib.server.server_settings import SERVER_SETTINGS
+from benchlib.study.store import SERVER_SETTINGS
 
 OWN = "PostgreSQL's own"
 _HIDDEN = "not shown"
@@ -143,11 +142,10 @@ def _shown(row: Mapping[str, Any], which: str) -> str:
     value, unit = row[which], row["unit"]
     if value is None:
         return _HIDDEN
-    many = re.fullmatch(r"(\d*)([A-Za-z]+)", unit or "")
-    if many is None or value.startswith("-"):
+    if not unit or value.startswith("-"):
         return value or "empty"
-    size = in_unit(f"{float(value) * int(many[1] or 1):.0f}{many[2]}", ServerSetting("", "", "B", "integer"))
-    return f"{value} {unit}" if size is None else size_words(int(size))
+    read = quantity(shown(value, unit))
+    return size_words(int(read[0])) if read and read[1] == "B" else f"{value} {unit}"
 
 
 def _parts(name: str) -> list[str]:

@@ -13,9 +13,8 @@ from benchlib.plan.level import Level
 from benchlib.report.figures.tables import Table
 from benchlib.report.sections.servers import cost_per_million, server_settings
 from benchlib.report.view import Statement, View
-from benchlib.server.server_settings import SERVER_SETTINGS
 from benchlib.study.loop import run_study
-from benchlib.study.store import StudyFolder
+from benchlib.study.store import SERVER_SETTINGS, StudyFolder
 
 STEPS = ("run, alpha", "check, beta", "run, beta")
 TPS = {"defaults": 1000.0, "control": 1000.0, "run, alpha": 1000.0, "check, beta": 500.0, "run, beta": 2000.0}

@@ -11,7 +11,7 @@ from benchlib.plan.model import Workload, at_scale
 from benchlib.server.server import Server, reason_of
 
 
-def keep_plans(server: Server, workload: Workload, scale: int) -> list[dict[str, Any]]:
+def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, Any]]:
     """Run what the workload has to ``explain``, one row each: ``statement`` and ``plan``, the server's own JSON.
 
     All runs in one transaction that is rolled back: no data change, though an explained update leaves

@@ -10,9 +10,6 @@ from typing import Any
 
 from benchlib.server.server import Server
 
-SERVER_SETTINGS = "server_settings.json"
-"""The raw file of a level's first trial that keeps them."""
-
 _TOLD = [
     "shared_preload_libraries",
     "session_preload_libraries",
@@ -34,7 +31,7 @@ ORDER BY name
 """
 
 
-def server_settings(server: Server) -> dict[str, Any]:
+def parameters(server: Server) -> dict[str, Any]:
     """What the sessions of the load run with, by name: ``setting``, ``unit``, ``boot_val`` and ``source``.
 
     What the session itself has set is left out, and of texts that may name a host, a folder or a user

@@ -9,8 +9,8 @@ from foreign import Foreign, foreign_server
 
 from benchlib.host.journal import Journal
 from benchlib.plan.level import Target
+from benchlib.server.parameters import parameters
 from benchlib.server.remote import Remote
-from benchlib.server.server_settings import server_settings
 
 pytestmark = pytest.mark.pg
 
@@ -41,7 +41,7 @@ def of_maker(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_its_owner_has_set_stands_beside_postgresql_s_own(of_maker: Remote) -> None:
-    found = server_settings(of_maker)
+    found = parameters(of_maker)
     assert found["work_mem"] == {
         "setting": "7168",
         "unit": "kB",
@@ -53,7 +53,7 @@ def test_what_its_owner_has_set_stands_beside_postgresql_s_own(of_maker: Remote)
 
 
 def test_no_folder_no_host_and_no_name_is_kept(of_maker: Remote, foreign: Foreign) -> None:
-    for text in json.dumps(server_settings(of_maker)), json.dumps(_as_superuser(foreign)):
+    for text in json.dumps(parameters(of_maker)), json.dumps(_as_superuser(foreign)):
         assert "/" not in text
         for secret in ("secret", "somebody", "maker", foreign.cluster.folder.parent.name):
             assert secret not in text
@@ -62,4 +62,4 @@ def test_no_folder_no_host_and_no_name_is_kept(of_maker: Remote, foreign: Foreig
 
 def _as_superuser(foreign: Foreign) -> dict[str, dict[str, str]]:
     foreign.cluster.database = "postgres"
-    return server_settings(foreign.cluster)
+    return parameters(foreign.cluster)

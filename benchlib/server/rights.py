@@ -1,0 +1,283 @@
+"""What a server that is not ours allows: asked in SQL, nothing is changed to find out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from benchlib.errors import PreflightError
+from benchlib.plan.level import SettingValue, Target, is_off
+from benchlib.plan.settings import spelled
+from benchlib.server.changes import words_of
+
+OUR_SESSIONS = 4
+"""Connections beside the clients': the one that asks, those that sample, and pgbench's first."""
+
+MAY_CHECKPOINT = """
+    SELECT current_setting('is_superuser') = 'on' OR EXISTS (
+        SELECT FROM pg_roles WHERE rolname = 'pg_checkpoint' AND pg_has_role(oid, 'USAGE'))
+"""
+"""Whether our role may have the server checkpoint: superusers, and since PostgreSQL 15 members of ``pg_checkpoint``."""
+
+_PLACE = """
+    SELECT current_user AS role, current_database() AS database, pg_is_in_recovery() AS replica,
+           rolsuper OR rolcreatedb AS may_create_database,
+           has_database_privilege(current_database(), 'CREATE') AS may_create_schema
+    FROM pg_roles WHERE rolname = current_user
+"""
+_TABLES_OF_OTHERS = """
+    SELECT count(*) AS tables FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'm', 'f') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+      -- those of an extension are nobody's, those in a schema with our mark are ours
+      AND coalesce(obj_description(n.oid, 'pg_namespace'), '') !~ '^benchlib [0-9a-f]{8}$'
+      AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
+                      AND d.deptype = 'e')
+"""
+
+_LIMITS = """
+    SELECT current_setting('max_connections')::int AS most,
+           current_setting('superuser_reserved_connections')::int
+             + coalesce(current_setting('reserved_connections', true), '0')::int AS reserved,
+           -- what a session is, the server tells only of our own; every client's has a database
+           (SELECT count(*)::int FROM pg_stat_activity
+            WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'
+              AND pid <> pg_backend_pid()) AS in_use,
+           (SELECT count(*)::int FROM pg_stat_activity
+            WHERE usename = current_user AND pid <> pg_backend_pid()) AS role_in_use,
+           (SELECT count(*)::int FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()) AS database_in_use,
+           (SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user) AS role_limit,
+           (SELECT datconnlimit FROM pg_database WHERE datname = current_database()) AS database_limit
+"""
+
+_READS_FILE = """
+    has_function_privilege('pg_show_all_file_settings()', 'EXECUTE') AND has_table_privilege('pg_file_settings', 'SELECT')
+"""
+_PARAMETERS = """
+    SELECT lower(name) AS name, context, source,
+           coalesce(current_setting('allow_alter_system', true), 'on') = 'on' AS allowed,
+           {may_alter} AS may_alter, has_function_privilege('pg_reload_conf()', 'EXECUTE') AS may_reload,
+           {reads_file} OR pg_has_role('pg_read_all_settings', 'MEMBER') OR source = 'default' AS former_known
+    FROM pg_settings WHERE lower(name) = ANY(%s)
+"""
+_IN_AUTO_CONF = "SELECT lower(name) AS name, setting FROM {} WHERE sourcefile LIKE '%postgresql.auto.conf'"
+
+_NAME_LISTS = frozenset(
+    {"search_path", "local_preload_libraries", "session_preload_libraries", "temp_tablespaces"}
+)
+"""``ALTER SYSTEM`` takes such a value name by name, so what stands in its file cannot be given back as it is."""
+
+_ENDANGERING = frozenset({"fsync", "full_page_writes"})
+"""Off, a crash may destroy every database of the server."""
+
+_FIXED_BY = {
+    "client": "the connection's options",
+    "user": "a setting of our role",
+    "environment variable": "the server's environment",
+    "command line": "the server's command line",
+    "override": "the server itself",
+}
+
+
+def check_place(connection: psycopg.Connection[Any], target: Target) -> None:
+    """Make sure that we may have a place of our own there, which touches nobody's tables.
+
+    Raises:
+        PreflightError: we may not, or others have tables beside it.
+
+    """
+    rights = _row(connection, _PLACE)
+    role, database = rights["role"], rights["database"]
+    if rights["replica"]:
+        raise PreflightError(f"the target “{target.server}” is a replica, which can only be read")
+    if target.own_schema is None:
+        if not rights["may_create_database"]:
+            raise PreflightError(
+                f"the role {role} may not create databases on the target: ALTER ROLE {role} CREATEDB, or name an "
+                "'own_schema' in a database where it may create one"
+            )
+        return
+    if not rights["may_create_schema"]:
+        raise PreflightError(
+            f"the role {role} may not create a schema in the database {database}: "
+            f"GRANT CREATE ON DATABASE {database} TO {role}"
+        )
+    others = _row(connection, _TABLES_OF_OTHERS)["tables"]
+    if others and target.beside != database:
+        raise PreflightError(
+            f"the database {database} holds tables of others ({others}): leave 'own_schema' out to have a database "
+            f"of our own, or say beside: {database} to work next to them"
+        )
+
+
+def connections(connection: psycopg.Connection[Any], target: Target, clients: int) -> str:
+    """How many connections the load needs, and of how many, in words.
+
+    Raises:
+        PreflightError: there are not so many.
+
+    """
+    row = _row(connection, _LIMITS)
+    limits = [("max_connections", row["most"], row["in_use"])]
+    if row["role_limit"] >= 0:
+        limits.append(("our role's limit", row["role_limit"], row["role_in_use"]))
+    if target.own_schema and row["database_limit"] >= 0:
+        limits.append(("the database's limit", row["database_limit"], row["database_in_use"]))
+    rooms = []
+    for name, limit, in_use in limits:
+        reserved = row["reserved"] if name == "max_connections" else 0
+        less = f" less {reserved} reserved" if name == "max_connections" else ""
+        rooms.append((limit - reserved - in_use, f"{name} {limit:,}{less} less {in_use} in use"))
+    free, reason = min(rooms)
+    needed = clients + OUR_SESSIONS
+    if needed > free:
+        raise PreflightError(
+            f"{clients:,} clients and {OUR_SESSIONS} sessions of ours need {needed:,} connections, the target has room for "
+            f"{max(free, 0):,} ({reason}): at most {max(free - OUR_SESSIONS, 0):,} clients, or raise the limit"
+        )
+    return f"{needed:,} needed of {free:,} ({reason})"
+
+
+def disk(connection: psycopg.Connection[Any], needs_mib: int) -> str:
+    """How much disk the data takes, and of how much, in words.
+
+    Raises:
+        PreflightError: less is free.
+
+    """
+    free = _free_mib(connection)
+    if free is None:
+        return f"about {needs_mib:,} MiB needed; what is free there, the server does not tell: look yourself"
+    if needs_mib > free:
+        raise PreflightError(
+            f"the study needs about {needs_mib:,} MiB on the target, {free:,} are free: a smaller scale, or make room"
+        )
+    return f"about {needs_mib:,} MiB of {free:,} MiB free"
+
+
+def _free_mib(connection: psycopg.Connection[Any]) -> int | None:
+    """Free space where the server's data lies, in MiB; None where we may not know.
+
+    No function of PostgreSQL tells it. Who may run programs there (superusers and members of
+    ``pg_execute_server_program``) asks ``df``, as POSIX has it.
+    """
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute("CREATE TEMPORARY TABLE benchlib_df (line text)")
+            connection.execute("COPY benchlib_df FROM PROGRAM 'df -Pk .'")
+            lines = [row[0] for row in connection.execute("SELECT line FROM benchlib_df")]
+    except psycopg.DatabaseError:
+        if connection.closed:
+            raise
+        return None
+    match = re.search(r"\s(\d+)\s+\d+%\s", lines[-1]) if lines else None
+    return int(match[1]) >> 10 if match else None
+
+
+def refusals(connection: psycopg.Connection[Any], settings: Mapping[str, SettingValue]) -> list[str]:
+    """Why these settings cannot be set on this server, a line each; empty if they can.
+
+    What only a restart changes, what we have no right to, what could not be restored, and values that the server
+    would not take. Values of a parameter that no session may set cannot be tried: ``ALTER SYSTEM`` itself refuses them.
+
+    Raises:
+        psycopg.Error: the server refuses to be asked.
+
+    """
+    return [f"{name} = {spelled(value)}: {why}" for name, value, why in _refused(connection, settings)]
+
+
+def _refused(
+    connection: psycopg.Connection[Any], settings: Mapping[str, SettingValue]
+) -> Iterator[tuple[str, SettingValue, str]]:
+    # before 15 no role but superusers could be given the right
+    granted = connection.info.server_version >= 150_000
+    query = sql.SQL(_PARAMETERS).format(
+        may_alter=sql.SQL(
+            "has_parameter_privilege(name, 'ALTER SYSTEM')"
+            if granted
+            else "current_setting('is_superuser') = 'on'"
+        ),
+        reads_file=sql.SQL(_READS_FILE),
+    )
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = {row["name"]: row for row in cursor.execute(query, [[name.lower() for name in settings]])}
+    for name, value in settings.items():
+        row = rows.get(name.lower())
+        if row is None:
+            yield name, value, "the server has no such parameter"
+        elif (
+            why := _by_nature(name, value, row) or _by_rights(row) or _by_value(connection, name, value, row)
+        ):
+            yield name, value, why
+
+
+def _by_nature(name: str, value: SettingValue, row: Mapping[str, Any]) -> str | None:
+    if row["context"] == "postmaster":
+        return "needs a restart of the server, which is not ours to restart"
+    if row["context"] == "internal":
+        return "was decided when the server was built or initialised"
+    if name in _ENDANGERING and is_off(value):
+        return "would endanger every database of a server that is not ours"
+    if name in _NAME_LISTS:
+        return "a list of names cannot be given back as it was: leave it to the server's owner"
+    if row["source"] in _FIXED_BY:
+        return f"decided by {_FIXED_BY[row['source']]}, which ALTER SYSTEM does not overrule"
+    return None
+
+
+def _by_rights(row: Mapping[str, Any]) -> str | None:
+    if not row["allowed"]:
+        return "this server does not allow ALTER SYSTEM (allow_alter_system = off)"
+    if not row["may_alter"]:
+        return (
+            "our role may not ALTER SYSTEM it (superusers may, and from PostgreSQL 15 on who was granted it)"
+        )
+    if not row["may_reload"]:
+        return "our role may not have the server reload its settings (GRANT EXECUTE ON FUNCTION pg_reload_conf())"
+    if not row["former_known"]:
+        return "our role may not see what it would replace (GRANT pg_read_all_settings)"
+    return None
+
+
+def _by_value(
+    connection: psycopg.Connection[Any], name: str, value: SettingValue, row: Mapping[str, Any]
+) -> str | None:
+    if row["context"] not in ("user", "superuser"):
+        return None
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute("SELECT set_config(%s, %s, true)", [name, spelled(value)])
+    except psycopg.errors.InsufficientPrivilege:
+        return None  # the right to alter it does not include this one
+    except psycopg.DatabaseError as reason:
+        if connection.closed:
+            raise
+        return words_of(reason)
+    return None
+
+
+def former_values(connection: psycopg.Connection[Any], names: Iterable[str]) -> dict[str, str | None]:
+    """What ``postgresql.auto.conf`` holds of these parameters now; None for what is not in it.
+
+    From the file itself where we may read it, otherwise from what the server says of its sources. Ask
+    :func:`refusals` first: of a parameter that passes it, one of the two tells.
+
+    Raises:
+        psycopg.Error: the server refuses to be asked.
+
+    """
+    reads_file = connection.execute(f"SELECT {_READS_FILE}").fetchall()[0][0]
+    view = sql.SQL("pg_file_settings" if reads_file else "pg_settings")
+    former = dict(connection.execute(sql.SQL(_IN_AUTO_CONF).format(view)).fetchall())
+    return {name: former.get(name.lower()) for name in names}
+
+
+def _row(connection: psycopg.Connection[Any], query: str) -> dict[str, Any]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query).fetchall()[0]
