@@ -1,4 +1,4 @@
-"""A factor's notebook, executed with papermill in a kernel of its own.
+"""A factor's notebook, executed in a kernel of its own with the parameters that papermill writes into it.
 
 Progress reaches the caller as the notebook's own display messages, so nothing is written
 on the side and JupyterLab shows the same line.
@@ -10,24 +10,21 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import nbformat
-import papermill
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
-from nbclient.exceptions import DeadKernelError
+from nbclient.client import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbclient.util import run_sync
-from papermill.clientwrap import PapermillNotebookClient
-from papermill.engines import NBClientEngine, papermill_engines
-from papermill.exceptions import PapermillExecutionError
+from papermill.iorw import load_notebook_node
+from papermill.parameterize import parameterize_notebook
 
 from benchlib import errors
 from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
@@ -35,7 +32,6 @@ from benchlib.plan.parameters import Parameter, checked, declared
 from benchlib.report.progress import PROGRESS
 from benchlib.study.store import project_root
 
-_ENGINE = "benchlib"
 _EMPTIED = "get_ipython().reset(new_session=True)"
 _STOPPED = "stopped; run the same again to go on from what is kept"
 Listen = Callable[[str], None]
@@ -79,131 +75,119 @@ def execute(
     path: Path,
     given: Mapping[str, Any],
     output: Path,
+    manager: AsyncKernelManager,
     listen: Listen = lambda line: None,
-    lent: AsyncKernelManager | None = None,
 ) -> None:
-    """Execute a notebook with parameters; the executed one is written to ``output`` as it goes.
+    """Execute a notebook with parameters in the manager's kernel; the executed one is written to ``output``.
 
-    ``listen`` gets each line of progress. A Ctrl-C is handed to the notebook, which stops in
-    order and keeps what it has. Without a kernel that is ``lent`` it has one of its own.
+    ``listen`` gets each line of progress. In the main thread a Ctrl-C is handed to the notebook, which
+    stops in order and keeps what it has.
 
     Raises:
-        BenchlibError: the one that the notebook raised, of the same kind and words.
+        BenchlibError: the one that the notebook raised, of the same class and with its message; ``output`` stays as it was.
         Interrupted: Ctrl-C.
         StudyError: the notebook failed with an error that is not ours (the executed notebook
             has its traceback), or its kernel ended.
 
     """
-    parameters = notebook_parameters(path)
-    values = checked(parameters, given)
-    papermill_engines.register(_ENGINE, _Engine)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    request = _StopRequest()
+    values = checked(notebook_parameters(path), given)
+    notebook = parameterize_notebook(
+        load_notebook_node(str(path)),
+        {name: values[name] for name in given},
+        kernel_name="python3",
+        language="python",
+    )
+    folder = {"metadata": {"path": str(project_root())}}
+    client = _Client(notebook, km=manager, listen=listen, resources=folder, record_timing=False)
     try:
-        with quiet(), nullcontext(lent) if lent else kernel() as manager:
-            papermill.execute_notebook(
-                str(path),
-                str(output),
-                parameters={name: values[name] for name in given},
-                engine_name=_ENGINE,
-                kernel_name="python3",
-                progress_bar=False,
-                # a page's notebook takes seconds, of which writing it after each cell would be one
-                request_save_on_cell_execute=lent is None,
-                cwd=str(project_root()),
-                listen=listen,
-                request=request,
-                manager=manager,
-            )
-    except PapermillExecutionError as reason:
-        raise _ours(reason, output, stopped=request.made) from None
+        with _interrupts_handed_on(client):
+            client.execute_cells()
+    except CellExecutionError as reason:
+        kind = getattr(errors, reason.ename, None)
+        if isinstance(kind, type) and issubclass(kind, BenchlibError):
+            raise kind(reason.evalue) from None
+        if client.stopping or reason.ename == "KeyboardInterrupt":
+            raise Interrupted(_STOPPED) from None
+        _write(notebook, output)
+        raise StudyError(f"the notebook failed: {reason.ename}: {reason.evalue} (see {output})") from None
     except (DeadKernelError, RuntimeError) as reason:  # the latter if it dies while it starts
-        if request.made:
+        if client.stopping:
             raise Interrupted(_STOPPED) from None
         raise StudyError(
             f"the notebook's kernel ended ({reason}); run the same again to go on from what is kept"
         ) from None
+    _write(notebook, output)
 
 
-def _ours(reason: PapermillExecutionError, output: Path, *, stopped: bool) -> BenchlibError:
-    """The error of ours that a notebook ended with, by its class's name; else a general one."""
-    kind = getattr(errors, reason.ename, None)
-    if isinstance(kind, type) and issubclass(kind, BenchlibError):
-        return kind(reason.evalue)
-    if stopped or reason.ename == "KeyboardInterrupt":
-        return Interrupted(_STOPPED)
-    return StudyError(f"the notebook failed: {reason.ename}: {reason.evalue} (see {output})")
+def _write(notebook: nbformat.NotebookNode, output: Path) -> None:
+    """Write an executed notebook without papermill's marks and dice: the same input gives the same file."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    notebook.metadata.pop("papermill", None)
+    for cell in notebook.cells:
+        cell.metadata.pop("papermill", None)
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell["id"] = "injected-parameters"
+    nbformat.write(notebook, output)  # type: ignore[no-untyped-call]
 
 
-@dataclass
-class _StopRequest:
-    """A Ctrl-C on its way to the kernel, which hears it only while it executes a cell."""
+class _Client(NotebookClient):
+    """Executes a notebook's cells, hands on its progress, and stops it on request.
 
-    made: bool = False
-    kernel: int | None = None
-    busy: bool = False
+    A kernel hears an interrupt only while it executes something, so one that comes earlier waits.
+    """
 
-    def make(self) -> None:
-        """Stop what is being executed, or what is next."""
-        print("\nstopping: the current trial is dropped, the servers stop …", file=sys.stderr, flush=True)
-        self.made = True
-        if self.busy:
-            self._deliver()
+    km: Any
+    kc: Any
 
-    def state(self, state: str) -> None:
-        """Hear that the kernel is now busy or idle."""
-        begins = state == "busy" and not self.busy
-        self.busy = state == "busy"
-        if begins and self.made:
-            self._deliver()
-
-    def _deliver(self) -> None:
-        if self.kernel:
-            with suppress(ProcessLookupError):
-                os.kill(self.kernel, signal.SIGINT)
-
-
-class _Client(PapermillNotebookClient):  # type: ignore[misc]
-    """Hands on progress, and a Ctrl-C."""
-
-    def __init__(self, *args: Any, listen: Listen, request: _StopRequest, **more: Any) -> None:
+    def __init__(self, *args: Any, listen: Listen, **more: Any) -> None:
         super().__init__(*args, **more)
         self._listen = listen
-        self._request = request
+        self._busy = False
+        self.stopping = False
 
-    def execute_cell(self, cell: Any, cell_index: int, **more: Any) -> Any:
-        """As the base class does, unless somebody asked to stop."""
-        if self._request.made:
-            raise Interrupted(_STOPPED)
-        self._request.kernel = getattr(self.km.provisioner, "pid", None)
-        return super().execute_cell(cell, cell_index, **more)
+    def execute_cells(self) -> None:
+        """Execute all cells in the manager's kernel, emptied if it has been used.
+
+        Raises:
+            CellExecutionError: a cell failed.
+            Interrupted: a stop was asked for between two cells.
+
+        """
+        used = self.km.has_kernel
+        try:
+            with self.setup_kernel():
+                if used:
+                    self.wait_for_reply(self.kc.execute(_EMPTIED, silent=True))
+                for index, cell in enumerate(self.nb.cells):
+                    if self.stopping:
+                        raise Interrupted(_STOPPED)
+                    self.execute_cell(cell, index)
+        finally:
+            if self.kc:
+                self.kc.stop_channels()
+
+    def stop(self) -> None:
+        """Stop what is being executed, or what is next."""
+        print("\nstopping: the current trial is dropped, the servers stop …", file=sys.stderr, flush=True)
+        self.stopping = True
+        if self._busy:
+            self._interrupt()
 
     def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
         """As the base class does, and the text of a progress display goes to the listener."""
-        content = msg.get("content", {})
-        if msg.get("msg_type") == "status":
-            self._request.state(content["execution_state"])
+        content = msg["content"]
+        if msg["msg_type"] == "status":
+            begins = content["execution_state"] == "busy" and not self._busy
+            self._busy = content["execution_state"] == "busy"
+            if begins and self.stopping:
+                self._interrupt()
         if PROGRESS.items() <= content.get("metadata", {}).items():
             self._listen(content["data"].get("text/plain", ""))
         return super().process_message(msg, cell, cell_index)
 
-
-class _Engine(NBClientEngine):  # type: ignore[misc]
-    @classmethod
-    def execute_managed_notebook(
-        cls, nb_man: Any, kernel_name: str, *, listen: Listen, request: _StopRequest, manager: Any, **_: Any
-    ) -> Any:
-        """Execute in the manager's kernel, emptied if it has been used."""
-        client = _Client(nb_man, km=manager, listen=listen, request=request, timeout=None)
-        used = manager.has_kernel
-        try:
-            with _interrupts_handed_on(request), client.setup_kernel():
-                if used:
-                    client.wait_for_reply(client.kc.execute(_EMPTIED, silent=True))
-                return client.execute()
-        finally:
-            if client.kc:
-                client.kc.stop_channels()
+    def _interrupt(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.km.provisioner.pid, signal.SIGINT)
 
 
 @contextmanager
@@ -228,23 +212,12 @@ def kernel() -> Iterator[AsyncKernelManager]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the warnings of papermill and what is below it to itself; threads leave the process's filter alone."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def _interrupts_handed_on(request: _StopRequest) -> Iterator[None]:
+def _interrupts_handed_on(client: _Client) -> Iterator[None]:
     """Pass Ctrl-C on to the kernel; the notebook then ends by itself, in order."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, lambda *_: request.make())
+    before = signal.signal(signal.SIGINT, lambda *_: client.stop())
     try:
         yield
     finally:

@@ -8,30 +8,31 @@ none of its own, and a page that is made after theirs.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import nbformat
+from jupyter_client.manager import AsyncKernelManager
+from nbclient.util import run_sync
 
 from benchlib.errors import BenchlibError, InputError
-from benchlib.notebook import experiment_of
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.report.downloads import write_downloads
-from benchlib.report.execute import execute, find_notebook, kernel, notebook_parameters, quiet
+from benchlib.report.execute import execute, find_notebook, kernel, notebook_parameters
 from benchlib.report.figures.frames import given_up
 from benchlib.report.page import Link, Page, render_page
 from benchlib.report.site import check_page_is_free, reports_root, write_site
 from benchlib.report.summary import read_summary
 from benchlib.stats.prose import leading
 from benchlib.study.experiment import Experiment, shown
-from benchlib.study.loop import same_study
 from benchlib.study.store import StudyFolder, project_root
 
 Listen = Callable[[str], None]
@@ -68,8 +69,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
     """Run what a notebook's study still misses and render its page and the index; of an overview, its page alone.
 
     Raises:
-        InputError: unknown or impossible parameters; nothing has been started.
-        PreflightError: this machine cannot run it; nothing has been started.
+        InputError: unknown parameters; nothing has been started.
         BenchlibError: what the notebook itself raised.
 
     """
@@ -84,10 +84,8 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
         )
     name = study_name(values)
     check_page_is_free(name)
-    experiment = experiment_of(values)
-    if values["run"] and experiment.folder.exists():
-        same_study(experiment.folder, experiment.study)
-    execute(path, given, reports_root() / f"{name}.ipynb", listen)
+    with kernel() as manager:
+        execute(path, given, reports_root() / f"{name}.ipynb", manager, listen)
     whole = shown(StudyFolder(name))
     made, *overviews = _make([_study(whole, path), *_overviews()], listen)
     for reason in overviews:
@@ -177,15 +175,32 @@ def _overviews() -> list[_Job]:
 
 def _make(jobs: Sequence[_Job], listen: Listen) -> list[Path | BenchlibError]:
     """Make the pages, in their order; of one that cannot be made, the reason."""
-    reports_root().mkdir(exist_ok=True)
     made: list[Path | BenchlibError] = []
-    for job, outcome in _executed(jobs):
-        if isinstance(outcome, BenchlibError):
-            made.append(outcome)
-        else:
-            listen(f"{job.name}: executed in {outcome:.1f} s")
-            made.append(_rendered(job))
+    idle: SimpleQueue[AsyncKernelManager] = SimpleQueue()
+    with ExitStack() as stack, ThreadPoolExecutor(KERNELS) as pool:
+        for _ in range(KERNELS):
+            idle.put(stack.enter_context(kernel()))
+        for job, outcome in zip(jobs, pool.map(partial(_executed, stack, idle), jobs), strict=True):
+            if isinstance(outcome, BenchlibError):
+                made.append(outcome)
+            else:
+                listen(f"{job.name}: executed in {outcome:.1f} s")
+                made.append(_rendered(job))
     return made
+
+
+def _executed(stack: ExitStack, idle: SimpleQueue[AsyncKernelManager], job: _Job) -> float | BenchlibError:
+    """Execute a notebook in an idle kernel (in a new one its imports take as long as a page); the seconds, or why it failed."""
+    manager, started = idle.get(), time.monotonic()
+    try:
+        execute(job.notebook, job.given, job.executed, manager)
+    except BenchlibError as reason:
+        run_sync(manager.shutdown_kernel)(now=True)
+        manager = stack.enter_context(kernel())
+        return reason
+    finally:
+        idle.put(manager)
+    return time.monotonic() - started
 
 
 def _done(made: Path | BenchlibError) -> Path:
@@ -194,53 +209,10 @@ def _done(made: Path | BenchlibError) -> Path:
     return made
 
 
-def _executed(jobs: Sequence[_Job]) -> Iterator[tuple[_Job, float | BenchlibError]]:
-    """Execute the notebooks, some at a time, and tell in their order how many seconds each took, or why it failed."""
-
-    waiting: SimpleQueue[tuple[_Job, Future[float | BenchlibError]]] = SimpleQueue()
-    promised = [(job, Future[float | BenchlibError]()) for job in jobs]
-    for pair in promised:
-        waiting.put(pair)
-
-    def work() -> None:
-        """Go through what waits in one kernel, since its imports take as long as a page; after a failure in a new one."""
-        with contextlib.suppress(Empty):
-            while True:
-                with kernel() as lent:
-                    failed = False
-                    while not failed:
-                        job, promise = waiting.get_nowait()
-                        started = time.monotonic()
-                        try:
-                            execute(job.notebook, job.given, job.executed, lent=lent)
-                            promise.set_result(time.monotonic() - started)
-                        except BenchlibError as reason:
-                            failed = True
-                            promise.set_result(reason)
-                        except Exception as fault:
-                            failed = True
-                            promise.set_exception(fault)
-
-    # the folder and the filter of warnings are the process's: set here, and by no thread
-    with contextlib.chdir(project_root()), quiet():
-        pool = ThreadPoolExecutor(KERNELS)
-        try:
-            for _ in range(min(KERNELS, len(jobs))):
-                pool.submit(work)
-            for job, promise in promised:
-                yield job, promise.result()
-        finally:
-            with contextlib.suppress(Empty):  # after a Ctrl-C no more is begun
-                while True:
-                    waiting.get_nowait()
-            pool.shutdown()
-
-
 def _rendered(job: _Job) -> Path:
     """Write the page of an executed notebook, the notebook and the other downloads."""
-    notebook = _without_times(nbformat.read(job.executed, as_version=4))  # type: ignore[no-untyped-call]
+    notebook = nbformat.read(job.executed, as_version=4)  # type: ignore[no-untyped-call]
     if job.experiment is None:
-        nbformat.write(notebook, job.executed)  # type: ignore[no-untyped-call]
         question = notebook_parameters(job.notebook).get("question")
         page = Page(
             title=job.name.replace("_", " ").capitalize(),
@@ -252,17 +224,6 @@ def _rendered(job: _Job) -> Path:
     path = reports_root() / f"{job.name}.html"
     path.write_text(render_page(notebook, page))
     return path
-
-
-def _without_times(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook without papermill's clock readings and dice: the same input gives the same file."""
-    notebook.metadata.pop("papermill", None)
-    for cell in notebook.cells:
-        for key in ("papermill", "execution"):
-            cell.metadata.pop(key, None)
-        if "injected-parameters" in cell.metadata.get("tags", []):
-            cell["id"] = "injected-parameters"  # papermill draws a new one each time
-    return notebook
 
 
 def _page(experiment: Experiment, downloads: Sequence[Link]) -> Page:
