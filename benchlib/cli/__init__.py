@@ -145,7 +145,8 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
     values = _yaml(text, file.name)
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise InputError(f"{file.name}: want parameters and their values, such as 'blocks: 7'")
-    return values
+    # the study.json that a page offers holds the parameters that the study was run with
+    return dict(values["parameters"]) if "trials" in values else values
 
 
 def _progress_printer() -> Any:

@@ -1,21 +1,14 @@
-"""What stands around the pages of studies: the index, how verdicts are made, how to rerun, and the links between all."""
+"""What stands around the pages of studies: the index, how verdicts are made, and the links between all."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchlib.errors import InputError
-from benchlib.plan.planning import study_name
 from benchlib.report import calibration
-from benchlib.report.downloads import hidden_words, without
-from benchlib.report.execute import find_notebook, notebook_parameters
 from benchlib.report.page import IndexEntry, Link, linked, render_index, render_prose
 from benchlib.report.summary import Summary
 from benchlib.stats.prose import leading
@@ -27,13 +20,9 @@ _PAGES = {
     "index.html": ("Studies", ""),
     "summary.html": ("Summary", "every factor's effect, ranked, with what it gives up"),
     "methodology.html": ("Methodology", "how a verdict is made, and what can bias it"),
-    "rerun.html": ("Rerun", "every study's command, and how to ask a question of your own"),
     "calibration.html": ("Calibration", "how far these verdicts can be trusted: the suite on trial"),
 }
 """The pages that are no study's, in the order in which every page links to them; the last two words for the index."""
-
-_PASSING = ("factor", "question", "study", "profile", "pilot", "run", "retry_failed")
-"""Parameters that are said otherwise, or decide nothing of what a study runs."""
 
 
 def reports_root() -> Path:
@@ -69,7 +58,7 @@ def write_site(root: Path, kept: Summary) -> Path:
     links = [
         Link(label, href)
         for href, (label, _) in _PAGES.items()
-        if (root / href).is_file() or href in ("index.html", "methodology.html", "rerun.html")
+        if (root / href).is_file() or href in ("index.html", "methodology.html")
     ]
     index = render_index(
         [_entry(e, link) for e, link in zip(there, studies, strict=True)],
@@ -89,14 +78,6 @@ def write_site(root: Path, kept: Summary) -> Path:
             "For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it.",
             "methodology.md.j2",
             calibrated=calibrated,
-        )
-    )
-    (root / "rerun.html").write_text(
-        render_prose(
-            "How to rerun these studies",
-            "On a machine of your own, from nothing to a page.",
-            "rerun.md.j2",
-            studies=[_rerun(e, link) for e, link in zip(there, studies, strict=True)],
         )
     )
     _link_pages(root, links, studies)
@@ -134,66 +115,3 @@ def _entry(experiment: Experiment, link: Link) -> IndexEntry:
         meta=[facts["Measured"], facts["Machine"]],
         durability=experiment.durability().get(level, ""),
     )
-
-
-# --- how to rerun -------------------------------------------------------------------
-
-
-def _rerun(experiment: Experiment, link: Link) -> dict[str, Any]:
-    """What it takes to run a study again: its command, the parameters that no command line holds, what it needs."""
-    study, load, name = experiment.study, experiment.plan.load, experiment.folder.name
-    given = without(_given(experiment), hidden_words(experiment))
-    simple = {key: value for key, value in given.items() if not isinstance(value, dict | list)}
-    file = {key: value for key, value in given.items() if key not in simple}
-    words = ["benchlib", "run", str(study.notebook)]
-    usual = ""
-    with contextlib.suppress(InputError):  # of a study whose parameters say too little
-        usual = study_name({**study.parameters, "study": ""})
-    if name != usual:
-        words += ["-p", "study", name]
-    if profile := study.parameters.get("profile"):
-        words += ["--profile", str(profile)]
-    for key, value in simple.items():
-        words += ["-p", key, value if isinstance(value, str) else yaml.safe_dump(value).split("\n")[0]]
-    words += ["-f", f"{name}.yaml"] if file else []
-    seconds = len(study.trials) * (load.duration_s + load.warmup_s + 1)
-    return {
-        "link": link,
-        "name": name,
-        "command": shlex.join(words),
-        "file": yaml.safe_dump(file, sort_keys=False, allow_unicode=True) if file else "",
-        "levels": len(experiment.plan.factor.levels),
-        "blocks": study.blocks,
-        "minutes": max(1, round(seconds / 60)),
-        "servers": [server["label"] for server in study.provenance.get("servers", [])],
-        "needs": _needs(experiment),
-    }
-
-
-def _given(experiment: Experiment) -> dict[str, Any]:
-    """The parameters in which a study differs from what its notebook says today."""
-    study = experiment.study
-    try:
-        known = notebook_parameters(find_notebook(str(study.notebook)))
-    except InputError:
-        return {}  # the page tells the command all the same; running it says what is wrong with the notebook
-    return {
-        key: value
-        for key, value in study.parameters.items()
-        if key in known and key not in _PASSING and value != known[key].default
-    }
-
-
-def _needs(experiment: Experiment) -> list[str]:
-    """What a study's levels need beyond an ordinary user's rights."""
-    plan = experiment.plan
-    levels = [plan.level(name) for name in plan.factor.levels]
-    storages = [level.storage for level in levels if level.storage]
-    places = [place for s in storages for place in (s.data, s.wal) if place]
-    found = {
-        "root, for kernel tunables": any(level.host for level in levels),
-        "root, for file systems of its own": any(place.file_system for place in places),
-        "root or a delegated control group, for caps": any(s.caps_io or s.memory for s in storages),
-        "servers that are not ours, as connection services": any(level.target for level in levels),
-    }
-    return [words for words, needed in found.items() if needed]

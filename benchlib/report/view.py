@@ -339,15 +339,12 @@ class View(Experiment):
             rows.append((f"tunable, {tunable}", in_force))
         return html_table(pd.DataFrame([*servers, *rows], columns=["what", "value"]), caption="Provenance")
 
-    def _more_blocks(self) -> str:
-        return "auto" if self.plan.looks else str(self.study.blocks + 2)
-
     def rerun(self) -> Statement:
-        """The command that repeats or extends this study."""
-        return Statement(
-            f"benchlib run {self.study.notebook} -p study {self.folder.name} -p blocks {self._more_blocks()}",
-            kind="command",
-        )
+        """The commands that extend this study here, and run it anew on another machine from its download."""
+        name, command = self.folder.name, f"benchlib run {self.study.notebook}"
+        blocks = "auto" if self.plan.looks else self.study.blocks + 2
+        extend = f"{command} -p study {name} -p blocks {blocks}"
+        return Statement(f"{extend}\n{command} -f {name}.study.json  # elsewhere", kind="command")
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

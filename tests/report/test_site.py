@@ -1,22 +1,19 @@
-"""The site around the studies: the index, the prose that is true to the code, how to rerun, and what is not published."""
+"""The site around the studies: the index, the prose that is true to the code, and what is not published."""
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import nbformat
 import nbformat.v4 as v4
 import pytest
 from bs4 import BeautifulSoup
-from click.testing import CliRunner
 
-from benchlib.cli import cli
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
 from benchlib.plan.level import Level
 from benchlib.report.downloads import without, write_downloads
-from benchlib.report.execute import find_notebook, notebook_parameters
+from benchlib.report.execute import find_notebook
 from benchlib.report.site import check_page_is_free, write_site
 from benchlib.report.summary import read_summary
 from benchlib.stats import sequential, validity
@@ -56,43 +53,22 @@ def test_the_index_names_every_study_and_all_pages_lead_to_each_other(keep, root
     assert "later: it has no page yet: benchlib report later" in index.get_text()
     assert len(index.find_all("figure")) == 1
     assert "bare: bare/study.json is damaged" in index.get_text()
-    for name in ("index", "methodology", "rerun"):
+    for name in ("index", "methodology"):
         links = [a["href"] for a in page(root, f"{name}.html").select("header nav li a")]
-        assert links == ["index.html", "methodology.html", "rerun.html"], (
-            "there is neither summary nor calibration"
-        )
+        assert links == ["index.html", "methodology.html"], "there is neither summary nor calibration"
     assert write_site(root, read_summary()).read_bytes() == before
 
 
 def test_a_page_for_no_study_at_all(data_root, root):
     write_site(root, read_summary())
     assert "No study is kept yet" in page(root, "index.html").get_text()
-    assert "None has a page yet" in page(root, "rerun.html").get_text()
 
 
-@pytest.mark.parametrize("name", ["index", "summary", "methodology", "rerun", "calibration"])
+@pytest.mark.parametrize("name", ["index", "summary", "methodology", "calibration"])
 def test_a_study_cannot_take_the_place_of_a_page(name):
     with pytest.raises(InputError, match="is a page of the site"):
         check_page_is_free(name)
     check_page_is_free(f"{name}-2")
-
-
-def test_each_study_has_a_command_that_the_command_line_understands(keep, root):
-    keep("mine")
-    (root / "mine.html").write_text("")
-    write_site(root, read_summary())
-    blocks = [pre.get_text() for pre in page(root, "rerun.html").find_all("pre")]
-    (command,) = [text.strip() for text in blocks if "mine" in text and text.startswith("benchlib run")]
-    assert command == (
-        "benchlib run configuration -p study mine --profile quick -p clients 8 -p workload mine.toml -f mine.yaml"
-    )
-    (file,) = [text for text in blocks if text.startswith("profiles:")]
-    assert "data: /mnt/fast" in file, "no level of the plan has its server there"
-    known = notebook_parameters(find_notebook("configuration"))
-    assert set(re.findall(r"-p (\w+)", command)) <= set(known)
-    words = shlex.split(command)[1:]
-    said = CliRunner().invoke(cli, [*words[: words.index("-f")], "--help-notebook"])
-    assert said.exit_code == 0, said.output
 
 
 def test_no_download_names_a_path_or_a_server(keep, root):
