@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
-import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from benchlib.errors import StudyError
-from benchlib.host.sampler import TELEMETRY
 from benchlib.plan.design import Trial
 from benchlib.plan.model import Measurement, Plan
+from benchlib.study.records import Counters, Samples
 
 Tps = Mapping[str, float] | Callable[[Trial], float]
 WAL_PER_TRANSACTION = 512
@@ -209,10 +207,10 @@ class FakeBench:
         if call in self.raising:
             raise self.raising[call]
         if not error:
-            (folder / "statistics.json").write_text(json.dumps(counters(round(tps * load.duration_s))))
+            Counters.model_validate(counters(round(tps * load.duration_s))).write(folder)
         if self.instruments and not error:
             sampled = telemetry(tps=tps, duration_s=load.duration_s, clients=load.clients, seed=trial.seed)
-            (folder / TELEMETRY).write_bytes(gzip.compress(json.dumps(sampled).encode()))
+            Samples.model_validate(sampled).write(folder)
             (folder / "server.log").write_text(SERVER_LOG)
         started = 1_700_000_000.0 + 20 * call
         return Measurement(

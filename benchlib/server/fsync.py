@@ -5,7 +5,6 @@ Source: PostgreSQL documentation, "pg_test_fsync".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from benchlib.host.shell import Shell
 from benchlib.load.parse import parse_text
 
 _TESTS = 25
-_COMMIT = "Compare file sync methods using one 8kB write"
 
 
 def fsync_rates(shell: Shell, program: Path, folder: Path, *, seconds_per_test: int = 1) -> dict[str, Any]:
@@ -39,19 +37,3 @@ def fsync_rates(shell: Shell, program: Path, folder: Path, *, seconds_per_test: 
         words = done.stderr.strip().splitlines() or ["it said nothing"]
         raise ServerError(f"pg_test_fsync failed: {words[-1]}")
     return parse_text(done.stdout, kind="pg_test_fsync")
-
-
-def commit_flushes_per_s(found: Mapping[str, Any]) -> float | None:
-    """How often a second the WAL can be flushed for the commits of a trial; None where they are not flushed, or by no known way."""
-    settings = found["durability"]
-    if settings["fsync"] == "off" or settings["synchronous_commit"] == "off":
-        return None
-    return flushes_per_s(found["flushes"], settings["wal_sync_method"])
-
-
-def flushes_per_s(found: Mapping[str, Any], method: str) -> float | None:
-    """How often a second one page is flushed by a ``wal_sync_method``; None where the platform has no such method."""
-    for row in found["methods"]:
-        if row["section"] == _COMMIT and row["method"] == method:
-            return None if row["ops_per_s"] is None else float(row["ops_per_s"])
-    return None

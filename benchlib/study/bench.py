@@ -9,7 +9,6 @@ trial. Both start from a loaded template that is copied.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +31,9 @@ from benchlib.server.fsync import fsync_rates
 from benchlib.server.parameters import parameters
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates
+from benchlib.study.records import SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
 from benchlib.study.stand import Stand, build
-from benchlib.study.store import FSYNC, PLANS, REPLICATION, SERVER_SETTINGS, TRANSACTION_LOG
+from benchlib.study.store import TRANSACTION_LOG
 
 _LOG_LIMIT = 200_000
 
@@ -130,7 +130,7 @@ class Bench:
         try:
             with self._stand_for(trial) as stand, stand.under(self.run) as notes.host:
                 notes.warnings += stand.remarks
-                with stand.logged(folder / "server.log", _LOG_LIMIT):
+                with stand.logged(folder / SERVER_LOG, _LOG_LIMIT):
                     self._measure(trial, stand, folder, notes)
         except StudyError:
             raise
@@ -174,10 +174,10 @@ class Bench:
         notes.settings = server.check_settings(server.database)
         notes.server_version = server.version()
         if trial.block == 1:  # once for each level: a long list, which does not change
-            (folder / SERVER_SETTINGS).write_text(json.dumps(parameters(server)))
+            Parameters.model_validate(parameters(server)).write(folder)
         if load.fsync_test and stand.cluster:
             found = {"durability": server.durability(), "flushes": self._flushes(stand.level, stand.cluster)}
-            (folder / FSYNC).write_text(json.dumps(found))
+            Flushes.model_validate(found).write(folder)
         plans = {"before": explained(server, work, self.plan.scale)}
         stand.checkpoint()
         if stand.cluster:  # the counters of a server that is not ours are its owner's
@@ -190,7 +190,7 @@ class Bench:
         argv = tool.argv(self._job(stand, load, trial.seed, log_prefix=logs and logs / "log"))
         notes.argv = [Path(argv[0]).name, *argv[1:]]
         with (
-            stand.watched(notes.warnings, folder / REPLICATION) as watch,
+            stand.watched(notes.warnings, folder) as watch,
             self._sampled(trial.level, stand, folder, notes.warnings),
         ):
             done = _drive(stand, tool.limit_s(load), argv, folder, watch)
@@ -198,15 +198,15 @@ class Bench:
 
         stand.check_running()
         after = statistics.snapshot(server)
-        (folder / "statistics.json").write_text(json.dumps({"before": before, "after": after}, indent=1))
+        Counters.model_validate({"before": before, "after": after}).write(folder)
         report = tool.report(*_outputs(folder), done.returncode, notes.argv)
         if logs:
             keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, notes.argv)
         if work.explain:
             plans["after"] = explained(server, work, self.plan.scale)
-            (folder / PLANS).write_text(json.dumps(plans, indent=1))
+            Plans.model_validate(plans).write(folder)
         _check_invariant(server, work, count_before, report)
-        stand.check_promises(notes.warnings, folder / REPLICATION)
+        stand.check_promises(notes.warnings, folder)
         if self.plan.arrangement == "standing":
             if stand.usable:
                 stand.settle()
@@ -221,7 +221,7 @@ class Bench:
             return
         with stand.sampler(self.plan.level_load(level).waits_hz) as sampler:
             yield
-        sampler.keep(folder)
+        Samples.model_validate(sampler.raw).write(folder)
         warnings += sampler.warnings
 
     def _flushes(self, level: Level, cluster: Cluster) -> dict[str, Any]:

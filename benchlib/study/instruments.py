@@ -6,22 +6,17 @@ lacks a figure has a null there. Nothing missing becomes 0.
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchlib.errors import InputError
-from benchlib.host.counters import differences
-from benchlib.host.sampler import TELEMETRY
 from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, Figures, Raw, Telemetry, summary, telemetry
 from benchlib.server.checkpoints import checkpoints
-from benchlib.study.store import REPLICATION, StudyFolder
+from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Samples
+from benchlib.study.store import StudyFolder
 
 TRIAL = ("level", "block")
 SECONDS = (*TRIAL, "second", *HOST, *DEVICE)
@@ -103,7 +98,9 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         trial = (measurement.trial.level, measurement.trial.block)
         if trial not in good:
             continue
-        raw = _telemetry(folder, trial_id)
+        samples = Samples.read(folder, trial_id)
+        # with one reading it ended before it could tell a rate
+        raw = dict(samples) if samples and len(samples.readings) > 1 else None
         if raw:
             sampled = telemetry(raw)
             late = raw["interval_s"] / 2  # a reading comes a moment after its second has ended
@@ -111,7 +108,7 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
                 second = np.ceil(read["at_s"] - late)
                 kept.append(read.assign(level=trial[0], block=trial[1], second=second))
             waits.append(_of(trial, _waits(sampled, raw)))
-        if raw and (log := folder.raw(trial_id, "server.log")) is not None:
+        if raw and (log := folder.raw(trial_id, SERVER_LOG)) is not None:
             logged.add(trial)
             checkpointed.append(_of(trial, _inside(log, raw)))
         told = {name: good[trial].get(name) for name in COSTS}
@@ -131,21 +128,6 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         logged=frozenset(logged),
         costs=pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float)),
     )
-
-
-def _telemetry(folder: StudyFolder, trial_id: str) -> Raw | None:
-    """What the sampler kept of a trial; None where it kept nothing, or ended before it could tell a rate."""
-    data = folder.raw_bytes(trial_id, TELEMETRY)
-    if data is None:
-        return None
-    try:
-        raw: Raw = json.loads(gzip.decompress(data))
-        readings = len(raw["readings"])
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-        raise InputError(
-            f"{trial_id}/{TELEMETRY} is damaged: bring it back from a copy, or remove it and do without"
-        ) from None
-    return raw if readings > 1 else None
 
 
 def _seconds(hosts: pd.DataFrame, devices: pd.DataFrame) -> pd.DataFrame:
@@ -205,12 +187,11 @@ def _costs(
     """What the host's and the server's counters say of each of ``n`` transactions, and what replicas lagged behind."""
     figures = summary(raw, transactions=n) if raw else {}
     figures["tool_cpu_ms_per_transaction"] = _each(tool_cpu_s and 1000 * tool_cpu_s, n)
-    server: Any = folder.raw_json(trial_id, "statistics.json")  # no good trial has one that is damaged
-    if server is not None:
-        counts = differences(server["before"], server["after"])
+    if counters := Counters.read(folder, trial_id):
+        counts = counters.during_load()
         figures |= {name: _each(counts[count], n) for name, count in _PER_TRANSACTION.items()}
-    replicas: Any = folder.raw_json(trial_id, REPLICATION)
-    readings = (replicas or {}).get("lag", ())
+    replicas = ReplicaReadings.read(folder, trial_id)
+    readings = replicas.lag if replicas else []
     before = min((row["at_s"] for row in readings), default=0)  # right before the load: of what was before it
     lags = [
         row["replay_lag_s"] for row in readings if row["at_s"] > before and row["replay_lag_s"] is not None

@@ -15,13 +15,12 @@ from typing import Any
 import pandas as pd
 
 from benchlib.errors import InputError, ParseError
-from benchlib.host.counters import differences
 from benchlib.load.latency import Latency, read_latency
 from benchlib.load.tools import LOADING, read
 from benchlib.plan.model import Measurement, Plan, Workload
-from benchlib.server.fsync import commit_flushes_per_s
 from benchlib.stats import Concern, validity
-from benchlib.study.store import FSYNC, TRANSACTION_LOG, StudyFolder
+from benchlib.study.records import Counters, Flushes
+from benchlib.study.store import TRANSACTION_LOG, StudyFolder
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
 """Metrics that come from the log of all transactions; missing where none was kept."""
@@ -267,13 +266,8 @@ def _row(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measuremen
 
 def _flushes(folder: StudyFolder, workload: Workload, trial_id: str) -> float | None:
     """How often a second the WAL's place was flushed for commits in a test; None where not every transaction writes."""
-    found: Any = folder.raw_json(trial_id, FSYNC)
-    if found is None or not workload.writes_always:
-        return None
-    try:
-        return commit_flushes_per_s(found)
-    except (KeyError, TypeError, ValueError):
-        raise InputError(f"{trial_id}/{FSYNC} is damaged") from None
+    flushes = Flushes.read(folder, trial_id)
+    return flushes.used_per_s() if flushes and workload.writes_always else None
 
 
 def _rate(argv: tuple[str, ...]) -> float | None:
@@ -284,13 +278,10 @@ def _rate(argv: tuple[str, ...]) -> float | None:
 
 def _costs(folder: StudyFolder, trial_id: str, transactions: int | None) -> dict[str, float]:
     """What the server's counters say that a trial cost; a counter that went backwards says nothing."""
-    counters: Any = folder.raw_json(trial_id, "statistics.json")
+    counters = Counters.read(folder, trial_id)
     if counters is None:
         return {}
-    try:
-        counts = differences(counters["before"], counters["after"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise InputError(f"{trial_id}/statistics.json is damaged") from None
+    counts = counters.during_load()
     costs: dict[str, float] = {}
     if transactions and counts["wal_bytes"] is not None:
         costs["wal_bytes_per_transaction"] = counts["wal_bytes"] / transactions

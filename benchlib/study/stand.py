@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates, load
+from benchlib.study.records import ReplicaReadings
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Stand:
 
     @contextlib.contextmanager
     def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Callable[[], None] | None]:
-        """Watch the replicas while a load runs; their lag goes to ``keep``, what befalls them to ``warnings``."""
+        """Watch the replicas while a load runs; their lag goes to the trial's folder ``keep``, what befalls them to ``warnings``."""
         if self.replicas is None:
             yield None
             return
@@ -105,7 +105,7 @@ class Stand:
             finally:
                 warnings += watch.warnings
                 if keep:
-                    keep.write_text(json.dumps({"lag": watch.rows}))
+                    ReplicaReadings(lag=watch.rows).write(keep)
 
     def sampler(self, waits_hz: float) -> Sampler:
         """What samples the host, and the sessions of the load, while it is entered.
@@ -130,7 +130,8 @@ class Stand:
         if self.replicas:
             found = self.replicas.verify(self.workload.invariant.count)
             warnings += found.warnings
-            keep.write_text(json.dumps({**json.loads(keep.read_text()), "verified": asdict(found)}))
+            readings = ReplicaReadings.from_bytes((keep / ReplicaReadings.FILE).read_bytes())
+            readings.model_copy(update={"verified": asdict(found)}).write(keep)
 
     @property
     def usable(self) -> bool:

@@ -28,10 +28,6 @@ DATA_VARIABLE = "BENCHLIB_DATA"
 ARCHIVE = "trials.tar.xz"
 MEASUREMENT = "measurement.json"
 TRANSACTION_LOG = "transactions.parquet"
-REPLICATION = "replication.json"
-PLANS = "plans.json"
-SERVER_SETTINGS = "server_settings.json"
-FSYNC = "fsync.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PENDING = ".pending-"
 

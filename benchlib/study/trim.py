@@ -6,14 +6,8 @@ of wait events (kept: their sum per second), and which transaction of a second w
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
-
-from benchlib.errors import InputError
-from benchlib.host.sampler import TELEMETRY
-from benchlib.host.telemetry import thinned
 from benchlib.load.latency.thinned import thin_log
+from benchlib.study.records import Samples
 from benchlib.study.store import StudyFolder
 
 NOTE = "packed; of waits the sums per second are kept, of transactions the second, latency and status"
@@ -32,6 +26,7 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
     """
     study, before = folder.read(), _size(folder)
     for trial_id in folder.kept():
+        Samples.read(folder, trial_id)  # a damaged one is named before anything is packed
         folder.replace_log(trial_id, thin_log)
     folder.pack(_thinned)
     if study.provenance.get("raw_files") != NOTE:
@@ -41,14 +36,8 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
 
 
 def _thinned(name: str, data: bytes) -> bytes:
-    if name != TELEMETRY:
-        return data
-    try:
-        text = json.dumps(thinned(json.loads(gzip.decompress(data))), separators=(",", ":"))
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-        raise InputError(f"a {TELEMETRY} is damaged: bring it back from a copy, or remove it") from None
     # stored, not compressed: the archive around it finds what the trials have in common
-    return gzip.compress(text.encode(), compresslevel=0, mtime=0)
+    return Samples.from_bytes(data).thinned().to_bytes(0) if name == Samples.FILE else data
 
 
 def _size(folder: StudyFolder) -> int:

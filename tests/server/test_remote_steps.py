@@ -13,7 +13,7 @@ from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan
 from benchlib.study.bench import open_bench
-from benchlib.study.store import SERVER_SETTINGS
+from benchlib.study.records import Parameters
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow]
 
@@ -51,6 +51,6 @@ def test_a_step_runs_and_leaves_the_server_as_it_was(
     with open_bench(plan, "test") as bench:
         measurement = bench.measure(Trial(block=1, position=1, level=step, seed=1), kept)
     assert measurement.error is None
-    assert (kept / SERVER_SETTINGS).is_file()
+    assert (kept / Parameters.FILE).is_file()
     assert b"zebra" not in b"".join(path.read_bytes() for path in kept.iterdir())
     assert (foreign.databases(), foreign.schemas()) == before

@@ -18,17 +18,15 @@ import pytest
 
 from benchlib.errors import PreflightError
 from benchlib.host.devices import block_devices
-from benchlib.host.sampler import TELEMETRY
 from benchlib.host.telemetry import telemetry
 from benchlib.load.workloads import load_workload
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Measurement, Plan
 from benchlib.server.cluster import Cluster
-from benchlib.server.fsync import commit_flushes_per_s
 from benchlib.study.bench import Bench, open_bench
 from benchlib.study.preflight import preflight
-from benchlib.study.store import FSYNC
+from benchlib.study.records import Flushes, Samples
 
 pytestmark = pytest.mark.pg
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -220,7 +218,7 @@ def driving(scratch: Path) -> bool:
 def test_what_the_host_and_the_sessions_did_is_kept_with_the_trial(trial) -> None:
     measurement, folder = trial(plan({}, load={"duration_s": 2, "waits_hz": 20}))
     assert measurement.error is None
-    raw = json.loads(gzip.decompress((folder / TELEMETRY).read_bytes()))
+    raw = json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))
     assert len(raw["waits"]) >= 20
     made = telemetry(raw)
     assert made.host["server_cores"].max() > 0
@@ -235,9 +233,9 @@ def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trial, scra
     level = {"storage": {"wal": str(elsewhere)}, "settings": {"wal_sync_method": "open_datasync"}}
     measurement, folder = trial(plan(level, load={"fsync_test": True}))
     assert measurement.error is None
-    found = json.loads((folder / FSYNC).read_text())
-    assert found["durability"]["wal_sync_method"] == "open_datasync"
-    assert commit_flushes_per_s(found) > 0
+    flushes = Flushes.from_bytes((folder / Flushes.FILE).read_bytes())
+    assert flushes.durability.wal_sync_method == "open_datasync"
+    assert (flushes.used_per_s() or 0) > 0
     assert trial()[0].error is None
     assert list(elsewhere.glob("*")) == []
 

@@ -10,11 +10,11 @@ import pytest
 from fakes import FakeBench
 
 from benchlib.errors import InputError
-from benchlib.host.sampler import TELEMETRY
 from benchlib.study.instruments import COSTS, SECONDS, Recorded, recorded
 from benchlib.study.loop import run_study
+from benchlib.study.records import ReplicaReadings, Samples
 from benchlib.study.results import trials_frame
-from benchlib.study.store import REPLICATION, StudyFolder
+from benchlib.study.store import StudyFolder
 
 TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
 
@@ -51,7 +51,7 @@ def test_host_and_devices_have_a_row_a_second_for_each_trial(folder: StudyFolder
 
 
 def test_several_devices_are_seen_as_one(folder: StudyFolder, path_of) -> None:
-    path = path_of(TELEMETRY)
+    path = path_of(Samples.FILE)
     raw = json.loads(gzip.decompress(path.read_bytes()))
     before = read(folder).seconds.query("level == 'tuned' and block == 1").iloc[0]
     for reading in raw["readings"]:
@@ -79,7 +79,7 @@ def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder: StudyF
 
 
 def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, path_of) -> None:
-    path = path_of(TELEMETRY)
+    path = path_of(Samples.FILE)
     raw = json.loads(gzip.decompress(path.read_bytes()))
     for sample in raw["waits"]:
         sample["sessions"] = [
@@ -96,7 +96,7 @@ def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, 
 
 
 def test_a_wait_that_a_trial_did_not_have_is_none(folder: StudyFolder, path_of) -> None:
-    path = path_of(TELEMETRY)
+    path = path_of(Samples.FILE)
     raw = json.loads(gzip.decompress(path.read_bytes()))
     raw["waits"] = [
         {"at_s": 0.5, "sessions": [["Lock", "tuple", 2]]},
@@ -127,7 +127,7 @@ def test_checkpoints_inside_the_load_by_its_clock(folder: StudyFolder, path_of) 
 def test_costs_are_of_one_transaction(folder: StudyFolder, path_of) -> None:
     before = 9.0  # the first reading tells of what was before the load
     lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
-    path_of(REPLICATION).write_text(json.dumps({"lag": lags}))
+    path_of(ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))
     costs = read(folder).costs
     assert list(costs.columns) == ["level", "block", *COSTS]
     assert len(costs) == 6
@@ -143,7 +143,7 @@ def test_costs_are_of_one_transaction(folder: StudyFolder, path_of) -> None:
 
 
 def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder: StudyFolder, path_of) -> None:
-    path_of(TELEMETRY).unlink()
+    path_of(Samples.FILE).unlink()
     found = read(folder)
     for frame in (found.seconds, found.waits, found.checkpoints):
         assert len(frame.query("level == 'tuned' and block == 1")) == 0
@@ -166,14 +166,14 @@ def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path
 
 @pytest.mark.parametrize("content", [b"", b"x", b"\x1f\x8b", "cut"])
 def test_damaged_telemetry_says_so(folder: StudyFolder, path_of, content: bytes | str) -> None:
-    path = path_of(TELEMETRY)
+    path = path_of(Samples.FILE)
     path.write_bytes(content if isinstance(content, bytes) else path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"telemetry\.json\.gz is damaged"):
         read(folder)
 
 
 def test_one_reading_is_no_telemetry(folder: StudyFolder, path_of) -> None:
-    path = path_of(TELEMETRY)
+    path = path_of(Samples.FILE)
     raw = json.loads(gzip.decompress(path.read_bytes()))
     path.write_bytes(gzip.compress(json.dumps({**raw, "readings": raw["readings"][:1]}).encode()))
     assert len(read(folder).seconds) == 5 * 3

@@ -12,12 +12,12 @@ from fakes import FakeBench
 
 from benchlib.cli import main
 from benchlib.errors import InputError
-from benchlib.host.sampler import TELEMETRY
 from benchlib.host.telemetry import telemetry, thinned
 from benchlib.load.latency import keep_log
 from benchlib.report.view import View
 from benchlib.study.instruments import recorded
 from benchlib.study.loop import run_study, set_failed_aside
+from benchlib.study.records import Samples
 from benchlib.study.results import latencies, progress_frame, trials_frame
 from benchlib.study.store import ARCHIVE, TRANSACTION_LOG, StudyFolder
 from benchlib.study.trim import NOTE, trim
@@ -158,8 +158,8 @@ def test_a_damaged_archive_is_named(study: StudyFolder) -> None:
 
 
 def test_damaged_telemetry_is_named_and_nothing_is_lost(study: StudyFolder) -> None:
-    (path := next(study.path.glob(f"trials/*/{TELEMETRY}"))).write_bytes(b"x")
-    with pytest.raises(InputError, match=TELEMETRY):
+    (path := next(study.path.glob(f"trials/*/{Samples.FILE}"))).write_bytes(b"x")
+    with pytest.raises(InputError, match=Samples.FILE):
         trim(study)
     assert not (study.path / ARCHIVE).exists()
     path.unlink()
@@ -173,7 +173,7 @@ def test_a_packed_trial_is_not_set_aside_but_by_hand(study: StudyFolder) -> None
 
 
 def test_waits_by_the_second_have_the_same_means(study: StudyFolder) -> None:
-    raw = json.loads(gzip.decompress(next(study.path.glob(f"trials/*/{TELEMETRY}")).read_bytes()))
+    raw = json.loads(gzip.decompress(next(study.path.glob(f"trials/*/{Samples.FILE}")).read_bytes()))
     thin = thinned(raw)
     assert len(thin["waits"]) < len(raw["waits"]) / 5
     assert thinned(thin) == thin

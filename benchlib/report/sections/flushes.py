@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from benchlib.report.figures import Figure
 from benchlib.report.figures.flushes import flush_rates
 from benchlib.report.view import Statement, View
-from benchlib.server.fsync import flushes_per_s
-from benchlib.study.store import FSYNC
+from benchlib.study.records import Flushes
 
 METHODS = ("open_datasync", "fdatasync", "fsync", "fsync_writethrough", "open_sync")
 """The values of ``wal_sync_method``. Source: PostgreSQL documentation."""
@@ -38,21 +35,21 @@ def _rates(experiment: View, good: pd.DataFrame) -> pd.DataFrame:
     """The medians over the good trials: ``place, method, ops_per_s, used``; levels of one storage have one place."""
     trials = set(good[["level", "block"]].itertuples(index=False, name=None))
     place = {name: number for number, name in enumerate(experiment.plan.factor.levels)}
-    kept = experiment.folder.kept().items()
+    measured = experiment.folder.kept().items()
     rows = []
-    for trial_id, measurement in sorted(kept, key=lambda each: place[each[1].trial.level]):
+    for trial_id, measurement in sorted(measured, key=lambda each: place[each[1].trial.level]):
         level = measurement.trial.level
-        found: Any = experiment.folder.raw_json(trial_id, FSYNC)
-        if found is None or (level, measurement.trial.block) not in trials:
+        kept = Flushes.read(experiment.folder, trial_id)
+        if kept is None or (level, measurement.trial.block) not in trials:
             continue
-        settings = found["durability"]
+        settings = kept.durability
         rows += [
             {
                 "storage": str(experiment.plan.level(level).storage),
                 "level": level,
                 "method": method,
-                "ops_per_s": flushes_per_s(found["flushes"], method),
-                "used": settings["fsync"] != "off" and settings["wal_sync_method"] == method,
+                "ops_per_s": kept.per_s(method),
+                "used": settings.fsync != "off" and settings.wal_sync_method == method,
             }
             for method in METHODS
         ]

@@ -14,7 +14,7 @@ from benchlib.report.figures.frames import amount, known
 from benchlib.report.figures.lag import STAGES, lag_over_time
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.view import Statement, View
-from benchlib.study.store import REPLICATION
+from benchlib.study.records import ReplicaReadings
 
 _LAGS = [f"{stage}_lag_{unit}" for stage in STAGES for unit in ("s", "bytes")]
 
@@ -53,9 +53,9 @@ def replicas_verified(experiment: View) -> Table | Statement:
     if not levels:
         return Statement("No level of this study has a replica, so there is nothing to fail over to.")
     verified = {
-        (trial.level, trial.block): found["verified"]
+        (trial.level, trial.block): found.verified
         for trial, found in _kept(experiment)
-        if "verified" in found
+        if found.verified is not None
     }
     trials, readings = experiment.trials, _readings(experiment)
     failed = trials[trials["error"].notna() & trials["level"].isin(list(levels))]
@@ -91,10 +91,10 @@ def _replicated(experiment: View) -> dict[str, Replication]:
     return {name: replication for name, replication in named.items() if replication and replication.replicas}
 
 
-def _kept(experiment: View) -> Iterator[tuple[Trial, Mapping[str, Any]]]:
+def _kept(experiment: View) -> Iterator[tuple[Trial, ReplicaReadings]]:
     """What is kept of the replicas, trial by trial."""
     for trial_id, measurement in experiment.folder.kept().items():
-        found = experiment.folder.raw_json(trial_id, REPLICATION)
+        found = ReplicaReadings.read(experiment.folder, trial_id)
         if found is not None:
             yield measurement.trial, found
 
@@ -111,11 +111,11 @@ def _readings(experiment: View) -> pd.DataFrame:
             **row,
             "level": trial.level,
             "block": trial.block,
-            "second": round(row["at_s"] - found["lag"][0]["at_s"]),
+            "second": round(row["at_s"] - found.lag[0]["at_s"]),
         }
         for trial, found in _kept(experiment)
         if (trial.level, trial.block) in trials
-        for row in found.get("lag", ())
+        for row in found.lag
     ]
     frame = pd.DataFrame(rows, columns=["level", "block", "replica", "second", *_LAGS])
     return frame[frame["second"].gt(0)].astype(dict.fromkeys(_LAGS, float))

@@ -10,7 +10,7 @@ import pandas as pd
 from benchlib.report.figures.plans import Node, Shape, differences, plans_table, shape, tree, worst_estimate
 from benchlib.report.figures.tables import Quiet, Table
 from benchlib.report.view import Statement, View
-from benchlib.study.store import PLANS
+from benchlib.study.records import Counters, Plans
 
 Trials = list[dict[str, Any]]
 """What trials of a level kept, those with the lowest metric first: ``before`` and ``after``, rows by statement; ``trial``."""
@@ -62,9 +62,9 @@ def _kept(experiment: View) -> dict[str, Trials]:
     ids = {(m.trial.level, m.trial.block): trial_id for trial_id, m in experiment.folder.kept().items()}
     found: dict[str, Trials] = {level: [] for level in experiment.plan.factor.levels}
     for level, block in zip(good["level"], good["block"], strict=True):
-        kept = experiment.folder.raw_json(ids[level, block], PLANS)
-        if kept and kept["after"]:
-            found[level].append({**kept, "trial": ids[level, block]})
+        kept = Plans.read(experiment.folder, ids[level, block])
+        if kept and kept.after:
+            found[level].append({**dict(kept), "trial": ids[level, block]})
     return {
         level: trials
         for level, trials in found.items()
@@ -126,8 +126,8 @@ def _row(
 
 def _page_bytes(experiment: View, trial: dict[str, Any]) -> int:
     """The size of the server's pages; PostgreSQL's own where the trial lacks counters to tell it."""
-    counters: Any = experiment.folder.raw_json(trial["trial"], "statistics.json") or {}
-    return int(counters.get("after", {}).get("block_size", 8192))
+    counters = Counters.read(experiment.folder, trial["trial"])
+    return int(dict(counters.after).get("block_size", 8192)) if counters else 8192
 
 
 def _trees(told: dict[str, Trials], place: int, letters: dict[Shape, str]) -> list[tuple[str, str, str]]:

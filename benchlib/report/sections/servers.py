@@ -16,7 +16,7 @@ from benchlib.report.figures.frames import amount, interval, known, rows_of, sig
 from benchlib.report.figures.levels import size_words
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.view import Statement, View
-from benchlib.study.store import SERVER_SETTINGS
+from benchlib.study.records import Parameters
 
 OWN = "PostgreSQL's own"
 _HIDDEN = "not shown"
@@ -121,11 +121,11 @@ def _asked(experiment: View) -> list[str]:
 
 def _kept_settings(experiment: View) -> dict[str, Settings]:
     """What the server of each level ran with, in the order of the levels; those of which nothing was kept are absent."""
-    found: dict[str, Any] = {}
+    found: dict[str, Settings] = {}
     for trial_id, measurement in experiment.folder.kept().items():
-        settings = experiment.folder.raw_json(trial_id, SERVER_SETTINGS)
+        settings = Parameters.read(experiment.folder, trial_id)
         if settings is not None:
-            found.setdefault(measurement.trial.level, settings)
+            found.setdefault(measurement.trial.level, dict(settings))
     return {level: found[level] for level in _asked(experiment) if level in found}
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import html
-from typing import Any
 
 import pandas as pd
 
-from benchlib.host.counters import statement_differences
 from benchlib.report.figures.mechanism import mean_words
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.view import Statement, View
+from benchlib.study.records import Counters
 
 MOST = 6
 """So many statements are shown, those on which some level's server spent the largest share of its time."""
@@ -68,8 +67,8 @@ def _frame(experiment: View) -> pd.DataFrame:
     )
     trials = []
     for trial_id, m in experiment.folder.kept().items():
-        kept: Any = experiment.folder.raw_json(trial_id, "statistics.json")
-        told = statement_differences(kept["before"], kept["after"]) if kept else None
+        kept = Counters.read(experiment.folder, trial_id)
+        told = kept.statements() if kept else None
         if told and (m.trial.level, m.trial.block) in good:
             rows = pd.DataFrame(told, columns=["query", "calls", *_EACH])
             rows["query"] = rows["query"].str.split().str.join(" ")

@@ -12,7 +12,7 @@ from benchlib.plan.level import Level
 from benchlib.report.sections.flushes import flushes
 from benchlib.report.view import Statement, View
 from benchlib.study.loop import run_study
-from benchlib.study.store import FSYNC
+from benchlib.study.records import Flushes
 
 SECTION = "Compare file sync methods using one 8kB write"
 # published: Debian 8 on ext4, and Windows 7 on NTFS, whose cache says that it has written
@@ -48,7 +48,7 @@ def view(folder_of, tmp_path: Path) -> Callable[..., View]:
         run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS, **options).open)
         for trial in folder.read().trials:
             if kept:
-                (folder.path / "trials" / trial.id / FSYNC).write_text(json.dumps(kept(trial.level)))
+                (folder.path / "trials" / trial.id / Flushes.FILE).write_text(json.dumps(kept(trial.level)))
         return View(folder, folder.read())
 
     return make

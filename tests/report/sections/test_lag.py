@@ -14,7 +14,7 @@ from benchlib.plan.level import Level
 from benchlib.report.sections.lag import replica_lag, replicas_verified
 from benchlib.report.view import Statement, View
 from benchlib.study.loop import run_study
-from benchlib.study.store import REPLICATION
+from benchlib.study.records import ReplicaReadings
 
 LEVELS = {
     "standalone": Level(),
@@ -69,7 +69,7 @@ def view(folder_of, tmp_path: Path) -> Callable[..., View]:
         run_study(folder, FakeBench(folder.read().plan, tmp_path, **options).open)
         for trial in folder.read().trials:
             if found := kept(trial.level, trial.block):
-                (folder.path / "trials" / trial.id / REPLICATION).write_text(json.dumps(found))
+                (folder.path / "trials" / trial.id / ReplicaReadings.FILE).write_text(json.dumps(found))
         return View(folder, folder.read())
 
     return make

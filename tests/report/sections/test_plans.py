@@ -13,7 +13,7 @@ from benchlib.report.figures.plans import differences, node_name, tree, worst_es
 from benchlib.report.sections.plans import plans
 from benchlib.report.view import View
 from benchlib.study.loop import run_study
-from benchlib.study.store import PLANS
+from benchlib.study.records import Plans
 
 
 def node(
@@ -110,7 +110,7 @@ def study(folder_of, tmp_path) -> Callable[..., View]:
             found = root(m.trial.level, m.trial.block)
             plan = {"Plan": found, "Planning Time": 0.5, "Execution Time": float(m.trial.block)}
             rows = [{"statement": "SELECT '<i>'", "plan": plan}] if found else []
-            path = folder.path / "trials" / trial_id / PLANS
+            path = folder.path / "trials" / trial_id / Plans.FILE
             path.write_text(json.dumps({"before": rows, "after": rows}))
         return View(folder, folder.read())
 

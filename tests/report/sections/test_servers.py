@@ -14,7 +14,8 @@ from benchlib.report.figures.tables import Table
 from benchlib.report.sections.servers import cost_per_million, server_settings
 from benchlib.report.view import Statement, View
 from benchlib.study.loop import run_study
-from benchlib.study.store import SERVER_SETTINGS, StudyFolder
+from benchlib.study.records import Parameters
+from benchlib.study.store import StudyFolder
 
 STEPS = ("run, alpha", "check, beta", "run, beta")
 TPS = {"defaults": 1000.0, "control": 1000.0, "run, alpha": 1000.0, "check, beta": 500.0, "run, beta": 2000.0}
@@ -59,7 +60,7 @@ def view(folder_of, tmp_path: Path) -> Callable[..., View]:
         for trial in folder.read().trials:
             if trial.block == 1 and trial.level in (settings or {}):
                 kept = json.dumps(settings[trial.level])
-                (folder.path / "trials" / trial.id / SERVER_SETTINGS).write_text(kept)
+                (folder.path / "trials" / trial.id / Parameters.FILE).write_text(kept)
         return View(folder, folder.read())
 
     return make

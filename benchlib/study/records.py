@@ -1,0 +1,172 @@
+"""What a trial leaves beside the load tool's output: each file has one class, which alone writes and reads it."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchlib.errors import InputError
+from benchlib.host import counters, telemetry
+from benchlib.study.store import StudyFolder
+
+SERVER_LOG = "server.log"
+
+_COMMIT = "Compare file sync methods using one 8kB write"
+
+Rows = list[dict[str, Any]]
+
+
+class _Part(BaseModel):
+    """Data in JSON. What other versions keep beside the fields is left as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class _Record(_Part):
+    """One file of a trial."""
+
+    FILE: ClassVar[str]
+
+    def write(self, folder: Path) -> None:
+        """Write the file into the folder of a trial that is under way."""
+        (folder / self.FILE).write_bytes(self.to_bytes())
+
+    @classmethod
+    def read(cls, folder: StudyFolder, trial_id: str) -> Self | None:
+        """What a kept trial left, packed or not; None if it left no such file.
+
+        Raises:
+            InputError: the file is damaged.
+
+        """
+        data = folder.raw_bytes(trial_id, cls.FILE)
+        try:
+            return None if data is None else cls.from_bytes(data)
+        except (ValueError, OSError, EOFError, zlib.error):
+            raise InputError(
+                f"{trial_id}/{cls.FILE} is damaged: bring it back from a copy, or remove it and do without"
+            ) from None
+
+    def to_bytes(self) -> bytes:
+        """The content of the file."""
+        return self.model_dump_json(indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The record that a file's content holds."""
+        return cls.model_validate_json(data)
+
+
+class Snapshot(_Part):
+    """The server's counters at one moment, as :func:`benchlib.server.statistics.snapshot` gives them."""
+
+    at: float
+    lsn: Annotated[str, Field(pattern=r"^[0-9A-F]+/[0-9A-F]+$")] | None
+
+
+class Counters(_Record):
+    """The server's counters right before and after the load."""
+
+    FILE = "statistics.json"
+    before: Snapshot
+    after: Snapshot
+
+    def during_load(self) -> Mapping[str, float | None]:
+        """What the server did meanwhile; see :func:`benchlib.host.counters.differences`."""
+        return counters.differences(dict(self.before), dict(self.after))
+
+    def statements(self) -> Rows | None:
+        """What each statement took; see :func:`benchlib.host.counters.statement_differences`."""
+        return counters.statement_differences(dict(self.before), dict(self.after))
+
+
+class Plans(_Record):
+    """The plans of the workload's statements before and after the load: rows of ``statement`` and ``plan``."""
+
+    FILE = "plans.json"
+    before: Rows
+    after: Rows
+
+
+class ReplicaReadings(_Record):
+    """The replicas' lag while the load ran, a row per reading and replica, and what was found on them afterwards."""
+
+    FILE = "replication.json"
+    lag: Rows = []
+    verified: dict[str, Any] | None = None
+
+
+class Durability(_Part):
+    """The settings that decide whether, and how, a commit of the load is flushed."""
+
+    fsync: str
+    synchronous_commit: str
+    wal_sync_method: str
+
+
+class FlushRate(_Part):
+    """What one test of ``pg_test_fsync`` reached; None where the platform has no such method."""
+
+    section: str
+    method: str
+    ops_per_s: float | None
+
+
+class FlushTest(_Part):
+    """All tests of ``pg_test_fsync``."""
+
+    methods: list[FlushRate]
+
+
+class Flushes(_Record):
+    """How commits are flushed, and what ``pg_test_fsync`` reached where the WAL lies."""
+
+    FILE = "fsync.json"
+    durability: Durability
+    flushes: FlushTest
+
+    def per_s(self, method: str) -> float | None:
+        """How often a second one page is flushed by a ``wal_sync_method``; None where the platform has no such method."""
+        rates = {row.method: row.ops_per_s for row in self.flushes.methods if row.section == _COMMIT}
+        return rates.get(method)
+
+    def used_per_s(self) -> float | None:
+        """The same by the method that commits use; None where they are not flushed, or by no known method."""
+        if "off" in (self.durability.fsync, self.durability.synchronous_commit):
+            return None
+        return self.per_s(self.durability.wal_sync_method)
+
+
+class Parameters(_Record):
+    """What the server ran with: rows of ``pg_settings`` by name, each ``setting``, ``unit``, ``boot_val`` and ``source``."""
+
+    FILE = "server_settings.json"
+    __pydantic_extra__: dict[str, dict[str, Any]]
+
+
+class Samples(_Record):
+    """What :class:`benchlib.host.sampler.Sampler` read during the load, compressed."""
+
+    FILE = "telemetry.json.gz"
+    started: dict[str, float]
+    interval_s: float
+    readings: Rows
+    waits: Rows | None
+
+    def thinned(self) -> Self:
+        """The same with the sums of each second in place of the single samples of waits."""
+        return self.model_validate(telemetry.thinned(dict(self)))
+
+    def to_bytes(self, compresslevel: int = 6) -> bytes:
+        """The content of the file: the same for the same samples."""
+        return gzip.compress(self.model_dump_json().encode(), compresslevel, mtime=0)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The record that a file's content holds."""
+        return cls.model_validate_json(gzip.decompress(data))
