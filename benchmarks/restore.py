@@ -20,14 +20,14 @@ import click
 import numpy as np
 import pandas as pd
 
-from benchlib.host import facts as host
+from benchlib.host import facts
 from benchlib.host.guardian import guarded_run, scratch_root
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers import volumes
 from benchlib.load.workloads import load_workload
 from benchlib.plan.level import Level, Place
 from benchlib.server.copying import copy_tree
-from benchlib.server.templates import _FAST_LOADING, Templates, load
+from benchlib.server.templates import FAST_LOADING, Templates, load
 
 MIB_PER_SCALE = 70
 """Room for two data sets with their WAL, and a third that is being made."""
@@ -46,9 +46,9 @@ def main(scale: int, rounds: int, kinds: tuple[str, ...], out: Path) -> None:
     rows = [row for kind in kinds for row in _measure(kind, scale, rounds)]
     table = pd.DataFrame(rows)
     table.to_csv(out, index=False, float_format="%.3f")
-    for on, found in table.groupby("on", sort=False):
+    for on, times in table.groupby("on", sort=False):
         for column in ("s", "s_until_on_disk"):
-            seconds = found.pivot(index="round", columns="what", values=column)
+            seconds = times.pivot(index="round", columns="what", values=column)
             for what in seconds.columns.drop("load"):
                 ratio = seconds["load"] / seconds[what]
                 print(
@@ -63,28 +63,27 @@ def _measure(kind: str, scale: int, rounds: int) -> list[dict[str, object]]:
     with guarded_run(scratch_root(), "benchmarks/restore.py", print) as run, run.journal.chapter() as chapter:
         folder = shell.make_directory(run.folder / "disk")
         if kind != "scratch":
-            place = Place(file_system=kind, size=(MIB_PER_SCALE * scale + 1024) * host.MEBIBYTE)
+            place = Place(file_system=kind, size=(MIB_PER_SCALE * scale + 1024) * facts.MEBIBYTE)
             volumes.check(place, run.folder)
             folder = volumes.provide(place, kind, run.folder, shell, chapter)
-        templates = Templates(run.folder, shell, scale, lambda words: None)
+        templates = Templates(run.folder, shell, scale, lambda message: None)
         workload = load_workload("tpcb-like")
 
-        def loading(new: Path) -> tuple[Callable[[], str], Callable[[], None]]:
+        def loading(new: Path) -> tuple[Callable[[], None], Callable[[], None]]:
             cluster = templates.empty(Level()).clone(run.folder / new.name, data=shell.make_directory(new))
-            cluster.configure(_FAST_LOADING)
+            cluster.configure(FAST_LOADING)
             cluster.start()
             cluster.execute(f"CREATE DATABASE {cluster.database}", dbname=cluster.maintenance)
 
-            def work() -> str:
+            def work() -> None:
                 load(cluster, cluster.connection, workload, scale, shell, templates.pgbench())
-                return "pgbench -i"
 
             return work, cluster.stop
 
-        def restoring(new: Path) -> tuple[Callable[[], str], Callable[[], None]]:
+        def restoring(new: Path) -> tuple[Callable[[], None], Callable[[], None]]:
             return lambda: copy_tree(shell, folder / "template", new), lambda: None
 
-        def forgetful(new: Path) -> tuple[Callable[[], str], Callable[[], None]]:
+        def forgetful(new: Path) -> tuple[Callable[[], None], Callable[[], None]]:
             Path("/proc/sys/vm/drop_caches").write_text("3")
             return restoring(new)
 
@@ -101,15 +100,15 @@ def _measure(kind: str, scale: int, rounds: int) -> list[dict[str, object]]:
                 Shell().run(["sync"])
                 work, end = ways[what](new)
                 started = time.perf_counter()
-                method = work()
+                work()
                 done = time.perf_counter()
                 Shell().run(["sync", "--file-system", folder])
                 on_disk = time.perf_counter()
                 end()
-                size = sum(p.stat().st_size for p in new.rglob("*") if p.is_file()) // host.MEBIBYTE
-                rows.append({"on": kind, "scale": scale, "round": number, "what": what, "method": method,
+                size = sum(p.stat().st_size for p in new.rglob("*") if p.is_file()) // facts.MEBIBYTE
+                rows.append({"on": kind, "scale": scale, "round": number, "what": what,
                              "mib": size, "s": done - started, "s_until_on_disk": on_disk - started,
-                             "load_average": host.load_average()})  # fmt: skip
+                             "load_average": facts.load_average()})  # fmt: skip
                 print(rows[-1], flush=True)
                 shutil.rmtree(new)
                 shutil.rmtree(run.folder / new.name, ignore_errors=True)

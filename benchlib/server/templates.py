@@ -21,7 +21,7 @@ from benchlib.server.installations import (
 )
 from benchlib.server.server import DATABASE, Server
 
-_FAST_LOADING: dict[str, SettingValue] = {
+FAST_LOADING: dict[str, SettingValue] = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
@@ -88,7 +88,7 @@ class Templates:
         if key not in self._loaded:
             self.tell(f"loading the data set into {empty.installation.label}")
             template = empty.clone(self.folder / f"t{len(self._loaded)}")
-            template.configure(_FAST_LOADING)
+            template.configure(FAST_LOADING)
             template.start()
             try:
                 template.execute(f"CREATE DATABASE {DATABASE}", dbname=template.maintenance)
