@@ -330,11 +330,19 @@ def recover() -> None:
 
 @cli.command()
 @click.option("--simulate", is_flag=True, help="By simulation (minutes), without any server.")
-@click.option("--sessions", type=int, help="Real studies (20), or simulated ones in each situation (100000).")
-@click.option("--blocks", type=int, help="Blocks of each real study (5).")
-@click.option("--duration", type=int, help="Seconds of each real trial (2).")
-@click.option("--effect", type=float, help="The injected change, a fraction (0.05).")
-@click.option("--seed", type=int, default=1, show_default=True, help="Where chance begins.")
+@click.option(
+    "--sessions",
+    type=click.IntRange(1),
+    help="Real studies (20), or simulated ones in each situation (100000).",
+)
+@click.option("--blocks", type=click.IntRange(3, 99), help="Blocks of each real study (5).")
+@click.option(
+    "--duration", "duration_s", type=click.IntRange(1, 3600), help="Seconds of each real trial (2)."
+)
+@click.option("--effect", type=click.FloatRange(0.005, 1), help="The injected change, a fraction (0.05).")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Where chance begins."
+)
 def calibrate(simulate: bool, seed: int, **given: Any) -> None:
     """Put the suite itself on trial: false alarms between identical systems, known changes found.
 
@@ -349,25 +357,22 @@ def calibrate(simulate: bool, seed: int, **given: Any) -> None:
       benchlib calibrate --simulate
     """
     from benchlib.host.facts import load_average
-    from benchlib.report.calibrate import Options, calibrate_here
-    from benchlib.report.calibrate import simulate as simulate_all
-    from benchlib.report.calibration import sentence
+    from benchlib.report.calibrate import Options, calibrate_by_simulation, calibrate_here
+    from benchlib.report.calibration_page import sentence
     from benchlib.report.site import reports_root, write_site
     from benchlib.report.summary import read_summary
 
     given = {name: value for name, value in given.items() if value is not None}
     if simulate:
-        if real := [name for name in given if name != "sessions"]:
-            raise click.UsageError(f"--{real[0]} belongs to real studies: leave out --simulate, or it")
-        simulate_all(_progress_printer(), **given, seed=seed)
+        if given.keys() - {"sessions"}:
+            raise click.UsageError("of real studies' options --simulate takes only --sessions and --seed")
+        calibrate_by_simulation(_progress_printer(), **given, seed=seed)
     else:
-        if "duration" in given:
-            given["duration_s"] = given.pop("duration")
-        options = Options(**given, seed=seed)
         if (busy := load_average()) > _QUIET_LOAD:
             click.echo(
                 f"other work is running here (load {busy:.1f}): its noise may hide the change", err=True
             )
+        options = Options(**given, seed=seed)
         click.echo(sentence(calibrate_here(options, _progress_printer())))
     write_site(reports_root(), read_summary())
     click.echo(f"page: {reports_root() / 'calibration.html'}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import InputError
-from benchlib.report import calibration
+from benchlib.report import calibration_page
 from benchlib.report.page import IndexEntry, Link, linked, render_index, render_prose
 from benchlib.report.summary import Summary
 from benchlib.stats.prose import leading
@@ -48,7 +48,7 @@ def write_site(root: Path, kept: Summary) -> Path:
     named on the index, with what would make it one.
     """
     root.mkdir(parents=True, exist_ok=True)
-    calibration.publish(root)
+    calibration_page.publish(root)
     ranks = {name: place for place, name in enumerate(kept.rows["study"])}
     ranked = sorted(kept.experiments, key=lambda e: ranks[e.folder.name])
     there = [e for e in ranked if (root / f"{e.folder.name}.html").is_file()]

@@ -67,6 +67,21 @@ def fit_blocks(block: np.ndarray, level: np.ndarray, y: np.ndarray, levels: int)
     return Fit(effects, unscaled, residual, float(residual @ residual), len(y) - blocks - rank)
 
 
+def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Fit many complete studies at once: estimates and standard errors (n, c), and the degrees of freedom.
+
+    ``logs`` (n, blocks, levels) have the baseline first, then its controls; the c levels are the others
+    or, where there are none, the last control. The figures are those of :func:`fit_blocks`.
+    """
+    _, blocks, levels = logs.shape
+    df = (blocks - 1) * (levels - 1)
+    centred = logs - logs.mean(axis=2, keepdims=True)
+    mean = centred.mean(axis=1)
+    variance = ((centred - mean[:, None, :]) ** 2).sum(axis=(1, 2)) / df
+    weights = arm_weights(levels, controls + 1)[min(controls, levels - 2) :]
+    return mean @ weights.T, np.sqrt(np.outer(variance, (weights**2).sum(axis=1) / blocks)), df
+
+
 def arm_weights(levels: int, arms: int, against: Mapping[int, int] | None = None) -> np.ndarray:
     """Return the contrasts (c, levels) that a study asks for.
 

@@ -41,6 +41,11 @@ def loadings(covariance: np.ndarray) -> tuple[float, ...]:
     return tuple(float(value) for value in np.round(np.minimum(start, _LARGEST_LOADING), 12))
 
 
+def complete_loadings(comparisons: int, arms: int) -> tuple[float, ...]:
+    """Return lambda (c,) of a complete design's levels against the mean of ``arms`` baseline arms."""
+    return (float(np.sqrt(1 / (1 + arms))),) * comparisons if comparisons > 1 else (0.0,)
+
+
 def tail(cut: float, lam: tuple[float, ...], df: float) -> float:
     """Return P(max |t_i| > cut), never below the single and never above the Bonferroni p."""
     single = float(2.0 * t.sf(cut, df))

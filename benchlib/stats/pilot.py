@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchlib.errors import InputError
+from benchlib.stats.dunnett import complete_loadings
 from benchlib.stats.power import Plan, blocks_to_answer
 from benchlib.stats.validity import long_run_variance
 
@@ -74,8 +75,7 @@ def size_study(
     trial_s = float(np.clip(best, SHORTEST_S, LONGEST_S))
     sd = float(np.sqrt(between + lrv / trial_s))
     asked, arms = levels - 1 - controls, controls + 1
-    lam = (float(np.sqrt(1 / (1 + arms))) if asked > 1 else 0.0,) * asked
-    plan = Plan(alpha, lam, levels - 1)
+    plan = Plan(alpha, complete_loadings(asked, arms), levels - 1)
     blocks = (
         blocks_to_answer(plan, sd, 1 + 1 / arms, margin, _DEFAULT_BLOCKS - 1) if sd > 0 else _DEFAULT_BLOCKS
     )

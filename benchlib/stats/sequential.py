@@ -16,8 +16,8 @@ import pandas as pd
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
 from benchlib.stats.analysis import LEAST_BLOCKS, Analysis, analyze
-from benchlib.stats.block_model import arm_weights
-from benchlib.stats.dunnett import tail
+from benchlib.stats.block_model import fit_complete
+from benchlib.stats.dunnett import complete_loadings, tail
 
 _SESSIONS = 400_000
 _CHUNK = 20_000
@@ -29,14 +29,12 @@ class SequentialPlan:
     """When to look, and the alpha that ``analyze`` is to be given at each look.
 
     ``alphas`` are nominal, for the family at that look alone (Dunnett's adjusted p is compared with
-    them); ``cuts`` the same as |t|, ``dfs`` the degrees of freedom. Spent together they come to ``alpha``.
+    them); ``cuts`` are the same as |t|.
     """
 
     looks: tuple[int, ...]
     alphas: tuple[float, ...]
     cuts: tuple[float, ...]
-    dfs: tuple[int, ...]
-    alpha: float
 
 
 @dataclass(frozen=True)
@@ -91,44 +89,28 @@ def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> Deci
 
 @lru_cache(maxsize=64)
 def _plan(levels: int, controls: int, looks: tuple[int, ...], alpha: float) -> SequentialPlan:
-    largest = _largest_t(levels, controls + 1, looks)
+    largest = _largest_t(levels, controls, looks)
     alive = np.ones(len(largest), dtype=bool)
-    dfs = tuple((look - 1) * (levels - 1) for look in looks)
-    arms = controls + 1
-    asked = max(levels - arms, 1)
-    lam = (float(np.sqrt(1 / (1 + arms))),) * asked if asked > 1 else (0.0,)
+    lam = complete_loadings(levels - 1 - controls, controls + 1)
     cuts: list[float] = []
-    nominal: list[float] = []
-    for column, (look, df) in enumerate(zip(looks, dfs, strict=True)):
+    for column, look in enumerate(looks):
         spent = alpha * (look / looks[-1]) ** _EXPONENT
         # how many of all the sessions may have crossed by now, less those that have
         allowed = round(spent * len(largest)) - int((~alive).sum())
-        here = np.where(alive, largest[:, column], -np.inf)
-        cut = float(np.partition(here, -allowed - 1)[-allowed - 1])
-        alive &= largest[:, column] <= cut
-        cuts.append(cut)
-        nominal.append(tail(cut, lam, df))
-    return SequentialPlan(looks, tuple(nominal), tuple(cuts), dfs, alpha)
+        left = np.where(alive, largest[:, column], -np.inf)
+        cuts.append(float(np.partition(left, -allowed - 1)[-allowed - 1]))
+        alive &= largest[:, column] <= cuts[-1]
+    alphas = [tail(cut, lam, (look - 1) * (levels - 1)) for cut, look in zip(cuts, looks, strict=True)]
+    return SequentialPlan(looks, tuple(alphas), tuple(cuts))
 
 
-def _largest_t(levels: int, arms: int, looks: tuple[int, ...]) -> np.ndarray:
-    """Return the largest |t| of the family (sessions, looks) in simulated studies without any effect.
-
-    A block's values less their mean are standard normal in k - 1 dimensions, so this is the model itself.
-    """
+def _largest_t(levels: int, controls: int, looks: tuple[int, ...]) -> np.ndarray:
+    """Return the largest |t| of the family (sessions, looks) in simulated studies without any effect."""
     rng = np.random.default_rng(20_251)
-    weights = arm_weights(levels, arms)[arms - 1 :]
-    weights = weights if len(weights) else arm_weights(levels, arms)
-    size = (weights**2).sum(axis=1)
     largest = np.empty((_SESSIONS, len(looks)))
     for start in range(0, _SESSIONS, _CHUNK):
-        y = rng.standard_normal((_CHUNK, looks[-1], levels))
-        y -= y.mean(axis=2, keepdims=True)
+        logs = rng.standard_normal((_CHUNK, looks[-1], levels))
         for column, look in enumerate(looks):
-            part = y[:, :look]
-            mean = part.mean(axis=1)
-            rss = (part**2).sum(axis=(1, 2)) - look * (mean**2).sum(axis=1)
-            error = np.sqrt(rss / ((look - 1) * (levels - 1)) / look)
-            statistic = np.abs(mean @ weights.T) / np.sqrt(size) / error[:, None]
-            largest[start : start + _CHUNK, column] = statistic.max(axis=1)
+            estimate, error, _ = fit_complete(logs[:, :look], controls)
+            largest[start : start + _CHUNK, column] = (np.abs(estimate) / error).max(axis=1)
     return largest
