@@ -4,7 +4,9 @@ import json
 import sys
 from pathlib import Path
 
-PURE = (*("errors", "plan", "stats", "load/parse", "host/telemetry", "host/counters", "server/checkpoints"),)
+PURE = (
+    *("errors", "plan", "stats", "load/parse", "host/telemetry", "server/counters", "server/checkpoints"),
+)
 WANTED = 95.0
 
 

@@ -109,12 +109,9 @@ def telemetry(
                 "cpu": [cpu // 2, 0, cpu // 4, cpu, cpu // 4, 0, 0, 0],
                 "context_switches": 6 * writes,
                 "dirty_kib": 20_000 + 10 * writes,
-                "writeback_kib": 0,
-                "pressure": {"cpu": {"some": 0}, "io": {"some": round(4e5 * at_s)}, "memory": {}},
+                "pressure": {"io": {"some": round(4e5 * at_s)}},
                 "devices": {device: fields} if device else {},
-                "network": {"eth0": [0, 0]},
                 "server_ticks": {"17": round(60 * at_s)} if device else {},
-                "tool_ticks": {"99": round(9 * at_s)} if 0 < at_s <= duration_s else {},
             }
         )
     flushing = [int(n) for n in random.integers(clients // 2, clients + 1, 10 * duration_s)]
@@ -122,9 +119,8 @@ def telemetry(
         [["IO", "WALSync", n], [None, None, 1], ["LWLock", "WALWrite", clients - n]] for n in flushing
     ]
     return {
-        "started": {"monotonic_s": 5.0, "epoch_s": 1_700_000_000.0},
+        "started": {"epoch_s": 1_700_000_000.0},
         "interval_s": 1.0,
-        "cpus": 2,
         "ticks_per_s": 100,
         "readings": readings,
         "waits": [{"at_s": 0.1 * i + 0.001, "sessions": s} for i, s in enumerate(sessions, 1)]

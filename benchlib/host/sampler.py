@@ -1,44 +1,60 @@
-"""The one sampler of a trial: what the host counts, once a second, and what the load waits for, more often.
+"""The one sampler of a trial: what the host counts, once a second, and what its readers ask meanwhile.
 
 It keeps what it reads and derives nothing, so that a mended derivation (:mod:`benchlib.host.telemetry`)
-needs no rerun.
+needs no rerun. Sources: man pages proc_stat(5), proc_meminfo(5); the kernel's documentation,
+admin-guide/iostats and accounting/psi.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
+
+import psutil
 
 from benchlib.errors import ServerError
-from benchlib.host.proc import TICKS_PER_S, cpu_ticks, host_counters, network_interfaces
-from benchlib.server.server import Server
-from benchlib.server.waits import Waits
+from benchlib.host.devices import ROOT
 
-TELEMETRY = "telemetry.json.gz"
-"""The sampler's file among the raw files of a trial."""
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_TRIES = 3
 
-TOOLS = ("pgbench", "sysbench")
+
+class Source(Protocol):
+    """What a reader asks, open while it is entered."""
+
+    def sample(self) -> dict[str, Any]:
+        """The figures of now, in plain JSON types."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Something to sample beside the host: ``what`` it is for messages, and ``key``, where its samples are kept."""
+
+    key: str
+    what: str
+    every_s: float
+    open: Callable[[], Source]
 
 
 class Sampler:
     """To be entered around a load; ``raw`` is then what was read, ``warnings`` what was not, and why.
 
     ``servers`` tells the pids of the trial's postmasters (none where they run elsewhere), ``devices``
-    are those that data and WAL lie on, and ``server`` is asked for wait events ``waits_hz`` times a second
-    (0 for never). The load tool is found as a child of ours with one of the names ``tools``.
+    are those that data and WAL lie on.
 
-    ``raw`` holds plain JSON types: ``started`` (``monotonic_s``, and ``epoch_s`` for the clock on the wall),
-    ``cpus``, ``ticks_per_s``, ``readings`` of :func:`~benchlib.host.proc.host_counters` with the ``server_ticks`` and
-    ``tool_ticks`` of :func:`~benchlib.host.proc.cpu_ticks`, and ``waits``, null where they were not asked for.
-    ``at_s`` in both is seconds since ``started``.
+    ``raw`` holds plain JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of
+    :func:`host_counters`, the first and the last of them with the ``server_ticks`` of :func:`server_ticks`, and
+    the samples of each reader, null if it could not be opened. ``at_s`` in all of them is seconds since ``started``.
     """
 
     def __init__(
@@ -46,61 +62,56 @@ class Sampler:
         *,
         servers: Callable[[], Sequence[int]],
         devices: Sequence[str] = (),
-        server: Server | None = None,
-        tools: Sequence[str] = TOOLS,
+        readers: Sequence[Reader] = (),
         interval_s: float = 1.0,
-        waits_hz: float = 10.0,
     ) -> None:
         self.raw: dict[str, Any] = {}
         self.warnings: list[str] = []
         self._servers = servers
-        self._devices = tuple(devices)
-        self._server = server if waits_hz else None
-        self._tools = tuple(tools)
+        self._devices = devices
+        self._readers = readers
         self._interval_s = interval_s
-        self._waits_hz = waits_hz
-        self._interfaces = network_interfaces()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        waits = None
-        if self._server:
+        sources: list[tuple[Reader, Source]] = []
+        for reader in self._readers:
             try:
-                waits = Waits(self._server)
+                sources.append((reader, reader.open()))
             except ServerError as reason:  # no reason to lose the trial
-                self.warnings.append(f"wait events were not sampled: {reason}")
+                self.warnings.append(f"{reader.what} were not sampled: {reason}")
         self._started = time.monotonic()
         self.raw |= {
-            "started": {"monotonic_s": self._started, "epoch_s": time.time()},
+            "started": {"epoch_s": time.time()},
             "interval_s": self._interval_s,
-            "cpus": os.cpu_count(),
-            "ticks_per_s": TICKS_PER_S,
+            "ticks_per_s": _TICKS_PER_S,
             "readings": [],
-            "waits": [] if waits else None,
+            **{reader.key: None for reader in self._readers},
+            **{reader.key: [] for reader, _ in sources},
         }
-        self._read()  # before the load has begun
-        self._spawn("the host's counters", self._read, self._interval_s, nullcontext())
-        if waits:
-            self._spawn("wait events", lambda: self._ask(waits), 1 / self._waits_hz, waits)
+        self._read_ends()  # before the load has begun
+        self._spawn("the host's counters", self._interval_s, contextlib.nullcontext(), self._read)
+        for reader, source in sources:
+            self._spawn(reader.what, reader.every_s, source, self._asking(reader.key, source))
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
             thread.join(5)  # one that hangs ends with its server
-        self._read()
-
-    def keep(self, folder: Path) -> None:
-        """Write what was read into a trial's folder."""
-        (folder / TELEMETRY).write_bytes(gzip.compress(json.dumps(self.raw).encode(), compresslevel=6))
+        self._read_ends()
 
     def _spawn(
-        self, what: str, act: Callable[[], None], every_s: float, resource: AbstractContextManager[Any]
+        self,
+        what: str,
+        every_s: float,
+        source: contextlib.AbstractContextManager[Any],
+        act: Callable[[], None],
     ) -> None:
         def run() -> None:
             beat = 0
-            with resource:
+            with source:
                 try:
                     while True:
                         elapsed_s = time.monotonic() - self._started
@@ -114,12 +125,83 @@ class Sampler:
         self._threads.append(threading.Thread(target=run, name=what, daemon=True))
         self._threads[-1].start()
 
-    def _read(self) -> None:
+    def _read(self, **more: Any) -> None:
         at_s = time.monotonic() - self._started
-        counters = host_counters(self._devices, self._interfaces)
-        servers, tools = cpu_ticks(self._servers(), self._tools)
-        self.raw["readings"].append({"at_s": at_s, **counters, "server_ticks": servers, "tool_ticks": tools})
+        self.raw["readings"].append({"at_s": at_s, **host_counters(self._devices), **more})
 
-    def _ask(self, waits: Waits) -> None:
-        at_s = time.monotonic() - self._started
-        self.raw["waits"].append({"at_s": at_s, "sessions": waits.sample()})
+    def _read_ends(self) -> None:
+        self._read(server_ticks=server_ticks(self._servers()))
+
+    def _asking(self, key: str, source: Source) -> Callable[[], None]:
+        def ask() -> None:
+            at_s = time.monotonic() - self._started
+            self.raw[key].append({"at_s": at_s, **source.sample()})
+
+        return ask
+
+
+def host_counters(devices: Sequence[str], *, root: Path = ROOT) -> dict[str, Any]:
+    """What Linux has counted until now; null where a kernel lacks, hides or does not count it.
+
+    ``cpu`` are the ticks of all CPUs (user, nice, system, idle, iowait, irq, softirq, steal), ``pressure`` the
+    microseconds in which some task waited for I/O, ``devices`` the fields of each device's ``stat`` file.
+    ``root`` is where ``proc`` and ``sys`` are found.
+    """
+    stat, memory, io = (_table(root / "proc" / name) for name in ("stat", "meminfo", "pressure/io"))
+    cpu, switches, dirty = stat.get("cpu"), stat.get("ctxt"), memory.get("Dirty:")
+    return {
+        "cpu": cpu and [int(ticks) for ticks in cpu[:8]],
+        "context_switches": switches and int(switches[0]),
+        "dirty_kib": dirty and int(dirty[0]),
+        "pressure": {"io": {kind: int(row[-1].removeprefix("total=")) for kind, row in io.items()}},
+        "devices": {
+            name: [int(field) for field in _text(root / "sys/class/block" / name / "stat").split()] or None
+            for name in devices
+        },
+    }
+
+
+def server_ticks(pids: Sequence[int]) -> dict[str, int]:
+    """The CPU ticks of servers since their start, with all their processes, by the postmaster's pid as text.
+
+    A server that is not there is left out. No process that ends is lost: the kernel adds its time to that of its
+    parent's ended children when the parent waits for it, as a postmaster does for each of its backends.
+    """
+    ticks = {}
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            ticks[str(pid)] = round(_tree_seconds(psutil.Process(pid)) * _TICKS_PER_S)
+    return ticks
+
+
+def _tree_seconds(server: psutil.Process) -> float:
+    for _ in range(_TRIES):
+        before = server.cpu_times()
+        seconds = _seconds(server)
+        for child in server.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                seconds += _seconds(child)
+        if (
+            server.cpu_times().children_user + server.cpu_times().children_system
+            == before.children_user + before.children_system
+        ):
+            break  # else a child that ended meanwhile may have been seen neither living nor among the ended
+    return seconds
+
+
+def _seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _table(path: Path) -> dict[str, list[str]]:
+    """The lines of a file by their first word."""
+    rows = (line.split() for line in _text(path).splitlines())
+    return {row[0]: row[1:] for row in rows if row}
+
+
+def _text(path: Path) -> str:
+    """A file's text; empty where the kernel has no such file, or keeps it from us."""
+    with contextlib.suppress(OSError):
+        return path.read_text()
+    return ""

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 Raw = Mapping[str, Any]
@@ -26,23 +24,16 @@ ON_CPU = "CPU"
 """The wait event, and its type, of a session that waits for nothing."""
 
 HOST = (
-    "cpu_user_percent", "cpu_system_percent", "cpu_iowait_percent", "cpu_steal_percent", "cpu_idle_percent",
-    "server_cores", "tool_cores", "context_switches_per_s", "dirty_mib", "writeback_mib",
-    "pressure_cpu_some_percent", "pressure_io_some_percent", "pressure_io_full_percent",
-    "pressure_memory_some_percent", "pressure_memory_full_percent",
-    "received_bytes_per_s", "sent_bytes_per_s",
+    "cpu_user_percent", "cpu_system_percent", "cpu_iowait_percent", "context_switches_per_s", "dirty_mib",
+    "pressure_io_some_percent",
 )  # fmt: skip
-DEVICE = (
-    "r_iops", "r_mib_s", "r_await_ms", "w_iops", "w_mib_s", "w_await_ms",
-    "d_iops", "d_mib_s", "d_await_ms", "f_iops", "f_await_ms", "aqu_sz", "util_percent",
-)  # fmt: skip
-# of a file in /sys/class/block/*/stat, in its order
-_FIELDS = (
-    "r_requests", "r_merged", "r_sectors", "r_ms", "w_requests", "w_merged", "w_sectors", "w_ms",
-    "in_flight", "busy_ms", "queue_ms", "d_requests", "d_merged", "d_sectors", "d_ms", "f_requests", "f_ms",
-)  # fmt: skip
-# cpu "full" does not exist for a whole host: kernels show 0 there, for compatibility
-_PRESSURES = (("cpu", "some"), ("io", "some"), ("io", "full"), ("memory", "some"), ("memory", "full"))
+DEVICE = ("r_iops", "r_mib_s", "r_await_ms", "w_iops", "w_mib_s", "w_await_ms", "f_iops", "aqu_sz")
+
+_CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+# places in a file /sys/class/block/*/stat; kernels before 5.5 do not count flushes
+_FIELDS = {
+    "r_requests": 0, "r_sectors": 2, "r_ms": 3, "w_requests": 4, "w_sectors": 6, "w_ms": 7, "queue_ms": 10, "f_requests": 15,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,54 +41,43 @@ class Telemetry:
     """What was sampled in one trial; ``at_s`` is seconds since just before the load's start.
 
     ``host`` has a row per interval, which ended at ``at_s``: shares of all CPUs in percent (user with nice,
-    system with interrupts), CPU seconds per second of the servers and of the load tool (``*_cores``), the share of
-    time in which some or all tasks were stalled (``pressure_*``), and more; units are in the names.
+    system with interrupts), the share of time in which some task waited for I/O (``pressure_*``), and more.
 
-    ``devices`` has a row per interval and ``device``, as iostat has: reads, writes, discards and flushes
-    (``r_``, ``w_``, ``d_``, ``f_``) per second, what they moved, how long one took (null if there was none), the mean
-    queue and the utilisation. ``mean_devices`` has a row per device, of the whole time.
+    ``devices`` has a row per interval and ``device``, as iostat has: reads, writes and flushes (``r_``, ``w_``, ``f_``)
+    per second, what they moved, how long one took (null if there was none), and the mean queue.
 
     ``waits`` has a row per sample and wait event: how many of the load's sessions (``n``) waited for it, or
     for nothing (``CPU``). What nobody waited for has no row. Of a trimmed trial it is a row per second, with the sum of
-    its samples. ``mean_waits`` has a row per event, the most frequent
-    first: ``sessions``, the mean of all samples.
+    its samples.
     """
 
     host: pd.DataFrame
     devices: pd.DataFrame
-    mean_devices: pd.DataFrame
     waits: pd.DataFrame
-    mean_waits: pd.DataFrame
 
 
 def telemetry(raw: Raw) -> Telemetry:
     """The frames of one trial, from what :class:`benchlib.host.sampler.Sampler` kept."""
     readings = _readings(raw)
-    whole = [(readings[0], readings[-1])]
+    devices = [_device(readings, name) for name in readings[-1]["devices"]]
     waits = [
         (sample["at_s"], kind or ON_CPU, event or ON_CPU, n)
-        for sample in raw["waits"] or ()
+        for sample in raw.get("waits") or ()
         for kind, event, n in sample["sessions"]
     ]
-    events = pd.DataFrame(waits, columns=["at_s", "wait_event_type", "wait_event", "n"])
-    total = events.groupby(["wait_event_type", "wait_event"], as_index=False)["n"].sum()
-    asked = sum(sample.get("samples", 1) for sample in raw["waits"] or ())
-    mean = total.assign(sessions=total["n"] / max(1, asked)).drop(columns="n")
     return Telemetry(
-        host=_frame((_host(raw, *pair) for pair in pairwise(readings)), ("at_s", *HOST)),
-        devices=_devices(pairwise(readings)),
-        mean_devices=_devices(whole).drop(columns="at_s"),
-        waits=events,
-        mean_waits=mean.sort_values("sessions", ascending=False, ignore_index=True),
+        host=_host(readings),
+        devices=pd.concat(devices) if devices else pd.DataFrame(columns=["at_s", "device", *DEVICE]),
+        waits=pd.DataFrame(waits, columns=["at_s", "wait_event_type", "wait_event", "n"]),
     )
 
 
 def thinned(raw: Raw) -> Raw:
     """The same without the single samples of waits: a sample per second that has their sum, and how many ``samples`` they were.
 
-    What is derived from it second by second, and of the whole time, stays the same.
+    What is derived from it second by second stays the same.
     """
-    if raw["waits"] is None:
+    if not raw.get("waits"):
         return raw
     seconds: dict[int, tuple[int, Counter[tuple[str | None, str | None]]]] = {}
     for sample in raw["waits"]:
@@ -112,35 +92,34 @@ def thinned(raw: Raw) -> Raw:
     return {**raw, "waits": waits}
 
 
-def summary(raw: Raw, *, transactions: int | None = None, tool_cpu_s: float | None = None) -> Figures:
-    """The figures of a whole trial: those of the host frame, and what one transaction cost.
+def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
+    """What a transaction cost, from at least two readings: CPU time of the servers, context switches, traffic, flushes.
 
-    ``tool_cpu_s`` is the CPU time of the load tool, which nobody can sample once that has ended. The
-    context switches and the traffic of the devices are the whole host's.
+    Switches are the whole host's, traffic and flushes those of the devices together.
     """
-    readings = _readings(raw)
-    first, last = readings[0], readings[-1]
-    seconds = last["at_s"] - first["at_s"]
-    figures = {name: value for name, value in _host(raw, first, last).items() if name != "at_s"}
-    for name in ("dirty", "writeback"):
-        known = [reading[f"{name}_kib"] for reading in readings if reading[f"{name}_kib"] is not None]
-        figures[f"{name}_mib"] = sum(known) / len(known) / 1024 if known else None
-    server_s = _scaled(figures["server_cores"], seconds)
-    switches = _scaled(figures["context_switches_per_s"], seconds)
-    moved = [_device(first, last, name) for name in last["devices"]]
-    figures["tool_cores"] = _ratio(tool_cpu_s, seconds)
+    ends = first, last = raw["readings"][0], raw["readings"][-1]
+    host = _rises(ends, _host_counters(*ends)).iloc[0]
+    devices = [_rises(ends, _device_counters(ends, name)).iloc[0] for name in last["devices"]]
+    moved = pd.DataFrame(devices, columns=list(_FIELDS), dtype=float).sum(skipna=False, min_count=1)
     costs = {
-        "server_cpu_ms": _scaled(server_s, 1000),
-        "tool_cpu_ms": _scaled(tool_cpu_s, 1000),
-        "context_switches": switches,
-        "read_kib": _scaled(_total(device["r_mib_s"] for device in moved), 1024 * seconds),
-        "written_kib": _scaled(_total(device["w_mib_s"] for device in moved), 1024 * seconds),
-        "flushes": _scaled(_total(device["f_iops"] for device in moved), seconds),
+        "server_cpu_ms": 1000 * _server_ticks(first, last) / raw["ticks_per_s"],
+        "context_switches": host["context_switches"],
+        "read_kib": moved["r_sectors"] / 2,
+        "written_kib": moved["w_sectors"] / 2,
+        "flushes": moved["f_requests"],
     }
     return {
-        **figures,
-        **{f"{name}_per_transaction": _ratio(cost, transactions) for name, cost in costs.items()},
+        f"{name}_per_transaction": float(cost / transactions) if transactions and pd.notna(cost) else None
+        for name, cost in costs.items()
     }
+
+
+def _server_ticks(first: Raw, last: Raw) -> float:
+    """The CPU ticks that the servers took between; null if one has ended, since nobody saw its last."""
+    before, after = first["server_ticks"], last["server_ticks"]
+    if not after or before.keys() - after.keys():
+        return math.nan
+    return float(sum(ticks - before.get(pid, 0) for pid, ticks in after.items()))
 
 
 def _readings(raw: Raw) -> Sequence[Raw]:
@@ -151,92 +130,57 @@ def _readings(raw: Raw) -> Sequence[Raw]:
     return readings
 
 
-def _host(raw: Raw, a: Raw, b: Raw) -> Figures:
-    seconds = b["at_s"] - a["at_s"]
-    spent = [_difference(*pair) for pair in zip(a["cpu"] or [None] * 8, b["cpu"] or [None] * 8, strict=True)]
-    user, nice, system, idle, iowait, irq, softirq, steal = spent
-    shares = {
-        "user": [user, nice], "system": [system, irq, softirq], "iowait": [iowait], "steal": [steal], "idle": [idle],
-    }  # fmt: skip
-    cpu = _total(spent)
-    figures: Figures = {"at_s": b["at_s"]}
-    figures |= {f"cpu_{name}_percent": _ratio(_total(ticks), cpu, 100) for name, ticks in shares.items()}
-    for who in ("server", "tool"):
-        figures[f"{who}_cores"] = _ratio(
-            _taken(a[f"{who}_ticks"], b[f"{who}_ticks"]), raw["ticks_per_s"] * seconds
-        )
-    switches = _difference(a["context_switches"], b["context_switches"])
-    figures["context_switches_per_s"] = _ratio(switches, seconds)
-    figures |= {f"{name}_mib": _ratio(b[f"{name}_kib"], 1024) for name in ("dirty", "writeback")}
-    for what, kind in _PRESSURES:
-        stalled_us = _difference(a["pressure"][what].get(kind), b["pressure"][what].get(kind))
-        figures[f"pressure_{what}_{kind}_percent"] = _ratio(stalled_us, seconds * 1e6, 100)
-    for way, name in enumerate(("received", "sent")):
-        moved = _total(
-            _difference(a["network"][i] and a["network"][i][way], b["network"][i] and b["network"][i][way])
-            for i in b["network"]
-        )
-        figures[f"{name}_bytes_per_s"] = _ratio(moved, seconds)
-    return figures
+def _rises(readings: Sequence[Raw], counters: pd.DataFrame) -> pd.DataFrame:
+    """How far each counter rose until a reading since the one before, in how many ``seconds``; null where it fell."""
+    rises = counters.assign(seconds=[reading["at_s"] for reading in readings]).diff().iloc[1:]
+    return rises.where(rises >= 0)
 
 
-def _taken(a: Mapping[str, int], b: Mapping[str, int]) -> float | None:
-    """The CPU ticks that process trees took between; null if one has ended, since nobody saw its last."""
-    if a.keys() - b.keys():
-        return None
-    return _total(_difference(a.get(pid, 0), ticks) for pid, ticks in b.items())
+def _host_counters(*readings: Raw) -> pd.DataFrame:
+    rows = [
+        [
+            *(reading["cpu"] or [None] * len(_CPU)),
+            reading["context_switches"],
+            reading["pressure"]["io"].get("some"),
+        ]
+        for reading in readings
+    ]
+    return pd.DataFrame(rows, columns=[*_CPU, "context_switches", "io_stalled_us"], dtype=float)
 
 
-def _devices(pairs: Iterable[tuple[Raw, Raw]]) -> pd.DataFrame:
-    rows = (
-        {"at_s": b["at_s"], "device": name, **_device(a, b, name)} for a, b in pairs for name in b["devices"]
-    )
-    return _frame(rows, ("at_s", "device", *DEVICE))
+def _device_counters(readings: Sequence[Raw], name: str) -> pd.DataFrame:
+    rows = [dict(enumerate(reading["devices"][name] or ())) for reading in readings]
+    frame = pd.DataFrame(rows, columns=list(_FIELDS.values()), dtype=float)
+    return frame.set_axis(list(_FIELDS), axis=1)
 
 
-def _device(a: Raw, b: Raw, name: str) -> Figures:
-    """The figures of one device. Kernels before 4.18 do not count discards, those before 5.5 no flushes."""
-    seconds = b["at_s"] - a["at_s"]
-    fields: dict[str, float | None] = dict.fromkeys(_FIELDS)
-    fields |= {
-        field: _difference(*pair)
-        for field, *pair in zip(_FIELDS, a["devices"][name] or (), b["devices"][name] or (), strict=False)
+def _host(readings: Sequence[Raw]) -> pd.DataFrame:
+    rises = _rises(readings, _host_counters(*readings))
+    ticks, seconds = rises[list(_CPU)].sum(axis=1, skipna=False), rises["seconds"]
+    percent = 100 / ticks.where(ticks > 0)
+    figures = {
+        "at_s": [reading["at_s"] for reading in readings[1:]],
+        "cpu_user_percent": percent * (rises["user"] + rises["nice"]),
+        "cpu_system_percent": percent * (rises["system"] + rises["irq"] + rises["softirq"]),
+        "cpu_iowait_percent": percent * rises["iowait"],
+        "context_switches_per_s": rises["context_switches"] / seconds,
+        "dirty_mib": pd.Series([reading["dirty_kib"] for reading in readings], dtype=float) / 1024,
+        "pressure_io_some_percent": rises["io_stalled_us"] / seconds / 1e4,
     }
-    figures: Figures = {}
-    for way in "rwdf":
-        requests = fields[f"{way}_requests"]
-        figures[f"{way}_iops"] = _ratio(requests, seconds)
-        if way != "f":
-            figures[f"{way}_mib_s"] = _ratio(fields[f"{way}_sectors"], seconds, 512 / (1 << 20))
-        figures[f"{way}_await_ms"] = _ratio(fields[f"{way}_ms"], requests)
-    figures["aqu_sz"] = _ratio(fields["queue_ms"], seconds * 1000)
-    figures["util_percent"] = _ratio(fields["busy_ms"], seconds * 1000, 100)
-    return figures
+    return pd.DataFrame(figures, index=rises.index).reset_index(drop=True)
 
 
-def _difference(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None or b < a else b - a
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    """The sum; null if a part is, or if there is none."""
-    known = list(values)
-    return sum(value for value in known if value is not None) if known and None not in known else None
-
-
-def _ratio(value: float | None, by: float | None, times: float = 1) -> float | None:
-    return None if value is None or not by else value / by * times
-
-
-def _scaled(value: float | None, times: float) -> float | None:
-    return None if value is None else value * times
-
-
-def _frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    told, figures = list(rows), [name for name in columns if name != "device"]
-    # by numpy, in half the time: a page reads the frames of tens of trials
-    values = np.array([[row[name] for name in figures] for row in told], dtype=float)
-    frame = pd.DataFrame(values.reshape(len(told), len(figures)), columns=figures)
-    if "device" in columns:
-        frame.insert(columns.index("device"), "device", pd.Series([row["device"] for row in told], dtype=str))
+def _device(readings: Sequence[Raw], name: str) -> pd.DataFrame:
+    rises = _rises(readings, _device_counters(readings, name))
+    seconds = rises["seconds"]
+    frame = pd.DataFrame(
+        {"at_s": [reading["at_s"] for reading in readings[1:]], "device": name}, index=rises.index
+    )
+    for way in "rw":
+        requests = rises[f"{way}_requests"]
+        frame[f"{way}_iops"] = requests / seconds
+        frame[f"{way}_mib_s"] = rises[f"{way}_sectors"] / seconds / 2048
+        frame[f"{way}_await_ms"] = rises[f"{way}_ms"] / requests.where(requests > 0)
+    frame["f_iops"] = rises["f_requests"] / seconds
+    frame["aqu_sz"] = rises["queue_ms"] / seconds / 1000
     return frame

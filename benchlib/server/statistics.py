@@ -1,7 +1,7 @@
 """The server's own counters, before and after a trial, as the server gives them.
 
 Each view exists from some version on; what a version lacks, or what we may not see on a server
-that is not ours, is null. What happened between two snapshots: :mod:`benchlib.host.counters`.
+that is not ours, is null. What happened between two snapshots: :mod:`benchlib.server.counters`.
 """
 
 from __future__ import annotations

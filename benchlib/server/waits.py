@@ -35,15 +35,15 @@ class Waits:
         except psycopg.Error as reason:
             raise ServerError(f"the server refused or went away: {reason_of(reason)}") from reason
 
-    def sample(self) -> list[list[Any]]:
-        """Of the load's sessions now, by wait event type and wait event, how many; both null while on the CPU.
+    def sample(self) -> dict[str, list[list[Any]]]:
+        """Of the load's ``sessions`` now, by wait event type and wait event, how many; both null while on the CPU.
 
         Raises:
             ServerError: the server is gone.
 
         """
         try:
-            return [list(row) for row in self._connection.execute(_WAITS, prepare=True)]
+            return {"sessions": [list(row) for row in self._connection.execute(_WAITS, prepare=True)]}
         except psycopg.Error as reason:
             raise ServerError(f"the server refused or went away: {reason_of(reason)}") from reason
 

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, Figures, Raw, Telemetry, summary, telemetry
+from benchlib.host.telemetry import (
+    DEVICE,
+    HOST,
+    ON_CPU,
+    Figures,
+    Raw,
+    Telemetry,
+    telemetry,
+    transaction_costs,
+)
 from benchlib.server.checkpoints import checkpoints
 from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Samples
 from benchlib.study.store import StudyFolder
@@ -142,13 +151,12 @@ def _together(devices: pd.DataFrame) -> pd.DataFrame:
     What one request took is the mean of all requests.
     """
     figures = devices[list(SECONDS[:3]) + list(DEVICE)].copy()
-    for way in "rwdf":
+    for way in "rw":
         requests, took = figures[f"{way}_iops"], figures[f"{way}_await_ms"]
         figures[f"{way}_await_ms"] = (took * requests).where(requests.ne(0), 0.0)
     by_second = figures.groupby([*TRIAL, "second"])
     total = by_second.sum().where(by_second.count().eq(by_second.size(), axis=0))
-    total["util_percent"] = by_second["util_percent"].max()
-    for way in "rwdf":
+    for way in "rw":
         total[f"{way}_await_ms"] /= total[f"{way}_iops"].where(total[f"{way}_iops"].ne(0))
     return total
 
@@ -185,7 +193,7 @@ def _costs(
     folder: StudyFolder, trial_id: str, raw: Raw | None, tool_cpu_s: float | None, n: int | None
 ) -> Figures:
     """What the host's and the server's counters say of each of ``n`` transactions, and what replicas lagged behind."""
-    figures = summary(raw, transactions=n) if raw else {}
+    figures = transaction_costs(raw, n) if raw else {}
     figures["tool_cpu_ms_per_transaction"] = _each(tool_cpu_s and 1000 * tool_cpu_s, n)
     if counters := Counters.read(folder, trial_id):
         counts = counters.during_load()

@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchlib.errors import InputError
-from benchlib.host import counters, telemetry
+from benchlib.host import telemetry
+from benchlib.server import counters
 from benchlib.study.store import StudyFolder
 
 SERVER_LOG = "server.log"
@@ -77,12 +78,12 @@ class Counters(_Record):
     after: Snapshot
 
     def during_load(self) -> Mapping[str, float | None]:
-        """What the server did meanwhile; see :func:`benchlib.host.counters.differences`."""
-        return counters.differences(dict(self.before), dict(self.after))
+        """What the server did meanwhile; see :func:`benchlib.server.counters.server_counts`."""
+        return counters.server_counts(dict(self.before), dict(self.after))
 
     def statements(self) -> Rows | None:
-        """What each statement took; see :func:`benchlib.host.counters.statement_differences`."""
-        return counters.statement_differences(dict(self.before), dict(self.after))
+        """What each statement took; see :func:`benchlib.server.counters.statement_counts`."""
+        return counters.statement_counts(dict(self.before), dict(self.after))
 
 
 class Plans(_Record):
@@ -156,7 +157,7 @@ class Samples(_Record):
     started: dict[str, float]
     interval_s: float
     readings: Rows
-    waits: Rows | None
+    waits: Rows | None = None
 
     def thinned(self) -> Self:
         """The same with the sums of each second in place of the single samples of waits."""

@@ -13,7 +13,7 @@ from benchlib.errors import ServerError
 from benchlib.host.devices import block_devices
 from benchlib.host.guardian import Run
 from benchlib.host.journal import Chapter
-from benchlib.host.sampler import Sampler
+from benchlib.host.sampler import Reader, Sampler
 from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import Shell
 from benchlib.levers import control_groups, tunables, volumes
@@ -26,6 +26,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates, load
+from benchlib.server.waits import Waits
 from benchlib.study.records import ReplicaReadings
 
 
@@ -117,7 +118,8 @@ class Stand:
         def postmasters() -> list[int]:
             return [pid for cluster in ours if cluster and (pid := cluster.pid)]
 
-        return Sampler(servers=postmasters, devices=self.devices, server=self.server, waits_hz=waits_hz)
+        waits = [Reader("waits", "wait events", 1 / waits_hz, lambda: Waits(self.server))] if waits_hz else []
+        return Sampler(servers=postmasters, devices=self.devices, readers=waits)
 
     def check_promises(self, warnings: list[str], keep: Path) -> None:
         """Hold the replicas to what they promised of the load that has just ended; what was found goes to ``keep``.

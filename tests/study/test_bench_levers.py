@@ -220,10 +220,8 @@ def test_what_the_host_and_the_sessions_did_is_kept_with_the_trial(trial) -> Non
     assert measurement.error is None
     raw = json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))
     assert len(raw["waits"]) >= 20
-    made = telemetry(raw)
-    assert made.host["server_cores"].max() > 0
-    assert made.host["tool_cores"].max() > 0
-    assert not made.devices.empty or block_devices(folder) == []
+    assert raw["readings"][-1]["server_ticks"]
+    assert not telemetry(raw).devices.empty or block_devices(folder) == []
 
 
 @pytest.mark.slow

@@ -1,0 +1,122 @@
+"""What a server counted between two snapshots, by the same names for all versions (10 to 18).
+
+What a version lacks, and what was reset meanwhile, is null.
+Source: PostgreSQL documentation, "The Cumulative Statistics System", of each version; its release notes:
+17 moved the checkpointer's counters into a view of their own and those of backends to pg_stat_io.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Snapshot = Mapping[str, Any]
+"""What :func:`benchlib.server.statistics.snapshot` gave."""
+
+# each count's view and column, in newer versions first
+_SOURCES = {
+    "blocks_read": (("database", "blks_read"),),
+    "temp_bytes": (("database", "temp_bytes"),),
+    "checkpoints_timed": (("checkpointer", "num_timed"), ("bgwriter", "checkpoints_timed")),
+    "checkpoints_requested": (("checkpointer", "num_requested"), ("bgwriter", "checkpoints_req")),
+    "buffers_by_checkpointer": (("checkpointer", "buffers_written"), ("bgwriter", "buffers_checkpoint")),
+    "buffers_by_bgwriter": (("bgwriter", "buffers_clean"),),
+    "buffers_by_backends": (("bgwriter", "buffers_backend"),),
+    "wal_full_page_images": (("wal", "wal_fpi"),),
+}
+_MOST_STATEMENTS = 20
+# columns of pg_stat_statements, in newer versions first
+_STATEMENT = {
+    "calls": ("calls",),
+    "rows": ("rows",),
+    "total_ms": ("total_exec_time", "total_time"),
+    "shared_blocks_hit": ("shared_blks_hit",),
+    "shared_blocks_read": ("shared_blks_read",),
+    "shared_blocks_dirtied": ("shared_blks_dirtied",),
+    "shared_blocks_written": ("shared_blks_written",),
+    "temp_blocks_written": ("temp_blks_written",),
+    "wal_bytes": ("wal_bytes",),
+}
+
+
+def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
+    """The server's counts; ``buffers_*`` and ``blocks_*`` are pages.
+
+    ``wal_bytes`` is how far the WAL's position moved, since that is the same in all versions.
+    ``buffers_by_backends`` are of all processes but checkpointer and background writer, new pages included.
+    """
+    counts = {
+        name: next(
+            (
+                _between(before.get(view), after[view], column)
+                for view, column in sources
+                if column in (after.get(view) or ())
+            ),
+            None,
+        )
+        for name, sources in _SOURCES.items()
+    }
+    counts["wal_bytes"] = _rise(_lsn_bytes(before["lsn"]), _lsn_bytes(after["lsn"]))
+    if "buffers_backend" not in (after.get("bgwriter") or ()):
+        counts["buffers_by_backends"] = _pages_by_backends(before, after)
+    return counts
+
+
+def statement_counts(before: Snapshot, after: Snapshot) -> list[dict[str, Any]] | None:
+    """The twenty statements with the most time, with ``query`` and its counts; None without pg_stat_statements."""
+    if (statements := after.get("statements")) is None:
+        return None
+    earlier = {_statement_key(row): row for row in before.get("statements") or ()}
+    rows = []
+    for now in statements:
+        then = earlier.get(_statement_key(now), {})
+        row: dict[str, Any] = {"query": now["query"]}
+        for name, columns in _STATEMENT.items():
+            column = next((column for column in columns if column in now), None)
+            row[name] = _rise(then.get(column, 0), now[column]) if column else None
+        if row["calls"] and row["total_ms"] is not None:
+            rows.append(row)
+    return sorted(rows, key=lambda row: -row["total_ms"])[:_MOST_STATEMENTS]
+
+
+def _statement_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["queryid"], row.get("toplevel")
+
+
+def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:
+    """The pages that backends wrote, by pg_stat_io (16 and later); null where it says nothing of them."""
+    key = ("backend_type", "object", "context")
+    earlier = {tuple(row[name] for name in key): row for row in before.get("io") or ()}
+    pages = []
+    for now in after.get("io") or ():
+        if now["object"] == "relation" and now["backend_type"] not in ("checkpointer", "background writer"):
+            then = earlier.get(tuple(now[name] for name in key))
+            for operation in ("write", "extend"):
+                # since 18 in bytes, before in operations of so many bytes each
+                size, column = (
+                    (1, f"{operation}_bytes")
+                    if f"{operation}_bytes" in now
+                    else (now["op_bytes"], f"{operation}s")
+                )
+                if (rise := _between(then, now, column)) is not None:
+                    pages.append(rise * size / after["block_size"])
+    return sum(pages) if pages else None
+
+
+def _lsn_bytes(lsn: str | None) -> int | None:
+    """A WAL position such as ``0/16B3740`` as a number of bytes."""
+    if lsn is None:
+        return None
+    high, low = lsn.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def _between(then: Mapping[str, Any] | None, now: Mapping[str, Any], column: str) -> float | None:
+    """How far a counter of a row rose; null where it was reset meanwhile, or one of them lacks it."""
+    if then is None or then.get("stats_reset") != now.get("stats_reset"):
+        return None
+    return _rise(then.get(column), now.get(column))
+
+
+def _rise(then: float | None, now: float | None) -> float | None:
+    return None if then is None or now is None or now < then else now - then

@@ -1,0 +1,116 @@
+"""What a server counted, by made-up snapshots in the form of each version."""
+
+from typing import Any
+
+import pytest
+
+from benchlib.server.counters import server_counts, statement_counts
+
+DATABASE = {"blks_read": 100, "temp_bytes": 0, "stats_reset": "then"}
+BGWRITER_10 = {
+    "checkpoints_timed": 1, "checkpoints_req": 2, "buffers_checkpoint": 50, "buffers_clean": 5, "buffers_backend": 7,
+    "stats_reset": "then",
+}  # fmt: skip
+BGWRITER_17 = {"buffers_clean": 5, "buffers_alloc": 90, "stats_reset": "then"}
+CHECKPOINTER_17 = {"num_timed": 1, "num_requested": 2, "buffers_written": 50, "stats_reset": "then"}
+WAL_14 = {"wal_records": 100, "wal_fpi": 5, "wal_bytes": 9000, "stats_reset": "then"}
+
+
+def io_row(who: str, what: str = "relation", context: str = "normal", **changes: Any) -> dict[str, Any]:
+    never = dict.fromkeys(("writes", "extends"))
+    key = {"backend_type": who, "object": what, "context": context, "stats_reset": "then"}
+    return {**key, **never, **changes}
+
+
+IO_16 = [
+    io_row("client backend", writes=2, extends=4, op_bytes=8192),
+    io_row("client backend", context="vacuum", writes=0, extends=0, op_bytes=8192),
+    io_row("client backend", "temp relation", writes=99, extends=99, op_bytes=8192),
+    io_row("checkpointer", writes=50, op_bytes=8192),
+]
+IO_18 = [
+    io_row("client backend", writes=1, write_bytes=16384, extends=1, extend_bytes=32768),
+    io_row("startup", write_bytes=None, extend_bytes=None),
+    io_row("checkpointer", writes=5, write_bytes=409600, extend_bytes=None),
+    io_row("client backend", "wal", writes=10, write_bytes=81920, extend_bytes=None),
+]
+
+
+def snapshot(version: int) -> dict[str, Any]:
+    return {
+        "lsn": "0/3000000",
+        "at": 1000.0,
+        "database": DATABASE,
+        "bgwriter": BGWRITER_10 if version < 17 else BGWRITER_17,
+        "wal": None if version < 14 else WAL_14,
+        "io": None if version < 16 else IO_16 if version < 18 else IO_18,
+        "checkpointer": CHECKPOINTER_17 if version >= 17 else None,
+        "block_size": 8192,
+        "statements": None,
+    }
+
+
+def doubled(value: Any) -> Any:
+    """A snapshot in which everything that counts has counted as much again."""
+    if isinstance(value, dict):
+        return {k: v if k in ("op_bytes", "block_size") else doubled(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [doubled(each) for each in value]
+    return value * 2 if isinstance(value, int | float) else value
+
+
+def between(version: int, **changes: Any) -> dict[str, float | None]:
+    before = snapshot(version)
+    return server_counts(before, {**doubled(before), "lsn": "0/4000000", **changes})
+
+
+@pytest.mark.parametrize("version", range(10, 19))
+def test_one_name_for_all_versions(version: int) -> None:
+    assert between(version) == {
+        "blocks_read": 100,
+        "temp_bytes": 0,
+        "checkpoints_timed": 1,
+        "checkpoints_requested": 2,
+        "buffers_by_checkpointer": 50,
+        "buffers_by_bgwriter": 5,
+        "buffers_by_backends": 7 if version < 17 else 6,
+        "wal_full_page_images": 5 if version >= 14 else None,
+        "wal_bytes": 16 << 20,
+    }
+
+
+def test_what_was_reset_meanwhile_is_null() -> None:
+    reset = between(17, checkpointer={**CHECKPOINTER_17, "num_timed": 9, "stats_reset": "now"})
+    assert reset["checkpoints_timed"] is None
+    assert reset["blocks_read"] == 100
+    assert between(13, database={**DATABASE, "blks_read": 5})["blocks_read"] is None
+    assert between(13, lsn="0/1000000")["wal_bytes"] is None
+
+
+def test_what_we_may_not_see_or_did_not_read_is_null() -> None:
+    views = ("lsn", "bgwriter", "io", "database", "wal", "checkpointer")
+    assert set(between(18, **dict.fromkeys(views)).values()) == {None}
+    before = {**snapshot(18), "io": []}
+    assert server_counts(before, doubled(snapshot(18)) | {"lsn": None})["buffers_by_backends"] is None
+    kept_by_an_older_version = {"lsn": "2/0", "at": 1.0}
+    counts = server_counts(kept_by_an_older_version, {**kept_by_an_older_version, "lsn": "2/10"})
+    assert {name for name, count in counts.items() if count is not None} == {"wal_bytes"}
+
+
+def statement(number: int, calls: int, **columns: Any) -> dict[str, Any]:
+    shared = {f"shared_blks_{name}": calls for name in ("hit", "read", "dirtied", "written")}
+    text = {"queryid": number, "query": f"SELECT {number}", "calls": calls, "rows": calls}
+    return {**text, "temp_blks_written": 0, **shared, **columns}
+
+
+@pytest.mark.parametrize("time", ["total_time", "total_exec_time"])
+def test_the_statements_that_took_longest(time: str) -> None:
+    first, second = (statement(number, 5, **{time: 10.0}) for number in (1, 2))
+    again = statement(1, 15, **{time: 40.0})  # the second was not called
+    new = [statement(number, 1, **{time: float(number)}) for number in range(3, 60)]
+    before = {"statements": [first, second]}
+    rows = statement_counts(before, {"statements": [again, second, *new]}) or []
+    assert [row["query"] for row in rows] == [f"SELECT {number}" for number in range(59, 39, -1)]
+    (row,) = statement_counts(before, {"statements": [again, second]}) or []
+    assert (row["calls"], row["total_ms"], row["shared_blocks_hit"], row["wal_bytes"]) == (10, 30.0, 10, None)
+    assert statement_counts(before, {}) is None
