@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchlib.host.changes import mount_points
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.shell import Shell, server_user
 from benchlib.server.cluster import Cluster
@@ -82,3 +83,14 @@ def new_cluster(created: Callable[[str], Cluster], scratch: Path) -> Iterator[Ca
 def cluster(request: pytest.FixtureRequest, new_cluster: Callable[[str], Cluster]) -> Cluster:
     """A cluster of each version, not yet configured."""
     return new_cluster(request.param)
+
+
+def remains(scratch: Path) -> list[str]:
+    """What is still mounted or attached below a folder, and the folders of ours."""
+    mounts = [str(m) for m in mount_points() if m.is_relative_to(scratch)]
+    loops = [
+        file.read_text().strip()
+        for file in Path("/sys/block").glob("loop*/loop/backing_file")
+        if str(scratch) in file.read_text()
+    ]
+    return [*mounts, *loops, *(str(f) for f in scratch.rglob("benchlib-*"))]

@@ -119,7 +119,7 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
             waits.append(_of(trial, _waits(sampled, raw)))
         if raw and (log := folder.raw(trial_id, SERVER_LOG)) is not None:
             logged.add(trial)
-            checkpointed.append(_of(trial, _inside(log, raw)))
+            checkpointed.append(_of(trial, _inside(log.decode(errors="replace"), raw)))
         told = {name: good[trial].get(name) for name in COSTS}
         done = good[trial]["transactions"]
         transactions = int(done) if pd.notna(done) else None  # loading has none

@@ -45,7 +45,7 @@ class _Record(_Part):
             InputError: the file is damaged.
 
         """
-        data = folder.raw_bytes(trial_id, cls.FILE)
+        data = folder.raw(trial_id, cls.FILE)
         try:
             return None if data is None else cls.from_bytes(data)
         except (ValueError, OSError, EOFError, zlib.error):

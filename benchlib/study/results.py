@@ -20,7 +20,7 @@ from benchlib.load.tools import LOADING, read
 from benchlib.plan.model import Measurement, Plan, Workload
 from benchlib.stats import Concern, validity
 from benchlib.study.records import Counters, Flushes
-from benchlib.study.store import TRANSACTION_LOG, StudyFolder
+from benchlib.study.store import StudyFolder
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
 """Metrics that come from the log of all transactions; missing where none was kept."""
@@ -108,7 +108,7 @@ def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int]
     found = {}
     for trial_id, measurement in folder.kept().items():
         trial = (measurement.trial.level, measurement.trial.block)
-        path = folder.raw_path(trial_id, TRANSACTION_LOG)
+        path = folder.transaction_log(trial_id)
         if path and trial in good:
             found[trial] = _latency(path, path.stat().st_mtime_ns)
     return found
@@ -210,13 +210,13 @@ def _report(
     stdout = folder.raw(trial_id, "stdout")
     if stdout is None:
         return None
-    text = f"{stdout}\n{folder.raw(trial_id, 'stderr') or ''}"
+    text = b"\n".join([stdout, folder.raw(trial_id, "stderr") or b""]).decode(errors="replace")
     return read(plan.level_workload(measurement.trial.level).tool, text, measurement.load_argv)
 
 
 def _quantiles(folder: StudyFolder, trial_id: str) -> dict[str, float | None]:
     """The latency quantiles of a trial, from its transaction log; none where no log was kept."""
-    path = folder.raw_path(trial_id, TRANSACTION_LOG)
+    path = folder.transaction_log(trial_id)
     if path is None:
         return {}
     latency = _latency(path, path.stat().st_mtime_ns).quantiles_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from benchlib.plan.words import given_folders, target_words
 from benchlib.server.installations import Installation, find_installation, find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.stats.pilot import size_study
+from benchlib.study import crashes
 from benchlib.study.bench import open_bench
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import Tell, design, keep_study, missing, run_study, set_failed_aside
@@ -168,6 +169,10 @@ class Runner:
             margin=plan.margin,
         )
         return size.sentence(plan.margin)
+
+    def crash(self, rounds: int, tell: Callable[[str], None]) -> None:
+        """Crash the study's levels as far as that is missing; see :func:`benchlib.study.crashes.crash_missing`."""
+        crashes.crash_missing(self._experiment.folder, rounds, tell)
 
     def _begun(self, tell: Tell) -> Study:
         """The study with where it runs and, where rates are shares of it, the capacity."""

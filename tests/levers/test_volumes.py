@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from clusters import remains
 
 from benchlib.errors import PreflightError, StudyError, TrialError
 from benchlib.host import facts as host
-from benchlib.host.changes import is_mounted, loop_devices, mount_points
+from benchlib.host.changes import is_mounted, loop_devices
 from benchlib.host.journal import Chapter, Journal
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.shell import Shell, server_user
@@ -79,17 +80,6 @@ def within(seconds: float, what: Callable[[], bool]) -> bool:
     while not what() and time.monotonic() < end:
         time.sleep(0.1)
     return what()
-
-
-def remains(scratch: Path) -> list[str]:
-    """What is still mounted or attached below a folder, and the folders of ours."""
-    mounts = [str(m) for m in mount_points() if m.is_relative_to(scratch)]
-    loops = [
-        file.read_text().strip()
-        for file in Path("/sys/block").glob("loop*/loop/backing_file")
-        if str(scratch) in file.read_text()
-    ]
-    return [*mounts, *loops, *(str(f) for f in scratch.rglob("benchlib-*"))]
 
 
 def test_a_given_folder_gets_a_private_subfolder_which_goes(disk: Path, run: Path, chapter: Chapter) -> None:

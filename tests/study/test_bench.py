@@ -25,6 +25,7 @@ from benchlib.study import bench as bench_module
 from benchlib.study.bench import Bench, open_bench
 from benchlib.study.loop import keep_study, run_study
 from benchlib.study.preflight import preflight
+from benchlib.study.records import Counters
 from benchlib.study.stand import Stand
 from benchlib.study.store import StudyFolder
 
@@ -142,16 +143,16 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement: str
         assert measurement.settings == (
             {"work_mem": "8192 kB"} if measurement.trial.level == "second" else {}
         )
-        assert "tps =" in (folder.raw(trial_id, "stdout") or "")
-        assert "random seed" in (folder.raw(trial_id, "stderr") or "")
-        assert "checkpoint" in (folder.raw(trial_id, "server.log") or "")
-        counters: Any = folder.raw_json(trial_id, "statistics.json")
+        assert b"tps =" in (folder.raw(trial_id, "stdout") or b"")
+        assert b"random seed" in (folder.raw(trial_id, "stderr") or b"")
+        assert b"checkpoint" in (folder.raw(trial_id, "server.log") or b"")
+        counters = Counters.read(folder, trial_id)
+        assert counters is not None
+        before, after = dict(counters.before), dict(counters.after)
         for view in ("database", "bgwriter", "wal", "checkpointer"):
-            assert counters["before"][view] is not None
-            assert counters["after"][view] is not None
-        committed = (
-            counters["after"]["database"]["xact_commit"] - counters["before"]["database"]["xact_commit"]
-        )
+            assert before[view] is not None
+            assert after[view] is not None
+        committed = after["database"]["xact_commit"] - before["database"]["xact_commit"]
         assert committed >= 10
     hosts = {next(w for w in m.load_argv if w.startswith("--host")) for m in kept.values()}
     assert len(hosts) == {"standing": 2, "fresh": 4}[arrangement]

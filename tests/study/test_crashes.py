@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_volumes import remains
+from clusters import remains
 
-from benchlib.errors import PreflightError, ServerError, StudyError
+from benchlib.errors import InputError, Interrupted, PreflightError, ServerError, StudyError
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
-from benchlib.server.copying import can_share, share_blocks
 from benchlib.study import crashes
-from benchlib.study.crashes import KILLED, POWER_CUT, Crash, Kind, Round, crash
+from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, Round, kept_crashes, left_out
+from benchlib.study.crashes import crash, crash_missing
 from benchlib.study.crashes.damage import examine
 from benchlib.study.crashes.load import WORKLOAD
+from benchlib.study.store import StudyFolder
 
 Crashed = Callable[..., list[Crash]]
 
@@ -90,11 +91,11 @@ def test_damage_is_told_in_the_servers_words(new_cluster: Callable[[str], Cluste
     cluster.start()
     cluster.execute("CREATE DATABASE bench", dbname="postgres")
     cluster.execute(WORKLOAD.load_sql, "INSERT INTO acknowledged VALUES (1, 0, 0), (1, 0, 1), (2, 0, 0)")
-    found = examine(cluster, 1)
-    assert found.rows == {(0, 0), (0, 1)}
-    assert found.damage == ("commits, by their rows and by the values that they raised: 3 and 0",)
+    rows, damage = examine(cluster, 1)
+    assert rows == {(0, 0), (0, 1)}
+    assert damage == ("commits, by their rows and by the values that they raised: 3 and 0",)
     cluster.execute("UPDATE pages SET value = 1 WHERE id IN (1, 2, 3)")
-    assert examine(cluster, 1).damage == ()
+    assert examine(cluster, 1)[1] == ()
     path = cluster.data / str(cluster.value("SELECT pg_relation_filepath('pages')"))
     cluster.stop()
     with path.open("r+b") as file:
@@ -122,28 +123,68 @@ def test_a_level_that_cannot_be_built_is_named(
     assert list(scratch.iterdir()) == []
 
 
+def test_only_what_is_missing_is_crashed_and_kept_at_once(
+    folder_of: Callable[..., StudyFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_power(kind: Kind) -> None:
+        if kind == POWER_CUT:
+            raise PreflightError("only root")
+
+    def stopped(plan: Plan, study: str, rounds: list[Round], keep: Any, tell: Any) -> None:
+        for each in rounds[:2]:
+            tell(f"“{each.level}”")
+            kept = {
+                "after_s": 1,
+                "server_version": "18.4",
+                "acknowledged": 5,
+                "lost": 0,
+                "oldest_lost_ms": None,
+            }
+            more = {"unacknowledged": 0, "recovery_s": 0.5, "damage": ()}
+            keep(Crash.model_validate({**each.model_dump(), **kept, **more}))
+        raise KeyboardInterrupt
+
+    lines: list[str] = []
+    monkeypatch.setattr(crashes, "check", no_power)
+    monkeypatch.setattr(crashes, "crash", stopped)
+    with pytest.raises(InputError, match="run the study first"):
+        crash_missing(StudyFolder("none"), 3, lines.append)
+    folder = folder_of()
+    for kept in (2, 4):
+        with pytest.raises(Interrupted, match=rf"2 of {8 - kept} crashes are kept"):
+            crash_missing(folder, 3, lines.append)
+        assert len(kept_crashes(folder)) == kept
+    names = [(each.level, each.number) for each in kept_crashes(folder)]
+    assert names == [("defaults", 1), ("defaults", 2), ("defaults", 3), ("tuned", 1)]
+    assert lines[-1] == "small: crash 1/4 · “tuned”; power cut is left out: only root"
+
+
+def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of) -> None:
+    levels = {
+        "load": Level(load={"clients": 9}),
+        "theirs": Level(target="crm"),
+        "replica": Level(replication="asynchronous"),
+        "memory": Level(storage={"wal": {"file_system": "tmpfs", "size": "1GB"}}),
+        "capped": Level(storage={"write_iops": 500}),
+    }
+    plan = plan_of(levels=levels)
+    assert left_out(plan, KILLED).keys() == {"control", "load", "theirs", "replica"}
+    assert left_out(plan, POWER_CUT).keys() == {"control", "load", "theirs", "replica", "memory"}
+    assert left_out(plan, KILLED)["load"] == "its server is that of “defaults”"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may cut the power")
 def test_a_power_cut_is_refused_to_others_than_root() -> None:
     with pytest.raises(PreflightError, match="only root"):
         crashes.check(POWER_CUT)
 
 
-def test_blocks_are_shared_or_the_file_system_says_no(tmp_path: Path) -> None:
-    (tmp_path / "one").write_bytes(b"x" * 8192)
-    if can_share(tmp_path):
-        share_blocks(tmp_path / "one", tmp_path / "other")
-        assert (tmp_path / "other").read_bytes() == b"x" * 8192
-        return
-    with pytest.raises(OSError, match="not supported"):
-        share_blocks(tmp_path / "one", tmp_path / "other")
-    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
-
-
 DOOMED = """
 import sys
 from pathlib import Path
 from benchlib.plan.level import Level
-from benchlib.study.crashes import Round, crash
+from benchlib.study.crashed import Round
+from benchlib.study.crashes import crash
 from benchlib.plan.model import Plan
 plan = Plan.model_validate_json(sys.argv[2])
 rounds = [Round(level="defaults", kind="power cut", number=n) for n in range(1, 9)]

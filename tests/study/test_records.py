@@ -42,7 +42,7 @@ def test_what_is_written_is_read_and_a_damaged_file_is_named(
 ) -> None:
     folder = folder_of(1)
     trial = folder.path / "trials" / "one"
-    trial.mkdir()
+    trial.mkdir(parents=True)
     assert record.read(folder, "one") is None
     record.model_validate(content).write(trial)
     assert record.read(folder, "one").model_dump() == content

@@ -14,7 +14,7 @@ from benchlib.errors import InputError, StudyError
 from benchlib.plan.design import Trial
 from benchlib.plan.model import Measurement
 from benchlib.study import store
-from benchlib.study.store import StudyFolder, check_name, data_root, project_root, study_names, walk
+from benchlib.study.store import StudyFolder, project_root, study_names, walk
 
 
 def measurement(trial: Trial, **changes: object) -> Measurement:
@@ -48,11 +48,6 @@ def refused(kind, action, *args) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["a", "configuration-quick", "A.b_c-9", "x" * 100])
-def test_a_study_may_have_a_name_that_is_a_folder_s_everywhere(name: str) -> None:
-    assert check_name(name) == name
-
-
 @pytest.mark.parametrize(
     "name",
     ["", ".", "..", "../x", "a/b", "/etc", "a\\b", ".hidden", "-p", "a b", "a\n", "é", "x" * 101, "a\0"],
@@ -66,25 +61,15 @@ def test_data_are_where_the_variable_says_else_in_the_project(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert store.data_root() == data_root
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(store.DATA_VARIABLE, "here")
+    assert store.data_root() == tmp_path / "here"
     monkeypatch.setenv(store.DATA_VARIABLE, "")
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "deep" / "er").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "deep" / "er")
     assert project_root() == tmp_path
     assert store.data_root() == tmp_path / "data"
-
-
-def test_a_relative_data_folder_is_of_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(store.DATA_VARIABLE, "here")
-    assert data_root() == tmp_path / "here"
-
-
-def test_a_study_comes_back_as_it_was_written(folder_of, study_of) -> None:
-    folder = folder_of()
-    assert folder.exists()
-    assert folder.read() == study_of()
-    assert everything(folder.path) == ["study.json"]
 
 
 def test_a_study_is_written_in_utf_8_whatever_the_locale(folder_of, data_root: Path) -> None:
@@ -142,13 +127,6 @@ def test_a_damaged_study_is_named(folder_of, damage: bytes) -> None:
     assert refused(InputError, folder.read).startswith("small/study.json is damaged (")
 
 
-def test_a_study_file_that_cannot_be_opened_is_named(folder_of) -> None:
-    folder = folder_of()
-    (folder.path / "study.json").unlink()
-    (folder.path / "study.json").mkdir()
-    assert refused(InputError, folder.read) == "cannot read small/study.json: Is a directory"
-
-
 def test_a_trial_is_kept_with_its_raw_files_verbatim(folder_of, raw: Path) -> None:
     folder = folder_of()
     trial = folder.read().trials[1]
@@ -157,11 +135,8 @@ def test_a_trial_is_kept_with_its_raw_files_verbatim(folder_of, raw: Path) -> No
     assert folder.kept()[trial.id].error == "“lost”"
     place = folder.path / "trials" / trial.id
     assert everything(place) == ["measurement.json", "statistics.json", "stderr", "stdout"]
-    assert (place / "stdout").read_bytes() == b"tps = 5\r\n\xff\n"
-    assert folder.raw(trial.id, "stdout") == "tps = 5\r\n�\n"
+    assert folder.raw(trial.id, "stdout") == b"tps = 5\r\n\xff\n"
     assert folder.raw(trial.id, "nothing") is None
-    assert folder.raw_json(trial.id, "statistics.json") == {"before": {}}
-    assert folder.raw_json(trial.id, "nothing.json") is None
 
 
 def test_what_is_kept_comes_in_the_order_of_the_design(folder_of, raw: Path) -> None:
@@ -243,16 +218,6 @@ def test_a_damaged_measurement_is_named(folder_of, raw: Path, damage: str) -> No
     assert message.startswith(f"small: trials/{trial.id}/measurement.json is damaged: ")
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "5", '{"a": 1} x'])
-def test_damaged_json_of_a_trial_is_named(folder_of, raw: Path, damage: str) -> None:
-    folder = folder_of()
-    trial = folder.read().trials[0]
-    (raw / "statistics.json").write_text(damage)
-    folder.keep(measurement(trial), raw)
-    message = refused(InputError, folder.raw_json, trial.id, "statistics.json")
-    assert message == f"{trial.id}/statistics.json is damaged"
-
-
 def test_a_trial_set_aside_stays_as_evidence_each_time(folder_of, raw: Path) -> None:
     folder = folder_of()
     trial = folder.read().trials[0]
@@ -277,26 +242,3 @@ def test_only_studies_are_listed(folder_of, data_root: Path) -> None:
     shutil.copy(data_root / "a" / "study.json", data_root / "old copy")
     assert study_names() == ["a", "b"]
     assert [folder.name for folder in walk()] == ["a", "b"]
-
-
-def test_crashes_come_back_in_the_order_of_their_ids(folder_of) -> None:
-    folder = folder_of()
-    assert folder.crashes() == []
-    for number in (2, 1):
-        folder.keep_crash(f"killed-00-{number}", {"level": "“lost”", "number": number})
-    assert folder.crashes() == [{"level": "“lost”", "number": n} for n in (1, 2)]
-    assert everything(folder.path / "crashes") == ["killed-00-1.json", "killed-00-2.json"]
-
-
-def test_a_crash_is_kept_whole_or_not_at_all(folder_of, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folder_of()
-    monkeypatch.setattr(os, "fsync", full_disk)
-    assert "No space left on device" in refused(StudyError, folder.keep_crash, "one", {"level": "tuned"})
-    assert folder.crashes() == []
-
-
-def test_a_damaged_crash_is_named(folder_of) -> None:
-    folder = folder_of()
-    folder.keep_crash("one", {})
-    (folder.path / "crashes" / "one.json").write_text("{")
-    assert refused(InputError, folder.crashes).startswith("small: crashes/one.json is damaged: remove it")

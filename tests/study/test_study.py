@@ -139,7 +139,7 @@ def test_a_failed_trial_is_kept_with_its_error_and_the_study_goes_on(folder_of, 
     kept = folder.kept()
     assert list(kept) == ids(folder)
     assert [m.error for m in kept.values()] == [None, "server went away", None, None, None, None]
-    assert "server went away" in (folder.raw(ids(folder)[1], "stderr") or "")
+    assert b"server went away" in (folder.raw(ids(folder)[1], "stderr") or b"")
     again = bench_for(folder)
     run_study(folder, again.open)
     assert again.opened == 0, "a failed trial is kept, not missing"

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from benchlib.errors import InputError, Interrupted, PreflightError
 from benchlib.plan.level import Level, is_off
 from benchlib.report.figures.frames import amount
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.progress import progress_line
 from benchlib.report.view import Statement, View
-from benchlib.study.crashes import KILLED, KINDS, POWER_CUT, Crash, Kind, Round, check, crash, left_out
+from benchlib.study.crashed import KILLED, KINDS, POWER_CUT, Crash, Kind, kept_crashes, left_out
 
 _NO_KIND = {
     KILLED: "No server was killed.",
@@ -30,48 +29,8 @@ def crash_missing(experiment: View, rounds: int) -> None:
         StudyError: a level cannot be crashed, or Ctrl-C; what was kept before is safe.
 
     """
-    if experiment.runner is None:
-        return
-    if not experiment.folder.exists():
-        raise InputError("the levels are crashed for a study: run the study first")
-    plan, study = experiment.folder.read().plan, experiment.folder.name
-    kept = {(found.level, found.kind, found.number) for found in _kept(experiment)}
-    tell = progress_line()
-    todo: list[Round] = []
-    said = ""
-    for kind in KINDS:
-        excused = left_out(plan, kind)
-        wanted = [
-            Round(level=name, kind=kind, number=number)
-            for name in plan.factor.levels
-            for number in range(1, rounds + 1)
-            if name not in excused and (name, kind, number) not in kept
-        ]
-        try:
-            if wanted:
-                check(kind)
-            todo += wanted
-        except PreflightError as reason:
-            said += f"; {kind} is left out: {reason}"
-    done: list[Crash] = []
-
-    def report(doing: str) -> None:
-        tell(f"{study}: crash {len(done)}/{len(todo)} · {doing}{said}")
-
-    def keep(found: Crash) -> None:
-        place = list(plan.factor.levels).index(found.level)
-        crash_id = f"{found.kind.replace(' ', '-')}-{place:02d}-{found.number:03d}"
-        experiment.folder.keep_crash(crash_id, found.model_dump(mode="json"))
-        done.append(found)
-
-    try:
-        if todo:
-            crash(plan, study, todo, keep, report)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped: {len(done)} of {len(todo)} crashes are kept; run the same again to go on from there"
-        ) from None
-    report("done")
+    if experiment.runner:
+        experiment.runner.crash(rounds, progress_line())
 
 
 def crashes(experiment: View) -> Table | Statement:
@@ -81,7 +40,7 @@ def crashes(experiment: View) -> Table | Statement:
         InputError: a kept crash is damaged.
 
     """
-    kept = _kept(experiment)
+    kept = kept_crashes(experiment.folder)
     if not kept:
         return Statement("No level of this study was crashed, so what a crash loses is not known from here.")
     rows, notes, unharmed = [], [], []
@@ -117,10 +76,6 @@ _METHOD = (
     "writes 4 kB at once, so that a page of 8 kB may be torn, under checkpoints in a row and a kernel that writes back after 0.5 s. The clusters "
     "have data checksums, which tell a torn page. Commits lost are those of the acknowledged that are gone, counted where the rows could be read; where they could not, all may be lost."
 )
-
-
-def _kept(experiment: View) -> list[Crash]:
-    return [Crash.model_validate(found) for found in experiment.folder.crashes()]
 
 
 def _row(name: str, kind: Kind, level: Level, found: Sequence[Crash]) -> dict[str, object]:

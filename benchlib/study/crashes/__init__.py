@@ -22,34 +22,39 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 from random import Random
-from typing import Literal
 
-from pydantic import Field
-
-from benchlib.errors import BenchlibError, PreflightError, ServerError, StudyError
+from benchlib.errors import BenchlibError, InputError, Interrupted, PreflightError, ServerError, StudyError
 from benchlib.host.guardian import Run, guarded_run, scratch_root
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers import volumes
-from benchlib.plan.level import Level, LoadPatch, Model, Place, Storage
+from benchlib.plan.level import Level, Place, Storage
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
 from benchlib.server.copying import can_share
 from benchlib.server.templates import Templates
+from benchlib.study.crashed import (
+    KILLED,
+    KINDS,
+    POWER_CUT,
+    Crash,
+    Kind,
+    Round,
+    keep_crash,
+    kept_crashes,
+    left_out,
+    without_load,
+)
 from benchlib.study.crashes import ways
 from benchlib.study.crashes.damage import Row, examine, last_cries
 from benchlib.study.crashes.load import WORKLOAD, CrashLoad
 from benchlib.study.stand import Stand, build
+from benchlib.study.store import StudyFolder
 
-Kind = Literal["killed server", "power cut"]
-KILLED: Kind = "killed server"
-POWER_CUT: Kind = "power cut"
-KINDS = (KILLED, POWER_CUT)
+Tell = Callable[[str], None]
 
 _MOMENT_S = {KILLED: (0.3, 1.5), POWER_CUT: (1.0, 4.0)}
 """Between which times after the load has begun the crash comes."""
@@ -63,51 +68,52 @@ _HOST: dict[str, int | str] = {
 }
 
 
-class Round(Model):
-    """One crash of one level; ``number`` counts those of a kind at a level from 1."""
+def crash_missing(folder: StudyFolder, rounds: int, tell: Tell) -> None:
+    """Crash each level of a study so many times in each way, as far as that is not kept, and keep each crash.
 
-    level: str
-    kind: Kind
-    number: int = Field(ge=1)
+    What this machine cannot do is left out, and ``tell`` hears why.
 
+    Raises:
+        InputError: the study has not been begun, or a kept crash is damaged.
+        StudyError: a level cannot be crashed, or Ctrl-C; what was kept before is safe.
 
-class Crash(Round):
-    """What one crash left.
-
-    ``after_s`` is when it came, in seconds of load; ``acknowledged`` counts the commits up to then, ``lost`` those of them
-    that are gone, and ``oldest_lost_ms`` is how long before the crash the first of them was acknowledged.
-    ``unacknowledged`` commits are there although nobody was told, which does no harm. All three are None where the rows
-    cannot be read, and ``recovery_s``, from the start until the server answered, where it did not start. ``damage``
-    is in the server's own words.
     """
+    if not folder.exists():
+        raise InputError("the levels are crashed for a study: run the study first")
+    plan, kept = folder.read().plan, {(each.level, each.kind, each.number) for each in kept_crashes(folder)}
+    todo: list[Round] = []
+    done: list[Crash] = []
+    notes = ""
+    for kind in KINDS:
+        excused = left_out(plan, kind)
+        missing = [
+            Round(level=name, kind=kind, number=number)
+            for name in plan.factor.levels
+            for number in range(1, rounds + 1)
+            if name not in excused and (name, kind, number) not in kept
+        ]
+        try:
+            if missing:
+                check(kind)
+            todo += missing
+        except PreflightError as reason:
+            notes += f"; {kind} is left out: {reason}"
 
-    after_s: float
-    server_version: str
-    acknowledged: int
-    lost: int | None
-    oldest_lost_ms: float | None
-    unacknowledged: int | None
-    recovery_s: float | None
-    damage: tuple[str, ...]
+    def report(doing: str) -> None:
+        tell(f"{folder.name}: crash {len(done)}/{len(todo)} · {doing}{notes}")
 
+    def keep(each: Crash) -> None:
+        keep_crash(folder, each)
+        done.append(each)
 
-def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
-    """The levels that are not crashed, each with the reason."""
-    reasons: dict[str, str] = {}
-    met: dict[str, str] = {}
-    for name in plan.factor.levels:
-        level = _server_of(plan.level(name))
-        storage = level.storage or Storage()
-        same = met.setdefault(level.model_dump_json(), name)
-        if level.target:
-            reasons[name] = "its server is not ours to crash"
-        elif level.replication and level.replication.replicas:
-            reasons[name] = "its rows are on replicas too, which each trial holds to their promise"
-        elif same != name:
-            reasons[name] = f"its server is that of “{same}”"
-        elif kind == POWER_CUT and (storage.data or storage.wal):
-            reasons[name] = "its data or WAL have a place of their own, and one device loses power here"
-    return reasons
+    try:
+        if todo:
+            crash(plan, folder.name, todo, keep, report)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"stopped: {len(done)} of {len(todo)} crashes are kept; run the same again to go on from there"
+        ) from None
+    report("done")
 
 
 def check(kind: Kind, scratch: Path | None = None) -> None:
@@ -133,7 +139,7 @@ def crash(
     study: str,
     rounds: Iterable[Round],
     keep: Callable[[Crash], None],
-    tell: Callable[[str], None] = lambda words: None,
+    tell: Tell = lambda doing: None,
     *,
     scratch: Path | None = None,
 ) -> None:
@@ -149,8 +155,7 @@ def crash(
     """
     scratch = scratch or scratch_root()
     with guarded_run(scratch, f"crashing “{study}”", tell) as run, run.journal.chapter() as chapter:
-        shell = Shell(server_user())
-        templates = Templates(run.folder, shell, 1, tell)
+        templates = Templates(run.folder, Shell(server_user()), 1, tell)
         ground: Path | None = None
         try:
             for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
@@ -161,19 +166,16 @@ def crash(
                         _GROUND, "ground", run.folder, Shell(), chapter
                     )  # fmt: skip
                 level = _as_crashed(plan.level(name), ground if kind == POWER_CUT else None)
+                todo = list(group)
                 try:
-                    _Crasher(level, templates, run).crash(group, plan.seed, keep, tell)
+                    while todo:
+                        _crash_level(level, todo, plan.seed, templates, run, keep, tell)
                 except StudyError:
                     raise
                 except BenchlibError as reason:
                     raise StudyError(f"level “{name}” cannot be crashed ({kind}): {reason}") from reason
         finally:
             templates.close()
-
-
-def _server_of(level: Level) -> Level:
-    """What a level changes of its server, the load aside."""
-    return level.model_copy(update={"workload": None, "load": LoadPatch()})
 
 
 def _as_crashed(level: Level, ground: Path | None) -> Level:
@@ -186,108 +188,86 @@ def _as_crashed(level: Level, ground: Path | None) -> Level:
         changes["storage"] = (level.storage or Storage()).model_copy(update={"data": place})
         named = {name.removesuffix("?") for name in level.host}
         changes["host"] = {**level.host, **{k: v for k, v in _HOST.items() if k not in named}}
-    return _server_of(level).model_copy(update=changes)
+    return without_load(level).model_copy(update=changes)
 
 
-@dataclass
-class _Crasher:
-    """Crashes one level in one way."""
+def _crash_level(
+    level: Level,
+    todo: list[Round],
+    seed: int,
+    templates: Templates,
+    run: Run,
+    keep: Callable[[Crash], None],
+    tell: Tell,
+) -> None:
+    """Crash one level on one stand until all rounds are done, or it is damaged and needs a new one."""
+    # a short name, as the path of a socket has to be
+    stand = build(level, WORKLOAD, run.folder / f"x{len(todo):02d}", templates, run)
+    try:
+        with stand.under(run):
+            while todo:
+                this = todo.pop(0)
+                tell(f"“{this.level}”, {this.kind}")
+                crashed = _round(level, stand, run, this, Random(f"{seed} {this.model_dump_json()}"))
+                keep(crashed)
+                if crashed.damage and this.kind == KILLED:
+                    return  # nobody knows what state it is in
+    finally:
+        stand.discard()
 
-    level: Level
-    templates: Templates
-    run: Run
-    made: int = 0
 
-    def crash(
-        self, rounds: Iterable[Round], seed: int, keep: Callable[[Crash], None], tell: Callable[[str], None]
-    ) -> None:
-        rounds = list(rounds)
-        while rounds:
-            with self._stand() as stand, stand.under(self.run):
-                while rounds:
-                    this = rounds.pop(0)
-                    tell(f"“{this.level}”, {this.kind}")
-                    found = self._round(stand, this, Random(f"{seed} {this.model_dump_json()}"))
-                    keep(found)
-                    if found.damage and this.kind == KILLED:
-                        break  # nobody knows what state it is in: the next round gets a new one
-
-    @contextmanager
-    def _stand(self) -> Iterator[Stand]:
-        self.made += 1
-        # short, as the path of a socket has to be
-        stand = build(self.level, WORKLOAD, self.run.folder / f"x{self.made:02d}", self.templates, self.run)
-        try:
-            yield stand
-        finally:
-            stand.discard()
-
-    def _round(self, stand: Stand, this: Round, random: Random) -> Crash:
-        cluster = stand.cluster
-        assert cluster is not None
-        stand.checkpoint()
-        os.sync()
-        version, log = cluster.version(), cluster.log_size()
-        after_s = random.uniform(*_MOMENT_S[this.kind])
-        with CrashLoad(cluster, this.number, random, checkpoints=this.kind == POWER_CUT) as load:
-            started = time.monotonic()
-            time.sleep(after_s)
-            load.over()
-            moment = ways.kill(cluster) if this.kind == KILLED else ways.copy_disk(self.level)
-            if this.kind == KILLED:
-                load.end()  # what was acknowledged may still be on its way
-        cluster.stop()  # the killed one is collected; the other goes on from here when the copy has been asked
+def _round(level: Level, stand: Stand, run: Run, this: Round, random: Random) -> Crash:
+    cluster = stand.cluster
+    assert cluster is not None
+    stand.checkpoint()
+    os.sync()
+    version, log = cluster.version(), cluster.log_size()
+    after_s = random.uniform(*_MOMENT_S[this.kind])
+    with CrashLoad(cluster, this.number, random, checkpoints=this.kind == POWER_CUT) as load:
+        started = time.monotonic()
+        time.sleep(after_s)
+        load.over()
+        moment = ways.kill(cluster) if this.kind == KILLED else ways.copy_disk(level)
         if this.kind == KILLED:
-            outcome = _restarted(cluster, this.number, log)
-        else:
-            with ways.from_copy(self.level, stand, self.run) as copy:
-                outcome = _restarted(copy, this.number, 0)
-            cluster.start()
-        acknowledged = {
-            (client, number): at
-            for client, times in enumerate(load.acknowledged)
-            for number, at in enumerate(times)
-        }
-        # while a disk is copied commits go on: those promise nothing of the copy
-        promised = {row: at for row, at in acknowledged.items() if this.kind == KILLED or at <= moment}
-        return Crash(
-            **this.model_dump(),
-            after_s=round(moment - started, 3),
-            server_version=version,
-            acknowledged=len(promised),
-            **_losses(promised, acknowledged.keys(), outcome.rows, moment),
-            recovery_s=outcome.recovery_s,
-            damage=outcome.damage,
-        )
+            load.end()  # what was acknowledged may still be on its way
+    cluster.stop()  # the killed one is collected; the other goes on from here when the copy has been asked
+    if this.kind == KILLED:
+        rows, recovery_s, damage = _restarted(cluster, this.number, log)
+    else:
+        with ways.from_copy(level, stand, run) as copy:
+            rows, recovery_s, damage = _restarted(copy, this.number, 0)
+        cluster.start()
+    acknowledged = {
+        (client, number): at
+        for client, times in enumerate(load.acknowledged)
+        for number, at in enumerate(times)
+    }
+    # while a disk is copied commits go on: those promise nothing of the copy
+    promised = {row: at for row, at in acknowledged.items() if this.kind == KILLED or at <= moment}
+    lost = None if rows is None else promised.keys() - rows
+    oldest_s = max(0.0, moment - min(promised[row] for row in lost)) if lost else None
+    return Crash(
+        **this.model_dump(),
+        after_s=round(moment - started, 3),
+        server_version=version,
+        acknowledged=len(promised),
+        lost=None if lost is None else len(lost),
+        oldest_lost_ms=None if oldest_s is None else round(1000 * oldest_s, 1),
+        unacknowledged=None if rows is None else len(rows - acknowledged.keys()),
+        recovery_s=recovery_s,
+        damage=damage,
+    )
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    rows: set[Row] | None
-    recovery_s: float | None
-    damage: tuple[str, ...]
-
-
-def _restarted(cluster: Cluster, number: int, log: int) -> _Outcome:
+def _restarted(
+    cluster: Cluster, number: int, log: int
+) -> tuple[set[Row] | None, float | None, tuple[str, ...]]:
+    """Start a server again: the rows of the round, how long recovery took, and what is damaged."""
     started = time.monotonic()
     try:
         cluster.start()
     except ServerError:
-        return _Outcome(None, None, (last_cries(cluster, log),))
+        return None, None, (last_cries(cluster, log),)
     recovery_s = round(time.monotonic() - started, 3)
-    found = examine(cluster, number)
-    return _Outcome(found.rows, recovery_s, found.damage)
-
-
-def _losses(
-    promised: dict[Row, float], acknowledged: Iterable[Row], rows: set[Row] | None, moment: float
-) -> dict[str, float | None]:
-    if rows is None:
-        return {"lost": None, "oldest_lost_ms": None, "unacknowledged": None}
-    lost = promised.keys() - rows
-    oldest = max(0.0, moment - min(promised[row] for row in lost)) if lost else None
-    return {
-        "lost": len(lost),
-        "oldest_lost_ms": None if oldest is None else round(1000 * oldest, 1),
-        "unacknowledged": len(rows - set(acknowledged)),
-    }
+    rows, damage = examine(cluster, number)
+    return rows, recovery_s, damage

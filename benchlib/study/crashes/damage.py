@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
@@ -26,25 +26,18 @@ Row = tuple[int, int]
 """A writer and the number of its row."""
 
 
-class Found(NamedTuple):
-    """The rows of the round; None where they cannot be read. And what is damaged, in words."""
+def examine(cluster: Cluster, number: int) -> tuple[set[Row] | None, tuple[str, ...]]:
+    """The rows of a round, None where they cannot be read; and what is damaged, in the server's words.
 
-    rows: set[Row] | None
-    damage: tuple[str, ...]
-
-
-def examine(cluster: Cluster, number: int) -> Found:
-    """Read every table of the load's database whole, ours by their indexes too, and hold the counts against each other.
-
-    A read checks each page's header, and its checksum where the cluster has checksums.
+    Every table of the load's database is read whole, ours by their indexes too, and the counts are compared. A read checks each page's header, and its checksum where the cluster has checksums.
     """
     damage: list[str] = []
     try:
         with cluster.connect() as connection:
             rows = _read(connection, number, damage)
     except psycopg.Error as reason:
-        return Found(None, tuple(dict.fromkeys([*damage, reason_of(reason)])))
-    return Found(rows, tuple(dict.fromkeys(damage))[:_MOST])
+        return None, tuple(dict.fromkeys([*damage, reason_of(reason)]))
+    return rows, tuple(dict.fromkeys(damage))[:_MOST]
 
 
 def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -> set[Row] | None:
@@ -58,8 +51,8 @@ def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -
             return []
 
     def one(what: str, sql: str) -> int | None:
-        found = ask(what, sql)
-        return found[0][0] if found else None
+        answer = ask(what, sql)
+        return answer[0][0] if answer else None
 
     for statement in _SEQUENTIAL:
         connection.execute(statement)
@@ -81,7 +74,7 @@ def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -
     ):
         if None not in (first, second) and first != second:
             damage.append(f"{what}: {first:,} and {second:,}")
-    unread = any(words.startswith("acknowledged: ") for words in damage)
+    unread = any(sign.startswith("acknowledged: ") for sign in damage)
     return None if unread else {(client, of) for client, of in rows}
 
 

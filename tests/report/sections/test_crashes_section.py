@@ -6,16 +6,12 @@ from typing import Any
 import pytest
 from bs4 import BeautifulSoup
 
-from benchlib.errors import InputError, Interrupted, PreflightError
+from benchlib.errors import InputError
 from benchlib.plan.level import Level
 from benchlib.report.figures.tables import Table
-from benchlib.report.sections import crashes as section
-from benchlib.report.sections.crashes import crash_missing, crashes
+from benchlib.report.sections.crashes import crashes
 from benchlib.report.view import Statement, View
-from benchlib.study.crashes import KILLED, POWER_CUT, Crash, Kind, left_out
-from benchlib.study.experiment import Experiment, shown
-from benchlib.study.runs import Runner
-from benchlib.study.store import StudyFolder
+from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, keep_crash
 
 LEVELS = {
     "late": Level(settings={"synchronous_commit": "off"}),
@@ -28,13 +24,11 @@ LEVELS = {
 def view(folder_of) -> Callable[..., View]:
     """The view of a study with crashes; each is its level, its kind and what was found."""
 
-    def make(*found: tuple[str, Kind, dict[str, Any]], run: bool = False) -> View:
+    def make(*found: tuple[str, Kind, dict[str, Any]]) -> View:
         folder = folder_of(levels=LEVELS)
         for number, (level, kind, changes) in enumerate(found, 1):
-            folder.keep_crash(
-                f"{number:03d}", crash_of(level, kind, number, **changes).model_dump(mode="json")
-            )
-        return View(folder, folder.read(), runner=Runner(shown(folder)) if run else None)
+            keep_crash(folder, crash_of(level, kind, number, **changes))
+        return View(folder, folder.read())
 
     return make
 
@@ -132,54 +126,6 @@ def test_who_is_left_out_is_said_with_the_reason(view) -> None:
 
 def test_a_damaged_crash_is_named(view) -> None:
     kept = view(("defaults", KILLED, {}))
-    (kept.folder.path / "crashes" / "001.json").write_text("{")
-    with pytest.raises(InputError, match=r"crashes/001\.json is damaged"):
+    next(kept.folder.path.glob("crashes/*")).write_text("{")
+    with pytest.raises(InputError, match=r"crashes/killed-server-00-001\.json is damaged"):
         crashes(kept)
-
-
-def test_only_what_is_missing_is_crashed_and_kept_at_once(view, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_power(kind: Kind) -> None:
-        if kind == POWER_CUT:
-            raise PreflightError("only root")
-
-    def stopped(plan, study, rounds, keep, tell) -> None:
-        for each in rounds[:2]:
-            tell(f"“{each.level}”")
-            keep(crash_of(**each.model_dump()))
-        raise KeyboardInterrupt
-
-    lines: list[str] = []
-    monkeypatch.setattr(section, "check", no_power)
-    monkeypatch.setattr(section, "crash", stopped)
-    monkeypatch.setattr(section, "progress_line", lambda: lambda words: lines.append(words))
-    ours = view(run=True)
-    crash_missing(view(), 3)
-    assert ours.folder.crashes() == []
-    for kept in (2, 4):
-        with pytest.raises(Interrupted, match=rf"2 of {14 - kept} crashes are kept"):
-            crash_missing(ours, 3)
-        assert len(ours.folder.crashes()) == kept
-    names = [(each["level"], each["number"]) for each in ours.folder.crashes()]
-    assert names == [("defaults", 1), ("defaults", 2), ("defaults", 3), ("late", 1)]
-    assert lines[-1] == "small: crash 1/10 · “late”; power cut is left out: only root"
-
-
-def test_a_study_that_has_not_begun_is_not_crashed(study_of, data_root) -> None:
-    folder, study = StudyFolder("none"), study_of()
-    view = View(folder, study, runner=Runner(Experiment(folder, study)))
-    with pytest.raises(InputError, match="run the study first"):
-        crash_missing(view, 1)
-
-
-def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of) -> None:
-    levels = {
-        "load": Level(load={"clients": 9}),
-        "theirs": Level(target="crm"),
-        "replica": Level(replication="asynchronous"),
-        "memory": Level(storage={"wal": {"file_system": "tmpfs", "size": "1GB"}}),
-        "capped": Level(storage={"write_iops": 500}),
-    }
-    plan = plan_of(levels=levels)
-    assert left_out(plan, KILLED).keys() == {"control", "load", "theirs", "replica"}
-    assert left_out(plan, POWER_CUT).keys() == {"control", "load", "theirs", "replica", "memory"}
-    assert left_out(plan, KILLED)["load"] == "its server is that of “defaults”"
