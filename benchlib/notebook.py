@@ -11,10 +11,41 @@ from benchlib.errors import InputError
 from benchlib.plan.parameters import from_history
 from benchlib.plan.planning import study_name
 from benchlib.report.progress import progress_line
+from benchlib.report.sections.beside_published import published
+from benchlib.report.sections.combined_changes import gains, half_normal, interactions, waterfall
+from benchlib.report.sections.crash_costs import crashes
+from benchlib.report.sections.device_flushes import flushes
+from benchlib.report.sections.query_plans import plans
+from benchlib.report.sections.replica_findings import replica_lag, replicas_verified
+from benchlib.report.sections.server_comparison import cost_per_million, server_settings
+from benchlib.report.sections.server_statements import server_statements
+from benchlib.report.sections.setting_curves import curve
 from benchlib.report.summary import Summary, read_summary
 from benchlib.report.view import View
+from benchlib.study.experiment import Experiment, shown
 from benchlib.study.runs import Runner, plan_study
 from benchlib.study.store import StudyFolder
+
+__all__ = [
+    "cost_per_million",
+    "crash_missing",
+    "crashes",
+    "curve",
+    "flushes",
+    "gains",
+    "half_normal",
+    "interactions",
+    "open_experiment",
+    "open_summary",
+    "plans",
+    "published",
+    "replica_lag",
+    "replicas_verified",
+    "run_missing",
+    "server_settings",
+    "server_statements",
+    "waterfall",
+]
 
 
 def open_experiment() -> View:
@@ -55,20 +86,33 @@ def experiment_of(values: Mapping[str, Any]) -> View:
     """
     folder = StudyFolder(study_name(values))
     if not values.get("run", True):
-        return View(folder, folder.read())
-    view = View(folder, plan_study(values))
-    view.runner = Runner(view, retry_failed=bool(values.get("retry_failed")))
-    return view
+        return View(shown(folder))
+    experiment = Experiment(folder, plan_study(values))
+    return View(experiment, Runner(experiment, retry_failed=bool(values.get("retry_failed"))))
 
 
-def run_missing(experiment: View) -> None:
+def run_missing(view: View) -> None:
     """Run what is missing, showing how far it is in one line that is updated; nothing with ``run = False``.
 
     With the parameter ``pilot`` a pilot comes first, and its sentence is shown before the study starts.
     """
-    runner = experiment.runner
+    runner = view.runner
     if runner is None:
         return
-    if experiment.study.parameters.get("pilot"):
+    if view.experiment.study.parameters.get("pilot"):
         progress_line(runner.pilot(progress_line()))
     runner.run(progress_line())
+
+
+def crash_missing(view: View, rounds: int) -> None:
+    """Crash each level so many times in each way, as far as that is not kept, showing how far it is.
+
+    What this machine cannot do is left out, and the line says why.
+
+    Raises:
+        InputError: the study has not been begun, or a kept crash is damaged.
+        StudyError: a level cannot be crashed, or Ctrl-C; what was kept before is safe.
+
+    """
+    if view.runner:
+        view.runner.crash(rounds, progress_line())

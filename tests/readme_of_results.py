@@ -9,6 +9,7 @@ from benchlib.report.figures.frames import DAGGER, interval, signed
 from benchlib.report.figures.style import LIGHT
 from benchlib.report.summary import Summary, read_summary
 from benchlib.report.view import View
+from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder
 
 ROOT = Path(__file__).parent.parent
@@ -41,8 +42,8 @@ def table(summary: Summary) -> str:
 def figure() -> str:
     """The forest plot of one study as a file that stands alone."""
     folder = StudyFolder(SHOWN)
-    view = View(folder, folder.read())
-    drawn = forest(view.analysis, durability=view.durability()).wide
+    view = View(shown(folder))
+    drawn = forest(view.experiment.analysis, durability=view.experiment.durability()).wide
     drawn = re.sub(r"var\(--bl-\w+,(#\w+)\)", r"\1", drawn)  # a file has no page to ask for colours
     ground = f'<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>'
     return re.sub(r"(<svg[^>]*>)", rf"\1{ground}", drawn, count=1) + "\n"

@@ -18,7 +18,7 @@ from benchlib.report.figures.frames import DAGGER, interval, known, rows_of, sig
 from benchlib.report.figures.style import mark_of
 from benchlib.report.figures.summary import summary_forest
 from benchlib.report.figures.tables import Table, html_table, p_words
-from benchlib.report.sections.published import ALONE, beside
+from benchlib.report.sections.beside_published import ALONE, beside
 from benchlib.report.view import Statement
 from benchlib.stats import Analysis
 from benchlib.stats.multiple import across_factors

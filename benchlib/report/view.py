@@ -1,4 +1,4 @@
-"""An experiment that shows itself: in its notebook, and in the page that is made from it.
+"""An experiment in tables, charts and sentences: in its notebook, and in the page that is made from it.
 
 Every method returns something with an HTML form of its own, so a notebook's cells stay
 one line long and hold no logic.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from benchlib.plan.metrics import METRICS
-from benchlib.plan.model import Study
+from benchlib.plan.model import Plan
 from benchlib.plan.words import rates_words
 from benchlib.report import figures as plots
 from benchlib.report.figures.frames import in_common, signed
@@ -27,19 +27,15 @@ from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
 from benchlib.study.results import statements_frame, tunables
-from benchlib.study.store import StudyFolder
 
 if TYPE_CHECKING:
     from benchlib.study.runs import Runner
 
-EXPLORATORY = (
-    "latency_average_ms",
-    "latency_stddev_ms",
-    "latency_p99_ms",
-    "latency_p999_ms",
-)
-_FORMATS = dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed) | {
-    name: lambda p: p_words(p) or "" for name in ("p_value", "p_bh")
+EXPLORATORY = ("latency_average_ms", "latency_stddev_ms", "latency_p99_ms", "latency_p999_ms")
+CLIENTS = "clients"
+_FORMATS = {
+    **dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed),
+    **dict.fromkeys(("p_value", "p_bh"), lambda p: p_words(p) or ""),
 }
 
 
@@ -58,56 +54,61 @@ class Statement:
         return f'<{tag} class="bl-{self.kind}">{html.escape(self.text)}</{tag}>'
 
 
-class View(Experiment):
-    """An experiment with its tables, charts and sentences; with a ``runner`` what is missing can be run."""
+class View:
+    """Shows an experiment; with a ``runner`` what is missing of it can be run."""
 
-    def __init__(self, folder: StudyFolder, study: Study, *, runner: Runner | None = None) -> None:
-        super().__init__(folder, study)
+    def __init__(self, experiment: Experiment, runner: Runner | None = None) -> None:
+        self.experiment = experiment
         self.runner = runner
+
+    @property
+    def _plan(self) -> Plan:
+        return self.experiment.plan
+
+    @property
+    def _levels(self) -> list[str]:
+        return list(self._plan.factor.levels)
+
+    def _to_run(self) -> int:
+        """How many trials are left to be run from here."""
+        study, folder = self.experiment.study, self.experiment.folder
+        return len(missing(study, folder.kept() if folder.exists() else ())) if self.runner else 0
 
     def summary(self) -> Statement:
         """What will run, how long it takes, and what is kept already."""
-        load, left = self.plan.load, missing(self.study, self.folder.kept() if self.folder.exists() else ())
-        minutes = len(left) * (load.duration_s + load.warmup_s + 1) / 60
-        todo = f"{len(left)} to run, about {max(1, round(minutes))} min" if left and self.runner else "kept"
-        stops = ", or fewer if all is settled earlier" if self.plan.looks else ""
-        return Statement(
-            f"Study “{self.folder.name}”: {len(self.plan.factor.levels)} arms × {self.study.blocks} blocks = "
-            f"{len(self.study.trials)} trials of {load.duration_s} s{stops} ({todo}). Load: {self.workloads()}, "
-            f"{self.clients()} on {self._threads()}, {load.protocol} protocol{rates_words(self.plan)}. "
-            + self._capacity_words()
-            + self._profile_words()
-            + self._left_out_words()
+        experiment, study, load, left = (
+            self.experiment,
+            self.experiment.study,
+            self._plan.load,
+            self._to_run(),
         )
-
-    def _threads(self) -> str:
-        """How many threads of the load tool drive the levels."""
-        loads = [self.plan.level_load(name) for name in self.plan.factor.levels]
+        minutes = max(1, round(left * (load.duration_s + load.warmup_s + 1) / 60))
+        state = f"{left} to run, about {minutes} min" if left else "kept"
+        stops = ", or fewer if all is settled earlier" if self._plan.looks else ""
+        loads = [self._plan.level_load(name) for name in self._levels]
         counts = sorted({min(load.threads, load.clients) for load in loads})
-        return f"{counts[0]} to {counts[-1]} threads" if len(counts) > 1 else f"{counts[0]} threads"
-
-    def _capacity_words(self) -> str:
-        if not self.runner or self.plan.capacity_tps or not self.plan.capacity_shares():
-            return ""
-        return f"Before them {self.runner.CAPACITY_TRIALS} trials of the baseline without a limit show its capacity. "
-
-    def _profile_words(self) -> str:
-        profile = self.study.parameters.get("profile")
-        if profile in (None, "full"):
-            return ""
-        return f"These are the sizes of the profile “{profile}”, scaled down from the original study's, which are “full”."
-
-    def _left_out_words(self) -> str:
-        by_reason: dict[str, list[str]] = {}
-        for name, reason in self.study.left_out.items():
-            by_reason.setdefault(reason, []).append(f"“{name}”")
-        said = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
-        pronoun = "it" if len(self.study.left_out) == 1 else "them"
-        return f" Left out, since this machine cannot run {pronoun}: {'; '.join(said)}." if said else ""
+        threads = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+        text = (
+            f"Study “{study.name}”: {len(self._levels)} arms × {study.blocks} blocks = "
+            f"{len(study.trials)} trials of {load.duration_s} s{stops} ({state}). Load: {experiment.workloads()}, "
+            f"{experiment.clients()} on {threads} threads, {load.protocol} protocol{rates_words(self._plan)}. "
+        )
+        if self.runner and self._plan.capacity_shares() and not self._plan.capacity_tps:
+            text += f"Before them {self.runner.CAPACITY_TRIALS} trials of the baseline without a limit show its capacity. "
+        if (profile := study.parameters.get("profile", "full")) != "full":
+            text += f"These are the sizes of the profile “{profile}”, scaled down from the original study's, which are “full”."
+        if study.left_out:
+            levels: dict[str, list[str]] = {}
+            for name, reason in study.left_out.items():
+                levels.setdefault(reason, []).append(f"“{name}”")
+            pronoun = "it" if len(study.left_out) == 1 else "them"
+            reasons = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in levels.items())
+            text += f" Left out, since this machine cannot run {pronoun}: {reasons}."
+        return Statement(text)
 
     def levels(self) -> Table:
         """What differs between the levels, and what each gives up if the machine crashes."""
-        return levels_table(self.plan)
+        return levels_table(self._plan)
 
     def preflight(self) -> Table:
         """What the run needs of this machine, checked; nothing is checked when nothing is left to run.
@@ -116,17 +117,18 @@ class View(Experiment):
             PreflightError: this machine cannot run it.
 
         """
-        if not self.runner or (self.folder.exists() and not missing(self.study, self.folder.kept())):
-            rows = [("trials", "nothing is run: what is shown is kept, no server is needed")]
-        else:
+        rows = [("trials", "nothing is run: what is shown is kept, no server is needed")]
+        if self.runner and self._to_run():
             rows = self.runner.preflight()
         return html_table(pd.DataFrame(rows, columns=["check", "found"]), caption="Preflight")
+
+    # --- the verdicts ---------------------------------------------------------------
 
     def validity(self) -> Table:
         """Every reason to doubt the verdicts, or that there is none."""
         rows = [
-            ("grave" if w.grave else "note", w.level or "the study", w.message)
-            for w in self.analysis.warnings
+            ("grave" if warning.grave else "note", warning.level or "the study", warning.message)
+            for warning in self.experiment.analysis.warnings
         ] or [("none", "the study", "no reason for doubt was found")]
         return html_table(
             pd.DataFrame(rows, columns=["weight", "about", "what"]), caption="Reasons for doubt"
@@ -134,15 +136,15 @@ class View(Experiment):
 
     def headline(self) -> Statement:
         """The verdict in one sentence."""
-        return Statement(self.analysis.headline(), kind="headline")
+        return Statement(self.experiment.analysis.headline(), kind="headline")
 
     def verdicts(self) -> Table:
         """Means, deviations, intervals and verdicts, a row per level."""
-        return verdict_table(self.analysis, durability=self.durability())
+        return verdict_table(self.experiment.analysis, durability=self.experiment.durability())
 
     def sensitivity(self) -> Table | Statement:
         """The same question by methods with other assumptions; nothing with fewer than five blocks."""
-        rows = sensitivity(self.analysis)
+        rows = sensitivity(self.experiment.analysis)
         if rows.empty:
             return Statement("With fewer than five blocks no rank or resampling method can say anything.")
         labels = {"percent_change": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
@@ -151,8 +153,8 @@ class View(Experiment):
 
     def exploratory(self) -> Table | Statement:
         """Every other figure of the trials by the same model: leads to follow, not verdicts."""
-        names = [name for name in EXPLORATORY if name != self.plan.metric]
-        good = self.by_level()[lambda trials: trials["error"].isna()]
+        names = [name for name in EXPLORATORY if name != self._plan.metric]
+        good = self.experiment.by_level()[lambda trials: trials["error"].isna()]
         rows = self._leads(good[["level", "block"]].join(good[names].astype(float)))
         if rows.empty:
             return Statement("The trials left no other figure by which the levels could be compared.")
@@ -163,199 +165,200 @@ class View(Experiment):
 
     def forest(self) -> plots.Figure:
         """Percentage changes with their intervals."""
-        return plots.forest(self.analysis, durability=self.durability())
+        return plots.forest(self.experiment.analysis, durability=self.experiment.durability())
 
     def paired_blocks(self) -> plots.Figure:
         """Each level against its block."""
-        return plots.paired_blocks(self.analysis, self.trials)
+        return plots.paired_blocks(self.experiment.analysis, self.experiment.trials)
 
     def drift(self) -> plots.Figure:
         """The trials in the order in which they ran."""
-        return plots.drift(self.trials, self.plan.metric, list(self.plan.factor.levels))
+        return plots.drift(self.experiment.trials, self._plan.metric, self._levels)
 
     def timeline(self) -> plots.Figure:
         """tps over time inside the trials, with the checkpoints."""
-        checkpoints = self.recorded.checkpoints if self.recorded.logged else None
+        recorded = self.experiment.recorded
         # loading is one piece of work, with no rate inside it
-        levels = [x for x in self.plan.factor.levels if self.plan.level_workload(x).tool != "pgbench-init"]
+        levels = [name for name in self._levels if self._plan.level_workload(name).tool != "pgbench-init"]
         return plots.timeline(
-            self.progress, levels=levels, checkpoints=checkpoints, relative=self._in_parts(levels)
+            self.experiment.progress,
+            levels=levels,
+            checkpoints=recorded.checkpoints if recorded.logged else None,
+            relative=self._in_parts(levels),
         )
 
     def shares(self) -> plots.Figure | Statement:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
-        target = self.study.parameters.get("shares_of")
-        if not target:
-            baseline = self.plan.factor.levels[self.plan.factor.baseline].settings.items()
-            levels = self.plan.factor.levels.items()
-            names = [name for name, level in levels if len(level.settings.items() - baseline) > 1]
-            if not names:
-                return Statement(
-                    "This study compares whole levels, and none of them changes two settings or more."
-                )
+        if target := self.experiment.study.parameters.get("shares_of"):
+            return plots.shares(self.experiment.analysis, full=target)
+        levels = self._plan.factor.levels
+        baseline = levels[self._plan.factor.baseline].settings.items()
+        whole = [name for name, level in levels.items() if len(level.settings.items() - baseline) > 1]
+        if not whole:
             return Statement(
-                f"This study compares whole levels. To see each setting's share, run it again with "
-                f"shares_of = “{names[0]}”: every setting alone, and the whole set without it."
+                "This study compares whole levels, and none of them changes two settings or more."
             )
-        return plots.shares(self.analysis, full=target)
+        return Statement(
+            f"This study compares whole levels. To see each setting's share, run it again with "
+            f"shares_of = “{whole[0]}”: every setting alone, and the whole set without it."
+        )
 
     # --- why ------------------------------------------------------------------------
 
     def mechanism(self) -> Table:
         """What the trials cost, per level: CPU, switches, I/O, WAL, pages; under a rate the lag."""
-        factor = self.plan.factor
-        costs, note = self.recorded.costs, ""
-        if self.trials["rate_tps"].notna().any():
+        factor, costs, note = self._plan.factor, self.experiment.recorded.costs, ""
+        if self.experiment.trials["rate_tps"].notna().any():
             note = "Under a rate latency counts from the scheduled start, so the lag is in it."
         else:
             costs = costs.drop(columns=["schedule_lag_average_ms", "schedule_lag_max_ms"])
-        if not any(self.plan.level(name).replication for name in factor.levels):
+        if not any(self._plan.level(name).replication for name in self._levels):
             costs = costs.drop(columns="replay_lag_ms")
         against = factor.baseline if factor.one_reference else "the level named with each"
-        return costs_table(costs, list(factor.levels), self._leads(costs), against=against, note=note)
+        return costs_table(costs, self._levels, self._leads(costs), against=against, note=note)
 
     def _leads(self, figures: pd.DataFrame) -> pd.DataFrame:
         """The study's comparisons by each of some figures (``level, block``, and theirs), among the levels that have it."""
-        baseline, controls = self.plan.factor.baseline, self.plan.factor.controls
-        found = {}
+        factor, analyses = self._plan.factor, {}
         for name in figures.columns.drop(["level", "block"]):
-            rows = figures.loc[
-                figures.groupby("level")[name].transform("count") > 0, ["level", "block", name]
-            ]
-            there = set(rows["level"])
-            if comparable(rows) and baseline in there and there - {baseline, *controls}:
-                found[name] = self.judge(rows, name)
-        return exploratory(found)
+            measured = figures.groupby("level")[name].transform("count") > 0
+            rows = figures.loc[measured, ["level", "block", name]]
+            compared = set(rows["level"]) - {*factor.controls}
+            if comparable(rows) and factor.baseline in compared and len(compared) > 1:
+                analyses[name] = self.experiment.judge(rows, name)
+        return exploratory(analyses)
 
     def statements(self) -> Table | None:
         """What each statement took, where the study had the load tool report it (``report_per_command``)."""
-        found = statements_frame(self.folder)
-        return statements_table(found, list(self.plan.factor.levels)) if len(found) else None
+        rows = statements_frame(self.experiment.folder)
+        return statements_table(rows, self._levels) if len(rows) else None
 
     def waits(self) -> plots.Figure | Statement:
         """What the load's sessions waited for, a bar per level."""
-        if self.recorded.waits.empty:
-            return self._unrecorded("what the sessions waited for")
-        return plots.waits_by_level(self.recorded.waits, list(self.plan.factor.levels))
+        if self.experiment.recorded.waits.empty:
+            return self._unsampled("what the sessions waited for")
+        return plots.waits_by_level(self.experiment.recorded.waits, self._levels)
 
     def waits_over_time(self) -> plots.Figure | None:
-        """The same over time, a panel per level."""
-        if self.recorded.waits.empty:
-            return None  # it has been said
-        return plots.waits_over_time(self.recorded.waits, list(self.plan.factor.levels))
+        """The same over time, a panel per level; None where nothing was sampled, as :meth:`waits` says."""
+        waits = self.experiment.recorded.waits
+        return None if waits.empty else plots.waits_over_time(waits, self._levels)
 
     def devices(self, levels: Sequence[str] = ()) -> plots.Figure | Statement:
         """Speed, waits and the devices of data and WAL over time, of the levels named, or else of those that differ most."""
-        found = self.recorded
-        there = [name for name in levels if name in self.plan.factor.levels]
-        if levels and not there:
+        recorded = self.experiment.recorded
+        named = [name for name in levels if name in self._plan.factor.levels]
+        if levels and not named:
             return Statement(f"None of these levels is in this study: {', '.join(levels)}.")
-        shown, note = (there, "") if there else self._few()
-        if found.seconds.empty:
-            return self._unrecorded("what the devices did")
-        away = [name for name in shown if self.plan.level(name).target]
-        if away:
-            note += f" The host of {', '.join(away)} is not ours: nothing is known of its devices."
+        if recorded.seconds.empty:
+            return self._unsampled("what the devices did")
+        shown, note = (named, "") if named else self._few()
+        if remote := [name for name in shown if self._plan.level(name).target]:
+            note += f" The host of {', '.join(remote)} is not ours: nothing is known of its devices."
         return plots.device_panels(
-            self.progress, found.seconds, found.waits, shown, note.strip(), relative=self._in_parts(shown)
+            self.experiment.progress,
+            recorded.seconds,
+            recorded.waits,
+            shown,
+            note.strip(),
+            relative=self._in_parts(shown),
         )
 
     def correlation(self) -> Table | Statement:
         """Waits against speed and host."""
-        table = correlation_table(self.recorded.seconds, self.recorded.waits, self.progress)
-        return table or Statement(
+        recorded = self.experiment.recorded
+        return correlation_table(recorded.seconds, recorded.waits, self.experiment.progress) or Statement(
             "Waits cannot be set against the host: one of them was not sampled, or for less than twenty seconds in all."
         )
 
     def latency_ladder(self) -> plots.Figure | Statement:
         """Latency quantiles per level, where logs of all transactions are kept."""
-        levels, note = self._few()
-        if self.trials["latency_p50_ms"].isna().all():
+        if self.experiment.trials["latency_p50_ms"].isna().all():
             return Statement(
                 "No log of all transactions was kept, so quantiles are not known (a latency as the metric keeps one)."
             )
-        return plots.quantile_ladder(self.trials, levels, note)
+        return plots.quantile_ladder(self.experiment.trials, *self._few())
 
     def latency_over_time(self) -> plots.Figure | None:
-        """All latencies over time, where logs of all transactions are kept."""
-        if not self.latencies:
-            return None  # it has been said
-        return plots.latency_over_time(self.latencies, list(self.plan.factor.levels))
+        """All latencies over time; None where no logs are kept, as :meth:`latency_ladder` says."""
+        latencies = self.experiment.latencies
+        return plots.latency_over_time(latencies, self._levels) if latencies else None
 
     def client_sweep(self, workload: str = "") -> plots.Figure | Statement:
         """Throughput by number of clients, where levels differ in it; of the levels of one workload, if it is named."""
-        asked = [c for c in self._curves() if workload in ("", self.plan.level_workload(c[0]).name)]
-        curves = {name: curve for curve in asked for name in curve}
-        clients = {name: self.plan.level_load(name).clients for name in curves}
-        if not curves:
+        plan = self._plan
+        groups = [g for g in alike(plan, CLIENTS) if workload in ("", plan.level_workload(g[0]).name)]
+        names = {level: in_common(group) for group in groups for level in group}
+        clients = {level: plan.level_load(level).clients for level in names}
+        if not names:
             return Statement(f"No level of this study runs {workload}.")
         if len(set(clients.values())) < 2:
             return Statement("All levels of this study have the same number of clients.")
-        rows = self.by_level()[lambda trials: trials["level"].isin(list(curves))]
-        names = {name: in_common(curve) for name, curve in curves.items()}
-        return plots.client_sweep(
-            rows.assign(clients=rows["level"].map(clients), level=rows["level"].map(names)), self.plan.metric
-        )
-
-    def _curves(self) -> list[list[str]]:
-        """The levels, those together that differ in clients and threads alone; without the controls."""
-        found: dict[str, list[str]] = {}
-        for name, level in self.plan.factor.levels.items():
-            if name not in self.plan.factor.controls:
-                load = level.load.model_copy(update={"clients": None, "threads": None})
-                found.setdefault(level.model_copy(update={"load": load}).model_dump_json(), []).append(name)
-        return list(found.values())
+        rows = self.experiment.by_level()[lambda trials: trials["level"].isin(names.keys())]
+        rows = rows.assign(clients=rows["level"].map(clients), level=rows["level"].map(names))
+        return plots.client_sweep(rows, plan.metric)
 
     def _in_parts(self, levels: Sequence[str]) -> bool:
         """Whether some of the levels run workloads that are not compared with each other."""
-        parts = self.plan.strata()
+        parts = self._plan.strata()
         return len({parts[name] for name in levels}) > 1
 
     def _few(self) -> tuple[list[str], str]:
         """The levels that one panel has room for: the baseline, and those that differ most from it; and a note."""
-        names = list(self.plan.factor.levels)
+        analysis, factor, names = self.experiment.analysis, self._plan.factor, self._levels
         if len(names) <= FEW:
             return names, ""
-        change = self.analysis.table.set_index("level")["percent_change"].abs()
-        others = change.drop(list(self.plan.factor.controls), errors="ignore").nlargest(FEW - 1).index
-        shown = [name for name in names if name == self.plan.factor.baseline or name in others]
-        return (
-            shown,
-            f"Of the {len(names)} levels the {FEW - 1} that differ most from "
-            f"{'the baseline' if self.analysis.one_reference else 'what each is compared with'} are shown beside "
-            f"{'it' if self.analysis.one_reference else 'the baseline'}.",
-        )
+        change = analysis.table.set_index("level")["percent_change"].abs()
+        others = change.drop(list(factor.controls), errors="ignore").nlargest(FEW - 1).index
+        reference, beside = "what each is compared with", "the baseline"
+        if analysis.one_reference:
+            reference, beside = "the baseline", "it"
+        note = f"Of the {len(names)} levels the {FEW - 1} that differ most from {reference} are shown beside {beside}."
+        return [name for name in names if name == factor.baseline or name in others], note
 
-    def _unrecorded(self, what: str) -> Statement:
+    def _unsampled(self, what: str) -> Statement:
         return Statement(f"Nothing was sampled during these trials, so {what} is not known.")
 
     def provenance(self) -> Table:
         """Where and with what this was measured, and the tunables that were in force."""
-        kept = dict(self.study.provenance)
-        servers = [("server", "; ".join(filter(None, s.values()))) for s in kept.pop("servers", [])]
-        rows = [(name, _words(value)) for name, value in _flatten(kept) if name != "builds differ"]
-        for tunable, levels in tunables(self.folder).items():
+        provenance = dict(self.experiment.study.provenance)
+        servers = [("server", "; ".join(filter(None, s.values()))) for s in provenance.pop("servers", [])]
+        rows = [(name, _shown(value)) for name, value in _flat(provenance) if name != "builds differ"]
+        for tunable, levels in tunables(self.experiment.folder).items():
             in_force = "; ".join(f"{value} ({names})" for value, names in levels.items())
             rows.append((f"tunable, {tunable}", in_force))
         return html_table(pd.DataFrame([*servers, *rows], columns=["what", "value"]), caption="Provenance")
 
     def rerun(self) -> Statement:
         """The commands that extend this study here, and run it anew on another machine from its download."""
-        name, command = self.folder.name, f"benchlib run {self.study.notebook}"
-        blocks = "auto" if self.plan.looks else self.study.blocks + 2
-        extend = f"{command} -p study {name} -p blocks {blocks}"
-        return Statement(f"{extend}\n{command} -f {name}.study.json  # elsewhere", kind="command")
+        study = self.experiment.study
+        blocks = "auto" if self._plan.looks else study.blocks + 2
+        command = f"benchlib run {study.notebook}"
+        extend, elsewhere = f"-p study {study.name} -p blocks {blocks}", f"-f {study.name}.study.json"
+        return Statement(f"{command} {extend}\n{command} {elsewhere}  # on another machine", kind="command")
 
 
-def _flatten(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def alike(plan: Plan, setting: str) -> list[list[str]]:
+    """The levels without the controls, those together that differ in one server parameter alone, or in ``clients`` and threads."""
+    groups: dict[str, list[str]] = {}
+    for name in plan.factor.levels:
+        if name not in plan.factor.controls:
+            level = plan.level(name)
+            settings = {key: level.settings[key] for key in sorted(level.settings) if key != setting}
+            load = {"clients": None, "threads": None} if setting == CLIENTS else {}
+            rest = level.model_copy(update={"settings": settings, "load": level.load.model_copy(update=load)})
+            groups.setdefault(rest.model_dump_json(), []).append(name)
+    return list(groups.values())
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """The values of nested mappings, each with the names that lead to it."""
     rows: list[tuple[str, Any]] = []
-    for key, inner in value.items():
+    for key, value in values.items():
         name = f"{prefix}{key}".replace("_", " ")
-        rows += _flatten(inner, f"{name}, ") if isinstance(inner, Mapping) else [(name, inner)]
+        rows += _flat(value, f"{name}, ") if isinstance(value, Mapping) else [(name, value)]
     return rows
 
 
-def _words(value: Any) -> str:
-    if value is None:
-        return "not known"
-    return {"True": "yes", "False": "no"}.get(str(value), str(value))
+def _shown(value: Any) -> str:
+    return {"None": "not known", "True": "yes", "False": "no"}.get(str(value), str(value))

@@ -17,6 +17,7 @@ from benchlib.report.figures.tables import Table
 from benchlib.report.view import View
 from benchlib.server.installations import Installation
 from benchlib.study import preflight, runs
+from benchlib.study.experiment import Experiment, shown
 from benchlib.study.loop import run_study
 from benchlib.study.runs import provenance
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder
@@ -37,7 +38,7 @@ def kept(folder_of, tmp_path: Path) -> Callable[..., View]:
         run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
         for path in folder.path.glob("trials/*/measurement.json"):
             path.write_text(json.dumps({**json.loads(path.read_text()), **(facts or {})}))
-        return View(folder, folder.read().model_copy(update={"provenance": of_provenance}))
+        return View(Experiment(folder, folder.read().model_copy(update={"provenance": of_provenance})))
 
     return make
 
@@ -57,14 +58,14 @@ def test_servers_of_different_builds_are_a_reason_for_doubt(kept) -> None:
     view = kept(builds_differ="the versions come from different builds")
     assert "the versions come from different builds" in view.validity().html
     assert "builds" not in view.provenance().html
-    assert not any(concern.code == "builds_differ" for concern in kept().analysis.warnings)
+    assert not any(concern.code == "builds_differ" for concern in kept().experiment.analysis.warnings)
 
 
 def test_a_set_that_can_be_taken_apart_is_named_if_there_is_one(kept, folder_of) -> None:
     assert "none of them changes two settings" in str(kept().shares())
     two = Level(settings={"work_mem": "8MB", "jit": "off"})
     folder = folder_of(name="two", levels={"replica": Level(replication="asynchronous"), "tuned": two})
-    assert "shares_of = “tuned”" in str(View(folder, folder.read()).shares())
+    assert "shares_of = “tuned”" in str(View(shown(folder)).shares())
 
 
 def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
@@ -160,7 +161,7 @@ def test_a_given_folder_is_told_by_its_file_system(study_of, tmp_path: Path) -> 
 
 def test_where_nothing_can_be_compared_the_first_failure_says_why(kept) -> None:
     with pytest.raises(StudyError, match="the first failure: PANIC: no space left"):
-        _ = kept(facts={"error": "PANIC: no space left", "error_kind": "LoadError"}).analysis
+        _ = kept(facts={"error": "PANIC: no space left", "error_kind": "LoadError"}).experiment.analysis
 
 
 WHY = (
@@ -183,7 +184,7 @@ def sampled(folder_of, tmp_path: Path) -> Callable[..., View]:
         plan = folder.read().plan
         speeds = {name: 1000.0 * (1 + place) for place, name in enumerate(plan.factor.levels)}
         run_study(folder, FakeBench(plan, tmp_path, speeds, instruments=True).open)
-        return View(folder, folder.read())
+        return View(shown(folder))
 
     return make
 
@@ -224,7 +225,7 @@ def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> N
     assert "Queue length (aqu_sz, requests): not recorded" in view.devices().alt
     assert "Operational speed (transactions/s): defaults 1,000" in view.devices().alt
     assert "cannot be set against the host" in str(view.correlation())
-    costs = view.recorded.costs
+    costs = view.experiment.recorded.costs
     assert costs[["server_cpu_ms_per_transaction", "context_switches_per_transaction"]].isna().all(axis=None)
     assert costs["tool_cpu_ms_per_transaction"].notna().all()
 
@@ -233,7 +234,7 @@ def test_latencies_are_shown_where_logs_are_kept(sampled, tmp_path: Path) -> Non
     view = sampled()
     log = "".join(f"0 {n} {1000 + n} 0 17000000{20 + n // 20:02d} 5\n" for n in range(60))
     (tmp_path / "log.1").write_text(log)
-    for path in view.folder.path.glob("trials/*"):
+    for path in view.experiment.folder.path.glob("trials/*"):
         keep_log([tmp_path / "log.1"], path / TRANSACTION_LOG, ["pgbench"])
     assert "defaults: p50 1.03 ms" in view.latency_ladder().alt
     assert "over 3 seconds" in view.latency_over_time().alt
@@ -252,11 +253,15 @@ def test_levels_that_load_have_no_panel_over_time_and_the_others_are_compared_wi
     view = sampled(levels={"tuned": Level(), "loading": Level(workload="load")}, workloads={"load": load})
     assert "tuned" in view.timeline().alt
     assert "loading" not in view.timeline().alt
-    view.__dict__["trials"] = view.trials.assign(
-        latency_average_ms=view.trials["latency_average_ms"].where(view.trials["level"] != "loading")
+    view.experiment.__dict__["trials"] = view.experiment.trials.assign(
+        latency_average_ms=view.experiment.trials["latency_average_ms"].where(
+            view.experiment.trials["level"] != "loading"
+        )
     )
     assert "tuned" in view.exploratory().html
-    view.__dict__["trials"] = view.trials.assign(latency_average_ms=None, latency_stddev_ms=None)
+    view.experiment.__dict__["trials"] = view.experiment.trials.assign(
+        latency_average_ms=None, latency_stddev_ms=None
+    )
     assert str(view.exploratory()).startswith("The trials left no other figure")
 
 
@@ -286,7 +291,7 @@ def test_waits_are_set_against_the_host_where_there_are_seconds_enough(sampled) 
 
 def test_a_load_that_tells_no_progress_has_its_panels(sampled) -> None:
     view = sampled(load=Load(duration_s=6))
-    for path in view.folder.path.glob("trials/*/stderr"):
+    for path in view.experiment.folder.path.glob("trials/*/stderr"):
         path.write_text("")
     assert "Operational speed (transactions/s): not recorded" in view.devices().alt
     assert "Left out, since they stood still or were not recorded: tps," in view.correlation().html

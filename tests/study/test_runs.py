@@ -14,6 +14,7 @@ from benchlib.plan.level import Level, LoadPatch
 from benchlib.plan.model import Load, Measurement, Plan, Study
 from benchlib.report.view import View
 from benchlib.study import runs
+from benchlib.study.experiment import Experiment
 from benchlib.study.loop import design, same_study
 from benchlib.study.runs import Runner
 from benchlib.study.store import StudyFolder
@@ -81,9 +82,8 @@ def view_of(plan_of: Callable[..., Plan]) -> Callable[..., View]:
     def make(load: Load = HALF, **changes: Any) -> View:
         plan = plan_of(load=load, metric="latency_average_ms", **changes)
         study = Study(name="rated", title="Rated", plan=plan, trials=design(plan, 3))
-        view = View(StudyFolder("rated"), study)
-        view.runner = Runner(view)
-        return view
+        experiment = Experiment(StudyFolder("rated"), study)
+        return View(experiment, Runner(experiment))
 
     return make
 
@@ -93,14 +93,16 @@ def test_the_capacity_is_measured_first_and_its_share_is_the_rate_of_all_levels(
     assert "at 50 % of capacity. Before them 6 trials of the baseline" in str(view.summary())
     view.runner.run(QUIET)
     assert host.opened == ["rated-capacity", "rated"]
-    assert view.plan.capacity_tps == TPS
-    assert {view.plan.level_load(name).rate for name in view.plan.factor.levels} == {500.0}
-    assert set(view.trials["rate_tps"]) == {500.0}
-    assert set(view.trials["schedule_lag_average_ms"]) == {2.0}
+    assert view.experiment.plan.capacity_tps == TPS
+    assert {view.experiment.plan.level_load(name).rate for name in view.experiment.plan.factor.levels} == {
+        500.0
+    }
+    assert set(view.experiment.trials["rate_tps"]) == {500.0}
+    assert set(view.experiment.trials["schedule_lag_average_ms"]) == {2.0}
     assert "at 500 tps (50 % of capacity). " in str(view.summary())
-    assert dict(view.facts())["Load"] == "tpcb-like, 4 clients at 500 tps (50 % of capacity)"
+    assert dict(view.experiment.facts())["Load"] == "tpcb-like, 4 clients at 500 tps (50 % of capacity)"
     assert "schedule lag" in view.mechanism().html
-    assert not [concern for concern in view.analysis.warnings if concern.code == "rate_not_held"]
+    assert not [concern for concern in view.experiment.analysis.warnings if concern.code == "rate_not_held"]
 
 
 def test_the_capacity_is_that_of_the_baseline_without_a_limit(host, view_of) -> None:
@@ -135,7 +137,7 @@ def test_a_level_may_have_a_share_or_a_rate_of_its_own(host, view_of) -> None:
     }
     view = view_of(levels=levels)
     view.runner.run(QUIET)
-    rates = {name: view.plan.level_load(name).rate for name in view.plan.factor.levels}
+    rates = {name: view.experiment.plan.level_load(name).rate for name in view.experiment.plan.factor.levels}
     assert rates == {"defaults": 500.0, "control": 500.0, "80": 800.0, "few": 100.0}
     assert "each level at its own rate" in str(view.summary())
     for words in ("500 tps (50 % of capacity)", "800 tps (80 % of capacity)", "100 tps"):
@@ -146,13 +148,13 @@ def test_a_rate_in_numbers_needs_no_capacity(host, view_of) -> None:
     view = view_of(Load(duration_s=3, rate=200))
     view.runner.run(QUIET)
     assert host.opened == ["rated"]
-    assert (view.plan.capacity_tps, set(view.trials["rate_tps"])) == (None, {200.0})
+    assert (view.experiment.plan.capacity_tps, set(view.experiment.trials["rate_tps"])) == (None, {200.0})
 
 
 def test_without_a_rate_there_is_no_lag(host, view_of) -> None:
     view = view_of(Load(duration_s=3))
     view.runner.run(QUIET)
-    assert view.trials[["rate_tps", "schedule_lag_average_ms"]].isna().all(axis=None)
+    assert view.experiment.trials[["rate_tps", "schedule_lag_average_ms"]].isna().all(axis=None)
     assert "lag" not in view.mechanism().html
 
 
@@ -160,10 +162,10 @@ def test_the_same_again_measures_nothing_and_has_the_same_rates(host, view_of) -
     view_of().runner.run(QUIET)
     host.reaches = {"defaults": 2000.0, "control": 2000.0}
     again = view_of()
-    assert same_study(again.folder, again.study).plan.capacity_tps == TPS
+    assert same_study(again.experiment.folder, again.experiment.study).plan.capacity_tps == TPS
     again.runner.run(QUIET)
     assert host.opened == ["rated-capacity", "rated"]
-    assert again.plan.capacity_tps == TPS
+    assert again.experiment.plan.capacity_tps == TPS
     with pytest.raises(InputError, match=r"another plan \(load.rate\)"):
         view_of(HALF.model_copy(update={"rate": "60 % of capacity"})).runner.run(QUIET)
 
@@ -191,7 +193,7 @@ def test_a_level_that_cannot_hold_the_rate_gets_no_verdict(host, view_of) -> Non
     host.reaches = {"tuned": 400.0}
     view = view_of()
     view.runner.run(QUIET)
-    (concern,) = [concern for concern in view.analysis.warnings if concern.code == "rate_not_held"]
+    (concern,) = [concern for concern in view.experiment.analysis.warnings if concern.code == "rate_not_held"]
     assert (concern.level, concern.grave) == ("tuned", True)
     assert concern.message.startswith(
         "'tuned' did not hold the rate of 500 tps in 3 of 3 trials: there it reached 400 tps"

@@ -15,6 +15,7 @@ from benchlib.errors import InputError
 from benchlib.host.telemetry import thinned
 from benchlib.load.latency import keep_log
 from benchlib.report.view import View
+from benchlib.study.experiment import shown
 from benchlib.study.instruments import recorded
 from benchlib.study.loop import run_study, set_failed_aside
 from benchlib.study.records import Samples
@@ -53,10 +54,10 @@ def study(folder_of, tmp_path: Path) -> StudyFolder:
 
 def page(folder: StudyFolder) -> dict[str, str]:
     """All that a notebook shows of a study, but where it comes from."""
-    view = View(folder, folder.read())
+    view = View(shown(folder))
     names = [name for name, member in vars(View).items() if callable(member) and not name.startswith("_")]
-    shown = {name: getattr(view, name)() for name in names if name not in ("provenance", "rerun")}
-    return {name: thing._repr_html_() for name, thing in shown.items() if thing is not None}
+    parts = {name: getattr(view, name)() for name in names if name not in ("provenance", "rerun")}
+    return {name: thing._repr_html_() for name, thing in parts.items() if thing is not None}
 
 
 def derived(folder: StudyFolder) -> list[object]:
@@ -88,7 +89,7 @@ def test_the_page_of_a_trimmed_study_is_the_same_but_for_a_line(study: StudyFold
     assert (was, now) == (weighed, size(study))
     assert now < was / 2
     assert page(study) == before
-    assert NOTE in View(study, study.read()).provenance().html
+    assert NOTE in View(shown(study)).provenance().html
 
 
 def test_what_is_derived_is_the_same_to_the_last_digit(study: StudyFolder) -> None:

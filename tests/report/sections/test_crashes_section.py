@@ -9,9 +9,10 @@ from bs4 import BeautifulSoup
 from benchlib.errors import InputError
 from benchlib.plan.level import Level
 from benchlib.report.figures.tables import Table
-from benchlib.report.sections.crashes import crashes
+from benchlib.report.sections.crash_costs import crashes
 from benchlib.report.view import Statement, View
 from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, keep_crash
+from benchlib.study.experiment import shown
 
 LEVELS = {
     "late": Level(settings={"synchronous_commit": "off"}),
@@ -28,7 +29,7 @@ def view(folder_of) -> Callable[..., View]:
         folder = folder_of(levels=LEVELS)
         for number, (level, kind, changes) in enumerate(found, 1):
             keep_crash(folder, crash_of(level, kind, number, **changes))
-        return View(folder, folder.read())
+        return View(shown(folder))
 
     return make
 
@@ -126,6 +127,6 @@ def test_who_is_left_out_is_said_with_the_reason(view) -> None:
 
 def test_a_damaged_crash_is_named(view) -> None:
     kept = view(("defaults", KILLED, {}))
-    next(kept.folder.path.glob("crashes/*")).write_text("{")
+    next(kept.experiment.folder.path.glob("crashes/*")).write_text("{")
     with pytest.raises(InputError, match=r"crashes/killed-server-00-001\.json is damaged"):
         crashes(kept)

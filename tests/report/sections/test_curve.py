@@ -8,8 +8,9 @@ from fakes import FakeBench
 
 from benchlib.plan.level import Level
 from benchlib.report.figures import Figure
-from benchlib.report.sections.curve import curve
+from benchlib.report.sections.setting_curves import curve
 from benchlib.report.view import View
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.store import StudyFolder
 
@@ -20,7 +21,7 @@ RISING = {"64kB": 1000.0, "1MB": 1200.0, "4MB": 1500.0, "16MB": 1510.0, "64MB": 
 def study(folder_of, tmp_path):
     """The view of a study of levels with these settings and speeds, its settings shown as a server does."""
 
-    def make(levels, tps, shown, *, loads=None, temp_bytes=None, **changes):
+    def make(levels, tps, spelled, *, loads=None, temp_bytes=None, **changes):
         patches = {
             name: Level.model_validate({"settings": settings, "load": (loads or {}).get(name, {})})
             for name, settings in levels.items()
@@ -40,13 +41,13 @@ def study(folder_of, tmp_path):
             path = folder.path / "trials" / trial_id
             kept = json.loads((path / "measurement.json").read_text())
             settings = levels.get(m.trial.level, {})
-            kept["settings"] = {name: shown(value) for name, value in settings.items()}
+            kept["settings"] = {name: spelled(value) for name, value in settings.items()}
             (path / "measurement.json").write_text(json.dumps(kept))
             counters = json.loads((path / "statistics.json").read_text())
             for when, count in (("before", 0), ("after", (temp_bytes or {}).get(m.trial.level, 0))):
                 counters[when]["database"] = {"temp_bytes": count, "blks_read": count and 10}
             (path / "statistics.json").write_text(json.dumps(counters))
-        return View(folder, folder.read())
+        return View(shown(folder))
 
     return make
 
@@ -69,7 +70,7 @@ def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
     assert re.search(r"the fastest beyond it differs by \+0\.\d\s%, the slowest by −[67]\.", figure.caption)
     assert "temporary files per transaction, kB" in figure.alt
     assert "log scale" in figure.wide
-    assert figure == curve(View(view.folder, view.study), "work_mem")
+    assert figure == curve(View(view.experiment), "work_mem")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +98,8 @@ def test_levels_that_differ_in_more_are_another_curve_and_the_number_of_clients_
 
 def test_pages_times_and_plain_numbers_are_read_and_0_stands_apart(study):
     tps = {"a": 1000.0, "b": 1100.0, "c": 1200.0}
-    shown = {"a": "1024 x 8kB", "b": "16384 x 8kB", "c": "131072 x 8kB"}
-    pages = study({name: {"shared_buffers": name} for name in tps}, tps, shown.__getitem__)
+    spelled = {"a": "1024 x 8kB", "b": "16384 x 8kB", "c": "131072 x 8kB"}
+    pages = study({name: {"shared_buffers": name} for name in tps}, tps, spelled.__getitem__)
     assert "from 128\u00a0MB to 1\u00a0GB" in curve(pages, "shared_buffers").caption
     times = study(
         {name: {"bgwriter_delay": name} for name in tps},
@@ -125,6 +126,8 @@ def test_without_values_there_is_no_curve(study):
 
 def test_levels_that_are_compared_with_different_ones_make_no_curve(study):
     view = study(work_mem("1MB", "4MB", "16MB"), dict.fromkeys(("1MB", "4MB", "16MB"), 1000.0), in_kb)
-    factor = view.plan.factor.model_copy(update={"against": {"4MB": "1MB", "16MB": "4MB"}})
-    view.study = view.study.model_copy(update={"plan": view.plan.model_copy(update={"factor": factor})})
+    factor = view.experiment.plan.factor.model_copy(update={"against": {"4MB": "1MB", "16MB": "4MB"}})
+    view.experiment.study = view.experiment.study.model_copy(
+        update={"plan": view.experiment.plan.model_copy(update={"factor": factor})}
+    )
     assert "no curve" in str(curve(view, "work_mem"))

@@ -9,8 +9,9 @@ from fakes import FakeBench
 
 from benchlib.load.workloads import load_workload
 from benchlib.plan.level import Level
-from benchlib.report.sections.flushes import flushes
+from benchlib.report.sections.device_flushes import flushes
 from benchlib.report.view import Statement, View
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.records import Flushes
 
@@ -49,7 +50,7 @@ def view(folder_of, tmp_path: Path) -> Callable[..., View]:
         for trial in folder.read().trials:
             if kept:
                 (folder.path / "trials" / trial.id / Flushes.FILE).write_text(json.dumps(kept(trial.level)))
-        return View(folder, folder.read())
+        return View(shown(folder))
 
     return make
 

@@ -14,9 +14,9 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Plan
 from benchlib.report.figures import Figure
 from benchlib.report.figures.tables import Table
-from benchlib.report.sections.factorial import gains, half_normal, interactions
-from benchlib.report.sections.ladder import waterfall
+from benchlib.report.sections.combined_changes import gains, half_normal, interactions, waterfall
 from benchlib.report.view import View
+from benchlib.study.experiment import Experiment, shown
 from benchlib.study.loop import run_study
 from benchlib.study.store import StudyFolder
 
@@ -40,7 +40,7 @@ def crossing(
         )
         folder = folder_of(4, plan=plan_of().model_copy(update={"factor": factor}))
         run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
-        return View(folder, folder.read().model_copy(update={"parameters": parameters}))
+        return View(Experiment(folder, folder.read().model_copy(update={"parameters": parameters})))
 
     return make
 
@@ -131,4 +131,4 @@ def test_what_was_not_measured_is_said(crossed: View, folder_of: Callable[..., S
     assert "there is no good trial of 1 base" in str(waterfall(crossed, ["1 base", "tuned, fast"]))
     plain = folder_of(name="plain")
     for section in (gains, half_normal, interactions):
-        assert "this study is no factorial" in str(section(View(plain, plain.read()))).lower()
+        assert "this study is no factorial" in str(section(View(shown(plain)))).lower()

@@ -11,8 +11,9 @@ from fakes import FakeBench
 
 from benchlib.levers.replicas import Verified
 from benchlib.plan.level import Level
-from benchlib.report.sections.lag import replica_lag, replicas_verified
+from benchlib.report.sections.replica_findings import replica_lag, replicas_verified
 from benchlib.report.view import Statement, View
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.records import ReplicaReadings
 
@@ -70,7 +71,7 @@ def view(folder_of, tmp_path: Path) -> Callable[..., View]:
         for trial in folder.read().trials:
             if found := kept(trial.level, trial.block):
                 (folder.path / "trials" / trial.id / ReplicaReadings.FILE).write_text(json.dumps(found))
-        return View(folder, folder.read())
+        return View(shown(folder))
 
     return make
 

@@ -10,8 +10,9 @@ from fakes import FakeBench
 
 from benchlib.plan.level import Level
 from benchlib.report.figures.plans import differences, node_name, tree, worst_estimate
-from benchlib.report.sections.plans import plans
+from benchlib.report.sections.query_plans import plans
 from benchlib.report.view import View
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.records import Plans
 
@@ -112,7 +113,7 @@ def study(folder_of, tmp_path) -> Callable[..., View]:
             rows = [{"statement": "SELECT '<i>'", "plan": plan}] if found else []
             path = folder.path / "trials" / trial_id / Plans.FILE
             path.write_text(json.dumps({"before": rows, "after": rows}))
-        return View(folder, folder.read())
+        return View(shown(folder))
 
     return make
 
@@ -156,8 +157,10 @@ def test_plans_that_vary_between_trials_are_counted(study):
 def test_a_level_is_set_against_the_one_that_it_is_compared_with(study):
     levels = {name: Level(settings={"work_mem": name}) for name in ("2MB", "4MB")}
     view = study(lambda level, block: LOOPED if level == "2MB" else HASHED, levels=levels)
-    factor = view.plan.factor.model_copy(update={"against": {"4MB": "2MB"}})
-    view.study = view.study.model_copy(update={"plan": view.plan.model_copy(update={"factor": factor})})
+    factor = view.experiment.plan.factor.model_copy(update={"against": {"4MB": "2MB"}})
+    view.experiment.study = view.experiment.study.model_copy(
+        update={"plan": view.experiment.plan.model_copy(update={"factor": factor})}
+    )
     rows, _ = parts(plans(view))
     assert rows["2MB"]["what differs"] == ""
     assert rows["4MB"]["what differs"].startswith("against 2MB: Hash Join instead of Nested Loop")

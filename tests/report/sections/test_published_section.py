@@ -8,8 +8,9 @@ from fakes import FakeBench
 
 from benchlib.errors import InputError
 from benchlib.plan.level import Level
-from benchlib.report.sections.published import published
+from benchlib.report.sections.beside_published import published
 from benchlib.report.view import View
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.published import Published
 
@@ -32,7 +33,7 @@ def experiment(folder_of, tmp_path):
         folder.write(folder.read().model_copy(update={"notebook": notebook}))
         if tps:
             run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
-        return View(folder, folder.read())
+        return View(shown(folder))
 
     return make
 
@@ -65,7 +66,7 @@ def test_a_comparison_of_the_study_has_its_interval_and_verdict(beside, experime
     assert row["level"] == "tuned against defaults"
     assert row["source"] == "[1]"
     assert "[1] S: C." in note
-    change = of.analysis.table.set_index("level").loc["tuned"]
+    change = of.experiment.analysis.table.set_index("level").loc["tuned"]
     assert row["measured here"].startswith(f"+{change['percent_change']:.1f}\u00a0% [")
     assert row["measured here"].endswith(f", {change['verdict']}")
     assert "other machines" in note
@@ -126,7 +127,9 @@ def test_what_the_study_has_not_is_not_measured_here(beside):
 
 def test_levels_without_good_trials_are_not_measured(beside, experiment, tmp_path):
     of = experiment(None)
-    run_study(of.folder, FakeBench(of.plan, tmp_path, TPS, failing={"tuned": "no space"}).open)
+    run_study(
+        of.experiment.folder, FakeBench(of.experiment.plan, tmp_path, TPS, failing={"tuned": "no space"}).open
+    )
     rows, _ = beside(
         {**ROW, "value": 1, "unit": "%"}, {**ROW, "figure": "mean", "against": "", "value": 1}, of=of
     )

@@ -6,8 +6,9 @@ import pytest
 from bs4 import BeautifulSoup
 from fakes import FakeBench, counters
 
-from benchlib.report.sections.statements import server_statements
+from benchlib.report.sections.server_statements import server_statements
 from benchlib.report.view import View
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 
 
@@ -31,7 +32,7 @@ def study(folder_of, tmp_path):
             told = by_level(m.trial.level)
             kept["before"]["statements"], kept["after"]["statements"] = [] if told else None, told
             (folder.path / "trials" / trial_id / "statistics.json").write_text(json.dumps(kept))
-        return View(folder, folder.read())
+        return View(shown(folder))
 
     return make
 

@@ -11,8 +11,9 @@ from fakes import FakeBench
 from benchlib.errors import InputError
 from benchlib.plan.level import Level
 from benchlib.report.figures.tables import Table
-from benchlib.report.sections.servers import cost_per_million, server_settings
+from benchlib.report.sections.server_comparison import cost_per_million, server_settings
 from benchlib.report.view import Statement, View
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.records import Parameters
 from benchlib.study.store import StudyFolder
@@ -61,7 +62,7 @@ def view(folder_of, tmp_path: Path) -> Callable[..., View]:
             if trial.block == 1 and trial.level in (settings or {}):
                 kept = json.dumps(settings[trial.level])
                 (folder.path / "trials" / trial.id / Parameters.FILE).write_text(kept)
-        return View(folder, folder.read())
+        return View(shown(folder))
 
     return make
 
@@ -129,15 +130,17 @@ def test_one_trial_has_a_cost_and_no_interval_and_a_failed_level_has_none(view) 
     found = rows(cost_per_million(study, {"beta": 0.72, "defaults": 0.36}))
     assert found["run, beta"][:2] == ["–", ""]
     assert found["run, alpha"][:2] == ["no price given", ""]
-    single = study.trials[study.trials["block"].eq(1) | study.trials["level"].ne("check, beta")]
-    study.__dict__["trials"] = single
+    single = study.experiment.trials[
+        study.experiment.trials["block"].eq(1) | study.experiment.trials["level"].ne("check, beta")
+    ]
+    study.experiment.__dict__["trials"] = single
     assert rows(cost_per_million(study, {"beta": 0.72}))["check, beta"][1] == ""
 
 
 def test_what_loads_has_no_transactions_to_pay_for(view) -> None:
     study = view()
-    study.__dict__["trials"] = study.trials.assign(
-        tps=study.trials["tps"].where(study.trials["level"].ne("run, beta"))
+    study.experiment.__dict__["trials"] = study.experiment.trials.assign(
+        tps=study.experiment.trials["tps"].where(study.experiment.trials["level"].ne("run, beta"))
     )
     assert rows(cost_per_million(study, {"beta": 0.72}))["run, beta"][:2] == ["no transactions", ""]
 

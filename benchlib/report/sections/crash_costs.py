@@ -9,7 +9,6 @@ import pandas as pd
 from benchlib.plan.level import Level, is_off
 from benchlib.report.figures.frames import amount
 from benchlib.report.figures.tables import Table, html_table
-from benchlib.report.progress import progress_line
 from benchlib.report.view import Statement, View
 from benchlib.study.crashed import KILLED, KINDS, POWER_CUT, Crash, Kind, kept_crashes, left_out
 
@@ -19,27 +18,14 @@ _NO_KIND = {
 }
 
 
-def crash_missing(experiment: View, rounds: int) -> None:
-    """Crash each level so many times in each way, as far as that is not kept, showing how far it is.
-
-    What this machine cannot do is left out, and the line says why.
-
-    Raises:
-        InputError: the study has not been begun, or a kept crash is damaged.
-        StudyError: a level cannot be crashed, or Ctrl-C; what was kept before is safe.
-
-    """
-    if experiment.runner:
-        experiment.runner.crash(rounds, progress_line())
-
-
-def crashes(experiment: View) -> Table | Statement:
+def crashes(view: View) -> Table | Statement:
     """What was found after the crashes, a row per level and kind, beside what the level may lose.
 
     Raises:
         InputError: a kept crash is damaged.
 
     """
+    experiment = view.experiment
     kept = kept_crashes(experiment.folder)
     if not kept:
         return Statement("No level of this study was crashed, so what a crash loses is not known from here.")

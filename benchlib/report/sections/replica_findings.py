@@ -14,6 +14,7 @@ from benchlib.report.figures.frames import amount, known
 from benchlib.report.figures.lag import STAGES, lag_over_time
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.view import Statement, View
+from benchlib.study.experiment import Experiment
 from benchlib.study.records import ReplicaReadings
 
 _LAGS = [f"{stage}_lag_{unit}" for stage in STAGES for unit in ("s", "bytes")]
@@ -26,13 +27,14 @@ _PROMISES = {
 }
 
 
-def replica_lag(experiment: View) -> Figure | Statement:
+def replica_lag(view: View) -> Figure | Statement:
     """How far the replicas were behind while the load ran: written, flushed and replayed, in time and in WAL.
 
     Raises:
         InputError: a file is damaged.
 
     """
+    experiment = view.experiment
     levels = _replicated(experiment)
     if not levels:
         return Statement("No level of this study has a replica, so there is no lag.")
@@ -42,13 +44,14 @@ def replica_lag(experiment: View) -> Figure | Statement:
     return lag_over_time(readings, list(levels))
 
 
-def replicas_verified(experiment: View) -> Table | Statement:
+def replicas_verified(view: View) -> Table | Statement:
     """What a commit waited for, what was found on the replicas after each trial, and what a failover would lose.
 
     Raises:
         InputError: a file is damaged.
 
     """
+    experiment = view.experiment
     levels = _replicated(experiment)
     if not levels:
         return Statement("No level of this study has a replica, so there is nothing to fail over to.")
@@ -85,13 +88,13 @@ def replicas_verified(experiment: View) -> Table | Statement:
     return html_table(pd.DataFrame(rows), "What the replicas were found to hold", note=note)
 
 
-def _replicated(experiment: View) -> dict[str, Replication]:
+def _replicated(experiment: Experiment) -> dict[str, Replication]:
     """The levels that have replicas, with what they name."""
     named = {name: experiment.plan.level(name).replication for name in experiment.plan.factor.levels}
     return {name: replication for name, replication in named.items() if replication and replication.replicas}
 
 
-def _kept(experiment: View) -> Iterator[tuple[Trial, ReplicaReadings]]:
+def _kept(experiment: Experiment) -> Iterator[tuple[Trial, ReplicaReadings]]:
     """What is kept of the replicas, trial by trial."""
     for trial_id, measurement in experiment.folder.kept().items():
         found = ReplicaReadings.read(experiment.folder, trial_id)
@@ -99,7 +102,7 @@ def _kept(experiment: View) -> Iterator[tuple[Trial, ReplicaReadings]]:
             yield measurement.trial, found
 
 
-def _readings(experiment: View) -> pd.DataFrame:
+def _readings(experiment: Experiment) -> pd.DataFrame:
     """The lag in the good trials: ``level, block, replica, second`` and :data:`_LAGS`.
 
     The first reading comes right before the load and tells of what was before it: it is where the seconds begin.

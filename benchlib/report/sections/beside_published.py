@@ -21,7 +21,7 @@ ALONE = "‡"
 _TOGETHER = ["figure", "level", "against", "source", "conditions"]
 
 
-def published(experiment: View) -> Table | Statement:
+def published(view: View) -> Table | Statement:
     """Each published figure with its conditions and source, beside what this study found for the same levels.
 
     A comparison stands beside the same comparison: the study's own with its verdict, another pair of its
@@ -32,6 +32,7 @@ def published(experiment: View) -> Table | Statement:
         InputError: the file of published figures is damaged.
 
     """
+    experiment = view.experiment
     notebook = experiment.study.notebook
     figures = published_for(notebook) if notebook else pd.DataFrame()
     if figures.empty:
@@ -77,7 +78,7 @@ def beside(
         )
 
 
-def _analysis(experiment: View) -> tuple[Analysis | None, str]:
+def _analysis(experiment: Experiment) -> tuple[Analysis | None, str]:
     """The verdicts, if there are any, and in a sentence why published figures may differ from what is here."""
     try:
         analysis, facts = experiment.analysis, dict(experiment.facts())

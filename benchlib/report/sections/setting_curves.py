@@ -14,6 +14,7 @@ from benchlib.report.figures.levels import size_words
 from benchlib.report.figures.panels import FEW
 from benchlib.report.view import Statement, View
 from benchlib.stats import analyze
+from benchlib.study.experiment import Experiment
 
 CLIENTS = "clients"
 
@@ -33,7 +34,7 @@ _LEAST_RANGE = 0.1  # of a mechanism's highest mean: what varies less explains n
 Words = Callable[[float], str]
 
 
-def curve(experiment: View, setting: str) -> Figure | Statement:
+def curve(view: View, setting: str) -> Figure | Statement:
     """The metric over ``setting``, a server parameter or ``clients``: a curve for each group of levels that differ in it alone.
 
     Values are what the servers said they ran with, so a level that leaves a parameter alone has no point. A curve bends
@@ -43,6 +44,7 @@ def curve(experiment: View, setting: str) -> Figure | Statement:
         StudyError: too few trials are kept to compare anything.
 
     """
+    experiment = view.experiment
     values, value_words = _values(experiment, setting)
     groups = [group for group in _groups(experiment, setting, values) if len(group) > 1]
     references = [_reference(experiment, group) for group in groups]
@@ -75,7 +77,7 @@ def curve(experiment: View, setting: str) -> Figure | Statement:
     )
 
 
-def _values(experiment: View, setting: str) -> tuple[dict[str, float], Words]:
+def _values(experiment: Experiment, setting: str) -> tuple[dict[str, float], Words]:
     """The value at each level that has one, and how a value is written."""
     plan = experiment.plan
     if setting == CLIENTS:
@@ -104,7 +106,7 @@ def _read(shown: str) -> tuple[float, Words] | None:
     return number, writers.get(unit, plain)
 
 
-def _groups(experiment: View, setting: str, values: dict[str, float]) -> list[list[str]]:
+def _groups(experiment: Experiment, setting: str, values: dict[str, float]) -> list[list[str]]:
     """The levels that have a value, those together that differ in it alone, by rising value; without the controls."""
     plan = experiment.plan
     found: dict[str, list[str]] = {}
@@ -121,7 +123,7 @@ def _groups(experiment: View, setting: str, values: dict[str, float]) -> list[li
     return [sorted(group, key=values.__getitem__) for group in found.values()]
 
 
-def _reference(experiment: View, group: Sequence[str]) -> str | None:
+def _reference(experiment: Experiment, group: Sequence[str]) -> str | None:
     """The one level that all others of a group are compared with; None if there are several."""
     against = experiment.analysis.against
     references = {against[level] for level in group if level in against}
@@ -141,7 +143,7 @@ def _names(groups: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _points(
-    experiment: View, values: dict[str, float], group: Sequence[str], mechanisms: Sequence[str]
+    experiment: Experiment, values: dict[str, float], group: Sequence[str], mechanisms: Sequence[str]
 ) -> pd.DataFrame:
     """The rows of a :class:`Curve`; a level without a change, since its trials failed, has none."""
     analysis = experiment.analysis
@@ -155,7 +157,12 @@ def _points(
 
 
 def _curve(
-    experiment: View, setting: str, name: str, group: Sequence[str], points: pd.DataFrame, value_words: Words
+    experiment: Experiment,
+    setting: str,
+    name: str,
+    group: Sequence[str],
+    points: pd.DataFrame,
+    value_words: Words,
 ) -> Curve:
     """The points with the value at which they bend, and a sentence that says so."""
     metric, margin = experiment.analysis.metric, 100 * experiment.plan.margin
@@ -180,7 +187,7 @@ def _curve(
     return Curve(name, points, float(points["value"][place]), f"{about} {words} in speed.")
 
 
-def _step(experiment: View, group: Sequence[str], lower: str, upper: str) -> str:
+def _step(experiment: Experiment, group: Sequence[str], lower: str, upper: str) -> str:
     """The change from one level of a group to another, with its interval by the block model of the group alone."""
     trials = experiment.trials[experiment.trials["level"].isin(group)]
     table = analyze(trials, baseline=lower, metric=experiment.plan.metric).table.set_index("level")
@@ -188,7 +195,7 @@ def _step(experiment: View, group: Sequence[str], lower: str, upper: str) -> str
     return f"{signed(change)} {interval(low, high)}" if known(low, high) else signed(change)
 
 
-def _mechanisms(experiment: View, levels: Sequence[str]) -> list[str]:
+def _mechanisms(experiment: Experiment, levels: Sequence[str]) -> list[str]:
     """The costs that vary most between the levels, and by more than trials of one level do."""
     costs = experiment.recorded.costs
     by_level = costs[costs["level"].isin(levels)].groupby("level")[list(_MECHANISMS)]

@@ -16,6 +16,7 @@ from benchlib.report.figures.frames import amount, interval, known, rows_of, sig
 from benchlib.report.figures.levels import size_words
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.view import Statement, View
+from benchlib.study.experiment import Experiment
 from benchlib.study.records import Parameters
 
 OWN = "PostgreSQL's own"
@@ -27,12 +28,13 @@ Settings = Mapping[str, Mapping[str, Any]]
 """Rows of ``pg_settings`` by name: ``setting``, ``unit``, ``boot_val``, ``source``."""
 
 
-def server_settings(experiment: View) -> Table | Statement:
+def server_settings(view: View) -> Table | Statement:
     """The parameters that differ from PostgreSQL's own defaults, or between the servers: a column for each server.
 
     Levels that run with the same are in one column. Parameters that only the server itself
     has derived from others are left out where they are the same everywhere.
     """
+    experiment = view.experiment
     kept = _kept_settings(experiment)
     if not kept:
         return Statement(
@@ -62,7 +64,7 @@ def server_settings(experiment: View) -> Table | Statement:
     return html_table(frame, "What the servers run with, beside PostgreSQL's own defaults", note=note)
 
 
-def cost_per_million(experiment: View, prices: Mapping[str, float], currency: str = "") -> Table | Statement:
+def cost_per_million(view: View, prices: Mapping[str, float], currency: str = "") -> Table | Statement:
     """What a million transactions cost at each level, given what its server costs an hour.
 
     A key of ``prices`` is a level's name, or whole comma-separated parts of it: ``crm`` is the price of "run, crm".
@@ -73,6 +75,7 @@ def cost_per_million(experiment: View, prices: Mapping[str, float], currency: st
         InputError: a price is no positive number, is of no level, or a level has two.
 
     """
+    experiment = view.experiment
     by_level = _prices(prices, _asked(experiment))
     if not by_level:
         return Statement("No price per hour was given, so what a million transactions cost is not known.")
@@ -113,13 +116,13 @@ def cost_per_million(experiment: View, prices: Mapping[str, float], currency: st
     )
 
 
-def _asked(experiment: View) -> list[str]:
+def _asked(experiment: Experiment) -> list[str]:
     """The levels without the controls, which are the baseline once more."""
     factor = experiment.plan.factor
     return [level for level in factor.levels if level not in factor.controls]
 
 
-def _kept_settings(experiment: View) -> dict[str, Settings]:
+def _kept_settings(experiment: Experiment) -> dict[str, Settings]:
     """What the server of each level ran with, in the order of the levels; those of which nothing was kept are absent."""
     found: dict[str, Settings] = {}
     for trial_id, measurement in experiment.folder.kept().items():
@@ -192,7 +195,9 @@ def _cost(price: float, tps: pd.Series) -> tuple[str, str]:
     return amount(cost), f"[{amount(cost / factor)}, {amount(cost * factor)}]"
 
 
-def _change(experiment: View, prices: Mapping[str, float], level: str) -> tuple[str | None, str | None, str]:
+def _change(
+    experiment: Experiment, prices: Mapping[str, float], level: str
+) -> tuple[str | None, str | None, str]:
     """How a level's cost differs from that of what it is compared with, the interval, and with what."""
     analysis = experiment.analysis
     other = analysis.against.get(level)

@@ -6,6 +6,8 @@ which only one value was run is no change, and is left aside. A screening tells 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from benchlib.errors import InputError
@@ -15,12 +17,15 @@ from benchlib.report.figures.frames import signed
 from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.view import Statement, View
 from benchlib.stats.crossed import additivity, effects, interaction_means
+from benchlib.stats.ladder import ladder
+from benchlib.study.experiment import Experiment
 
 MOST_PAIRS = 4
 
 
-def half_normal(experiment: View) -> plots.Figure | Statement:
+def half_normal(view: View) -> plots.Figure | Statement:
     """The effects of all changes and of their pairs (of a screening the changes' alone), those named that stand out of the noise."""
+    experiment = view.experiment
     found = _factorial(experiment)
     if isinstance(found, Statement):
         return found
@@ -29,8 +34,9 @@ def half_normal(experiment: View) -> plots.Figure | Statement:
     return plots.half_normal(effects(trials, design, metric=metric, order=order), metric=metric)
 
 
-def interactions(experiment: View) -> plots.Figure | Statement:
+def interactions(view: View) -> plots.Figure | Statement:
     """How the pairs of changes meet that meet most: the means at the four corners."""
+    experiment = view.experiment
     found = _whole_factorial(experiment)
     if isinstance(found, Statement):
         return found
@@ -44,8 +50,9 @@ def interactions(experiment: View) -> plots.Figure | Statement:
     return plots.interaction(means, effects=table, changes=changes, metric=metric)
 
 
-def gains(experiment: View) -> Table | Statement:
+def gains(view: View) -> Table | Statement:
     """Each change alone, what they would bring if the gains multiplied, and what all of them bring."""
+    experiment = view.experiment
     found = _whole_factorial(experiment)
     if isinstance(found, Statement):
         return found
@@ -71,14 +78,29 @@ def gains(experiment: View) -> Table | Statement:
     return html_table(rows, "Do the gains add up?", labels=labels, formats=formats, note=note)
 
 
+def waterfall(view: View, steps: Sequence[str]) -> plots.Figure | Statement:
+    """The levels ``steps``, the start first, as a waterfall: each against the one before, and against the start."""
+    experiment = view.experiment
+    plan, trials = experiment.plan, experiment.by_level()
+    good = trials[trials["error"].isna()]
+    there = [step for step in steps if step in set(good["level"])]
+    if len(there) < 2:
+        absent = ", ".join(step for step in steps if step not in there)
+        return Statement(f"The ladder was not measured here: there is no good trial of {absent}.")
+    controls = plan.factor.controls if there[0] == plan.factor.baseline else ()
+    rows = good[good["level"].isin([*there, *controls])]
+    found = ladder(rows, there, controls=controls, metric=plan.metric, margin=plan.margin)
+    return plots.waterfall(found, start=there[0], metric=plan.metric)
+
+
 _Found = tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]]
 
 
-def _screened(experiment: View) -> bool:
+def _screened(experiment: Experiment) -> bool:
     return bool(experiment.study.parameters.get("screen"))
 
 
-def _whole_factorial(experiment: View) -> _Found | Statement:
+def _whole_factorial(experiment: Experiment) -> _Found | Statement:
     """As :func:`_factorial`, and a screening is none."""
     if _screened(experiment):
         return Statement(
@@ -87,7 +109,7 @@ def _whole_factorial(experiment: View) -> _Found | Statement:
     return _factorial(experiment)
 
 
-def _factorial(experiment: View) -> _Found | Statement:
+def _factorial(experiment: Experiment) -> _Found | Statement:
     """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values."""
     factor = experiment.plan.factor
     cells = factor.cells

@@ -7,19 +7,21 @@ import pandas as pd
 from benchlib.report.figures import Figure
 from benchlib.report.figures.flushes import flush_rates
 from benchlib.report.view import Statement, View
+from benchlib.study.experiment import Experiment
 from benchlib.study.records import Flushes
 
 METHODS = ("open_datasync", "fdatasync", "fsync", "fsync_writethrough", "open_sync")
 """The values of ``wal_sync_method``. Source: PostgreSQL documentation."""
 
 
-def flushes(experiment: View) -> Figure | Statement:
+def flushes(view: View) -> Figure | Statement:
     """``pg_test_fsync`` by method where the WAL lies, and the throughput of each level beside what that allows.
 
     Raises:
         InputError: a file is damaged.
 
     """
+    experiment = view.experiment
     trials = experiment.by_level()
     good = trials[trials["error"].isna()]
     rates = _rates(experiment, good)
@@ -31,7 +33,7 @@ def flushes(experiment: View) -> Figure | Statement:
     return flush_rates(rates, good)
 
 
-def _rates(experiment: View, good: pd.DataFrame) -> pd.DataFrame:
+def _rates(experiment: Experiment, good: pd.DataFrame) -> pd.DataFrame:
     """The medians over the good trials: ``place, method, ops_per_s, used``; levels of one storage have one place."""
     trials = set(good[["level", "block"]].itertuples(index=False, name=None))
     place = {name: number for number, name in enumerate(experiment.plan.factor.levels)}

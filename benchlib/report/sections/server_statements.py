@@ -9,6 +9,7 @@ import pandas as pd
 from benchlib.report.figures.mechanism import mean_words
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.view import Statement, View
+from benchlib.study.experiment import Experiment
 from benchlib.study.records import Counters
 
 MOST = 6
@@ -28,13 +29,14 @@ _EACH = {
 """What is told of each call, by the name of its count."""
 
 
-def server_statements(experiment: View) -> Table | Statement:
+def server_statements(view: View) -> Table | Statement:
     """The statements that took the servers longest, a table each: what a call took, levels side by side.
 
     Raises:
         InputError: a file of counters is damaged.
 
     """
+    experiment = view.experiment
     found = _frame(experiment)
     if found.empty:
         return Statement(
@@ -58,7 +60,7 @@ def server_statements(experiment: View) -> Table | Statement:
     return Table(caption, "".join(tables) + f'<p class="bl-note">{html.escape(words)}</p>')
 
 
-def _frame(experiment: View) -> pd.DataFrame:
+def _frame(experiment: Experiment) -> pd.DataFrame:
     """A row per good trial and statement: ``level, query, share`` of the time of all in percent, ``calls``, and each call's figures."""
     good = set(
         experiment.trials.loc[experiment.trials["error"].isna(), ["level", "block"]].itertuples(

@@ -10,19 +10,21 @@ import pandas as pd
 from benchlib.report.figures.plans import Node, Shape, differences, plans_table, shape, tree, worst_estimate
 from benchlib.report.figures.tables import Quiet, Table
 from benchlib.report.view import Statement, View
+from benchlib.study.experiment import Experiment
 from benchlib.study.records import Counters, Plans
 
 Trials = list[dict[str, Any]]
 """What trials of a level kept, those with the lowest metric first: ``before`` and ``after``, rows by statement; ``trial``."""
 
 
-def plans(experiment: View) -> Table | Statement:
+def plans(view: View) -> Table | Statement:
     """Each level's plan for each explained statement, from its median trial, and what differs from that of the level it is compared with.
 
     Raises:
         InputError: a file of plans is damaged.
 
     """
+    experiment = view.experiment
     kept = _kept(experiment)
     if not kept:
         return Statement("No plans were kept: the workload has no statements to explain.")
@@ -55,7 +57,7 @@ def plans(experiment: View) -> Table | Statement:
     return plans_table(frame, trees, caption="Plans of the workload's statements", note=note)
 
 
-def _kept(experiment: View) -> dict[str, Trials]:
+def _kept(experiment: Experiment) -> dict[str, Trials]:
     """What the good trials kept, by level in the order of the study; a control's plans are the baseline's once more."""
     good = experiment.trials[experiment.trials["error"].isna()]
     good = good.sort_values([experiment.plan.metric, "block"])
@@ -99,7 +101,7 @@ def _letters(told: dict[str, Trials], place: int) -> dict[Shape, str]:
 
 
 def _row(
-    experiment: View, told: dict[str, Trials], level: str, place: int, letters: dict[Shape, str]
+    experiment: Experiment, told: dict[str, Trials], level: str, place: int, letters: dict[Shape, str]
 ) -> dict[str, Any]:
     """A level's row for a statement."""
     typical = _median(told[level])
@@ -124,7 +126,7 @@ def _row(
     }
 
 
-def _page_bytes(experiment: View, trial: dict[str, Any]) -> int:
+def _page_bytes(experiment: Experiment, trial: dict[str, Any]) -> int:
     """The size of the server's pages; PostgreSQL's own where the trial lacks counters to tell it."""
     counters = Counters.read(experiment.folder, trial["trial"])
     return int(dict(counters.after).get("block_size", 8192)) if counters else 8192
