@@ -4,9 +4,8 @@
 page and the command line show. Everything is computed on logarithms and given back in percent.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -15,13 +14,12 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.plan.metrics import Metric, metric_or_guess, words
-from benchlib.stats.block_model import arm_weights, fit_blocks
-from benchlib.stats.compare import Comparison, blocks_needed, compare, shared, stack
+from benchlib.stats import validity
+from benchlib.stats.block_model import Fit, Noise, arm_weights, fit_blocks
+from benchlib.stats.compare import blocks_needed, compare, shared
 from benchlib.stats.concerns import Concern
-from benchlib.stats.frames import differences, equivalence, percent, residuals
 from benchlib.stats.prose import headline
 from benchlib.stats.trials import Trials, read_trials
-from benchlib.stats.validity import effect_drift, host_drift, outliers
 
 LEAST_BLOCKS = 3
 # Log values that agree to the ninth digit in every block were copied, not measured: a t of them
@@ -78,17 +76,13 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON contract of ``benchlib analyze --json``: plain types, null for what is absent."""
-        rows = [
-            {str(key): _plain(value) for key, value in row.items()} for row in self.table.to_dict("records")
-        ]
-        for row in rows:
-            row["blocks_needed"] = None if row["blocks_needed"] is None else int(row["blocks_needed"])
+        table = self.table.astype({"blocks_needed": "Int64"}).replace([np.inf, -np.inf], np.nan)
         return {
             "baseline": self.baseline,
             "metric": self.metric.name,
             "blocks": self.blocks,
-            "levels": rows,
-            "warnings": [dict(vars(warning)) for warning in self.warnings],
+            "levels": table.astype(object).where(table.notna(), None).to_dict("records"),
+            "warnings": [asdict(warning) for warning in self.warnings],
         }
 
     def headline(self, level: str | None = None) -> str:
@@ -114,7 +108,7 @@ def analyze(
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 
     ``controls`` are further arms of the baseline (the A/A arm), declared before the run. ``margin``
-    is the smallest fraction that matters, ``alpha`` the family's error rate. ``concerns`` found
+    is the smallest fraction that matters, ``alpha`` the family's error rate. ``concerns`` from
     elsewhere (telemetry, failed transactions) join the warnings and invalidate where grave.
     ``against`` names for a level another one than the baseline to be compared with; a level that is only
     named as such is not compared itself. The intervals then hold together by Sidak's inequality.
@@ -126,86 +120,74 @@ def analyze(
 
     Raises InputError for whatever in the frame or the parameters cannot be used (see ``read_trials``).
     """
-    arms = _parameters(baseline, controls, margin, alpha)
+    arms = _arms(baseline, controls, margin, alpha)
     data = read_trials(trials, arms[0], arms[1:], metric)
-    fit = fit_blocks(data.block, data.level, np.log(data.value), len(data.levels))
-    sd, df = math.sqrt(fit.variance), float(fit.df)
-    found = [*data.concerns, *concerns, *_data_concerns(data, sd)]
-    if not sd > _NO_VARIATION:
-        sd = math.nan
     pairs = _pairs(data.levels, arms, against)
+    fit = fit_blocks(data)
+    noise = fit.noise
+    warnings = [*data.concerns, *concerns, *_incomplete(data)]
+    if noise.sd <= _NO_VARIATION:
+        noise = Noise(np.nan, noise.df)
+        message = (
+            "the trials repeat each other exactly, so there is no noise to judge by: copied, not measured?"
+        )
+        warnings.append(Concern("no_variation", message))
+    if np.isfinite(noise.sd):
+        warnings += _outliers_and_drifts(data, fit, pairs)
+
     place = {name: index for index, name in enumerate(data.levels)}
-    weights = arm_weights(
-        len(data.levels), len(arms), {place[name]: place[other] for name, other in pairs.items()}
-    )
-    estimate, unscaled = fit.contrasts(weights)
-    found += _trial_concerns(data, fit.residual, df, pairs) if math.isfinite(sd) else []
-    split = len(arms) - 1
+    weights = arm_weights(len(place), len(arms), {place[name]: place[other] for name, other in pairs.items()})
+    twins = compare(fit, weights[: len(arms) - 1], noise, alpha, margin)
     one = set(pairs.values()) <= {arms[0]}
-    family = compare(
-        estimate[split:],
-        unscaled[split:, split:],
-        sd,
-        df,
-        alpha,
-        margin,
-        one_reference=one,
-        families=families,
-    )
-    twins = compare(estimate[:split], unscaled[:split, :split], sd, df, alpha, margin)
-    result = Analysis(
-        table=pd.DataFrame(),
+    asked = compare(fit, weights[len(arms) - 1 :], noise, alpha, margin, one_reference=one, families=families)
+    rows = pd.concat([twins, asked]).set_axis(list(pairs))
+    warnings += _control_concerns(rows[: len(twins)], len(data.blocks), alpha)
+
+    measured, levels, shape = metric_or_guess(metric), _levels(data), (len(data.blocks), len(data.levels))
+    few = set(levels.index[np.minimum(levels["n"], len(data.blocks)) < LEAST_BLOCKS])
+    grave = {warning.level for warning in warnings if warning.grave}
+    verdicts: list[str] = []
+    needed: list[float] = []
+    for (name, other), (_, row) in zip(pairs.items(), rows.iterrows(), strict=True):
+        # twins that differ are noise that nobody has understood, so they invalidate the others too
+        if grave & {None, name, other, *arms[1:]}:
+            verdicts.append("invalid")
+        else:
+            verdicts.append("inconclusive" if few & {name, other} else _verdict(row, measured, alpha))
+        family = twins if name in arms else asked
+        count = blocks_needed(row["factor"], int(family["low"].notna().sum()), noise, shared(alpha, families), margin, shape, one_reference=one) if verdicts[-1] == "inconclusive" and np.isfinite(row["low"]) else None  # fmt: skip
+        needed.append(np.nan if count is None else count)
+    changes = percent(rows[["estimate", "low", "high", "detectable"]])
+    compared = pd.DataFrame({
+        "percent_change": changes["estimate"], "ci_low": changes["low"], "ci_high": changes["high"],
+        "p_value": rows["p"], "p_adjusted": rows["p_adjusted"], "verdict": pd.Series(verdicts, rows.index, object),
+        "mde_percent": changes["detectable"], "blocks_needed": needed,
+    })  # fmt: skip
+    return Analysis(
+        table=levels.join(compared).rename_axis("level").reset_index(),
         baseline=arms[0],
         controls=arms[1:],
         against=pairs,
-        metric=metric_or_guess(metric),
+        metric=measured,
         blocks=len(data.blocks),
         margin=margin,
         alpha=alpha,
-        warnings=(*found, *_control_concerns(twins, data, arms, alpha)),
-        differences=differences(data, len(arms), pairs),
-        equivalence=equivalence(stack(twins, family), list(pairs), alpha, margin),
-        residuals=residuals(data, fit.residual, sd),
-        residual_sd=sd,
-        df=df,
+        warnings=tuple(warnings),
+        differences=_changes_in_blocks(data, arms, pairs),
+        equivalence=_equivalence(rows, alpha, margin),
+        residuals=_named(data, data.block, data.level, value=data.value, residual=fit.residual / noise.sd),
+        residual_sd=noise.sd,
+        df=float(noise.df),
     )
-    needed = [
-        blocks_needed(
-            part,
-            index,
-            sd,
-            df,
-            shared(alpha, families),
-            margin,
-            result.blocks,
-            len(data.levels),
-            one_reference=one,
-        )
-        if np.isfinite(part.low[index])
-        else None
-        for part in (twins, family)
-        for index in range(len(part.estimate))
-    ]
-    return replace(result, table=_table(result, stack(twins, family), data, needed))
 
 
-def _pairs(levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]) -> dict[str, str]:
-    """Return what each level is compared with, in their order; a level that is only compared with has nothing."""
-    for name, other in against.items():
-        if name in arms or name == other:
-            raise InputError(f"level {name!r} cannot be compared with {other!r}")
-        if unknown := {name, other} - set(levels):
-            raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
-    only_references = set(against.values()) - set(against)
-    pairs = dict.fromkeys(arms[1:], arms[0])
-    return pairs | {
-        name: against.get(name, arms[0])
-        for name in levels
-        if name not in arms and name not in only_references
-    }
+def percent(log_ratio: Any) -> Any:
+    """Return log-ratios (an array, a series or a frame) as percentage changes."""
+    with np.errstate(over="ignore"):  # an interval may well end at infinity
+        return 100.0 * np.expm1(log_ratio)
 
 
-def _parameters(baseline: str, controls: Sequence[str], margin: float, alpha: float) -> tuple[str, ...]:
+def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -> tuple[str, ...]:
     """Return the baseline and its controls as text, or raise InputError for what makes no sense."""
     twins = [controls] if isinstance(controls, str) else list(controls)
     arms = tuple(str(name) for name in [baseline, *twins])
@@ -218,129 +200,119 @@ def _parameters(baseline: str, controls: Sequence[str], margin: float, alpha: fl
     return arms
 
 
-def _data_concerns(data: Trials, sd: float) -> list[Concern]:
-    blocks, levels = len(data.blocks), len(data.levels)
-    found = []
+def _pairs(levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]) -> dict[str, str]:
+    """Return what each level is compared with, in their order; a level that is only compared with has nothing."""
+    for name, other in against.items():
+        if name in arms or name == other:
+            raise InputError(f"level {name!r} cannot be compared with {other!r}")
+        if unknown := {name, other} - set(levels):
+            raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
+    only_references = set(against.values()) - set(against)
+    return dict.fromkeys(arms[1:], arms[0]) | {
+        name: against.get(name, arms[0])
+        for name in levels
+        if name not in arms and name not in only_references
+    }
+
+
+def _verdict(row: "pd.Series[Any]", metric: Metric, alpha: float) -> str:
+    if row["low"] > 0 or row["high"] < 0:
+        up, down = words(metric)
+        return up if row["low"] > 0 else down
+    return "equivalent" if row["p_tost"] <= alpha else "inconclusive"
+
+
+# --- what is told beside the verdicts -------------------------------------------------
+
+
+def _incomplete(data: Trials) -> list[Concern]:
+    blocks, total = len(data.blocks), len(data.blocks) * len(data.levels)
+    told = []
     if blocks < LEAST_BLOCKS:
-        found.append(
+        told.append(
             Concern("few_blocks", f"a verdict takes at least {LEAST_BLOCKS} blocks, here are {blocks}")
         )
-    if len(data.value) < blocks * levels:
-        absent = blocks * levels - len(data.value)
-        found.append(
-            Concern(
-                "incomplete_blocks",
-                f"{absent} of {blocks * levels} trials are absent: the blocks are incomplete",
-            )
-        )
-    counts = np.bincount(data.level, minlength=levels)
-    for index in np.flatnonzero(counts < LEAST_BLOCKS) if blocks >= LEAST_BLOCKS else ():
-        name = data.levels[index]
-        found.append(
-            Concern(
-                "few_trials", f"{name!r} has {counts[index]} usable trials: too few for a verdict", level=name
-            )
-        )
-    if sd <= _NO_VARIATION:
-        message = (
-            "the trials repeat each other exactly, so there is no noise to judge by: copied, not measured?"
-        )
-        found.append(Concern("no_variation", message))
-    return found
+    if absent := total - len(data.value):
+        message = f"{absent} of {total} trials are absent: the blocks are incomplete"
+        told.append(Concern("incomplete_blocks", message))
+    for name, count in data.logs.count().items() if blocks >= LEAST_BLOCKS else ():
+        if count < LEAST_BLOCKS:
+            message = f"{name!r} has {count} usable trials: too few for a verdict"
+            told.append(Concern("few_trials", message, level=str(name)))
+    return told
 
 
-def _trial_concerns(data: Trials, residual: np.ndarray, df: float, pairs: Mapping[str, str]) -> list[Concern]:
-    """Return what the trials themselves show: outliers (kept), a drifting host, a drifting effect."""
-    logs = np.full((len(data.blocks), len(data.levels)), np.nan)
-    logs[data.block, data.level] = np.log(data.value)
-    found = []
-    for row in outliers(np.log(data.value), residual, df):
-        where = f"block {data.blocks[data.block[row]]}, {data.levels[data.level[row]]!r}"
-        message = f"an outlier, shown and kept: {where} at {data.value[row]:.6g}"
-        found.append(Concern("outlier", message, level=data.levels[data.level[row]]))
-    complete = logs[np.isfinite(logs).all(axis=1)]
-    drifts = [host_drift(complete.mean(axis=1))]
+def _outliers_and_drifts(data: Trials, fit: Fit, pairs: Mapping[str, str]) -> list[Concern]:
+    logs, told = data.logs, []
+    for row in validity.outliers(fit.residual, fit.df):
+        level = data.levels[data.level[row]]
+        where = f"block {data.blocks[data.block[row]]}, {level!r} at {data.value[row]:.6g}"
+        told.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
+    drifts = [validity.host_drift(logs.dropna().mean(axis=1).to_numpy())]
     for name, other in pairs.items():
-        change = logs[:, data.levels.index(name)] - logs[:, data.levels.index(other)]
-        drifts.append(effect_drift(name, change, len(pairs)))
-    return found + [drift for drift in drifts if drift]
+        drifts.append(validity.effect_drift(name, (logs[name] - logs[other]).to_numpy(), len(pairs)))
+    return told + [drift for drift in drifts if drift]
 
 
-def _control_concerns(twins: Comparison, data: Trials, arms: tuple[str, ...], alpha: float) -> list[Concern]:
-    if len(arms) == 1:
+def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Concern]:
+    if twins.empty:
         return [
             Concern("no_control", "there is no A/A arm: noise between twins of the baseline was not measured")
         ]
-    found = []
-    for name, change, p in zip(arms[1:], np.expm1(twins.estimate) * 100, twins.p_adjusted, strict=True):
-        if p <= alpha and len(data.blocks) >= LEAST_BLOCKS:
-            message = f"the A/A control {name!r} differs from its twin by {change:+.1f} % (p = {p:.2g})"
-            found.append(Concern("control_differs", message, grave=True, level=name))
-    return found
+    told = []
+    for name, row in twins[twins["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
+        change = f"{percent(row['estimate']):+.1f} % (p = {row['p_adjusted']:.2g})"
+        message = f"the A/A control {name!r} differs from its twin by {change}"
+        told.append(Concern("control_differs", message, grave=True, level=str(name)))
+    return told
 
 
-def _table(result: Analysis, all_: Comparison, data: Trials, needed: list[int | None]) -> pd.DataFrame:
-    """Return the contract's table; the comparison columns of what is not compared stay empty."""
-    levels, pairs = data.levels, list(result.against)
-    rows = [pairs.index(name) if name in pairs else -1 for name in levels]
-    counts = np.bincount(data.level, minlength=len(levels))
-    total = np.bincount(data.level, data.value, len(levels))
-    mean = np.divide(total, counts, out=np.full(len(levels), np.nan), where=counts > 0)
-    # relative to the mean, as squares of huge values would overflow
-    squares = np.bincount(data.level, (data.value / mean[data.level] - 1) ** 2, len(levels))
-    sd = mean * np.sqrt(np.divide(squares, counts - 1, out=np.full(len(levels), np.nan), where=counts > 1))
-    verdicts = [
-        _verdict(result, all_, index, dict(zip(levels, counts, strict=True))) for index in range(len(pairs))
-    ]
-    open_ = [
-        blocks if word == "inconclusive" and blocks is not None else math.nan
-        for word, blocks in zip(verdicts, needed, strict=True)
-    ]
+# --- frames -------------------------------------------------------------------------
 
-    def placed(values: np.ndarray) -> np.ndarray:
-        """The values of the comparisons at the rows of their levels."""
-        return np.append(values, math.nan)[rows]
 
-    return pd.DataFrame(
-        {
-            "level": list(levels),
-            "n": counts,
-            "mean": mean,
-            "sd": sd,
-            "cv": 100 * sd / mean,
-            "percent_change": placed(percent(all_.estimate)),
-            "ci_low": placed(percent(all_.low)),
-            "ci_high": placed(percent(all_.high)),
-            "p_value": placed(all_.p),
-            "p_adjusted": placed(all_.p_adjusted),
-            "verdict": pd.Series([[*verdicts, None][row] for row in rows], dtype=object),
-            "mde_percent": placed(percent(all_.detectable)),
-            "blocks_needed": placed(np.array(open_, dtype=float)),
-        }
+def _levels(data: Trials) -> pd.DataFrame:
+    """Return ``n, mean, sd, cv`` by level, in the metric's unit and in percent."""
+    values = pd.Series(data.value).groupby(np.array(data.levels, dtype=object)[data.level])
+    levels = (
+        values.agg(["size", "mean", "std"]).set_axis(["n", "mean", "sd"], axis=1).reindex(list(data.levels))
     )
+    return levels.assign(n=levels["n"].fillna(0).astype(int), cv=100 * levels["sd"] / levels["mean"])
 
 
-def _verdict(result: Analysis, all_: Comparison, index: int, counts: Mapping[str, int]) -> str:
-    level, reference = list(result.against.items())[index]
-    arms = {
-        None,
-        level,
-        reference,
-        *result.controls,
-    }  # twins that differ are noise that nobody has understood
-    if any(concern.grave and concern.level in arms for concern in result.warnings):
-        return "invalid"
-    too_few = min(counts[level], counts[reference], result.blocks) < LEAST_BLOCKS
-    if too_few or not np.isfinite(all_.low[index]):
-        return "inconclusive"
-    if all_.low[index] > 0 or all_.high[index] < 0:
-        # A control is at this point known not to differ at the family's level.
-        up, down = words(result.metric)
-        return up if all_.low[index] > 0 else down
-    return "equivalent" if all_.p_tost[index] <= result.alpha else "inconclusive"
+def _equivalence(rows: pd.DataFrame, alpha: float, margin: float) -> pd.DataFrame:
+    """Return two one-sided tests per compared level (see ``Analysis.equivalence``)."""
+    within = rows["p_tost"] <= alpha
+    columns = {
+        "low": percent(rows["low_tost"]),
+        "high": percent(rows["high_tost"]),
+        "p_value": rows["p_tost"],
+        "equivalent": within,
+        "meaningful": (rows["low"] > np.log1p(margin)) | (rows["high"] < np.log1p(-margin)),
+        "tiny": within & ((rows["low"] > 0) | (rows["high"] < 0)),
+    }
+    return pd.DataFrame(columns).rename_axis("level").reset_index()
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _changes_in_blocks(data: Trials, arms: tuple[str, ...], pairs: Mapping[str, str]) -> pd.DataFrame:
+    """Return each level against its reference inside its block, in percent (see ``Analysis.differences``).
+
+    The baseline's arms that the block holds stand together for the baseline, except for a control.
+    """
+    logs = data.logs
+    whole = logs[list(arms)].mean(axis=1)
+    changes = np.full(logs.shape, np.nan)
+    for column, name in enumerate(data.levels):
+        if name in pairs:
+            reference = whole if pairs[name] == arms[0] and name not in arms else logs[pairs[name]]
+            changes[:, column] = logs[name] - reference
+    block, level = np.nonzero(np.isfinite(changes))
+    return _named(data, block, level, percent=percent(changes[block, level]))
+
+
+def _named(data: Trials, block: np.ndarray, level: np.ndarray, **columns: np.ndarray) -> pd.DataFrame:
+    """Return a frame with the labels of blocks and levels instead of their indices (n,)."""
+    labels = {
+        "block": [data.blocks[index] for index in block],
+        "level": [data.levels[index] for index in level],
+    }
+    return pd.DataFrame({**labels, **columns})

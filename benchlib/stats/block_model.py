@@ -10,6 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchlib.stats.trials import Trials
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The error term: a trial's deviation (log units), NaN where it is not known, and its degrees of freedom."""
+
+    sd: float
+    df: float
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -25,9 +35,9 @@ class Fit:
     df: int
 
     @property
-    def variance(self) -> float:
-        """Pooled residual variance in squared log units; NaN without degrees of freedom."""
-        return self.rss / self.df if self.df > 0 else float("nan")
+    def noise(self) -> Noise:
+        """The pooled residual's deviation: what every contrast is judged by."""
+        return Noise(float(np.sqrt(self.rss / self.df)) if self.df > 0 else float("nan"), self.df)
 
     def contrasts(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return estimates (c,) and unscaled covariance (c, c) of contrasts (c, k).
@@ -47,12 +57,10 @@ class Fit:
         return projector
 
 
-def fit_blocks(block: np.ndarray, level: np.ndarray, y: np.ndarray, levels: int) -> Fit:
-    """Fit the additive model to values ``y`` (n,) with block and level indices (n,) from 0.
-
-    Of the ``levels`` some may have no value: their contrasts are NaN.
-    """
-    blocks = int(block.max()) + 1
+def fit_blocks(data: Trials) -> Fit:
+    """Fit the additive model to the trials' logarithms. The contrasts of a level without a trial are NaN."""
+    block, level, y = data.block, data.level, np.log(data.value)
+    blocks, levels = len(data.blocks), len(data.levels)
     counts = np.zeros((blocks, levels))
     np.add.at(counts, (block, level), 1.0)
     sizes = counts.sum(axis=1)

@@ -1,79 +1,74 @@
-"""Contrasts with intervals, p values and two one-sided tests: arrays in, arrays out."""
-
-from dataclasses import dataclass
+"""Contrasts of a fit with intervals, p values and two one-sided tests."""
 
 import numpy as np
+import pandas as pd
 from scipy.stats import t
 
+from benchlib.stats.block_model import Fit, Noise
 from benchlib.stats.dunnett import critical, loadings, tail
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
 
 _SMALLEST_P = float(np.finfo(float).tiny)  # a p is never 0, not even by underflow
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One family of contrasts, arrays (c,) on the log scale; NaN where nothing can be said.
-
-    ``low, high`` is the simultaneous interval at 1 - alpha, ``low_tost, high_tost`` the single one at
-    1 - 2 alpha, ``p_tost`` the larger p of the two one-sided tests against the margin,
-    ``detectable`` the smallest increase found with 80 % power, ``unscaled`` the variance of each
-    contrast in units of the residual variance.
-    """
-
-    estimate: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    p: np.ndarray
-    p_adjusted: np.ndarray
-    low_tost: np.ndarray
-    high_tost: np.ndarray
-    p_tost: np.ndarray
-    detectable: np.ndarray
-    unscaled: np.ndarray
-
-
 def compare(
-    estimate: np.ndarray,
-    unscaled: np.ndarray,
-    sd: float,
-    df: float,
+    fit: Fit,
+    weights: np.ndarray,
+    noise: Noise,
     alpha: float,
     margin: float,
     *,
     one_reference: bool = True,
     families: int = 1,
-) -> Comparison:
-    """Return the family's comparisons from estimates (c,) and their unscaled covariance (c, c).
+) -> pd.DataFrame:
+    """Return a family's contrasts on the log scale: one row for each of ``weights`` (c, levels).
 
-    ``sd`` is the residual deviation, NaN when it cannot be known. The family is whoever has an estimate.
-    With ``one_reference`` the adjustment is Dunnett's; contrasts with several are correlated in no such
+    Columns: ``estimate``; ``low, high``, the simultaneous interval at 1 - alpha; ``p, p_adjusted``;
+    ``low_tost, high_tost``, the single interval at 1 - 2 alpha; ``p_tost``, the larger p of the two one-sided tests
+    against ``margin``; ``detectable``, the smallest increase that is found with 80 % power; ``factor``, the
+    contrast's variance in units of the trials'. NaN where nothing can be said; the family is what has an estimate.
+
+    With ``one_reference`` the adjustment is Dunnett's; contrasts with several references are correlated in no such
     simple way, and Sidak's inequality holds for them whatever they are (Z. Sidak, 1967). ``families`` are
     analysed apart, this one among them, and ``alpha`` is the error rate of them all.
     """
-    size = len(estimate)
-    columns = {name: np.full(size, np.nan) for name in Comparison.__dataclass_fields__}
-    columns["estimate"], columns["unscaled"] = estimate, np.diag(unscaled)
-    known = np.flatnonzero(np.isfinite(estimate))
-    if np.isfinite(sd) and df > 0 and len(known):
-        lam = loadings(unscaled[np.ix_(known, known)]) if one_reference else (0.0,) * len(known)
-        error = sd * np.sqrt(np.diag(unscaled)[known])
-        statistic = estimate[known] / error
-        cut, single = critical(shared(alpha, families), lam, df), float(t.isf(alpha, df))
-        below, above = np.log1p(-margin), np.log1p(margin)
-        columns["low"][known], columns["high"][known] = _around(estimate[known], cut * error)
-        columns["low_tost"][known], columns["high_tost"][known] = _around(estimate[known], single * error)
-        columns["p"][known] = np.maximum(2.0 * t.sf(np.abs(statistic), df), _SMALLEST_P)
-        adjusted = np.array([tail(abs(value), lam, df) for value in statistic])
-        if families > 1:
-            together = -np.expm1(families * np.log1p(-np.minimum(adjusted, 1 - 1e-16)))
-            adjusted = np.maximum(adjusted, together)
-        columns["p_adjusted"][known] = np.maximum(adjusted, _SMALLEST_P)
-        columns["p_tost"][known] = np.maximum(
-            t.sf((estimate[known] - below) / error, df), t.sf((above - estimate[known]) / error, df)
-        )
-        columns["detectable"][known] = detectable(cut, df) * error
-    return Comparison(**columns)
+    estimate, unscaled = fit.contrasts(weights)
+    names = [
+        "estimate",
+        "low",
+        "high",
+        "p",
+        "p_adjusted",
+        "low_tost",
+        "high_tost",
+        "p_tost",
+        "detectable",
+        "factor",
+    ]
+    rows = pd.DataFrame({"estimate": estimate, "factor": np.diag(unscaled)}, columns=names, dtype=float)
+    known = np.isfinite(estimate)
+    if not (np.isfinite(noise.sd) and noise.df > 0 and known.any()):
+        return rows
+    lam = loadings(unscaled[np.ix_(known, known)]) if one_reference else (0.0,) * int(known.sum())
+    value, error = estimate[known], noise.sd * np.sqrt(np.diag(unscaled)[known])
+    cut, single = critical(shared(alpha, families), lam, noise.df), float(t.isf(alpha, noise.df))
+    adjusted = np.array([tail(statistic, lam, noise.df) for statistic in np.abs(value) / error])
+    if families > 1:
+        together = -np.expm1(families * np.log1p(-np.minimum(adjusted, 1 - 1e-16)))
+        adjusted = np.maximum(adjusted, together)
+    above = t.sf((value - np.log1p(-margin)) / error, noise.df)
+    below = t.sf((np.log1p(margin) - value) / error, noise.df)
+    rows.loc[known, names[1:-1]] = np.column_stack([
+        value - cut * error,
+        value + cut * error,
+        np.maximum(2.0 * t.sf(np.abs(value) / error, noise.df), _SMALLEST_P),
+        np.maximum(adjusted, _SMALLEST_P),
+        value - single * error,
+        value + single * error,
+        np.maximum(above, below),
+        detectable(cut, noise.df) * error,
+    ])  # fmt: skip
+    return rows
 
 
 def shared(alpha: float, families: int) -> float:
@@ -82,38 +77,23 @@ def shared(alpha: float, families: int) -> float:
 
 
 def blocks_needed(
-    family: Comparison,
-    index: int,
-    sd: float,
-    df: float,
+    factor: float,
+    comparisons: int,
+    noise: Noise,
     alpha: float,
     margin: float,
-    blocks: int,
-    levels: int,
+    shape: tuple[int, int],
     *,
     one_reference: bool = True,
 ) -> int | None:
-    """Return the blocks in all that would settle contrast ``index``, were the design completed.
+    """Return the blocks in all that would settle one of ``comparisons``, were the design completed.
 
-    The family's correlations are taken as equal, which they are in every complete design with one reference.
+    ``factor`` is that contrast's variance in units of the trials', ``shape`` the study's blocks and levels.
+    The family's correlations are taken as equal, as they are in every complete design with one reference.
     """
-    size = int(np.isfinite(family.estimate).sum())
-    factor = float(family.unscaled[index]) * blocks
-    share = 0.5 if size < 2 else float(np.clip(1.0 - 1.0 / factor, 0.0, 0.5)) if one_reference else 0.0
-    plan = Plan(
-        alpha,
-        (round(float(np.sqrt(share)), 3),) * size,
-        levels - 1,
-        max(df - (levels - 1) * (blocks - 1), 0.0),
-    )
-    return blocks_to_answer(plan, sd, factor, margin, blocks)
-
-
-def _around(centre: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return centre - reach, centre + reach
-
-
-def stack(first: Comparison, second: Comparison) -> Comparison:
-    """Return two families one after the other, each keeping its own adjustment."""
-    names = Comparison.__dataclass_fields__
-    return Comparison(**{name: np.r_[getattr(first, name), getattr(second, name)] for name in names})
+    blocks, levels = shape
+    factor *= blocks
+    share = 0.5 if comparisons < 2 else float(np.clip(1.0 - 1.0 / factor, 0.0, 0.5)) if one_reference else 0.0
+    lam = (round(float(np.sqrt(share)), 3),) * comparisons
+    extra_df = max(noise.df - (levels - 1) * (blocks - 1), 0.0)
+    return blocks_to_answer(Plan(alpha, lam, levels - 1, extra_df), noise.sd, factor, margin, blocks)

@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.stats import norm, t
 
 from benchlib.errors import InputError
+from benchlib.stats.analysis import percent
 from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import read_trials
@@ -47,9 +48,9 @@ def effects(
         {
             "effect": [" × ".join(map(str, term)) for term in terms],
             "order": [len(term) for term in terms],
-            "percent": 100 * np.expm1(effect),
-            "ci_low": 100 * np.expm1(effect - reach),
-            "ci_high": 100 * np.expm1(effect + reach),
+            "percent": percent(effect),
+            "ci_low": percent(effect - reach),
+            "ci_high": percent(effect + reach),
             "p_value": p,
             "p_holm": holm(p.tolist()),
         }
@@ -64,7 +65,7 @@ def interaction_means(
 ) -> pd.DataFrame:
     """Return the block-adjusted geometric means for an interaction plot: ``<a>, <b>, mean`` (four rows)."""
     data = read_trials(trials, str(design.index[0]), (), metric)
-    fit = fit_blocks(data.block, data.level, np.log(data.value), len(data.levels))
+    fit = fit_blocks(data)
     adjusted = fit.effects - fit.effects.mean() + np.log(data.value).mean()
     signs = design.set_axis([str(level) for level in design.index]).loc[list(data.levels), [a, b]]
     means = signs.assign(mean=adjusted).groupby([a, b])["mean"].mean()
@@ -88,32 +89,32 @@ def additivity(
     whole = high.index[high.all(axis=1)]
     single = {name: high.index[high[name] & high.sum(axis=1).eq(1)] for name in high}
     wanted = [base, *single.values(), whole]
-    there = set(trials["level"].astype(str))
-    if any(len(found) != 1 or found[0] not in there for found in wanted):
+    measured = set(trials["level"].astype(str))
+    if any(len(names) != 1 or names[0] not in measured for names in wanted):
         raise InputError(
             "whether gains add up takes the levels with nothing, each change alone, and all of them"
         )
     data = read_trials(trials, base[0], (), metric)
-    fit = fit_blocks(data.block, data.level, np.log(data.value), len(data.levels))
+    fit = fit_blocks(data)
     place = dict(zip(data.levels, np.eye(len(data.levels)), strict=True))
-    alone = {name: place[found[0]] - place[base[0]] for name, found in single.items()}
-    multiplied, measured = sum(alone.values()), place[whole[0]] - place[base[0]]
+    alone = {name: place[level[0]] - place[base[0]] for name, level in single.items()}
+    multiplied, together = sum(alone.values()), place[whole[0]] - place[base[0]]
     rows = {
         **alone,
         "all, if they multiplied": multiplied,
-        "all, as measured": measured,
-        "measured / multiplied": measured - multiplied,
+        "all, as measured": together,
+        "measured / multiplied": together - multiplied,
     }
     estimate, unscaled = fit.contrasts(np.array(list(rows.values())))
-    error = np.sqrt(fit.variance * np.diag(unscaled))
-    reach = t.isf(alpha / 2, fit.df) * error if fit.df > 0 else np.full(len(rows), np.nan)
+    error = fit.noise.sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
+    reach = t.isf(alpha / 2, fit.df) * error
     return pd.DataFrame(
         {
             "what": list(map(str, rows)),
-            "percent": 100 * np.expm1(estimate),
-            "ci_low": 100 * np.expm1(estimate - reach),
-            "ci_high": 100 * np.expm1(estimate + reach),
-            "p_value": 2 * t.sf(np.abs(estimate) / error, fit.df) if fit.df > 0 else np.nan,
+            "percent": percent(estimate),
+            "ci_low": percent(estimate - reach),
+            "ci_high": percent(estimate + reach),
+            "p_value": 2 * t.sf(np.abs(estimate) / error, fit.df),
         }
     )
 

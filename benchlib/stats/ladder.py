@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
+from benchlib.stats.analysis import percent
 from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.compare import compare
-from benchlib.stats.dunnett import critical, tail
 from benchlib.stats.trials import read_trials
 
 
@@ -34,28 +34,15 @@ def ladder(
     if isinstance(steps, str) or len(names) < 2 or len(set(names)) < len(names):
         raise InputError("a ladder takes at least two different steps, the start first")
     data = read_trials(trials, names[0], list(controls), metric)
-    absent = [name for name in names if name not in data.levels]
-    if absent:
+    if absent := [name for name in names if name not in data.levels]:
         raise InputError(f"step {absent[0]!r} has no trial; the levels are: {', '.join(data.levels)}")
-    fit = fit_blocks(data.block, data.level, np.log(data.value), len(data.levels))
-    place = np.zeros((len(names), len(data.levels)))
-    for row, name in enumerate(names):
-        place[row, data.levels.index(name)] = 1.0
+    fit = fit_blocks(data)
+    place = pd.DataFrame(np.eye(len(data.levels)), index=list(data.levels)).loc[names].to_numpy(copy=True)
     place[0, : 1 + len(controls)] = 1.0 / (1 + len(controls))
-    sd, df = float(np.sqrt(fit.variance)), float(fit.df)
-    total = compare(*fit.contrasts(place[1:] - place[0]), sd, df, alpha, margin)
-    step, unscaled = fit.contrasts(np.diff(place, axis=0))
-    error = sd * np.sqrt(np.diag(unscaled))
-    free = (0.0,) * len(step)
-    reach = critical(alpha, free, df) * error if df > 0 else np.full(len(step), np.nan)
+    weights = {"step": np.diff(place, axis=0), "total": place[1:] - place[0]}
     frame = pd.DataFrame({"level": names[1:]})
-    for name, value in (("percent", step), ("low", step - reach), ("high", step + reach)):
-        frame[f"step_{name}"] = 100 * np.expm1(value)
-    known = np.isfinite(reach)
-    frame["step_p"] = [
-        tail(abs(value), free, df) if ok else np.nan for value, ok in zip(step / error, known, strict=True)
-    ]
-    for name, value in (("percent", total.estimate), ("low", total.low), ("high", total.high)):
-        frame[f"total_{name}"] = 100 * np.expm1(value)
-    frame["total_p"] = total.p_adjusted
+    for part, contrasts in weights.items():
+        rows = compare(fit, contrasts, fit.noise, alpha, margin, one_reference=part == "total")
+        frame[[f"{part}_percent", f"{part}_low", f"{part}_high"]] = percent(rows[["estimate", "low", "high"]])
+        frame[f"{part}_p"] = rows["p_adjusted"]
     return frame

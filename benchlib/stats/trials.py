@@ -1,10 +1,11 @@
 """Anybody's trials made safe: a frame of ``block, level, <metric>`` checked row by row.
 
-What is refused names the row (counted from 1, as in the file below its header line); what is
-handled is said in a concern that travels with the result.
+An error names the row (counted from 1, as in the file below its header line); what is left out is
+told in a concern that travels with the result.
 """
 
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,138 +34,99 @@ class Trials:
     value: np.ndarray
     concerns: tuple[Concern, ...]
 
+    @property
+    def logs(self) -> pd.DataFrame:
+        """Log values, a row per block and a column per level; NaN where a trial is absent."""
+        wide = np.full((len(self.blocks), len(self.levels)), np.nan)
+        wide[self.block, self.level] = np.log(self.value)
+        return pd.DataFrame(wide, columns=list(self.levels))
+
 
 def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], metric: str) -> Trials:
     """Check a frame and return its trials.
 
-    Handled and said: rows with an ``error``, rows without a value (a failed trial), rows with
-    further columns, any hashable block labels, levels that are numbers (compared as text), numbers
-    that are text. Raises InputError for missing columns, rows without block or level, values that
-    are not positive finite numbers (their logarithm is what is analysed), a (block, level) that is
-    there twice, an unknown baseline or control, and fewer than two levels.
+    Left out and told: rows with an ``error`` and rows without a value (failed trials). Accepted: further
+    columns, any hashable block labels, levels that are numbers (compared as text), numbers that are text.
+    Raises InputError for missing columns, rows without block or level, values that are not positive
+    finite numbers (their logarithm is analysed), a (block, level) that is there twice, an unknown baseline
+    or control, and fewer than two levels.
     """
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"trials must be a pandas DataFrame, not {type(frame).__name__}")
     for column in ("block", "level", metric):
-        if column not in frame.columns:
-            found = ", ".join(map(str, frame.columns)) or "none"
-            raise InputError(f"the trials have no column {column!r}; their columns: {found}")
-        if isinstance(frame[column], pd.DataFrame):
-            raise InputError(f"the trials have two columns {column!r}; keep one")
+        count = int((frame.columns == column).sum())
+        if count != 1:
+            columns = ", ".join(map(str, frame.columns)) or "none"
+            raise InputError(
+                f"the trials need one column {column!r}, here are {count}; their columns: {columns}"
+            )
     if frame.empty:
         raise InputError("there are no trials to analyse")
-    labels, names = _labels(frame, "block"), _labels(frame, "level")
-    values = _numbers(frame[metric], metric, labels, names)
-    failed = _failed(frame)
-    missing = np.isnan(values) & ~failed
-    kept = ~failed & ~missing
-    for row in np.flatnonzero(kept & ~((values > 0) & np.isfinite(values))):
+    for column in ("block", "level"):
+        for row in np.flatnonzero(frame[column].isna()):
+            raise InputError(f"row {row + 1}: {column} is empty; every trial needs its {column}")
+    labels = frame.reset_index(drop=True)[["block", "level"]].astype({"level": str})
+    failed = ~_blank(frame["error"]) if "error" in frame else np.zeros(len(frame), dtype=bool)
+    missing = _blank(frame[metric]) & ~failed
+    kept = labels[~failed & ~missing]
+    value = pd.to_numeric(frame[metric], errors="coerce").to_numpy(dtype=float, na_value=np.nan)[kept.index]
+    for row in kept.index[~((value > 0) & np.isfinite(value))]:
         raise InputError(
-            f"row {row + 1} (block {labels[row]}, level {names[row]!r}): {metric} is {values[row]:g}, "
-            "but only positive finite values can be compared as ratios; leave a failed trial's cell empty"
+            f"{_where(labels, row)}: {metric} is {frame[metric].iloc[row]}, but only positive finite numbers can be "
+            "compared as ratios; leave a failed trial's cell empty"
         )
-    levels = _level_order(frame["level"], names, kept, baseline, controls, metric)
-    blocks = _block_order([label for label, keep in zip(labels, kept, strict=True) if keep])
-    _refuse_duplicates(labels, names, kept)
-    block_of = {label: index for index, label in enumerate(blocks)}
-    level_of = {name: index for index, name in enumerate(levels)}
-    rows = np.flatnonzero(kept)
-    concerns = [
-        _dropped("failed_trials", "ended with an error", failed, labels, names),
-        _dropped("missing_values", f"have no {metric}", missing, labels, names),
-    ]
+    levels = _level_order(frame["level"], set(kept["level"]), baseline, controls, metric)
+    pairs = list(zip(kept["block"], kept["level"], strict=True))
+    for place in np.flatnonzero(kept.duplicated()):
+        first = kept.index[pairs.index(pairs[place])]
+        raise InputError(
+            f"{_where(labels, kept.index[place])} repeats row {first + 1}; a block holds each level once "
+            "(a repetition is a block of its own)"
+        )
+    blocks = list(dict.fromkeys(kept["block"]))
+    with suppress(TypeError):  # labels of several kinds stay in the order in which they came
+        blocks = sorted(blocks)
+    concerns = (
+        _left_out("failed_trials", "ended with an error", labels[failed], len(frame)),
+        _left_out("missing_values", f"have no {metric}", labels[missing], len(frame)),
+    )
     return Trials(
         blocks=tuple(blocks),
         levels=tuple(levels),
-        block=np.array([block_of[labels[row]] for row in rows]),
-        level=np.array([level_of[names[row]] for row in rows]),
-        value=values[rows],
+        block=np.array([blocks.index(block) for block, _ in pairs]),
+        level=np.array([levels.index(level) for _, level in pairs]),
+        value=value,
         concerns=tuple(concern for concern in concerns if concern),
     )
 
 
-def _labels(frame: pd.DataFrame, column: str) -> list[Any]:
-    labels = list(frame[column])
-    for row, label in enumerate(labels, start=1):
-        try:
-            hash(label)
-        except TypeError:
-            raise InputError(f"row {row}: {column} is {label!r}, which cannot name a {column}") from None
-        if label is None or (pd.api.types.is_scalar(label) and pd.isna(label)):
-            raise InputError(f"row {row}: {column} is empty; every trial needs its {column}")
-    return [str(label) for label in labels] if column == "level" else labels
+def _blank(column: "pd.Series[Any]") -> np.ndarray:
+    return (column.isna() | column.astype(str).str.strip().eq("")).to_numpy(dtype=bool)
 
 
-def _numbers(column: "pd.Series[Any]", metric: str, labels: list[Any], names: list[str]) -> np.ndarray:
-    if column.dtype.kind == "f":
-        return column.to_numpy(dtype=float)
-    values = np.empty(len(column))
-    for row, value in enumerate(column):
-        blank = value is None or value is pd.NA or (isinstance(value, str) and not value.strip())
-        try:
-            if isinstance(value, bool | np.bool_ | complex | np.complexfloating):
-                raise TypeError
-            values[row] = np.nan if blank else float(value)
-        except (TypeError, ValueError, OverflowError):
-            where = f"row {row + 1} (block {labels[row]}, level {names[row]!r})"
-            raise InputError(f"{where}: {metric} is {value!r}, which is not a number") from None
-    return values
+def _where(labels: pd.DataFrame, row: int) -> str:
+    return f"row {row + 1} (block {labels['block'][row]}, level {labels['level'][row]!r})"
 
 
-def _failed(frame: pd.DataFrame) -> np.ndarray:
-    if "error" not in frame.columns:
-        return np.zeros(len(frame), dtype=bool)
-    said = frame["error"]
-    blank = said.isna() | said.map(lambda text: isinstance(text, str) and not text.strip())
-    return ~blank.to_numpy(dtype=bool)
-
-
-def _dropped(code: str, why: str, rows: np.ndarray, labels: list[Any], names: list[str]) -> Concern | None:
-    found = np.flatnonzero(rows)
-    if not len(found):
+def _left_out(code: str, why: str, labels: pd.DataFrame, total: int) -> Concern | None:
+    if labels.empty:
         return None
-    shown = ", ".join(f"block {labels[row]} {names[row]!r}" for row in found[:_FEW_SHOWN])
-    more = f" and {len(found) - _FEW_SHOWN} more" if len(found) > _FEW_SHOWN else ""
-    return Concern(code, f"{len(found)} of {len(rows)} trials {why} and are left out: {shown}{more}")
+    shown = ", ".join(f"block {row.block} {row.level!r}" for row in labels[:_FEW_SHOWN].itertuples())
+    more = f" and {len(labels) - _FEW_SHOWN} more" if len(labels) > _FEW_SHOWN else ""
+    return Concern(code, f"{len(labels)} of {total} trials {why} and are left out: {shown}{more}")
 
 
 def _level_order(
-    column: "pd.Series[Any]",
-    names: list[str],
-    kept: np.ndarray,
-    baseline: str,
-    controls: Sequence[str],
-    metric: str,
+    column: "pd.Series[Any]", usable: set[str], baseline: str, controls: Sequence[str], metric: str
 ) -> list[str]:
-    usable = {name for name, keep in zip(names, kept, strict=True) if keep}
-    found = list(dict.fromkeys(names))
+    names = list(dict.fromkeys(column.astype(str)))
     if isinstance(column.dtype, pd.CategoricalDtype):
-        found = [str(name) for name in column.dtype.categories if str(name) in found]
+        names = [name for name in column.dtype.categories.astype(str) if name in names]
     for role, name in [("baseline", baseline), *(("control", control) for control in controls)]:
-        if name not in found:
-            raise InputError(f"unknown {role} {name!r}; the levels are: {', '.join(found)}")
+        if name not in names:
+            raise InputError(f"unknown {role} {name!r}; the levels are: {', '.join(names)}")
         if name not in usable:
             raise InputError(f"{role} {name!r} has no trial with a usable {metric}")
-    if len(found) < 2:
-        raise InputError(f"only one level ({found[0]!r}) has trials; a comparison takes two")
-    return [baseline, *controls, *(name for name in found if name != baseline and name not in controls)]
-
-
-def _block_order(labels: list[Any]) -> list[Any]:
-    blocks = list(dict.fromkeys(labels))
-    try:
-        return sorted(blocks)
-    except TypeError:  # labels of several kinds: the order in which they came
-        return blocks
-
-
-def _refuse_duplicates(labels: list[Any], names: list[str], kept: np.ndarray) -> None:
-    seen: dict[tuple[Any, str], int] = {}
-    for row in np.flatnonzero(kept):
-        key = (labels[row], names[row])
-        if key in seen:
-            raise InputError(
-                f"rows {seen[key] + 1} and {row + 1} are both block {key[0]}, level {key[1]!r}; "
-                "a block holds each level once (a repetition is a block of its own)"
-            )
-        seen[key] = int(row)
+    if len(names) < 2:
+        raise InputError(f"only one level ({names[0]!r}) has trials; a comparison takes two")
+    return list(dict.fromkeys([baseline, *controls, *names]))

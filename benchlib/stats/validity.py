@@ -5,8 +5,7 @@ Checks on trials (outliers, drift) run inside every analysis. Those on what a tr
 concerns are handed to ``analyze``. Nothing here ever drops a trial.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import stdtr
@@ -25,22 +24,21 @@ _RATE_HELD = 0.98
 _POISSON_SIGMAS = 3.0
 
 
-def outliers(logs: np.ndarray, residual: np.ndarray, df: float) -> np.ndarray:
+def outliers(residual: np.ndarray, df: float) -> np.ndarray:
     """Return the trials (indices) whose externally studentised residual is beyond chance in the study.
 
     Two-sided t with df - 1 at 1 % over all trials (Bonferroni; Cook and Weisberg, 1982), for a
     complete design, in which all residuals have the same variance.
     """
-    n = len(logs)
+    n = len(residual)
     if df < 2:
         return np.zeros(0, dtype=int)
     rss = float(residual @ residual)
-    leverage_free = df / n
-    scaled = residual**2 / leverage_free
+    scaled = residual**2 * n / df
     left = np.maximum(rss - scaled, 1e-300) / (df - 1)
     statistic = np.sqrt(scaled / left)
-    found: np.ndarray = np.flatnonzero(statistic > t.isf(_OUTLIER_ALPHA / (2 * n), df - 1))
-    return found
+    beyond: np.ndarray = np.flatnonzero(statistic > t.isf(_OUTLIER_ALPHA / (2 * n), df - 1))
+    return beyond
 
 
 def host_drift(block_means: np.ndarray) -> Concern | None:
@@ -67,41 +65,25 @@ def effect_drift(level: str, differences: np.ndarray, comparisons: int) -> Conce
     return Concern("effect_drift", message, grave=True, level=level)
 
 
-@dataclass(frozen=True)
-class Steadiness:
-    """How a trial's series settled: seconds to cut (MSER-5), lag-1 autocorrelation, effective size."""
+def steady(series: Sequence[float]) -> bool:
+    """Return whether one trial's readings are steady from the first on.
 
-    cut_s: float
-    autocorrelation: float
-    effective_n: float
-    steady: bool
-
-
-def steadiness(series: Sequence[float], *, warmup_s: float, interval_s: float = 1.0) -> Steadiness:
-    """Return how one trial's readings (at ``interval_s``, warm-up included) settled.
-
-    Unsteady when MSER-5 (K. P. White, 1997) would cut more than the study's fixed warm-up, or half the
-    run, *and* what it cuts beyond the warm-up differs from the rest by over four standard errors of a
-    long-run mean: on correlated readings MSER-5 alone would cut somewhere at random.
+    Unsteady when MSER-5 (K. P. White, 1997) would cut a start that differs from the rest by over four standard
+    errors of a long-run mean: on correlated readings MSER-5 alone would cut somewhere at random.
     """
     x = np.asarray(series, dtype=float)
     x = x[np.isfinite(x)]
     cut = mser5(x)
-    skip = min(round(warmup_s / interval_s), len(x))
-    kept = x[max(skip, min(cut, len(x) // 2)) :]
-    lag1 = autocorrelation(kept)
-    size = effective_size(kept)
-    steady = True
-    if cut > skip and len(kept) > 2 * _BATCH:
-        extra = x[skip:cut]
-        error = np.sqrt(long_run_variance(kept) * (1 / len(extra) + 1 / len(kept)))
-        steady = bool(abs(extra.mean() - kept.mean()) <= _STEADY_SIGMAS * error)
-    return Steadiness(cut * interval_s, lag1, size, steady)
+    start, rest = x[:cut], x[cut:]
+    if not cut or len(rest) <= 2 * _BATCH:
+        return True
+    error = np.sqrt(long_run_variance(rest) * (1 / len(start) + 1 / len(rest)))
+    return bool(abs(start.mean() - rest.mean()) <= _STEADY_SIGMAS * error)
 
 
-def unsteady(level: str, trials: Sequence[Steadiness]) -> Concern | None:
-    """Return the concern about a level's trials: grave when most of them had no steady state."""
-    bad = sum(not trial.steady for trial in trials)
+def unsteady(level: str, trials: Sequence[Sequence[float]]) -> Concern | None:
+    """Return the concern about the readings of a level's trials: grave when most of them are not steady."""
+    bad = sum(not steady(series) for series in trials)
     if not bad:
         return None
     message = f"{bad} of {len(trials)} trials of {level!r} reached no steady state within the warm-up"
@@ -123,13 +105,6 @@ def mser5(series: np.ndarray) -> int:
     return int(np.argmin(score)) * _BATCH
 
 
-def autocorrelation(series: np.ndarray) -> float:
-    """Return the lag-1 autocorrelation, 0 where nothing varies."""
-    centred = np.asarray(series, dtype=float) - np.mean(series) if len(series) else np.zeros(0)
-    total = float(centred @ centred)
-    return float(centred[1:] @ centred[:-1]) / total if total > 0 else 0.0
-
-
 def long_run_variance(series: np.ndarray) -> float:
     """Return n times the variance of the series' mean.
 
@@ -142,22 +117,16 @@ def long_run_variance(series: np.ndarray) -> float:
     size = max(int(np.sqrt(len(x))), 1)
     count = len(x) // size
     means = x[len(x) - count * size :].reshape(count, size).mean(axis=1)
-    lag1 = min(max(autocorrelation(x), 0.0), 0.99)
+    centred = x - x.mean()
+    total = float(centred @ centred)
+    lag1 = min(max(float(centred[1:] @ centred[:-1]) / total, 0.0), 0.99) if total > 0 else 0.0
     return float(max(size * means.var(ddof=1), x.var(ddof=1) * (1 + lag1) / (1 - lag1)))
 
 
-def effective_size(series: np.ndarray) -> float:
-    """Return how many independent readings the series is worth."""
-    variance = long_run_variance(series)
-    return len(series) * float(np.var(series, ddof=1)) / variance if variance > 0 else float(len(series))
-
-
-def failures(
-    level: str, transactions: int, failed: int, retried: int = 0, *, tolerated: float = _TOLERATED_FAILURES
-) -> Concern | None:
+def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Concern | None:
     """Return the concern about failed or retried transactions of a level, over all its trials.
 
-    Grave when more than ``tolerated`` (a fraction) failed: their work is missing from the tps.
+    Grave when more than one in a thousand failed: their work is missing from the tps.
     """
     total = transactions + failed
     if total <= 0:
@@ -165,8 +134,8 @@ def failures(
     if failed:
         share = failed / total
         message = f"{failed} of {total} transactions of {level!r} failed ({100 * share:.2g} %)"
-        return Concern("failed_transactions", message, grave=share > tolerated, level=level)
-    if retried > tolerated * total:
+        return Concern("failed_transactions", message, grave=share > _TOLERATED_FAILURES, level=level)
+    if retried > _TOLERATED_FAILURES * total:
         return Concern(
             "retried_transactions",
             f"{retried} of {total} transactions of {level!r} were retried",
@@ -218,19 +187,18 @@ def skipped(level: str, transactions: int, skipped: int) -> Concern | None:
     return Concern("skipped_transactions", message, level=level)
 
 
-def client_bound(shares: Mapping[str, Sequence[float]], *, busy: float = _BUSY_CLIENT) -> tuple[Concern, ...]:
-    """Return a grave concern per level whose load client was the bottleneck in most trials.
+def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
+    """Return a grave concern when a level's load client was the bottleneck in most trials.
 
-    ``shares``: per level, per trial, the client's CPU time over what its threads could have used (0 to 1).
+    ``shares``: per trial, the client's CPU time over what its threads could have used (0 to 1, NaN unknown).
     """
-    found = []
-    for level, trials in shares.items():
-        known = np.array([share for share in trials if np.isfinite(share)])
-        if len(known) and np.median(known) >= busy:
-            busy_percent = 100 * np.median(known)
-            message = f"the load client was the bottleneck of {level!r}: {busy_percent:.0f} % of its CPU busy"
-            found.append(Concern("client_bound", message, grave=True, level=level))
-    return tuple(found)
+    known = np.array([share for share in shares if np.isfinite(share)])
+    if not len(known) or np.median(known) < _BUSY_CLIENT:
+        return None
+    message = (
+        f"the load client was the bottleneck of {level!r}: {100 * np.median(known):.0f} % of its CPU busy"
+    )
+    return Concern("client_bound", message, grave=True, level=level)
 
 
 def _trend(values: np.ndarray) -> tuple[float, float]:
@@ -247,19 +215,17 @@ def _trend(values: np.ndarray) -> tuple[float, float]:
     return 2 * float(stdtr(len(y) - 2, -abs(slope) / error)), float(100 * np.expm1(slope * (len(y) - 1)))
 
 
-def implausible(
-    level: str, commits_per_s: float, fsyncs_per_s: float, clients: int, *, tolerated: float = _FLUSH_NOISE
-) -> Concern | None:
+def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:
     """Return the concern about more durable commits a second than the WAL's device could have flushed.
 
     For loads in which every transaction writes, with ``fsync`` on and a ``synchronous_commit`` other than
     ``off``. ``fsyncs_per_s`` is what ``pg_test_fsync`` reaches there by the ``wal_sync_method`` in force. One
     flush commits for all who wait, but a client waits for its own commit before it begins the next, so
     ``clients`` a flush is the most (group commit; PostgreSQL documentation, "Asynchronous Commit"). Devices
-    vary between the two measurements: ``tolerated`` times as much is let pass.
+    vary between the two measurements: half as much again is let pass.
     """
     most = fsyncs_per_s * clients
-    if commits_per_s <= tolerated * most:
+    if commits_per_s <= _FLUSH_NOISE * most:
         return None
     message = (
         f"{level!r} committed {commits_per_s:,.0f} times a second, but at {fsyncs_per_s:,.0f} flushes {clients} clients "

@@ -162,11 +162,9 @@ def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFram
     for level, rows in progress.groupby("level", sort=False):
         series = [readings["tps"].to_list() for _, readings in rows.groupby("block")]
         # the warm-up was a run of its own, so nothing of the series is to be cut
-        found.append(validity.unsteady(str(level), [validity.steadiness(s, warmup_s=0) for s in series]))
-    shares = {
-        str(level): rows["client_cpu_share"].to_list() for level, rows in good.groupby("level", sort=False)
-    }
-    found += validity.client_bound(shares)
+        found.append(validity.unsteady(str(level), series))
+    for level, rows in good.groupby("level", sort=False):
+        found.append(validity.client_bound(str(level), rows["client_cpu_share"].to_list()))
     return [concern for concern in found if concern] + _warned(trials, warnings)
 
 
