@@ -313,9 +313,9 @@ def recover() -> None:
     Example:
       benchlib recover
     """
-    from benchlib.host.guardian import recover_unattended, scratch_root
+    from benchlib.host import guardian
 
-    left = recover_unattended(scratch_root(), tell=lambda line: click.echo(line, err=True))
+    left = guardian.recover(guardian.scratch_root(), tell=lambda line: click.echo(line, err=True))
     for swept in left:
         click.echo(str(swept))
         for reason in swept.resisting:

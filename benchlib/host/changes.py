@@ -61,7 +61,7 @@ def write_kernel_file(path: Path, value: str) -> None:
 class Written(Change):
     """A file of the kernel with another value. ``former`` is what to write to have it as it was.
 
-    For a selector such as ``none [mq-deadline]`` that is the chosen word alone.
+    For a selector such as ``none [mq-deadline]`` that is the chosen one alone.
     """
 
     kind: Literal["written"] = "written"
@@ -103,16 +103,16 @@ class Mounted(Change):
         """Unmount it; where somebody still holds it after a while, as soon as they let go (lazily).
 
         Raises:
-            StudyError: it cannot be unmounted; umount's own words are in the message.
+            StudyError: it cannot be unmounted; the message says why.
 
         """
         for _ in ticks(_PATIENCE_S, 0.2):
             if not is_mounted(self.target):
                 return
             _command("umount", self.target)
-        words = _command("umount", "--lazy", self.target)
+        complaint = _command("umount", "--lazy", self.target)
         if is_mounted(self.target):
-            raise StudyError(f"{self.target} cannot be unmounted: {words}")
+            raise StudyError(f"{self.target} cannot be unmounted: {complaint}")
 
 
 class Attached(Change):
@@ -131,14 +131,14 @@ class Attached(Change):
             StudyError: one is still in use, or may not be detached by us.
 
         """
-        words = ""
+        complaint = ""
         for _ in ticks(_PATIENCE_S, 0.1):
             devices = loop_devices(self.file)
             if not devices:
                 return
             for device in devices:
-                words = _command("losetup", "--detach", device) or "it is in use"
-        raise StudyError(f"{', '.join(map(str, devices))} over {self.file} cannot be detached: {words}")
+                complaint = _command("losetup", "--detach", device) or "it is in use"
+        raise StudyError(f"{', '.join(map(str, devices))} over {self.file} cannot be detached: {complaint}")
 
 
 class Grouped(Change):
@@ -158,19 +158,19 @@ class Grouped(Change):
 
         """
         self.lift()
-        words = ""
+        complaint = ""
         for _ in ticks(_PATIENCE_S, 0.05):
             if not self.folder.is_dir():
                 return
             for group in self._groups():
-                _kill(_members(group))
+                _kill_members(group)
                 try:
                     group.rmdir()
                 except FileNotFoundError:
                     continue
                 except OSError as reason:
-                    words = str(reason.strerror)
-        raise StudyError(f"the control group {self.folder} cannot be removed: {words}")
+                    complaint = str(reason.strerror)
+        raise StudyError(f"the control group {self.folder} cannot be removed: {complaint}")
 
     def lift(self) -> None:
         """Take the block-I/O caps off, so that what waits for them can die at once."""
@@ -255,28 +255,23 @@ def mounts_below(folder: Path) -> list[Path]:
 def loop_devices(file: Path) -> list[Path]:
     """The loop devices over a file, be it deleted meanwhile."""
     names = {str(file), str(file.resolve())}
-    found = []
+    devices = []
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):  # detached between the two looks
             if backing.read_text().removesuffix("\n").removesuffix(" (deleted)") in names:
-                found.append(Path("/dev") / backing.parts[-3])
-    return found
+                devices.append(Path("/dev") / backing.parts[-3])
+    return devices
 
 
-def _members(group: Path) -> list[int]:
+def _kill_members(group: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
-        return [int(word) for word in (group / "cgroup.procs").read_text().split()]
-    return []
+        for pid in map(int, (group / "cgroup.procs").read_text().split()):
+            # 0 stands for a process outside our PID namespace, and to kill(2) for our own process group
+            if pid not in (0, os.getpid()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        # 0 stands for a process outside our PID namespace, and to kill(2) for our own process group
-        if pid not in (0, os.getpid()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _command(*words: str | Path) -> str:
+def _command(*argv: str | Path) -> str:
     """Run a command of the system; its complaint, empty if it has none."""
-    return " ".join(Shell().run(words, timeout_s=_COMMAND_LIMIT_S).stderr.split())
+    return " ".join(Shell().run(argv, timeout_s=_COMMAND_LIMIT_S).stderr.split())

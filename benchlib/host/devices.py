@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -27,13 +29,13 @@ def block_devices(path: Path, *, root: Path = ROOT) -> list[str]:
         device = path.stat().st_dev
     except OSError as reason:
         raise PreflightError(f"{path}: {reason.strerror}") from reason
-    link = root / "sys/dev/block" / f"{os.major(device)}:{os.minor(device)}"
-    if not link.exists():
+    link = _link(device, root)
+    if not link.exists() and (mount := mount_of(path)):
         # btrfs and others number their files by a device of no hardware: the mount tells the source
-        source = _mounted_from(path)
-        if source is None:
-            return []
-        link = root / "sys/dev/block" / source
+        with contextlib.suppress(OSError):
+            source = Path(mount.device).stat()
+            if stat.S_ISBLK(source.st_mode):
+                link = _link(source.st_rdev, root)
     return _companions(link.resolve().name, root) if link.exists() else []
 
 
@@ -58,6 +60,10 @@ def number(name: str, *, root: Path = ROOT) -> str:
     return (_folder(name, root) / "dev").read_text().strip()
 
 
+def _link(device: int, root: Path) -> Path:
+    return root / "sys/dev/block" / f"{os.major(device)}:{os.minor(device)}"
+
+
 def _folder(name: str, root: Path) -> Path:
     folder = root / "sys/class/block" / name
     if not folder.exists():
@@ -65,25 +71,16 @@ def _folder(name: str, root: Path) -> Path:
     return folder.resolve()
 
 
-def _mounted_from(path: Path) -> str | None:
-    """The number of the device that the file system of a path is mounted from, if it is a device."""
+def mount_of(path: Path) -> Any:
+    """The mounted file system that a path is on, as psutil tells it (``mountpoint, device, fstype, opts``); None if unknown."""
     real = path.resolve()
-    above = [m for m in psutil.disk_partitions(all=True) if real.is_relative_to(m.mountpoint)]
-    if not above:
-        return None
+    above = [mount for mount in psutil.disk_partitions(all=True) if real.is_relative_to(mount.mountpoint)]
     # of two mounts on one folder, the later hides the earlier
-    nearest = max(enumerate(above), key=lambda pair: (len(pair[1].mountpoint), pair[0]))[1]
-    try:
-        found = Path(nearest.device).stat()
-    except OSError:
-        return None
-    if not stat.S_ISBLK(found.st_mode):
-        return None
-    return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    return max(reversed(above), key=lambda mount: len(mount.mountpoint), default=None)
 
 
 def _companions(name: str, root: Path) -> list[str]:
     """All devices of the btrfs file system that a device belongs to; otherwise the device alone."""
     for mine in (root / "sys/fs/btrfs").glob(f"*/devices/{name}"):
-        return sorted(p.name for p in mine.parent.iterdir())
+        return sorted(path.name for path in mine.parent.iterdir())
     return [name]

@@ -8,10 +8,13 @@ import os
 import platform
 import shutil
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from benchlib.host.devices import mount_of
 
 MEBIBYTE = 1 << 20
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -62,15 +65,8 @@ def virtual() -> bool | None:
 
 def file_system(path: Path) -> dict[str, str]:
     """Type and mount options of the file system that a path is on."""
-    real = str(path.resolve())
-    best: dict[str, str] = {}
-    depth = -1
-    for mount in psutil.disk_partitions(all=True):
-        inside = real == mount.mountpoint or real.startswith(mount.mountpoint.rstrip("/") + "/")
-        if inside and len(mount.mountpoint) >= depth:
-            depth = len(mount.mountpoint)
-            best = {"type": mount.fstype, "options": mount.opts}
-    return best
+    mount = mount_of(path)
+    return {"type": mount.fstype, "options": mount.opts} if mount else {}
 
 
 def identity() -> str:
@@ -121,10 +117,5 @@ def load_average() -> float:
 
 def timer_resolution_ns() -> int | None:
     """The smallest step of the clock as seen from here, in nanoseconds; None where it never moved."""
-    steps = []
-    for _ in range(200):
-        first = time.perf_counter_ns()
-        second = time.perf_counter_ns()
-        if second > first:
-            steps.append(second - first)
-    return min(steps, default=None)
+    times = [time.perf_counter_ns() for _ in range(400)]
+    return min((later - earlier for earlier, later in pairwise(times) if later > earlier), default=None)

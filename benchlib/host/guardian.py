@@ -78,7 +78,9 @@ def _on_guard(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def guarded_run(scratch: Path, what: str, tell: Callable[[str], None] = lambda words: None) -> Iterator[Run]:
+def guarded_run(
+    scratch: Path, what: str, tell: Callable[[str], None] = lambda message: None
+) -> Iterator[Run]:
     """A new private folder under ``scratch`` whose processes, files and changes end with this process.
 
     ``what`` names the run to anyone who finds the host taken. What an earlier run left here is
@@ -92,7 +94,7 @@ def guarded_run(scratch: Path, what: str, tell: Callable[[str], None] = lambda w
     """
     _make_root(scratch)
     with host_lock(what, tell) as lock:
-        for swept in recover(scratch):
+        for swept in _sweep_all(scratch):
             if swept.resisting:
                 raise PreflightError(f"an earlier run left what resists: {_remedy(swept)}")
             tell(f"an earlier run was cleaned up: {swept}")
@@ -103,8 +105,8 @@ def guarded_run(scratch: Path, what: str, tell: Callable[[str], None] = lambda w
             yield run
         except BaseException as reason:
             if (swept := run._end()).resisting:
-                words = str(reason) or type(reason).__name__
-                raise StudyError(f"{words}; and something is left behind: {_remedy(swept)}") from reason
+                message = str(reason) or type(reason).__name__
+                raise StudyError(f"{message}; and something is left behind: {_remedy(swept)}") from reason
             raise
         if (swept := run._end()).resisting:
             raise StudyError(f"the run ended, but something is left behind: {_remedy(swept)}")
@@ -117,14 +119,12 @@ def _remedy(swept: Swept) -> str:
     )
 
 
-def recover(scratch: Path) -> list[Swept]:
-    """Stop, undo and remove what runs that are gone left under ``scratch``."""
-    left = sorted(p for p in scratch.glob("run-*") if p.is_dir() and not p.is_symlink())
-    return [sweep(folder) for folder in left]
+def _sweep_all(scratch: Path) -> list[Swept]:
+    return [sweep(path) for path in sorted(scratch.glob("run-*")) if path.is_dir() and not path.is_symlink()]
 
 
-def recover_unattended(scratch: Path, tell: Callable[[str], None] = lambda words: None) -> list[Swept]:
-    """As :func:`recover`, unless a run is under way on this host.
+def recover(scratch: Path, tell: Callable[[str], None] = lambda message: None) -> list[Swept]:
+    """Stop, undo and remove what runs that are gone left under ``scratch``, unless a run is under way on this host.
 
     Raises:
         PreflightError: a run is under way; the message names it.
@@ -133,7 +133,7 @@ def recover_unattended(scratch: Path, tell: Callable[[str], None] = lambda words
     if not scratch.is_dir():
         return []
     with host_lock("benchlib recover", tell):
-        return recover(scratch)
+        return _sweep_all(scratch)
 
 
 def _make_root(scratch: Path) -> None:

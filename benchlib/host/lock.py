@@ -61,7 +61,7 @@ def held_by() -> str | None:
 
 
 @contextlib.contextmanager
-def host_lock(what: str, tell: Callable[[str], None] = lambda words: None) -> Iterator[int]:
+def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> Iterator[int]:
     """Hold the lock; ``what`` names the holder to others. The descriptor, for the guardian to inherit.
 
     Where the holder has died and its guardian still cleans up, ``tell`` is told, and that is
@@ -89,8 +89,7 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda words: None) -> It
 
 
 def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
-    told = None
-    holder = None
+    waited_for = holder = None
     for _ in ticks(_CLEANING_LIMIT_S):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,9 +99,9 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
             raise PreflightError(
                 f"{holder} is running here: two at once would measure each other; wait for it"
             )
-        if holder and holder != told:
+        if holder and holder != waited_for:
             tell(f"waiting until what {holder} left behind is cleaned up")
-            told = holder
+            waited_for = holder
     raise PreflightError(
         f"{path} is still held for {holder or 'a run that does not say its name'} "
         f"after {_CLEANING_LIMIT_S:.0f} s: 'fuser -v {path}' shows by whom"
@@ -120,30 +119,24 @@ def _open(path: Path) -> int:
     """Open the file, or make it for everybody to use.
 
     Where users share a folder (sticky, as ``/var/tmp``), the kernel may refuse to open another user's
-    file with ``O_CREAT``, even to root (fs.protected_regular): so it is opened without, and made only
-    if missing.
+    file with ``O_CREAT``, even to root (fs.protected_regular): so it is made only if it is missing, and
+    else opened without.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        for _ in range(2):
-            with contextlib.suppress(FileExistsError):  # another run made it just now
-                try:
-                    descriptor = os.open(path, flags)
-                except FileNotFoundError:
-                    descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL)
-                    os.fchmod(descriptor, 0o666)
-                break
-    except OSError as reason:
-        raise _unusable(path, str(reason.strerror)) from reason
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL)
+            os.fchmod(descriptor, 0o666)
+            return descriptor
+        descriptor = os.open(path, flags)
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            return descriptor
         os.close(descriptor)  # it will be written to: never what a link leads to
-        raise _unusable(path, "not a plain file")
-    return descriptor
-
-
-def _unusable(path: Path, why: str) -> PreflightError:
-    return PreflightError(
-        f"cannot use the lock {path} ({why}): remove that file, or name another one, the same for "
+        reason = "not a plain file"
+    except OSError as error:
+        reason = str(error.strerror)
+    raise PreflightError(
+        f"cannot use the lock {path} ({reason}): remove that file, or name another one, the same for "
         f"every user of this host, in {LOCK_VARIABLE}"
     )

@@ -25,19 +25,10 @@ _SEGMENTS = Path("/proc/sysvipc/shm")
 _POSIX = Path("/dev/shm")
 _MAGIC = 679834894
 _CONTROL_MAGIC = 0x9A503D32
+_HEADER = struct.Struct("iiNNI")  # magic, creator, total and free size, control segment
 _WORD = struct.calcsize("P")
 _SHM_RDONLY, _IPC_RMID = 0o10000, 0
 _PATIENCE_S = 1.0
-
-
-class _Header(ctypes.Structure):
-    _fields_ = (
-        ("magic", ctypes.c_int32),
-        ("creator", ctypes.c_int32),
-        ("total", ctypes.c_size_t),
-        ("free", ctypes.c_size_t),
-        ("control", ctypes.c_uint32),
-    )
 
 
 def remove_left_below(folder: Path) -> None:
@@ -60,20 +51,20 @@ def remove_left_below(folder: Path) -> None:
             continue
         if segment is None:
             continue
-        header = _read(segment)
-        if header.magic == _MAGIC:
-            for handle in (*_handles(header.control), header.control):
+        magic, *_, control = _HEADER.unpack(_read(segment, _HEADER.size))
+        if magic == _MAGIC:
+            for handle in (*_handles(control), control):
                 _unlink(handle, owner)
             if _libc().shmctl(segment, _IPC_RMID, None) == -1:
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+                raise _error()
 
 
 def _pid_files(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         if "PG_VERSION" in files:
             folders.clear()
         if "postmaster.pid" in files:
-            yield Path(place) / "postmaster.pid"
+            yield Path(parent) / "postmaster.pid"
 
 
 def _segment(pid_file: Path, owner: int) -> int | None:
@@ -85,21 +76,27 @@ def _segment(pid_file: Path, owner: int) -> int | None:
     named = lines[6].split() if len(lines) > 6 else []
     for _ in ticks(_PATIENCE_S):
         columns, *rows = map(str.split, _SEGMENTS.read_text().splitlines())
-        found = [dict(zip(columns, row, strict=False)) for row in rows]
-        ours = [row for row in found if [row["key"], row["shmid"], row["uid"]] == [*named, str(owner)]]
+        segments = [dict(zip(columns, row, strict=False)) for row in rows]
+        ours = [
+            each for each in segments if [each["key"], each["shmid"], each["uid"]] == [*named, str(owner)]
+        ]
         if not ours or ours[0]["nattch"] == "0":
             return int(ours[0]["shmid"]) if ours else None
     return None
 
 
-def _read(segment: int) -> _Header:
+def _read(segment: int, size: int) -> bytes:
     libc = _libc()
     address = libc.shmat(segment, None, _SHM_RDONLY)
     if address == ctypes.c_void_p(-1).value:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    header = _Header.from_buffer_copy(ctypes.string_at(address, ctypes.sizeof(_Header)))
+        raise _error()
+    content = ctypes.string_at(address, size)
     libc.shmdt(ctypes.c_void_p(address))
-    return header
+    return content
+
+
+def _error() -> OSError:
+    return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _handles(control: int) -> list[int]:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO
 
 from benchlib.errors import PreflightError, TrialError
 
@@ -35,7 +35,6 @@ class TimeLimitError(TrialError):
 class Completed:
     """What a finished process left. Times in seconds; ``cpu_s`` is user plus system time."""
 
-    argv: tuple[str, ...]
     returncode: int
     stdout: str
     stderr: str
@@ -43,27 +42,15 @@ class Completed:
     cpu_s: float
 
 
-class Process(Protocol):
-    """A running process of ours."""
-
-    pid: int
-
-    def poll(self) -> int | None:
-        """The exit status once it has ended."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; ``subprocess.TimeoutExpired`` if it takes longer."""
-
-    def send_signal(self, sig: int) -> None:
-        """Send a signal."""
+Process = subprocess.Popen[bytes]
+"""A running process of ours."""
 
 
-def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """A process environment without the caller's PostgreSQL variables and locale."""
-    keep = {
-        k: v for k, v in os.environ.items() if k in ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-    }
-    return {**keep, "LC_ALL": "C", "TZ": "UTC", "HOME": "/", **(extra or {})}
+    names = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    return {**kept, "LC_ALL": "C", "TZ": "UTC", "HOME": "/", **extra}
 
 
 _CONNECTING = threading.RLock()
@@ -140,13 +127,10 @@ class Shell:
         with contextlib.ExitStack() as stack:
             out = stack.enter_context(stdout.open("wb")) if stdout else subprocess.PIPE
             err = stack.enter_context(stderr.open("wb")) if stderr else subprocess.PIPE
+            process = self._popen(argv, out, err, cwd, groups)
             started = time.monotonic()
-            process = self._popen(argv, stdout=out, stderr=err, cwd=cwd, gated=bool(groups))
-            if groups:
-                _admit(process, groups)
-                started = time.monotonic()
             try:
-                texts = _communicate(process, timeout_s, watch)
+                out_text, err_text, cpu_s = _communicate(process, timeout_s, watch)
             except BaseException as reason:
                 _stop(process)
                 if isinstance(reason, subprocess.TimeoutExpired):
@@ -154,15 +138,7 @@ class Shell:
                         f"{Path(str(argv[0])).name} did not end within {timeout_s:g} s and was stopped"
                     ) from None
                 raise
-            wall = time.monotonic() - started
-        return Completed(
-            argv=tuple(map(str, argv)),
-            returncode=process.returncode,
-            stdout=texts[0],
-            stderr=texts[1],
-            wall_s=wall,
-            cpu_s=texts[2],
-        )
+            return Completed(process.returncode, out_text, err_text, time.monotonic() - started, cpu_s)
 
     def start(
         self, argv: Sequence[str | Path], *, log: Path, cwd: Path | None = None, groups: Sequence[Path] = ()
@@ -174,49 +150,44 @@ class Shell:
 
         """
         with log.open("ab") as out:
-            process = self._popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=cwd, gated=bool(groups))
-        if groups:
-            _admit(process, groups)
-        return process
+            return self._popen(argv, out, subprocess.STDOUT, cwd, groups)
 
     def _popen(
         self,
         argv: Sequence[str | Path],
-        *,
         stdout: IO[bytes] | int,
         stderr: IO[bytes] | int,
         cwd: Path | None,
-        gated: bool,
-    ) -> subprocess.Popen[bytes]:
-        identity: dict[str, Any] = (
-            {"user": self.user, "group": _group(self.user), "extra_groups": []} if self.user else {}
-        )
+        groups: Sequence[Path],
+    ) -> Process:
         try:
             # a session of its own: a Ctrl-C at the terminal is ours to pass on, in order
-            return subprocess.Popen(
-                [*(_GATE if gated else ()), *map(str, argv)],
-                stdin=subprocess.PIPE if gated else subprocess.DEVNULL,
+            process = subprocess.Popen(
+                [*(_GATE if groups else ()), *map(str, argv)],
+                stdin=subprocess.PIPE if groups else subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
                 cwd=cwd or "/",
                 env=clean_environment(self.environment),
                 start_new_session=True,
-                **identity,
+                user=self.user,
+                group=pwd.getpwnam(self.user).pw_gid if self.user else None,
+                extra_groups=[] if self.user else None,
             )
         except OSError as reason:
             raise TrialError(f"cannot start {argv[0]}: {reason.strerror}") from reason
+        if groups:
+            _admit(process, groups)
+        return process
 
     def own(self, path: Path) -> None:
         """Give a file or folder, with all in it, to the user that this shell runs as."""
         if self.user:
             entry = pwd.getpwnam(self.user)
-            for folder, _, files in os.walk(path):
-                os.chown(folder, entry.pw_uid, entry.pw_gid)
-                for name in files:
-                    # a link itself, never the file of somebody else's that it leads to
-                    os.chown(Path(folder) / name, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
-            if path.is_file():
-                os.chown(path, entry.pw_uid, entry.pw_gid)
+            os.chown(path, entry.pw_uid, entry.pw_gid)
+            for inner in path.rglob("*"):
+                # a link itself, never the file of somebody else's that it leads to
+                os.chown(inner, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
 
     def make_directory(self, path: Path) -> Path:
         """A private folder (0700) of the user that this shell runs as, made if it is missing."""
@@ -225,17 +196,13 @@ class Shell:
         return path
 
 
-def _group(user: str | None) -> int | None:
-    return pwd.getpwnam(user).pw_gid if user else None
-
-
 # A process cannot enter a control group once it has given up root, and must not run before
 # it is inside: so this waits, already unprivileged, until it has been put there, and then
 # becomes the program. If nobody opens the gate the pipe ends, and it with it.
 _GATE = ("/bin/sh", "-c", 'read -r go && exec "$@" </dev/null', "sh")
 
 
-def _admit(process: subprocess.Popen[bytes], groups: Sequence[Path]) -> None:
+def _admit(process: Process, groups: Sequence[Path]) -> None:
     """Put a gated process into the control groups, then open its gate."""
     assert process.stdin is not None
     try:
@@ -254,7 +221,7 @@ def _admit(process: subprocess.Popen[bytes], groups: Sequence[Path]) -> None:
 
 
 def _communicate(
-    process: subprocess.Popen[bytes], timeout_s: float | None, watch: Callable[[], None] | None
+    process: Process, timeout_s: float | None, watch: Callable[[], None] | None
 ) -> tuple[str, str, float]:
     """Both outputs as text (empty where they go to files) and the CPU seconds of the process.
 
@@ -266,18 +233,19 @@ def _communicate(
     while True:
         step = timeout_s if watch is None else min(_WATCH_S, max(0.0, end - time.monotonic()))
         try:
-            out, err = process.communicate(timeout=step)
+            outputs = process.communicate(timeout=step)
             break
         except subprocess.TimeoutExpired:
             if watch is None or time.monotonic() >= end:
                 raise
             watch()
     after = os.times()
-    cpu = (after.children_user + after.children_system) - (before.children_user + before.children_system)
-    return (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"), cpu
+    cpu_s = (after.children_user + after.children_system) - (before.children_user + before.children_system)
+    out, err = ((output or b"").decode(errors="replace") for output in outputs)
+    return out, err, cpu_s
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: Process) -> None:
     """Ask the process to end, then make it and all of its group end; give its pipes back."""
     for sig, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -292,8 +260,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def which(name: str) -> Path | None:
     """Where a program is on the caller's PATH."""
-    found = shutil.which(name)
-    return Path(found) if found else None
+    path = shutil.which(name)
+    return Path(path) if path else None
 
 
 def ticks(seconds: float, pause_s: float = 0.05) -> Iterator[None]:

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import psutil
 
-from benchlib.host import shared_memory
 from benchlib.host.changes import Grouped, Made, mounts_below
 from benchlib.host.journal import Journal
+from benchlib.host.shared_memory import remove_left_below
 
 JOURNAL = "journal"
 """The name of a run's journal in its folder."""
@@ -31,7 +31,7 @@ _PATIENCE_S = 6.0
 
 @dataclass
 class Swept:
-    """What became of a run: how many processes were stopped, what was undone, what resists, in words."""
+    """What became of a run: how many processes were stopped, the changes undone, and a reason for each thing that resists."""
 
     folder: Path
     stopped: int = 0
@@ -40,7 +40,7 @@ class Swept:
 
     def __str__(self) -> str:
         parts = [f"stopped {self.stopped} process(es)"] if self.stopped else []
-        parts += [f"undid the {words}" for words in self.undone]
+        parts += [f"undid the {change}" for change in self.undone]
         parts += [] if self.folder.exists() else ["removed its folder"]
         return f"{self.folder.name}: {'; '.join(parts) or 'nothing could be undone'}"
 
@@ -57,13 +57,13 @@ def sweep(folder: Path) -> Swept:
     for change in standing:
         if isinstance(change, Grouped):
             change.lift()
-    places = [folder, *(change.folder for change in standing if isinstance(change, Made))]
-    _stop_processes(places, swept)
-    for place in places:
+    folders = [folder, *(change.folder for change in standing if isinstance(change, Made))]
+    _stop_processes(folders, swept)
+    for each in folders:
         try:
-            shared_memory.remove_left_below(place)
+            remove_left_below(each)
         except OSError as reason:
-            swept.resisting.append(f"shared memory of a killed server below {place}: {reason.strerror}")
+            swept.resisting.append(f"shared memory of a killed server below {each}: {reason.strerror}")
     swept.resisting += journal.undo()
     still = journal.standing()
     swept.undone = [str(change) for change in standing if change not in still]
@@ -74,58 +74,57 @@ def sweep(folder: Path) -> Swept:
 def processes_of(*folders: Path) -> list[psutil.Process]:
     """Every process that names one of the folders in its command line or works inside it, guardians aside."""
     marks = tuple(map(str, folders))
-    found = []
+    processes = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            words = process.cmdline()
-            if process.pid == os.getpid() or "benchlib.host.guardian" in words:
-                continue
-            if any(mark in word for word in words for mark in marks) or _inside(process, marks):
-                found.append(process)
-    return found
+        argv = _argv(process)
+        if process.pid != os.getpid() and "benchlib.host.guardian" not in argv:
+            named = any(mark in word for word in argv for mark in marks)
+            if named or _works_inside(process, marks):
+                processes.append(process)
+    return processes
 
 
-def _inside(process: psutil.Process, marks: tuple[str, ...]) -> bool:
+def _argv(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error, OSError):
+        return process.cmdline()
+    return []
+
+
+def _works_inside(process: psutil.Process, marks: tuple[str, ...]) -> bool:
     with contextlib.suppress(psutil.Error, OSError):
         return process.cwd().startswith(marks)
     return False
 
 
-def _stop_processes(places: Collection[Path], swept: Swept) -> None:
+def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
     """Stop what belongs to the run.
 
     Servers get an immediate-shutdown signal first: they then end their own processes, which work
     inside their data directory, and remove their shared memory. Everything else, and all that
     stays, is killed.
     """
-    marks = tuple(map(str, places))
+    marks = tuple(map(str, folders))
     met: set[int] = set()
     started = time.monotonic()
-    while alive := processes_of(*places):
+    while alive := processes_of(*folders):
         met.update(process.pid for process in alive)
         waited = time.monotonic() - started
         if waited > _PATIENCE_S:
             break
-        servers = [process for process in alive if "-D" in _words(process)]
+        servers = [process for process in alive if "-D" in _argv(process)]
         for process in alive:
             with contextlib.suppress(psutil.Error):
                 if not servers or waited >= _GENTLE_S:
                     process.kill()
                 elif process in servers:
                     process.send_signal(signal.SIGQUIT)
-                elif not _inside(process, marks):
+                elif not _works_inside(process, marks):
                     process.kill()
         time.sleep(0.1)
     swept.stopped = len(met) - len(alive)
     swept.resisting += [
-        f"process {process.pid} does not die: {' '.join(_words(process))[:100]}" for process in alive
+        f"process {process.pid} does not die: {' '.join(_argv(process))[:100]}" for process in alive
     ]
-
-
-def _words(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.Error, OSError):
-        return process.cmdline()
-    return []
 
 
 def _remove(folder: Path, swept: Swept) -> None:

@@ -136,12 +136,12 @@ class Created(Change):
         """
         if self.what == "database":
             # template1 may hold what the site wants in its own databases, and be in use
-            connection.execute(self._words("CREATE DATABASE {name} TEMPLATE template0"))
-            connection.execute(self._words("COMMENT ON DATABASE {name} IS {mark}"))
+            connection.execute(self._statement("CREATE DATABASE {name} TEMPLATE template0"))
+            connection.execute(self._statement("COMMENT ON DATABASE {name} IS {mark}"))
         else:
             with connection.transaction():
-                connection.execute(self._words("CREATE SCHEMA {name}"))
-                connection.execute(self._words("COMMENT ON SCHEMA {name} IS {mark}"))
+                connection.execute(self._statement("CREATE SCHEMA {name}"))
+                connection.execute(self._statement("COMMENT ON SCHEMA {name} IS {mark}"))
 
     def undo(self) -> None:
         """Drop it, with who is still connected to the database.
@@ -155,7 +155,7 @@ class Created(Change):
                 comment = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
                 if _one(connection, comment, self.name) == self.mark:
                     connection.execute(f"SET lock_timeout = '{_LOCK_LIMIT}'")
-                    connection.execute(self._words("DROP SCHEMA {name} CASCADE"))
+                    connection.execute(self._statement("DROP SCHEMA {name} CASCADE"))
                 return
             comment = "SELECT coalesce(shobj_description(oid, 'pg_database'), %s) FROM pg_database WHERE datname = %s"
             # a crash may come between the database and its comment: then its name must do, which has the mark
@@ -167,12 +167,12 @@ class Created(Change):
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = current_user",
                     [self.name],
                 )
-            connection.execute(self._words("DROP DATABASE {name}" + " WITH (FORCE)" * forced))
+            connection.execute(self._statement("DROP DATABASE {name}" + " WITH (FORCE)" * forced))
 
     def _is_named_by_mark(self) -> bool:
         return self.name.endswith(self.mark.removeprefix("benchlib "))
 
-    def _words(self, statement: LiteralString) -> sql.Composed:
+    def _statement(self, statement: LiteralString) -> sql.Composed:
         return sql.SQL(statement).format(name=sql.Identifier(self.name), mark=sql.Literal(self.mark))
 
 

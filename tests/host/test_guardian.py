@@ -16,7 +16,7 @@ import pytest
 
 from benchlib.errors import PreflightError
 from benchlib.host import guardian as guardian_module
-from benchlib.host.guardian import SCRATCH_VARIABLE, guarded_run, recover_unattended, scratch_root
+from benchlib.host.guardian import SCRATCH_VARIABLE, guarded_run, recover, scratch_root
 from benchlib.host.sweep import processes_of
 
 LIMIT_S = 10.0
@@ -152,18 +152,18 @@ def test_recovering_is_refused_while_a_run_is_under_way_and_works_after(
     doomed: Doomed, scratch: Path
 ) -> None:
     with pytest.raises(PreflightError, match="study “doomed”"):
-        recover_unattended(scratch)
+        recover(scratch)
     assert len(doomed.alive()) == 3
     doomed.guardian.kill()
     kill_itself(doomed)
     doomed.process.wait()
     time.sleep(0.3)
     assert len(doomed.alive()) == 3, "without its guardian they stay"
-    (swept,) = recover_unattended(scratch)
+    (swept,) = recover(scratch)
     assert str(swept) == f"{doomed.folder.name}: stopped 3 process(es); removed its folder"
     assert doomed.alive() == []
     assert not doomed.folder.exists()
-    assert recover_unattended(scratch) == []
+    assert recover(scratch) == []
 
 
 def test_the_next_run_removes_what_a_crash_of_the_machine_left(scratch: Path) -> None:
@@ -182,7 +182,7 @@ def test_what_is_not_a_runs_is_spared(scratch: Path) -> None:
     try:
         with guarded_run(scratch, "test"):
             pass
-        assert recover_unattended(scratch) == []
+        assert recover(scratch) == []
         assert neighbour.poll() is None
         assert (scratch / "notes").is_dir()
         assert (scratch / "run-file").is_file()
@@ -278,7 +278,7 @@ def test_a_place_that_will_not_do_is_refused_with_the_remedy(place: str, words: 
 
 
 def test_recovering_where_nothing_ever_was_finds_nothing(scratch: Path) -> None:
-    assert recover_unattended(scratch / "never") == []
+    assert recover(scratch / "never") == []
 
 
 def test_the_scratch_folder_is_the_one_that_is_named(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:

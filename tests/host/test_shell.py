@@ -56,7 +56,6 @@ def notes(tmp_path: Path) -> Iterator[Path]:
 def test_output_comes_back_as_text_with_the_status() -> None:
     done = Shell().run([SH, "-c", r"printf 'a\r\nb\377'; printf 'oh' >&2; exit 3"])
     assert (done.returncode, done.stdout, done.stderr) == (3, "a\r\nb�", "oh")
-    assert done.argv[0] == SH
     assert done.wall_s > 0
 
 
@@ -271,7 +270,7 @@ def test_a_process_and_its_children_are_in_the_groups_and_it_is_itself(
 
 def test_a_run_inside_groups_gives_the_same_as_without(groups: tuple[Path, ...], tmp_path: Path) -> None:
     done = Shell().run([SH, "-c", "echo a; cat; sleep 0.1; echo b >&2; exit 3"], groups=groups)
-    assert (done.returncode, done.stdout, done.stderr, done.argv[0]) == (3, "a\n", "b\n", SH)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "a\n", "b\n")
     assert 0.1 <= done.wall_s < 1
     out = tmp_path / "out"
     assert Shell().run(["printf", "x"], stdout=out, groups=groups).returncode == 0
