@@ -20,7 +20,7 @@ settings.load_profile("benchlib")
 
 HERE = Path(__file__).parent
 APART = ("plan", "stats", "report", "load/parse")
-pytest_plugins = ["clusters"]
+pytest_plugins = ["clusters", "foreign"]
 """Folders whose tests leave the host alone: no server, no mount, no control group."""
 
 WORKLOAD = Workload(name="tpcb-like", title="TPC-B-like transactions", scripts=(Script(builtin="tpcb-like"),))

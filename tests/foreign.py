@@ -6,6 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from benchlib.host.journal import Journal
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import find_installation, runnable_by
@@ -50,6 +53,15 @@ class Foreign:
                 return
         raise AssertionError(f"{name} is {self.shows(name)}, not {value}")
 
+    @contextlib.contextmanager
+    def given(self, *statements: str, back: str = "") -> Iterator[None]:
+        """What the server's owner has done, for the length of a test; ``back`` undoes it, statements between ";"."""
+        try:
+            self.cluster.execute(*statements, dbname="postgres")
+            yield
+        finally:
+            self.cluster.execute(*filter(None, back.split(";")), dbname="postgres")
+
     def databases(self) -> set[str]:
         rows = self.cluster.query("SELECT datname FROM pg_database WHERE NOT datistemplate", "postgres")
         return {row["datname"] for row in rows}
@@ -88,3 +100,31 @@ def foreign_server(version: str = "18") -> Iterator[Foreign]:
     finally:
         cluster.stop(immediately=True)
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session", params=["18", pytest.param("16", marks=pytest.mark.slow)])
+def foreign(request: pytest.FixtureRequest) -> Iterator[Foreign]:
+    """One server for all tests, each of which leaves it as it was."""
+    with foreign_server(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def services(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A service of each role, with its password, and none of the user's own variables."""
+    file = tmp_path / "services"
+    file.write_text("".join(foreign.service(r, more=f"password={foreign.password(r)}") for r in ROLES))
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+    for name in ("PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGOPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    return file
+
+
+@pytest.fixture
+def journal(tmp_path: Path, foreign: Foreign, services: Path) -> Iterator[Journal]:
+    """A journal; whatever the test did, the server is then as it was."""
+    before = foreign.databases(), foreign.schemas(), foreign.altered(), foreign.shows("work_mem")
+    journal = Journal(tmp_path / "journal")
+    yield journal
+    assert journal.undo() == []
+    assert (foreign.databases(), foreign.schemas(), foreign.altered(), foreign.shows("work_mem")) == before

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from foreign import Foreign, foreign_server
+from foreign import Foreign
 
 from benchlib.errors import LoadError, PreflightError, ServerError, SettingError, StudyError
 from benchlib.host.journal import Journal
@@ -29,37 +29,9 @@ from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench
 from benchlib.server.remote import Remote
 
-pytestmark = pytest.mark.pg
+pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 
 PGBENCH = find_pgbench().program("pgbench")
-
-
-@pytest.fixture(scope="module", params=["18", pytest.param("16", marks=pytest.mark.slow)])
-def foreign(request: pytest.FixtureRequest) -> Iterator[Foreign]:
-    with foreign_server(request.param) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def services(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A service of each role, with its password."""
-    file = tmp_path / "services"
-    roles = ("boss", "maker", "tuner")
-    file.write_text("".join(foreign.service(r, more=f"password={foreign.password(r)}") for r in roles))
-    monkeypatch.setenv("PGSERVICEFILE", str(file))
-    for name in ("PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGOPTIONS"):
-        monkeypatch.delenv(name, raising=False)
-    return file
-
-
-@pytest.fixture
-def journal(tmp_path: Path, foreign: Foreign) -> Iterator[Journal]:
-    """A journal; whatever the test did, the server is then as it was."""
-    before = foreign.databases(), foreign.schemas(), foreign.altered(), foreign.shows("work_mem")
-    journal = Journal(tmp_path / "journal")
-    yield journal
-    assert journal.undo() == []
-    assert (foreign.databases(), foreign.schemas(), foreign.altered(), foreign.shows("work_mem")) == before
 
 
 def eventually(what: Callable[[], bool], within_s: float = 5.0) -> bool:
@@ -76,13 +48,10 @@ def run(remote: Remote, *, scale: int = 1, seconds: int = 1, clients: int = 2) -
     return pgbench.summary(done.stdout, done.stderr, done.returncode, argv)
 
 
-@pytest.mark.parametrize("role", ["boss", "maker"])
-def test_a_database_of_our_own_is_made_used_and_dropped(
-    foreign: Foreign, journal: Journal, role: str
-) -> None:
+def test_a_database_of_our_own_is_made_used_and_dropped(foreign: Foreign, journal: Journal) -> None:
     before = foreign.databases()
     chapter = journal.chapter()
-    remote = Remote.open(Target(server=role), "my-study 1", chapter)
+    remote = Remote.open(Target(server="maker"), "my-study 1", chapter)
     assert remote.database.startswith("benchlib_my_study_1_")
     assert foreign.databases() - before == {remote.database}
     assert (remote.major, remote.version()) == (foreign.cluster.installation.major, foreign.cluster.version())
@@ -106,26 +75,24 @@ def test_a_server_is_reached_by_its_uri_too(
 
 
 def test_a_schema_of_our_own_beside_the_tables_of_others(foreign: Foreign, journal: Journal) -> None:
-    theirs = ("pgbench_accounts", "pgbench_branches", "test_table")
-    foreign.cluster.execute(*[f"CREATE TABLE {t} AS SELECT 7 AS n" for t in theirs], dbname="postgres")
-    try:
-        target = Target(server="boss", own_schema="bench_own", beside="postgres")
+    theirs = ("pgbench_accounts", "test_table")
+    target = Target(server="boss", own_schema="bench_own", beside="postgres")
+    with foreign.given(
+        *(f"CREATE TABLE {t} AS SELECT 7 AS n" for t in theirs), back=f"DROP TABLE {', '.join(theirs)}"
+    ):
         with journal.chapter() as chapter:
-            remote = Remote.open(target, "any", chapter)
+            remote, second = (Remote.open(target, "any", chapter) for _ in range(2))
             run(remote)
             remote.execute(load_workload("insert").load_sql)
-            second = Remote.open(target, "any", chapter)
-            (own,) = {row["schema"] for row in remote.query("SELECT current_schema() AS schema")}
-            assert own.startswith("bench_own_")
-            assert {own, second.value("SELECT current_schema()")} < foreign.schemas()
+            schemas = {r.value("SELECT current_schema()") for r in (remote, second)}
+            assert all(name.startswith("bench_own_") for name in schemas)
+            assert foreign.schemas() == {"public", *schemas}
             rows = remote.query("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
             assert {"pgbench_accounts", "pgbench_history", "test_table"} <= {row["tablename"] for row in rows}
             assert remote.value("SELECT count(*) FROM pgbench_accounts") == 100_000
         assert foreign.schemas() == {"public"}
         for table in theirs:
             assert foreign.cluster.query(f"SELECT * FROM {table}", "postgres") == [{"n": 7}]
-    finally:
-        foreign.cluster.execute(*[f"DROP TABLE {t}" for t in theirs], dbname="postgres")
 
 
 def test_options_of_the_service_stay_beside_our_own(
@@ -162,25 +129,23 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(
 
 
 def test_what_is_refused_beforehand_is_refused_when_it_is_opened(foreign: Foreign, journal: Journal) -> None:
-    foreign.cluster.execute("CREATE TABLE theirs (n int)", dbname="postgres")
-    try:
-        with pytest.raises(PreflightError, match="tables of others"):
-            Remote.open(Target(server="boss", own_schema="bench_own"), "any", journal.chapter())
-        assert journal.standing() == []
-    finally:
-        foreign.cluster.execute("DROP TABLE theirs", dbname="postgres")
+    with (
+        foreign.given("CREATE TABLE theirs (n int)", back="DROP TABLE theirs"),
+        pytest.raises(PreflightError, match="tables of others"),
+    ):
+        Remote.open(Target(server="boss", own_schema="bench_own"), "any", journal.chapter())
+    assert journal.standing() == []
 
 
 def test_settings_hold_for_new_sessions_and_the_former_ones_return(
     foreign: Foreign, journal: Journal
 ) -> None:
-    owner = foreign.cluster
-    owner.execute(
-        "ALTER SYSTEM SET work_mem = '5MB'", "ALTER SYSTEM SET application_name = 'it''s, \"theirs\"'",
-        dbname="postgres",
-    )  # fmt: skip
-    former = foreign.altered()
-    try:
+    with foreign.given(
+        "ALTER SYSTEM SET work_mem = '5MB'",
+        "ALTER SYSTEM SET application_name = 'it''s, \"theirs\"'",
+        back="ALTER SYSTEM RESET work_mem;ALTER SYSTEM RESET application_name;SELECT pg_reload_conf()",
+    ):
+        former = foreign.altered()
         with journal.chapter() as chapter:
             remote = Remote.open(Target(server="boss"), "any", chapter)
             wanted = {"work_mem": "8MB", "checkpoint_timeout": "7min", "jit": False, "random_page_cost": 1.1}
@@ -193,12 +158,20 @@ def test_settings_hold_for_new_sessions_and_the_former_ones_return(
                     }
                 assert foreign.altered() == former
                 assert foreign.shows("work_mem") == "5MB"
-    finally:
-        owner.execute(
-            "ALTER SYSTEM RESET work_mem", "ALTER SYSTEM RESET application_name", "SELECT pg_reload_conf()",
-            dbname="postgres",
-        )  # fmt: skip
-        foreign.wait_until_it_shows("work_mem", "4MB")
+    foreign.wait_until_it_shows("work_mem", "4MB")
+
+
+def test_what_its_owner_alters_meanwhile_is_noticed(foreign: Foreign, journal: Journal) -> None:
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="tuner"), "any", chapter)
+        with journal.chapter() as trial:
+            remote.configure({"work_mem": "8MB"}, trial)
+            foreign.cluster.execute(
+                "ALTER SYSTEM SET work_mem = '9MB'", "SELECT pg_reload_conf()", dbname="postgres"
+            )
+            foreign.wait_until_it_shows("work_mem", "9MB")
+            with pytest.raises(SettingError, match="work_mem: asked for 8MB, the server runs with 9216 kB"):
+                remote.check_settings(remote.database)
 
 
 def test_a_role_that_was_granted_a_parameter_sets_it_and_gives_it_back(
@@ -320,12 +293,8 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("own_schema", [None, "bench_own"])
-def test_after_kill_9_the_journal_gives_everything_back(
-    foreign: Foreign, journal: Journal, own_schema: str | None
-) -> None:
-    target = Target(server="boss", own_schema=own_schema).model_dump_json()
-    argv = [sys.executable, "-c", LIVES, str(journal.path), target]
+def test_after_kill_9_the_journal_gives_everything_back(foreign: Foreign, journal: Journal) -> None:
+    argv = [sys.executable, "-c", LIVES, str(journal.path), Target(server="boss").model_dump_json()]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
@@ -374,10 +343,6 @@ def command_lines() -> Iterator[set[str]]:
         thread.join()
 
 
-def _in_service_file(foreign: Foreign, services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    services.write_text(foreign.service("boss", more=f"password={foreign.password('boss')}"))
-
-
 def _in_the_environment(foreign: Foreign, services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     services.write_text(foreign.service("boss"))
     monkeypatch.setenv("PGPASSWORD", foreign.password("boss"))
@@ -393,9 +358,7 @@ def _in_pgpass_for_the_named_database_only(
     monkeypatch.setenv("PGPASSFILE", str(passes))
 
 
-@pytest.mark.parametrize(
-    "planted", [_in_service_file, _in_the_environment, _in_pgpass_for_the_named_database_only]
-)
+@pytest.mark.parametrize("planted", [_in_the_environment, _in_pgpass_for_the_named_database_only])
 def test_a_planted_password_appears_nowhere(
     foreign: Foreign,
     journal: Journal,

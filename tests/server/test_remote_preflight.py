@@ -1,39 +1,20 @@
 """What a server that is not ours does not allow is said in one line, before anything is changed on it."""
 
-import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign import Foreign, foreign_server
+from foreign import Foreign
 
 from benchlib.errors import PreflightError
 from benchlib.plan.level import SettingValue, Target
 from benchlib.server.remote import Remote
 
-pytestmark = pytest.mark.pg
+pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 
 Check = Callable[..., list[tuple[str, str]]]
-
-
-@pytest.fixture(scope="module", params=["18", pytest.param("16", marks=pytest.mark.slow)])
-def foreign(request: pytest.FixtureRequest) -> Iterator[Foreign]:
-    with foreign_server(request.param) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def services(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A service of each role, with its password."""
-    file = tmp_path / "services"
-    roles = ("boss", "maker", "guest", "tuner")
-    file.write_text("".join(foreign.service(r, more=f"password={foreign.password(r)}") for r in roles))
-    monkeypatch.setenv("PGSERVICEFILE", str(file))
-    for name in ("PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGOPTIONS"):
-        monkeypatch.delenv(name, raising=False)
-    return file
 
 
 def check(
@@ -55,16 +36,6 @@ def refusal(*args: Any, **kwargs: Any) -> str:
     assert "\n" not in str(caught.value)
     assert "zebra" not in str(caught.value)
     return str(caught.value)
-
-
-@contextlib.contextmanager
-def given(foreign: Foreign, *statements: str, back: str, dbname: str = "postgres") -> Iterator[None]:
-    """What the server's owner has done, for the length of a test."""
-    try:
-        foreign.cluster.execute(*statements, dbname=dbname)
-        yield
-    finally:
-        foreign.cluster.execute(*back.split(";"), dbname=dbname)
 
 
 def test_what_the_server_offers_is_told_in_pairs_of_words(foreign: Foreign) -> None:
@@ -118,8 +89,7 @@ def test_too_many_clients(foreign: Foreign) -> None:
     with foreign.cluster.connect("postgres"):
         assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=93)
         assert "room for 96" in refusal("maker", clients=93), "an ordinary role counts others' sessions too"
-    with given(
-        foreign,
+    with foreign.given(
         "GRANT CREATE ON DATABASE postgres TO guest",
         back="REVOKE CREATE ON DATABASE postgres FROM guest",
     ):
@@ -182,8 +152,7 @@ def test_rights_that_the_role_lacks(foreign: Foreign) -> None:
     assert "the role guest may not create databases" in refusal("guest")
     schema = {"server": "guest", "own_schema": "bench_own"}
     assert "GRANT CREATE ON DATABASE postgres TO guest" in refusal(schema)
-    with given(
-        foreign,
+    with foreign.given(
         "REVOKE EXECUTE ON FUNCTION pg_reload_conf() FROM tuner",
         back="GRANT EXECUTE ON FUNCTION pg_reload_conf() TO tuner",
     ):
@@ -194,22 +163,21 @@ def test_a_granted_parameter_may_be_set_if_what_it_replaces_is_known(foreign: Fo
     assert "ALTER SYSTEM work_mem" in check("tuner", {"work_mem": "8MB"})["rights"]
     assert "maintenance_work_mem = 8MB: our role may not" in refusal("tuner", {"maintenance_work_mem": "8MB"})
     altered = "ALTER SYSTEM SET work_mem = '9MB'"
-    with given(
-        foreign,
+    with foreign.given(
         altered,
         "SELECT pg_reload_conf()",
         back="ALTER SYSTEM RESET work_mem;SELECT pg_reload_conf()",
     ):
         foreign.wait_until_it_shows("work_mem", "9MB")
         assert "may not see what it would replace" in refusal("tuner", {"work_mem": "8MB"})
-        with given(
-            foreign, "GRANT pg_read_all_settings TO tuner", back="REVOKE pg_read_all_settings FROM tuner"
+        with foreign.given(
+            "GRANT pg_read_all_settings TO tuner", back="REVOKE pg_read_all_settings FROM tuner"
         ):
             check("tuner", {"work_mem": "8MB"})
 
 
 def test_what_alter_system_would_not_overrule(foreign: Foreign) -> None:
-    with given(foreign, "ALTER ROLE boss SET work_mem = '5MB'", back="ALTER ROLE boss RESET work_mem"):
+    with foreign.given("ALTER ROLE boss SET work_mem = '5MB'", back="ALTER ROLE boss RESET work_mem"):
         assert "decided by a setting of our role" in refusal(settings={"work_mem": "8MB"})
 
 
@@ -231,7 +199,7 @@ def test_a_server_that_forbids_alter_system(foreign: Foreign) -> None:
 def test_a_database_with_tables_of_others_is_refused_unless_it_is_named(foreign: Foreign) -> None:
     own = {"server": "boss", "own_schema": "bench_own"}
     assert check(own)["rights"].startswith("a schema bench_own of our own")
-    with given(foreign, "CREATE TABLE theirs (n int)", back="DROP TABLE theirs"):
+    with foreign.given("CREATE TABLE theirs (n int)", back="DROP TABLE theirs"):
         words = refusal(own)
         assert words.startswith("the database postgres holds tables of others (1)")
         assert "say beside: postgres" in words
@@ -241,8 +209,7 @@ def test_a_database_with_tables_of_others_is_refused_unless_it_is_named(foreign:
 
 
 def test_tables_of_extensions_and_of_our_other_levels_are_nobody_s(foreign: Foreign) -> None:
-    with given(
-        foreign,
+    with foreign.given(
         "CREATE SCHEMA bench_own_01234567",
         "COMMENT ON SCHEMA bench_own_01234567 IS 'benchlib 01234567'",
         "CREATE TABLE bench_own_01234567.pgbench_history (n int)",

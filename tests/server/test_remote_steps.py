@@ -1,11 +1,10 @@
 """The three steps of the study of a managed server, each in a whole trial on a server that is not ours."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign import Foreign, foreign_server
+from foreign import Foreign
 
 from benchlib.host.shell import which
 from benchlib.load.workloads import load_workload
@@ -21,20 +20,11 @@ RUN, LOAD, SYSBENCH = "tpcb-like-90", "load", "sysbench-write-only"
 needs_sysbench = pytest.mark.skipif(which("sysbench") is None, reason="no sysbench on the PATH")
 
 
-@pytest.fixture(scope="module")
-def foreign() -> Iterator[Foreign]:
-    with foreign_server() as server:
-        server.cluster.execute("GRANT CREATE ON DATABASE postgres TO maker", dbname="postgres")
-        yield server
-
-
 @pytest.mark.parametrize("own_schema", [None, "bench"])
 @pytest.mark.parametrize("step", [RUN, LOAD, pytest.param(SYSBENCH, marks=needs_sysbench)])
 def test_a_step_runs_and_leaves_the_server_as_it_was(
-    foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, own_schema: str | None
+    foreign: Foreign, services: Path, tmp_path: Path, step: str, own_schema: str | None
 ) -> None:
-    (tmp_path / "services").write_text(foreign.service("maker", more=f"password={foreign.password('maker')}"))
-    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
     before = foreign.databases(), foreign.schemas()
     level: dict[str, Any] = {"workload": step, "target": {"server": "maker", "own_schema": own_schema}}
     levels = {name: Level.model_validate(level) for name in (step, "control")}
@@ -48,7 +38,13 @@ def test_a_step_runs_and_leaves_the_server_as_it_was(
         arrangement="fresh",
     )
     (kept := tmp_path / "kept").mkdir()
-    with open_bench(plan, "test") as bench:
+    with (
+        foreign.given(
+            "GRANT CREATE ON DATABASE postgres TO maker",
+            back="REVOKE CREATE ON DATABASE postgres FROM maker",
+        ),
+        open_bench(plan, "test") as bench,
+    ):
         measurement = bench.measure(Trial(block=1, position=1, level=step, seed=1), kept)
     assert measurement.error is None
     assert (kept / Parameters.FILE).is_file()
