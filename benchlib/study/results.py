@@ -5,25 +5,24 @@ Nothing derived is stored, so a mended parser needs no rerun.
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from benchlib.errors import InputError, ParseError
+from benchlib.errors import InputError
 from benchlib.load.latency import Latency, read_latency
 from benchlib.load.tools import LOADING, read
-from benchlib.plan.model import Measurement, Plan, Workload
+from benchlib.plan.model import Measurement, Plan
 from benchlib.stats import Concern, validity
 from benchlib.study.records import Counters, Flushes
 from benchlib.study.store import StudyFolder
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
-"""Metrics that come from the log of all transactions; missing where none was kept."""
+"""Metrics that come from the log of all transactions; missing where none was kept. (sysbench tells one itself.)"""
 
 REPORTED = (
     "tps",
@@ -64,7 +63,7 @@ TRIAL_COLUMNS = (
     "error",
 )
 
-_FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def trials_frame(folder: StudyFolder) -> pd.DataFrame:
@@ -73,19 +72,24 @@ def trials_frame(folder: StudyFolder) -> pd.DataFrame:
     Units are in the columns' names; ``tps`` excludes the time to connect, ``started_s`` is
     seconds since the epoch. What a trial does not tell is missing, never 0.
     """
-    plan = folder.read().plan
-    rows = [_row(folder, plan, trial_id, m) for trial_id, m in folder.kept().items()]
+    plan, rows = folder.read().plan, []
+    for trial_id, measurement in folder.kept().items():
+        row = {
+            **asdict(measurement.trial),
+            **measurement.model_dump(include={"started_s", "server_version", "error"}),
+        }
+        if measurement.error is None:
+            try:
+                row |= _figures(folder, plan, trial_id, measurement)
+            except InputError as reason:
+                row["error"] = str(reason)
+        rows.append(row)
     return pd.DataFrame(rows, columns=list(TRIAL_COLUMNS))
 
 
 def progress_frame(folder: StudyFolder) -> pd.DataFrame:
     """tps over time inside the trials: columns ``level, block, elapsed_s, tps``, a row a second."""
-    rows = [
-        (m.trial.level, m.trial.block, row["elapsed_s"], row["tps"])
-        for m, report in _reports(folder)
-        for row in report["progress"]
-    ]
-    frame = pd.DataFrame(rows, columns=["level", "block", "elapsed_s", "tps"])
+    frame = _listed(folder, "progress", ["elapsed_s", "tps"])
     return frame.astype({"block": int, "elapsed_s": float, "tps": float})
 
 
@@ -94,24 +98,15 @@ def statements_frame(folder: StudyFolder) -> pd.DataFrame:
 
     Columns ``level, block, script, statement, latency_ms``; scripts are counted from 1.
     """
-    rows = [
-        (m.trial.level, m.trial.block, row["script"], row["statement"], row["latency_ms"])
-        for m, report in _reports(folder)
-        for row in report["statements"]
-    ]
-    return pd.DataFrame(rows, columns=["level", "block", "script", "statement", "latency_ms"])
+    return _listed(folder, "statements", ["script", "statement", "latency_ms"])
 
 
 def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int], Latency]:
     """The latencies of the good ones of ``trials``, by level and block, where the study keeps logs of all transactions."""
     good = set(trials.loc[trials["error"].isna(), ["level", "block"]].itertuples(index=False, name=None))
-    found = {}
-    for trial_id, measurement in folder.kept().items():
-        trial = (measurement.trial.level, measurement.trial.block)
-        path = folder.transaction_log(trial_id)
-        if path and trial in good:
-            found[trial] = _latency(path, path.stat().st_mtime_ns)
-    return found
+    kept = {(m.trial.level, m.trial.block): _latency(folder, trial_id) for trial_id, m in folder.kept().items()
+            if (m.trial.level, m.trial.block) in good}  # fmt: skip
+    return {trial: latency for trial, latency in kept.items() if latency}
 
 
 def warnings_frame(folder: StudyFolder) -> pd.DataFrame:
@@ -125,14 +120,15 @@ def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
 
     ``{"vm.swappiness": {"60": "defaults, control", "0": "tuned"}}``
     """
-    seen: dict[str, dict[str, list[str]]] = {}
+    levels: dict[tuple[str, str], dict[str, None]] = {}
     order = list(folder.read().plan.factor.levels)
     for m in sorted(folder.kept().values(), key=lambda m: order.index(m.trial.level)):
-        for name, value in m.host.items():
-            levels = seen.setdefault(name, {}).setdefault(value, [])
-            if m.trial.level not in levels:
-                levels.append(m.trial.level)
-    return {name: {value: ", ".join(levels) for value, levels in by.items()} for name, by in seen.items()}
+        for in_force in m.host.items():
+            levels.setdefault(in_force, {})[m.trial.level] = None
+    by_name: dict[str, dict[str, str]] = {}
+    for (name, value), names in levels.items():
+        by_name.setdefault(name, {})[value] = ", ".join(names)
+    return by_name
 
 
 def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
@@ -142,30 +138,28 @@ def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFram
     bottleneck, trials without a steady state, and what the bench itself warned of. The frames are those of this module.
     """
     good = trials[trials["error"].isna()]
-    found: list[Concern | None] = []
-    for level, rows in good.groupby("level", sort=False):
+    doubts: list[Concern | None] = []
+    for name, rows in good.groupby("level", sort=False):
         if rows["transactions"].isna().all():  # loading has none
             continue
-        counts = [
-            int(rows[name].fillna(0).sum())
-            for name in ("transactions", "failed_transactions", "retried_transactions")
-        ]
-        found.append(validity.failures(str(level), *counts))
+        level = str(name)
+        counted = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
+        done, failed, retried, skipped = rows[counted].astype(float).fillna(0).sum().astype(int)
+        doubts.append(validity.failures(level, done, failed, retried))
         if rows["flushes_per_s"].notna().any():
             rates = rows["tps"].mean(), rows["flushes_per_s"].median()
-            found.append(validity.implausible(str(level), *rates, int(rows["clients"].max())))
-        skipped = int(rows["skipped_transactions"].fillna(0).sum())
-        found.append(validity.skipped(str(level), counts[0], skipped))
+            doubts.append(validity.implausible(level, *rates, int(rows["clients"].max())))
+        doubts.append(validity.skipped(level, done, skipped))
         if rows["rate_tps"].notna().all():
-            each = [rows[name].to_list() for name in ("transactions", "tps", "schedule_lag_average_ms")]
-            found.append(validity.behind_schedule(str(level), rows["rate_tps"].iloc[0], *each))
-    for level, rows in progress.groupby("level", sort=False):
+            each = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
+            doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *each))
+    for name, rows in progress.groupby("level", sort=False):
         series = [readings["tps"].to_list() for _, readings in rows.groupby("block")]
         # the warm-up was a run of its own, so nothing of the series is to be cut
-        found.append(validity.unsteady(str(level), series))
-    for level, rows in good.groupby("level", sort=False):
-        found.append(validity.client_bound(str(level), rows["client_cpu_share"].to_list()))
-    return [concern for concern in found if concern] + _warned(trials, warnings)
+        doubts.append(validity.unsteady(str(name), series))
+    for name, rows in good.groupby("level", sort=False):
+        doubts.append(validity.client_bound(str(name), rows["client_cpu_share"].to_list()))
+    return [doubt for doubt in doubts if doubt] + _warned(trials, warnings)
 
 
 def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
@@ -173,99 +167,82 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
 
     What all trials of several levels have in common is said once, of the study.
     """
-    found = []
+    doubts: list[Concern] = []
     always: dict[str, list[str]] = {}
-    alike = warnings["warning"].str.replace(_FIGURE, "#", regex=True)
+    alike = warnings["warning"].str.replace(_NUMBER, "#", regex=True)
     for (level, _), rows in warnings.groupby([warnings["level"], alike], sort=False):
         texts = rows["warning"].unique()
-        counted, of = rows["block"].nunique(), (trials["level"] == level).sum()
-        message = f"{counted} of {of} trials of {level!r}: {texts[0]}"
-        if len(texts) > 1:
-            message += " (the figures of the first; they differ)"
-        elif counted == of:
+        warned, of = rows["block"].nunique(), (trials["level"] == level).sum()
+        more = " (the figures of the first; they differ)" if len(texts) > 1 else ""
+        if warned == of and not more:
             always.setdefault(texts[0], []).append(str(level))
-        found.append(Concern("trial_warning", message, level=str(level)))
+        message = f"{warned} of {of} trials of {level!r}: {texts[0]}{more}"
+        doubts.append(Concern("trial_warning", message, level=str(level)))
     for text, levels in always.items():
         if len(levels) > 1:
-            found = [c for c in found if not (c.level in levels and c.message.endswith(f": {text}"))]
-            found.append(Concern("trial_warning", f"all trials of {', '.join(map(repr, levels))}: {text}"))
-    return found
+            doubts = [d for d in doubts if not (d.level in levels and d.message.endswith(f": {text}"))]
+            doubts.append(Concern("trial_warning", f"all trials of {', '.join(map(repr, levels))}: {text}"))
+    return doubts
 
 
-def _reports(folder: StudyFolder) -> Iterator[tuple[Measurement, dict[str, Any]]]:
-    """The good trials with what their load tools reported; of the others the frame of trials has the reason."""
-    plan = folder.read().plan
-    for trial_id, measurement in folder.kept().items():
-        with contextlib.suppress(ParseError):
-            report = _report(folder, plan, trial_id, measurement) if measurement.error is None else None
-            if report and report["complete"]:
-                yield measurement, report
+def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement) -> dict[str, Any]:
+    """The figures of a trial without an error.
+
+    Raises:
+        InputError: a file of the trial is not there or damaged, or the load did not run to its end.
+
+    """
+    report = _report(folder, plan, trial_id, measurement)
+    figures = {name: report[name] for name in (*REPORTED, "clients")}
+    figures |= {name: report.get(own) for name, own in SCHEDULED.items()}
+    figures |= {name: report.get(name) for name in (*LOADING, "latency_p95_ms")}
+    figures["rate_tps"] = _rate(measurement.load_argv)
+    if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
+        figures["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
+    if latency := _latency(folder, trial_id):
+        figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
+    # where not every transaction writes, the rate of flushes bounds nothing
+    flushes = Flushes.read(folder, trial_id)
+    if flushes and plan.level_workload(measurement.trial.level).writes_always:
+        figures["flushes_per_s"] = flushes.used_per_s()
+    if counters := Counters.read(folder, trial_id):
+        counts = counters.during_load()
+        if report["transactions"] and counts["wal_bytes"] is not None:
+            figures["wal_bytes_per_transaction"] = counts["wal_bytes"] / report["transactions"]
+        timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
+        if timed is not None and requested is not None:
+            figures["checkpoints"] = timed + requested
+    return figures
 
 
-def _report(
-    folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement
-) -> dict[str, Any] | None:
+def _listed(folder: StudyFolder, key: str, columns: list[str]) -> pd.DataFrame:
+    """The rows of one list in the reports of the good trials; of the others the frame of trials has the reason."""
+    plan, rows = folder.read().plan, []
+    for trial_id, m in folder.kept().items():
+        if m.error is None:
+            try:
+                listed = _report(folder, plan, trial_id, m)[key]
+            except InputError:
+                continue
+            rows += [(m.trial.level, m.trial.block, *(row[column] for column in columns)) for row in listed]
+    return pd.DataFrame(rows, columns=["level", "block", *columns])
+
+
+def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement) -> dict[str, Any]:
+    """What the load tool reported of a whole run.
+
+    Raises:
+        InputError: its output is not there, cannot be trusted, or is not of a whole run.
+
+    """
     stdout = folder.raw(trial_id, "stdout")
     if stdout is None:
-        return None
+        raise InputError("the trial's output is not there")
     text = b"\n".join([stdout, folder.raw(trial_id, "stderr") or b""]).decode(errors="replace")
-    return read(plan.level_workload(measurement.trial.level).tool, text, measurement.load_argv)
-
-
-def _quantiles(folder: StudyFolder, trial_id: str) -> dict[str, float | None]:
-    """The latency quantiles of a trial, from its transaction log; none where no log was kept."""
-    path = folder.transaction_log(trial_id)
-    if path is None:
-        return {}
-    latency = _latency(path, path.stat().st_mtime_ns).quantiles_ms
-    return {name: latency[name.split("_")[1]] for name in QUANTILES}
-
-
-@lru_cache(maxsize=512)
-def _latency(path: Path, _modified_ns: int) -> Latency:
-    """A log of millions is read once: for the figures of its trial, again after each block, and for the charts."""
-    return read_latency(path)
-
-
-def _row(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement) -> dict[str, Any]:
-    trial = measurement.trial
-    row: dict[str, Any] = {
-        "block": trial.block,
-        "position": trial.position,
-        "level": trial.level,
-        "seed": trial.seed,
-        "started_s": measurement.started_s,
-        "server_version": measurement.server_version,
-        "error": measurement.error,
-    }
-    if measurement.error is not None:
-        return row
-    try:
-        report = _report(folder, plan, trial_id, measurement)
-        costs = _costs(folder, trial_id, report["transactions"]) if report else {}
-        quantiles = _quantiles(folder, trial_id)
-        flushes = _flushes(folder, plan.level_workload(trial.level), trial_id)
-    except InputError as reason:
-        return {**row, "error": str(reason)}
-    if report is None:
-        return {**row, "error": "the trial's output is not there"}
+    report = read(plan.level_workload(measurement.trial.level).tool, text, measurement.load_argv)
     if not report["complete"]:
-        return {**row, "error": f"the load did not run to its end: {' '.join(report['errors'][:1])}"}
-    row |= {name: report[name] for name in REPORTED}
-    row["latency_p95_ms"] = report.get("latency_p95_ms")  # sysbench tells it itself
-    row |= {name: report.get(told) for name, told in SCHEDULED.items()}
-    row |= {name: report.get(name) for name in LOADING}
-    row |= {"clients": report["clients"], "flushes_per_s": flushes}
-    row["rate_tps"] = _rate(measurement.load_argv)
-    if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
-        row["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
-    return {**row, **quantiles, **costs}
-
-
-def _flushes(folder: StudyFolder, workload: Workload, trial_id: str) -> float | None:
-    """How often a second the WAL's place was flushed for commits in a test; None where not every transaction writes."""
-    flushes = Flushes.read(folder, trial_id)
-    return flushes.used_per_s() if flushes and workload.writes_always else None
+        raise InputError(f"the load did not run to its end: {' '.join(report['errors'][:1])}")
+    return report
 
 
 def _rate(argv: tuple[str, ...]) -> float | None:
@@ -274,16 +251,13 @@ def _rate(argv: tuple[str, ...]) -> float | None:
     return next(rates, None) or None  # sysbench is told 0 for no limit
 
 
-def _costs(folder: StudyFolder, trial_id: str, transactions: int | None) -> dict[str, float]:
-    """What the server's counters say that a trial cost; a counter that went backwards says nothing."""
-    counters = Counters.read(folder, trial_id)
-    if counters is None:
-        return {}
-    counts = counters.during_load()
-    costs: dict[str, float] = {}
-    if transactions and counts["wal_bytes"] is not None:
-        costs["wal_bytes_per_transaction"] = counts["wal_bytes"] / transactions
-    timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
-    if timed is not None and requested is not None:
-        costs["checkpoints"] = timed + requested
-    return costs
+def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:
+    """The latencies in a trial's log of transactions; None where no log was kept."""
+    log = folder.transaction_log(trial_id)
+    return _read_latency(log, log.stat().st_mtime_ns) if log else None
+
+
+@lru_cache(maxsize=512)
+def _read_latency(path: Path, _modified_ns: int) -> Latency:
+    """A log of millions is read once: for the figures of its trial, again after each block, and for the charts."""
+    return read_latency(path)
