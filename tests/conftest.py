@@ -9,6 +9,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from benchlib.host.lock import LOCK_VARIABLE
+from benchlib.levers import worded
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan, Script, Study, Workload
 from benchlib.study.loop import design
@@ -91,7 +92,7 @@ def study_of(plan_of: Callable[..., Plan]) -> Callable[..., Study]:
 
     def make(blocks: int = 2, *, name: str = "small", plan: Plan | None = None, **changes: Any) -> Study:
         plan = plan or plan_of(**changes)
-        return Study(name=name, title="Small", plan=plan, trials=design(plan, blocks))
+        return worded(Study(name=name, title="Small", plan=plan, trials=design(plan, blocks)))
 
     return make
 

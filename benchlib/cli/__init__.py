@@ -49,8 +49,9 @@ def doctor(as_json: bool) -> None:
       benchlib doctor --json
     """
     from benchlib.levers.doctor import examine
+    from benchlib.study.store import data_root
 
-    findings = examine()
+    findings = examine(data_root())
     if as_json:
         click.echo(json.dumps(findings, indent=2))
         return

@@ -32,7 +32,7 @@ from typing import Literal
 
 import psutil
 
-from benchlib.errors import PreflightError, SettingError
+from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.changes import OURS, Grouped, Written, write_kernel_file
 from benchlib.host.devices import number, queue_of
 from benchlib.host.journal import Chapter
@@ -56,18 +56,23 @@ class Group:
     limits: tuple[tuple[Path, str], ...]
 
     def check(self) -> None:
-        """Read the caps back.
+        """Read the caps back, and see whether the memory cap left the server alive.
 
         Raises:
+            ServerError: the kernel has killed a process of the group.
             SettingError: the kernel has another value than the one that was asked for.
 
         """
+        if killed := self._killed():
+            raise ServerError(
+                f"the kernel killed {killed} process(es) of the server: its memory cap is too low for its settings"
+            )
         for path, line in self.limits:
             found = path.read_text().splitlines() if path.exists() else []
             if line not in found:
                 raise SettingError(f"a cap did not take: {path} holds '{', '.join(found)}', not '{line}'")
 
-    def killed(self) -> int:
+    def _killed(self) -> int:
         """How many of the group's processes the kernel has killed because the memory cap was reached."""
         kills = 0
         for folder in self.folders:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import psycopg
+from psycopg.rows import dict_row
 
 from benchlib.errors import InvariantError, ServerError
 from benchlib.host.shell import ticks
-from benchlib.levers.lag import Watch, lag
-from benchlib.plan.level import Level, Replication
+from benchlib.plan.level import Replication
 from benchlib.server.cluster import Cluster
 from benchlib.server.replica import Replica
 from benchlib.server.server import reason_of
@@ -27,6 +27,10 @@ from benchlib.server.server import reason_of
 STREAM_LIMIT_S = 60.0
 CATCH_UP_LIMIT_S = 300.0
 ACKNOWLEDGE_LIMIT_S = 60.0
+SILENCE_S = 8.0
+"""A replica that has not streamed for so long is lost; until then it may be about to try again, which
+it does every 5 s (``wal_retrieve_retry_interval``)."""
+_INTERVAL_S = 1.0
 
 # What synchronous_commit makes a commit wait for at each replica of the quorum, and how far a replica
 # says itself that it has come with it. Source: documentation, "synchronous_commit".
@@ -37,27 +41,27 @@ _PROMISES = {
 }
 _WRITTEN_SINCE = 13
 
-
-def refusal(level: Level) -> str | None:
-    """Why a level's server could not have the replicas that the level names; None if it can.
-
-    Raises nothing; asks only the level. A copy takes two senders while it is made.
-    """
-    count = level.replication.replicas if level.replication else 0
-    if not count:
-        return None
-    if str(level.settings.get("wal_level", "")).lower() == "minimal":
-        return "wal_level = minimal writes too little WAL for a replica: replica or logical does"
-    for name, needed in (("max_wal_senders", count + 1), ("max_replication_slots", count)):
-        given = str(level.settings.get(name, ""))
-        if given.isdigit() and int(given) < needed:
-            return f"{name} = {given} is too few for {count} replica(s): it takes {needed}"
-    return None
+# A replica that is not connected has a row too, of nulls. What a replica has been sent, has written,
+# flushed and replayed is compared with what the primary has written. The times are the server's own:
+# those of the latest WAL that was confirmed, null when idle; one that stands still shows in the bytes
+# alone. Source: documentation, "pg_stat_replication".
+_LAG = """
+SELECT extract(epoch FROM clock_timestamp())::float8 AS at_s, replica, pid, state, sync_state,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), sent_lsn)::int8 AS sent_lag_bytes,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), write_lsn)::int8 AS write_lag_bytes,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)::int8 AS flush_lag_bytes,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8 AS replay_lag_bytes,
+    extract(epoch FROM write_lag)::float8 AS write_lag_s,
+    extract(epoch FROM flush_lag)::float8 AS flush_lag_s,
+    extract(epoch FROM replay_lag)::float8 AS replay_lag_s
+FROM unnest(%s::text[]) AS replica LEFT JOIN pg_stat_replication ON application_name = replica
+ORDER BY replica
+"""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What the replicas had promised of each commit, and what was found on them.
+    """What the replicas had promised of each commit, and what they were found to hold.
 
     ``promise`` in words, None if nothing was; ``held`` the replicas that had kept it at once;
     ``caught_up_s`` how long after the load until all had replayed everything; ``count`` the
@@ -99,9 +103,9 @@ class Replicas:
                 replica.copy_primary(basebackup)
                 replica.follow()
             for _ in ticks(STREAM_LIMIT_S):
-                if (wrong := replicas.check()) is None:
+                if (fault := replicas.check()) is None:
                     return replicas
-            raise ServerError(f"not all replicas stream {STREAM_LIMIT_S:.0f} s after their start: {wrong}")
+            raise ServerError(f"not all replicas stream {STREAM_LIMIT_S:.0f} s after their start: {fault}")
         except BaseException:
             replicas.stop()
             raise
@@ -133,16 +137,19 @@ class Replicas:
             ServerError: the primary is gone.
 
         """
-        rows = {row["replica"]: row for row in lag(self.primary, self.names)}
-        lost = [
+        if not self.members:
+            return None
+        rows = self.primary.query(_LAG, self.primary.maintenance, [self.names])
+        state = {row["replica"]: row["state"] for row in rows}
+        faults = [
             replica.loss()
             for replica in self.members
-            if not replica.running or rows[replica.name]["state"] != "streaming"
+            if not replica.running or state[replica.name] != "streaming"
         ]
-        synchronous = [name for name, row in rows.items() if row["sync_state"] in ("sync", "quorum")]
-        if not lost and len(synchronous) < self.quorum:
-            lost.append(f"{len(synchronous)} of {self.quorum} are synchronous")
-        return "; ".join(lost) or None
+        synchronous = sum(row["sync_state"] in ("sync", "quorum") for row in rows)
+        if not faults and synchronous < self.quorum:
+            faults.append(f"{synchronous} of {self.quorum} are synchronous")
+        return "; ".join(faults) or None
 
     def settle(self, limit_s: float = CATCH_UP_LIMIT_S) -> None:
         """Bring the replicas to the known state: everything replayed, nothing dirty.
@@ -153,8 +160,10 @@ class Replicas:
             ServerError: one is lost, or has not caught up within the limit.
 
         """
-        if wrong := self.check():
-            raise ServerError(wrong)
+        if not self.members:
+            return
+        if fault := self.check():
+            raise ServerError(fault)
         self._catch_up(str(self.primary.value("SELECT pg_current_wal_flush_lsn()")), self.members, limit_s)
         for replica in self.members:
             replica.execute("CHECKPOINT")
@@ -195,16 +204,16 @@ class Replicas:
         started = time.monotonic()
         self._catch_up(position, living, limit_s)
         caught_up_s = time.monotonic() - started
-        words = f"{self.quorum} replica(s) have {promise} each commit" if promise else None
+        promised = f"{self.quorum} replica(s) have {promise} each commit" if promise else None
         counted = self._same_everywhere(count, living) if count else None
-        return Verified(mode, words, held, caught_up_s, counted, tuple(warnings))
+        return Verified(mode, promised, held, caught_up_s, counted, tuple(warnings))
 
     def _same_everywhere(self, count: str, living: Sequence[Replica]) -> int:
-        counted = int(self.primary.value(count))
+        wanted = int(self.primary.value(count))
         for replica in living:
-            if (found := int(replica.value(count))) != counted:
-                raise InvariantError(f"{replica.name} holds {found} rows, the primary {counted}")
-        return counted
+            if (counted := int(replica.value(count))) != wanted:
+                raise InvariantError(f"{replica.name} holds {counted} rows, the primary {wanted}")
+        return wanted
 
     def _acknowledged(self, living: Sequence[Replica], how_far: str | None) -> tuple[str, tuple[str, ...]]:
         """The position of a commit of ours, and who was past it when it was acknowledged.
@@ -215,33 +224,121 @@ class Replicas:
         """
         try:
             with contextlib.ExitStack() as stack:
-                # connected beforehand: what they are asked comes at once
-                asked = {replica.name: stack.enter_context(replica.connect()) for replica in living}
+                # connected beforehand, so that the answers come at once
+                replicas = {replica.name: stack.enter_context(replica.connect()) for replica in living}
                 primary = stack.enter_context(self.primary.connect())
                 stalled = stack.enter_context(_cancelled_after(primary, ACKNOWLEDGE_LIMIT_S))
                 position = str(_one(primary, "SELECT pg_logical_emit_message(true, 'benchlib', 'last')"))
                 if stalled.is_set():
                     raise ServerError(f"no replica confirmed a commit within {ACKNOWLEDGE_LIMIT_S:.0f} s")
                 past = f"SELECT ({how_far}) >= '{position}'"
-                return position, tuple(name for name, c in asked.items() if how_far and _one(c, past))
+                return position, tuple(name for name, c in replicas.items() if how_far and _one(c, past))
         except psycopg.Error as reason:
             raise ServerError(f"a server refused or went away: {reason_of(reason)}") from reason
 
     def _catch_up(self, position: str, living: Sequence[Replica], limit_s: float) -> None:
-        end = time.monotonic() + limit_s
         for replica in living:
             behind = f"SELECT pg_wal_lsn_diff('{position}', pg_last_wal_replay_lsn())::int8"
-            while (missing := replica.value(behind)) > 0:
-                if time.monotonic() > end:
-                    raise ServerError(
-                        f"{replica.name} is {missing:,} bytes of WAL behind {limit_s:g} s after the load"
-                    )
-                time.sleep(0.05)
+            for _ in ticks(limit_s):
+                if (missing := replica.value(behind)) <= 0:
+                    break
+            else:
+                raise ServerError(
+                    f"{replica.name} is {missing:,} bytes of WAL behind {limit_s:g} s after the load"
+                )
 
     def stop(self) -> None:
         """Stop all at once. Their files lie in the primary's folder."""
         for replica in self.members:
             replica.stop(immediately=True)
+
+
+class Watch:
+    """Watches replicas while a load runs: enter it around the load, call it a few times a second.
+
+    ``lag`` holds the samples so far, a row for each replica and second: how far it is behind, in bytes of WAL
+    and in seconds. They are taken in a thread, because a primary that no longer answers must not hold up who
+    waits for the load.
+    """
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.lag: list[dict[str, Any]] = []
+        self._replicas = replicas
+        self._lost: dict[str, str] = {}
+        self._failures: list[str] = []
+        self._over = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, name="lag of the replicas", daemon=True)
+
+    def __enter__(self) -> Self:
+        primary = self._replicas.primary
+        self._waits = self._replicas.waits_for()[1] is not None
+        self._started = time.monotonic()
+        try:
+            # before the load, which may take every connection there is
+            self._connection = primary.connect(primary.maintenance)
+        except psycopg.Error as reason:
+            raise ServerError(f"the server refused or went away: {reason_of(reason)}") from reason
+        self._sampler.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._sampler.join(5)  # one that hangs ends with its server
+        self._note_losses()
+
+    def __call__(self) -> None:
+        """Note a replica that is lost; where replication is asynchronous the load goes on.
+
+        Raises:
+            ServerError: too few are left for the quorum, so every commit waits for ever.
+
+        """
+        self._note_losses()
+        left = len(self._replicas.members) - len(self._lost)
+        if self._waits and left < self._replicas.quorum:
+            raise ServerError(
+                f"{'; '.join(self._lost.values())}: commits wait for {self._replicas.quorum} replica(s) "
+                f"and {left} are left; the load was stopped after {time.monotonic() - self._started:.0f} s"
+            )
+
+    def _sample(self) -> None:
+        try:
+            with self._connection, self._connection.cursor(row_factory=dict_row) as cursor:
+                while True:
+                    self.lag += cursor.execute(_LAG, [self._replicas.names]).fetchall()
+                    if self._over.wait(_INTERVAL_S):
+                        return
+        except psycopg.Error as reason:
+            self._failures.append(f"the lag of the replicas was not sampled to the end: {reason_of(reason)}")
+
+    def _silent_s(self, name: str) -> float:
+        """For how many seconds, as far as sampled, a replica has not been streaming."""
+        since = latest = None
+        for row in reversed(self.lag):
+            if row["replica"] == name:
+                if row["state"] == "streaming":
+                    break
+                since = row["at_s"]
+                latest = latest or since
+        return latest - since if latest and since else 0.0
+
+    def _note_losses(self) -> None:
+        for replica in self._replicas.members:
+            gone = not replica.running or self._silent_s(replica.name) >= SILENCE_S
+            if gone and replica.name not in self._lost:
+                self._lost[replica.name] = replica.loss()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What went wrong, and yet the load went on: what a reader of the trial has to know."""
+        losses = [f"{loss} during the trial; the load went on" for loss in self._lost.values()]
+        # another process of the primary serves it, or none did for a while
+        interruptions = [
+            f"{name} lost its connection during the trial and came back"
+            for name in self._replicas.names
+            if name not in self._lost and len({row["pid"] for row in self.lag if row["replica"] == name}) > 1
+        ]
+        return losses + interruptions + self._failures
 
 
 @contextlib.contextmanager

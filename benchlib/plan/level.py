@@ -308,30 +308,6 @@ class Level(Model):
         patched["load"] = patched_load(base.load.model_dump(), self.load)
         return Level.model_validate({**base.model_dump(), **patched})
 
-    def server_settings(self) -> dict[str, SettingValue]:
-        """The parameters that the server runs with: the level's own, and what its replication asks for."""
-        names = self.replication.standby_names() if self.replication else None
-        return {**self.settings, **({"synchronous_standby_names": names} if names else {})}
-
-    def durability_loss(self) -> str | None:
-        """What a crash may cost at this level, in a few words; None when nothing is given up.
-
-        Source: PostgreSQL documentation, "Reliability and the Write-Ahead Log" and the
-        descriptions of ``fsync``, ``full_page_writes`` and ``synchronous_commit``.
-        """
-        losses = []
-        places = (self.storage.data, self.storage.wal) if self.storage else ()
-        if any(place and place.file_system == "tmpfs" for place in places):
-            losses.append("a power cut loses the cluster, which lies in memory (tmpfs)")
-        off = {name for name, value in self.settings.items() if is_off(value)}
-        if "fsync" in off:
-            losses.append("a power cut can corrupt the whole cluster (fsync = off)")
-        if "full_page_writes" in off:
-            losses.append("a power cut can leave torn pages (full_page_writes = off)")
-        if "synchronous_commit" in off:
-            losses.append("a crash loses the latest acknowledged commits (synchronous_commit = off)")
-        return "; ".join(losses) or None
-
 
 _WAL_FOLDER = ("-X", "--waldir")
 

@@ -327,6 +327,8 @@ class Study(Model):
     """A plan, its ordered trials and the provenance of all of it.
 
     ``left_out`` are levels that were asked for and cannot be run on this machine, each with the reason.
+    ``levels_in_words`` has what each level runs with by the heading of a table's row, the same headings for all, and
+    ``crash_costs`` what a crash may cost at each; studies of earlier versions have neither.
     """
 
     format: Literal[1] = 1
@@ -338,6 +340,8 @@ class Study(Model):
     trials: tuple[Trial, ...]
     provenance: dict[str, Any] = {}
     left_out: dict[str, str] = {}
+    levels_in_words: dict[str, dict[str, str]] = {}
+    crash_costs: dict[str, tuple[str, ...]] = {}
 
     @property
     def blocks(self) -> int:

@@ -1,50 +1,26 @@
-"""What pages call the parts of a plan: its rates, and what they must not repeat.
+"""What a plan asks for, in words for a page: sizes, rates, and no path of a machine or host of a server. Pure."""
 
-Pages are published: a folder that a level names is "a given folder" there, and a server that is
-not ours is its connection service, or "a server by URI".
-"""
+from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
-from benchlib.plan.level import Level, Target
 from benchlib.plan.model import Plan
 
-
-def given_folders(plan: Plan) -> dict[str, str]:
-    """The folders that a plan's levels have servers live in, with what stands for each on a page."""
-    storages = [level.storage for level in _levels(plan) if level.storage]
-    places = [place for storage in storages for place in (storage.data, storage.wal) if place]
-    return _aliases("given folder", [place.path for place in places if place.path])
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+_NAMING_NO_PLACE = {"settings", "initdb", "workload", "load", "host"}
 
 
-def unpublished(plan: Plan) -> dict[str, str]:
-    """What a plan's levels name and no page repeats, with what stands for each: folders, installations' too, and URIs."""
-    installations = [level.postgres for level in _levels(plan) if level.postgres]
-    servers = [level.target.server for level in _levels(plan) if level.target]
-    return {
-        **given_folders(plan),
-        **_aliases("given installation", [one for one in installations if "/" in one]),
-        **_aliases("server by URI", [server for server in servers if "://" in server]),
-    }
-
-
-def target_words(plan: Plan, target: Target) -> str:
-    """A server that is not ours: its connection service; of a URI nothing but that it is one."""
-    named = unpublished(plan).get(target.server, f"service {target.server}")
-    return f"{named}, schema {target.own_schema}" if target.own_schema else named
-
-
-def rates_words(plan: Plan) -> str:
-    """At which rate all levels run, as the end of a sentence; nothing where there is no limit."""
-    rates = {rate_words(plan, name) for name in plan.factor.levels}
-    if len(rates) > 1:
-        return ", each level at its own rate"
-    return f" at {rates.pop()}" if any(plan.asked_rate(name) for name in plan.factor.levels) else ""
+def size_words(size: int) -> str:
+    """A size in bytes as PostgreSQL counts, in powers of 1024: ``4 GB``, ``1.5 GB``."""
+    value, unit = float(size), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.4g}\u00a0{_UNITS[unit]}"
 
 
 def rate_words(plan: Plan, name: str) -> str:
     """A level's rate: ``741 tps (60 % of capacity)``, or the share alone until the capacity is known."""
-    asked, rate = plan.asked_rate(name), plan.level_load(name).rate
+    rate, asked = plan.level_load(name).rate, plan.asked_rate(name)
     if rate is None:
         return "no limit"
     if isinstance(rate, str):
@@ -52,13 +28,46 @@ def rate_words(plan: Plan, name: str) -> str:
     return f"{rate:,.6g} tps ({asked})" if isinstance(asked, str) else f"{rate:,.6g} tps"
 
 
-def _levels(plan: Plan) -> list[Level]:
-    return [plan.level(name) for name in plan.factor.levels]
+def rates_words(plan: Plan) -> str:
+    """At which rate all levels run, as the end of a sentence; nothing where there is no limit."""
+    names = list(plan.factor.levels)
+    rates = {rate_words(plan, name) for name in names}
+    if len(rates) > 1:
+        return ", each level at its own rate"
+    return f" at {rates.pop()}" if any(plan.asked_rate(name) for name in names) else ""
 
 
-def _aliases(words: str, values: Iterable[str]) -> dict[str, str]:
-    """What stands for each value: the words, numbered where there are several."""
-    unique = list(dict.fromkeys(values))
+def unpublished(plan: Plan) -> dict[str, str]:
+    """What a plan's levels name and no page repeats, with what stands for each: folders, installations' too, and URIs."""
+    named: dict[str, list[str]] = {}
+    for level in map(plan.level, plan.factor.levels):
+        for key, value in level.model_dump(mode="json", exclude=_NAMING_NO_PLACE).items():
+            for text in _texts(value):
+                if "://" in text:
+                    named.setdefault("server by URI", []).append(text)
+                elif "/" in text and (key == "postgres" or text.startswith("/")):
+                    what = "given installation" if key == "postgres" else "given folder"
+                    named.setdefault(what, []).append(text)
+    return {text: alias for what, texts in named.items() for text, alias in _aliases(what, texts).items()}
+
+
+def given_folders(plan: Plan) -> dict[str, str]:
+    """The folders that a plan's levels have servers live in, with what stands for each on a page."""
+    return {text: alias for text, alias in unpublished(plan).items() if "given folder" in alias}
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in a value of plain JSON types."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
+
+
+def _aliases(what: str, texts: list[str]) -> dict[str, str]:
+    """What stands for each text, numbered where there are several."""
+    unique = list(dict.fromkeys(texts))
     if len(unique) == 1:
-        return {unique[0]: f"a {words}"}
-    return {value: f"{words} {number}" for number, value in enumerate(unique, 1)}
+        return {unique[0]: f"a {what}"}
+    return {text: f"{what} {number}" for number, text in enumerate(unique, 1)}

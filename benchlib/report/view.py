@@ -108,7 +108,7 @@ class View:
 
     def levels(self) -> Table:
         """What differs between the levels, and what each gives up if the machine crashes."""
-        return levels_table(self._plan)
+        return levels_table(self.experiment.study)
 
     def preflight(self) -> Table:
         """What the run needs of this machine, checked; nothing is checked when nothing is left to run.

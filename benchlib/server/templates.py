@@ -98,7 +98,7 @@ class Templates:
             self._loaded[key] = template
         return self._loaded[key]
 
-    def check_settings(self, name: str, level: Level) -> None:
+    def check_settings(self, name: str, level: Level, settings: dict[str, SettingValue]) -> None:
         """Ask a level's server whether it would take its settings, before anything is loaded.
 
         Raises:
@@ -109,7 +109,7 @@ class Templates:
             probe = self.empty(level)
         except TrialError as reason:
             raise PreflightError(f"level “{name}”: {reason}") from reason
-        probe.configure(level.server_settings())
+        probe.configure(settings)
         if words := probe.refusal():
             raise PreflightError(f"level “{name}”: the server refuses its settings: {words}")
 

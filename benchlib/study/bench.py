@@ -19,13 +19,13 @@ from typing import Any
 from benchlib.errors import BenchlibError, InvariantError, StudyError
 from benchlib.host.guardian import Run, guarded_run, scratch_root
 from benchlib.host.shell import Completed, Shell, server_user
+from benchlib.levers import server_settings
 from benchlib.load.latency import keep_log
 from benchlib.load.tools import Job, LoadTool, load_tool
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load, Measurement, Plan, Script, Workload
 from benchlib.server import statistics
-from benchlib.server.cluster import Cluster
 from benchlib.server.explain import explained
 from benchlib.server.fsync import fsync_rates
 from benchlib.server.parameters import parameters
@@ -117,7 +117,7 @@ class Bench:
         for name in self.plan.factor.levels:
             level = self.plan.level(name)
             if not level.target:  # somebody else's server has been asked by the preflight
-                self.templates.check_settings(name, level)
+                self.templates.check_settings(name, level, server_settings(level))
 
     # --- one trial ----------------------------------------------------------------
 
@@ -175,13 +175,12 @@ class Bench:
         notes.server_version = server.version()
         if trial.block == 1:  # once for each level: a long list, which does not change
             Parameters.model_validate(parameters(server)).write(folder)
-        if load.fsync_test and stand.cluster:
-            found = {"durability": server.durability(), "flushes": self._flushes(stand.level, stand.cluster)}
-            Flushes.model_validate(found).write(folder)
+        if load.fsync_test and (wal_folder := stand.wal_folder):
+            flushes = {"durability": server.durability(), "flushes": self._flushes(stand.level, wal_folder)}
+            Flushes.model_validate(flushes).write(folder)
         plans = {"before": explained(server, work, self.plan.scale)}
         stand.checkpoint()
-        if stand.cluster:  # the counters of a server that is not ours are its owner's
-            statistics.reset(server)
+        stand.reset_statistics()
         self._warm(stand, load, seed=trial.seed)
         count_before = _count(server, work)
         before = statistics.snapshot(server)
@@ -224,14 +223,13 @@ class Bench:
         Samples.model_validate(sampler.raw).write(folder)
         warnings += sampler.warnings
 
-    def _flushes(self, level: Level, cluster: Cluster) -> dict[str, Any]:
+    def _flushes(self, level: Level, wal_folder: Path) -> dict[str, Any]:
         """What each way of flushing reaches where the WAL lies; levels of one storage have one place."""
-        place = level.storage.model_dump_json() if level.storage else ""
+        place = str(level.storage)
         if place not in self._fsync:
             self.tell("measuring how often the WAL's place can be flushed")
             program = self.templates.program("pg_test_fsync", level)
-            wal = (cluster.data / "pg_wal").resolve()
-            self._fsync[place] = fsync_rates(cluster.shell, program, wal.parent)
+            self._fsync[place] = fsync_rates(self.shell, program, wal_folder)
         return self._fsync[place]
 
     def _log_folder(self, stand: Stand) -> Path:

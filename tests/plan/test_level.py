@@ -100,15 +100,6 @@ def test_a_lever_that_nothing_could_turn_is_refused(patch: dict[str, object], wh
         Level.model_validate(patch)
 
 
-def test_a_quorum_becomes_the_names_that_a_commit_waits_for() -> None:
-    level = Level(replication=Replication(replicas=2, quorum="ANY 1"), settings={"jit": "off"})
-    assert level.server_settings() == {
-        "jit": "off",
-        "synchronous_standby_names": "ANY 1 (replica1, replica2)",
-    }
-    assert Level(replication="asynchronous").server_settings() == {}
-
-
 @pytest.mark.parametrize("name", ["Work_Mem", "WORK_MEM"])
 def test_parameter_names_are_one_in_any_case(name: str) -> None:
     assert Level(settings={name: "8MB"}).over(Level(settings={"work_mem": "4MB"})).settings == {
@@ -192,33 +183,6 @@ def test_every_spelling_of_off_is_off(value: object) -> None:
 )
 def test_other_words_are_not(value: object) -> None:
     assert not is_off(value)
-
-
-@pytest.mark.parametrize("value", SPELLINGS_OF_OFF)
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("fsync", "corrupt the whole cluster"),
-        ("full_page_writes", "torn pages"),
-        ("synchronous_commit", "latest acknowledged commits"),
-        ("Synchronous_Commit", "latest acknowledged commits"),
-    ],
-)
-def test_what_a_crash_may_cost_is_said(name: str, words: str, value: object) -> None:
-    loss = Level(settings={name: value}).durability_loss()
-    assert loss is not None
-    assert words in loss
-
-
-def test_losses_add_up_and_safe_settings_lose_nothing() -> None:
-    settings = {"fsync": "off", "full_page_writes": False, "synchronous_commit": "no"}
-    memory = Storage(wal=Place(file_system="tmpfs", size="1GB"))
-    loss = Level(settings=settings, storage=memory).durability_loss()
-    assert loss is not None
-    assert loss.count(";") == 3
-    assert Level().durability_loss() is None
-    safe = {"fsync": "on", "synchronous_commit": "local", "full_page_writes": 1}
-    assert Level(settings=safe).durability_loss() is None
 
 
 @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ def test_an_ordinary_user_is_told_what_needs_root(level: dict[str, Any], scratch
 
 def test_images_made_in_the_scratch_folder_count_against_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchlib.host.facts.free_mib", lambda path: 6000)
-    monkeypatch.setattr("benchlib.levers.volumes.check", lambda place, scratch: None)
+    monkeypatch.setattr("benchlib.levers.storage.volumes.check", lambda place, scratch: None)
     image = {"storage": {"data": {"file_system": "ext4", "size": "4GB"}}}
     preflight(plan(image, arrangement="standing"))
     image["storage"]["wal"] = {"file_system": "xfs", "size": "1GB"}
@@ -341,8 +341,8 @@ def test_images_made_in_the_scratch_folder_count_against_its_disk(monkeypatch: p
 
 
 def test_file_systems_in_memory_that_stand_at_once_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlib.host.facts.available_memory_mib", lambda: 3000)
-    monkeypatch.setattr("benchlib.levers.volumes.check", lambda place, scratch: None)
+    monkeypatch.setattr("benchlib.levers.storage.available_memory_mib", lambda: 3000)
+    monkeypatch.setattr("benchlib.levers.storage.volumes.check", lambda place, scratch: None)
     both = {"storage": {kind: {"file_system": "tmpfs", "size": "2GB"} for kind in ("data", "wal")}}
     one = {"storage": {"wal": {"file_system": "tmpfs", "size": "2GB"}}}
     preflight(plan(one))

@@ -114,7 +114,7 @@ def test_a_level_that_cannot_be_built_is_named(
     def refused(*_: object) -> None:
         raise ServerError("it did not start")
 
-    monkeypatch.setattr(crashes, "build", refused)
+    monkeypatch.setattr(crashes.OwnStand, "build", refused)
     wanted = [Round(level="tuned", kind=KILLED, number=1)]
     with pytest.raises(
         StudyError, match=r"level “tuned” cannot be crashed \(killed server\): it did not start"

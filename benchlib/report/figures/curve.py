@@ -12,9 +12,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from benchlib.plan.metrics import METRICS, Metric
+from benchlib.plan.words import size_words
 from benchlib.report.figures.figure import Canvas, Figure, render
 from benchlib.report.figures.frames import amount, interval, known, opening, plain, signed
-from benchlib.report.figures.levels import size_words
 from benchlib.report.figures.panels import Look, key, looks
 from benchlib.report.figures.scale import Scale, scale_for, tick_words
 from benchlib.report.figures.style import BAND, INK, MUTED, PAPER

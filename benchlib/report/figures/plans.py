@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
+from benchlib.plan.words import size_words
 from benchlib.report.figures.frames import amount
-from benchlib.report.figures.levels import size_words
 from benchlib.report.figures.tables import Quiet, Table, html_table
 
 Node = Mapping[str, Any]

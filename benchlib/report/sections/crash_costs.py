@@ -39,8 +39,9 @@ def crashes(view: View) -> Table | Statement:
         }
         for name, of_level in found.items():
             level = experiment.plan.level(name)
-            rows.append(_row(name, kind, level, of_level))
-            notes += _contradiction(name, kind, level, of_level)
+            promised = _promised(experiment.study.crash_costs.get(name, ()), kind)
+            rows.append(_row(name, kind, promised, of_level))
+            notes += _contradiction(name, kind, level, promised, of_level)
             unharmed += [] if any(map(_harmed, of_level)) else [len(of_level)]
         notes += [] if found else [_NO_KIND[kind]]
         for reason in dict.fromkeys(excused.values()) if found else ():
@@ -64,7 +65,7 @@ _METHOD = (
 )
 
 
-def _row(name: str, kind: Kind, level: Level, found: Sequence[Crash]) -> dict[str, object]:
+def _row(name: str, kind: Kind, promised: Sequence[str], found: Sequence[Crash]) -> dict[str, object]:
     """What the crashes of one level and kind came to."""
     lost = [each.lost for each in found if each.lost is not None]
     oldest = [each.oldest_lost_ms for each in found if each.oldest_lost_ms is not None]
@@ -80,7 +81,7 @@ def _row(name: str, kind: Kind, level: Level, found: Sequence[Crash]) -> dict[st
         "damaged": _told(damaged),
         "commits lost": f"{sum(lost):,} of {told:,}" if lost else None,
         "oldest lost, ms before": amount(max(oldest)) if oldest else ("" if lost else None),
-        "may cost": "; ".join(_promised(level, kind)) or "nothing",
+        "may cost": "; ".join(promised) or "nothing",
     }
 
 
@@ -89,17 +90,17 @@ def _told(damage: Sequence[Sequence[str]]) -> str:
     return f"{len(damage)}: {damage[0][0]}" if damage else "0"
 
 
-def _promised(level: Level, kind: Kind) -> list[str]:
+def _promised(costs: Sequence[str], kind: Kind) -> list[str]:
     """What the level may cost in a crash of this kind; a killed server's writes are the kernel's to finish."""
-    parts = (level.durability_loss() or "").split("; ")
-    return [part for part in parts if part and (kind == POWER_CUT or not part.startswith("a power cut"))]
+    return [cost for cost in costs if kind == POWER_CUT or not cost.startswith("a power cut")]
 
 
-def _contradiction(name: str, kind: Kind, level: Level, found: Sequence[Crash]) -> list[str]:
+def _contradiction(
+    name: str, kind: Kind, level: Level, promised: Sequence[str], found: Sequence[Crash]
+) -> list[str]:
     """A sentence where a level did worse than it promises, or where it may lose and nothing was lost."""
     worst = sum(_harmed(each) for each in found)
     damaged = sum(bool(each.damage) for each in found)
-    promised = _promised(level, kind)
     whole = not any(is_off(level.settings.get(name, "on")) for name in ("fsync", "full_page_writes"))
     if worst and not promised:
         return [

@@ -12,8 +12,8 @@ from scipy.stats import t
 
 from benchlib.errors import InputError
 from benchlib.plan.settings import quantity, shown
+from benchlib.plan.words import size_words
 from benchlib.report.figures.frames import amount, interval, known, rows_of, signed
-from benchlib.report.figures.levels import size_words
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.view import Statement, View
 from benchlib.study.experiment import Experiment

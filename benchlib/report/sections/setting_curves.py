@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from benchlib.plan.settings import quantity
+from benchlib.plan.words import size_words
 from benchlib.report.figures.curve import Curve, setting_curve
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import in_common, interval, known, plain, signed
-from benchlib.report.figures.levels import size_words
 from benchlib.report.figures.panels import FEW
 from benchlib.report.view import Statement, View
 from benchlib.stats import analyze

@@ -51,7 +51,7 @@ from benchlib.study.crashed import (
 from benchlib.study.crashes import ways
 from benchlib.study.crashes.damage import Row, examine, last_cries
 from benchlib.study.crashes.load import WORKLOAD, CrashLoad
-from benchlib.study.stand import Stand, build
+from benchlib.study.stand import OwnStand
 from benchlib.study.store import StudyFolder
 
 Tell = Callable[[str], None]
@@ -202,7 +202,7 @@ def _crash_level(
 ) -> None:
     """Crash one level on one stand until all rounds are done, or it is damaged and needs a new one."""
     # a short name, as the path of a socket has to be
-    stand = build(level, WORKLOAD, run.folder / f"x{len(todo):02d}", templates, run)
+    stand = OwnStand.build(level, WORKLOAD, run.folder / f"x{len(todo):02d}", templates, run)
     try:
         with stand.under(run):
             while todo:
@@ -216,9 +216,8 @@ def _crash_level(
         stand.discard()
 
 
-def _round(level: Level, stand: Stand, run: Run, this: Round, random: Random) -> Crash:
-    cluster = stand.cluster
-    assert cluster is not None
+def _round(level: Level, stand: OwnStand, run: Run, this: Round, random: Random) -> Crash:
+    cluster = stand.server
     stand.checkpoint()
     os.sync()
     version, log = cluster.version(), cluster.log_size()

@@ -19,7 +19,7 @@ from benchlib.levers import volumes
 from benchlib.plan.level import Level, Place, SettingValue
 from benchlib.server.cluster import Cluster
 from benchlib.server.copying import share_blocks
-from benchlib.study.stand import Stand
+from benchlib.study.stand import OwnStand
 
 _DEATH_S = 10.0
 
@@ -66,15 +66,14 @@ def copy_disk(level: Level) -> float:
 
 
 @contextlib.contextmanager
-def from_copy(level: Level, stand: Stand, run: Run) -> Iterator[Cluster]:
+def from_copy(level: Level, stand: OwnStand, run: Run) -> Iterator[Cluster]:
     """A cluster on the copy of a level's disk, configured and not started; the copy goes at the end.
 
     Raises:
         TrialError: the copy cannot be mounted.
 
     """
-    original = stand.cluster
-    assert original is not None
+    original = stand.server
     copy = _image(level).with_name("copy")
     cluster = Cluster(original.shell, original.installation, run.folder / "copy", original.groups)
     try:

@@ -10,9 +10,9 @@ from matplotlib.textpath import text_to_path
 from plot_cases import make_trials
 
 import benchlib
+from benchlib.plan.words import size_words
 from benchlib.report.figures.curve import Curve, setting_curve
 from benchlib.report.figures.frames import plain
-from benchlib.report.figures.levels import size_words
 
 MIB = 1 << 20
 VALUES = [MIB // 16, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]

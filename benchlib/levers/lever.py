@@ -1,0 +1,170 @@
+"""What a lever is: one key of a level, and all that the suite knows of it.
+
+A lever says what its key may hold, whether that can be had on this machine, what it needs,
+how it is set and read back, how a table words it, and what a crash may cost with it. What is
+left as it is here does nothing, so a lever writes only what it has to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from benchlib.host.facts import existing
+from benchlib.host.journal import Chapter
+from benchlib.host.shell import Shell
+from benchlib.levers.replicas import Replicas
+from benchlib.plan.level import Level, Replication, SettingValue
+from benchlib.plan.model import Plan
+from benchlib.server.cluster import Cluster
+from benchlib.server.installations import installations
+
+
+class Finding(NamedTuple):
+    """Whether a lever, or a part of it, works on this machine: ``why_not`` is None where it does."""
+
+    name: str
+    why_not: str | None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a level's servers take for as long as they stand: the scratch folder's disk and memory, in MiB."""
+
+    scratch: int
+    memory: int = 0
+
+
+@dataclass
+class Wish:
+    """A level that a plan wants on this machine; ``tried`` is what was tried for an earlier level and works."""
+
+    plan: Plan
+    name: str
+    scratch: Path
+    tried: set[str] = field(default_factory=set)
+
+    @cached_property
+    def level(self) -> Level:
+        """The level as it runs, its base included."""
+        return self.plan.level(self.name)
+
+    @property
+    def data_mib(self) -> int:
+        """About how much disk the level's data take, their WAL aside."""
+        return self.plan.level_workload(self.name).data_mib(self.plan.scale)
+
+    @property
+    def existing_scratch(self) -> Path:
+        """The scratch folder, or the nearest folder above it that is there."""
+        return existing(self.scratch)
+
+
+@dataclass
+class Site:
+    """A server of ours while it is built and used, and what the levers have made for it.
+
+    ``name`` is short and unique in the run, whose folder is ``scratch``. ``places`` has the folders of
+    the ``data`` and the ``wal`` where they lie elsewhere, ``devices`` those that hold them, and ``groups`` the
+    server's control groups. ``checks`` are called after each trial, and raise where something did not hold.
+    """
+
+    level: Level
+    name: str
+    scratch: Path
+    shell: Shell
+    chapter: Chapter
+    program: Callable[[str], Path]
+    cluster: Cluster
+    places: dict[str, Path] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    groups: tuple[Path, ...] = ()
+    checks: list[Callable[[], None]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    replicas: Replicas = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.replicas = Replicas(self.cluster, Replication(replicas=0))
+
+
+class Lever:
+    """One key of a level.
+
+    ``elsewhere`` says whether it can be set on a server that is not ours, ``of_server`` whether
+    it is the server's (and not the load's), ``unchanged`` how a table words what a level leaves alone.
+    """
+
+    key: ClassVar[str]
+    elsewhere: ClassVar[bool] = False
+    of_server: ClassVar[bool] = True
+    unchanged: ClassVar[str] = "default"
+
+    # --- whether it can be had ------------------------------------------------------
+
+    def survey(self, scratch: Path) -> list[Finding]:
+        """Whether it works here, whatever level may ask for it; a row for each part that may work alone."""
+        return [Finding(self.key, no_server())]
+
+    def check(self, wish: Wish) -> list[tuple[str, str]]:
+        """See whether this machine can give what a level asks for; facts about it, as pairs of words.
+
+        Raises:
+            PreflightError: it cannot; the message says why and what to do.
+
+        """
+        return []
+
+    def needs(self, wish: Wish, so_far: Needs) -> Needs:
+        """What the level's servers need with this lever, given what they need with those before it."""
+        return so_far
+
+    # --- how it is set --------------------------------------------------------------
+
+    def settings(self, level: Level) -> dict[str, SettingValue]:
+        """The server parameters that it sets."""
+        return {}
+
+    def before_files(self, site: Site) -> None:
+        """Make what has to be there before the server's files are."""
+
+    def before_start(self, site: Site) -> None:
+        """Do what is to be done when the files are there and the server does not run."""
+
+    def after_start(self, site: Site) -> None:
+        """Do what takes a running server."""
+
+    def before_trial(self, site: Site, chapter: Chapter) -> dict[str, str]:
+        """Set what holds only while trials run, noted in the chapter first; what is in force then, by name.
+
+        Raises:
+            SettingError: the kernel refuses it, or it did not take.
+
+        """
+        return {}
+
+    # --- how it is told -------------------------------------------------------------
+
+    def words(self, plan: Plan, name: str) -> dict[str, str]:
+        """What a level has of it, base included, by the heading of a table's row; only what is named."""
+        return {}
+
+    def left_alone(self, plan: Plan, name: str, heading: str) -> str:
+        """What a level has under a heading that only others name."""
+        return self.unchanged
+
+    def crash_costs(self, level: Level) -> list[str]:
+        """What a crash may cost because of it, each in a few words.
+
+        Source: PostgreSQL documentation, "Reliability and the Write-Ahead Log" and the
+        descriptions of ``fsync``, ``full_page_writes`` and ``synchronous_commit``.
+        """
+        return []
+
+
+def no_server() -> str | None:
+    """Why no server of ours can run here; None if one can."""
+    return None if installations() else "no PostgreSQL found"

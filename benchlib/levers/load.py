@@ -1,0 +1,36 @@
+"""``load``: what a level changes of the study's load."""
+
+from __future__ import annotations
+
+from benchlib.levers.lever import Lever
+from benchlib.plan.model import Plan
+from benchlib.plan.words import rate_words
+
+
+class LoadLever(Lever):
+    """How hard the load tool drives the server; what it may hold is the plan's own, as is every load."""
+
+    key = "load"
+    elsewhere = True
+    of_server = False
+
+    def words(self, plan: Plan, name: str) -> dict[str, str]:
+        """What the level changes, as it is with the change."""
+        patch, cells = plan.level(name).load.model_dump(exclude_none=True), _cells(plan, name)
+        changed = {*patch, *(heading for heading in cells if heading[0] == ":" and "variables" in patch)}
+        return {heading: cell for heading, cell in cells.items() if heading in changed}
+
+    def left_alone(self, plan: Plan, name: str, heading: str) -> str:
+        """The study's own."""
+        return _cells(plan, name).get(heading, "not given")
+
+
+def _cells(plan: Plan, name: str) -> dict[str, str]:
+    load = plan.level_load(name)
+    return {
+        "clients": str(load.clients),
+        "threads": str(load.threads),
+        "protocol": load.protocol,
+        "rate": rate_words(plan, name),
+        **{f":{variable}": str(value) for variable, value in load.variables.items()},
+    }

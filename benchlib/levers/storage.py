@@ -1,0 +1,176 @@
+"""``storage``: where the data and the WAL of a level's server lie, and what caps its control group has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import get_args
+
+from benchlib.errors import BenchlibError, PreflightError
+from benchlib.host.devices import block_devices
+from benchlib.host.facts import available_memory_mib, existing
+from benchlib.levers import control_groups, volumes
+from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server
+from benchlib.plan.level import FileSystem, Level, Place, Storage
+from benchlib.plan.model import Plan
+from benchlib.plan.words import given_folders, size_words
+
+_NO_DEVICE = "the scratch folder is on no block device: name a disk in BENCHLIB_SCRATCH"
+_SMALL = 320 << 20
+
+
+class StorageLever(Lever):
+    """Places (see :mod:`.volumes`) and caps (see :mod:`.control_groups`)."""
+
+    key = "storage"
+    unchanged = "no cap"
+
+    def survey(self, scratch: Path) -> list[Finding]:
+        """Folders, each file system that can be made, and each kind of cap."""
+        caps = control_groups.why_not("io") or (None if block_devices(existing(scratch)) else _NO_DEVICE)
+        return [
+            Finding(self.key, no_server(), "in folders that are there"),
+            *(Finding(f"storage: {kind}", _why_not_made(kind, scratch)) for kind in get_args(FileSystem)),
+            Finding("storage: caps on I/O", caps),
+            Finding("storage: cap on memory", control_groups.why_not("memory")),
+        ]
+
+    def check(self, wish: Wish) -> list[tuple[str, str]]:
+        """Try the places, and see whether there are caps; a remark on what the caps do not hold for."""
+        storage = storage_of(wish.level)
+        for place in _places(storage).values():
+            if (asked := place.model_dump_json()) not in wish.tried:
+                volumes.check(place, wish.scratch)
+                wish.tried.add(asked)
+        data = storage.data
+        if data and data.size and data.size >> 20 < wish.data_mib:
+            raise PreflightError(
+                f"its data takes about {wish.data_mib:,} MiB, its storage has {data.size >> 20:,}"
+            )
+        if storage.caps_io or storage.memory:
+            control_groups.check(storage, devices_of(wish.level, wish.scratch))
+        return [("remark", remark) for remark in control_groups.remarks(storage)]
+
+    def needs(self, wish: Wish, so_far: Needs) -> Needs:
+        """Images in the scratch folder and file systems in memory whole; of data that lie elsewhere nothing."""
+        storage = storage_of(wish.level)
+        made = [place for place in _places(storage).values() if place.path is None]
+        memory = sum((place.size or 0) >> 20 for place in made if place.file_system == "tmpfs")
+        images = sum((place.size or 0) >> 20 for place in made) - memory
+        return Needs(images + (0 if storage.data else so_far.scratch), so_far.memory + memory)
+
+    def before_files(self, site: Site) -> None:
+        """Make the places, and the control group with its caps."""
+        storage = storage_of(site.level)
+        for name, place in _places(storage).items():
+            site.places[name] = volumes.provide(
+                place, f"{site.name}-{name}", site.scratch, site.shell, site.chapter
+            )
+        folders = [site.places.get("data", site.scratch), *site.places.values()]
+        site.devices = tuple(dict.fromkeys(device for path in folders for device in block_devices(path)))
+        site.remarks += control_groups.remarks(storage)
+        if storage.caps_io or storage.memory:
+            group = control_groups.make(
+                storage, site.devices, f"{site.scratch.name}-{site.name}", site.chapter
+            )
+            site.groups = group.folders
+            site.checks.append(group.check)
+
+    def before_start(self, site: Site) -> None:
+        """Have the page cache forget what the copying filled, which nobody's memory cap is charged for."""
+        if storage_of(site.level).memory:
+            for folder in (site.cluster.data, *site.places.values()):
+                _evict(folder)
+
+    def words(self, plan: Plan, name: str) -> dict[str, str]:
+        """The places, and what is capped."""
+        storage, folders = storage_of(plan.level(name)), given_folders(plan)
+        headings = {"data": "data", "wal": "WAL"}
+        places = {headings[key]: _place_words(place, folders) for key, place in _places(storage).items()}
+        return {**places, **_cap_words(storage)}
+
+    def left_alone(self, plan: Plan, name: str, heading: str) -> str:
+        """Where a server lies by itself, and that nothing is capped."""
+        return {"data": "scratch folder", "WAL": "with the data"}.get(heading, self.unchanged)
+
+    def crash_costs(self, level: Level) -> list[str]:
+        """A file system in memory."""
+        in_memory = any(place.file_system == "tmpfs" for place in _places(storage_of(level)).values())
+        return ["a power cut loses the cluster, which lies in memory (tmpfs)"] if in_memory else []
+
+
+def storage_of(level: Level) -> Storage:
+    """What a level asks for; without the key, nothing."""
+    return level.storage or Storage()
+
+
+def devices_of(level: Level, scratch: Path) -> list[str]:
+    """The block devices that a level's server will lie on, once each.
+
+    What is made for the study is not there yet: the disk below it stands for it.
+    """
+    storage = storage_of(level)
+    folders = [Path(place.path) if place.path else scratch for place in _places(storage).values()]
+    folders += [] if storage.data else [scratch]
+    return list(dict.fromkeys(device for folder in folders for device in block_devices(existing(folder))))
+
+
+def check_memory(needed_mib: int) -> None:
+    """See whether memory holds all file systems in it that stand at once.
+
+    Raises:
+        PreflightError: it does not.
+
+    """
+    if needed_mib > (free := available_memory_mib()):
+        raise PreflightError(
+            f"the levels' file systems in memory (tmpfs) take {needed_mib:,} MiB together, {free:,} are available: "
+            "a smaller 'size', fewer levels, or the arrangement 'fresh'"
+        )
+
+
+def _places(storage: Storage) -> dict[str, Place]:
+    return {
+        name: place for name, place in (("data", storage.data), ("wal", storage.wal)) if place is not None
+    }
+
+
+def _why_not_made(kind: FileSystem, scratch: Path) -> str | None:
+    try:
+        volumes.check(Place(file_system=kind, size=_SMALL), scratch)
+    except BenchlibError as reason:
+        return str(reason)
+    return None
+
+
+def _place_words(place: Place, folders: dict[str, str]) -> str:
+    """A place: ``xfs of 4 GB (noatime)``; ``folders`` has what stands for its path."""
+    folder = folders[place.path] if place.path else ""
+    if not place.file_system:
+        return folder
+    made = f"{place.file_system} of {size_words(place.size or 0)}"
+    if place.mount_options:
+        made += f" ({place.mount_options})"
+    return f"{made}, on a loop device in {folder}" if folder else made
+
+
+def _cap_words(storage: Storage) -> dict[str, str]:
+    cells = {}
+    for heading, iops, rate in (
+        ("reads", storage.read_iops, storage.read_bytes),
+        ("writes", storage.write_iops, storage.write_bytes),
+    ):
+        caps = [f"{iops:,}\u00a0IOPS"] if iops else []
+        caps += [f"{size_words(rate)} a second"] if rate else []
+        if caps:
+            cells[heading] = f"capped at {' and '.join(caps)}"
+    if storage.memory:
+        cells["memory"] = f"capped at {size_words(storage.memory)}, page cache included"
+    return cells
+
+
+def _evict(folder: Path) -> None:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with (Path(parent) / name).open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
