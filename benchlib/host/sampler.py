@@ -90,24 +90,35 @@ class Sampler:
             **{reader.key: None for reader in self._readers},
             **{reader.key: [] for reader, _ in sources},
         }
-        self._read_ends()  # before the load has begun
-        self._spawn("the host's counters", self._interval_s, contextlib.nullcontext(), self._read)
+        self._keep("readings", self._host_and_servers)  # before the load has begun
+        self._start("the host's counters", self._interval_s, "readings", self._host, contextlib.nullcontext())
         for reader, source in sources:
-            self._spawn(reader.what, reader.every_s, source, self._asking(reader.key, source))
+            self._start(reader.what, reader.every_s, reader.key, source.sample, source)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
             thread.join(5)  # one that hangs ends with its server
-        self._read_ends()
+        self._keep("readings", self._host_and_servers)
 
-    def _spawn(
+    def _host(self) -> dict[str, Any]:
+        return host_counters(self._devices)
+
+    def _host_and_servers(self) -> dict[str, Any]:
+        return {**self._host(), "server_ticks": server_ticks(self._servers())}
+
+    def _keep(self, key: str, sample: Callable[[], dict[str, Any]]) -> None:
+        at_s = time.monotonic() - self._started
+        self.raw[key].append({"at_s": at_s, **sample()})
+
+    def _start(
         self,
         what: str,
         every_s: float,
+        key: str,
+        sample: Callable[[], dict[str, Any]],
         source: contextlib.AbstractContextManager[Any],
-        act: Callable[[], None],
     ) -> None:
         def run() -> None:
             beat = 0
@@ -118,26 +129,12 @@ class Sampler:
                         beat = max(beat, int(elapsed_s / every_s)) + 1  # what comes too late is left out
                         if self._over.wait(beat * every_s - elapsed_s):
                             return
-                        act()
+                        self._keep(key, sample)
                 except (ServerError, OSError) as reason:
                     self.warnings.append(f"{what} were not sampled to the end: {reason}")
 
         self._threads.append(threading.Thread(target=run, name=what, daemon=True))
         self._threads[-1].start()
-
-    def _read(self, **more: Any) -> None:
-        at_s = time.monotonic() - self._started
-        self.raw["readings"].append({"at_s": at_s, **host_counters(self._devices), **more})
-
-    def _read_ends(self) -> None:
-        self._read(server_ticks=server_ticks(self._servers()))
-
-    def _asking(self, key: str, source: Source) -> Callable[[], None]:
-        def ask() -> None:
-            at_s = time.monotonic() - self._started
-            self.raw[key].append({"at_s": at_s, **source.sample()})
-
-        return ask
 
 
 def host_counters(devices: Sequence[str], *, root: Path = ROOT) -> dict[str, Any]:
@@ -176,15 +173,12 @@ def server_ticks(pids: Sequence[int]) -> dict[str, int]:
 
 def _tree_seconds(server: psutil.Process) -> float:
     for _ in range(_TRIES):
-        before = server.cpu_times()
-        seconds = _seconds(server)
+        before, seconds = server.cpu_times(), _seconds(server)
         for child in server.children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 seconds += _seconds(child)
-        if (
-            server.cpu_times().children_user + server.cpu_times().children_system
-            == before.children_user + before.children_system
-        ):
+        after = server.cpu_times()
+        if (before.children_user, before.children_system) == (after.children_user, after.children_system):
             break  # else a child that ended meanwhile may have been seen neither living nor among the ended
     return seconds
 
