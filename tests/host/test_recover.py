@@ -1,41 +1,33 @@
 """The command that undoes what a crash left, as its callers meet it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
 
 from benchlib.cli import main
 from benchlib.host.changes import MARKER, Made, Written
-from benchlib.host.guardian import SCRATCH_VARIABLE, guarded_run
+from benchlib.host.guardian import guarded_run
 from benchlib.host.journal import Journal
 
 
-class Said(NamedTuple):
+class Outcome(NamedTuple):
     status: str | int | None
     out: str
     err: str
 
 
 @pytest.fixture
-def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with TemporaryDirectory(prefix="bl", dir="/var/tmp") as name:
-        monkeypatch.setenv(SCRATCH_VARIABLE, name)
-        yield Path(name)
-
-
-@pytest.fixture
-def recover(capsys: pytest.CaptureFixture[str], scratch: Path) -> Callable[[], Said]:
-    def call() -> Said:
+def recover(capsys: pytest.CaptureFixture[str], scratch: Path) -> Callable[[], Outcome]:
+    def call() -> Outcome:
         status: str | int | None = 0
         try:
             main(["recover"])
         except SystemExit as reason:
             status = reason.code
-        return Said(status, *capsys.readouterr())
+        return Outcome(status, *capsys.readouterr())
 
     return call
 
@@ -47,12 +39,12 @@ def crashed(scratch: Path) -> Journal:
     return Journal(scratch / "run-gone" / "journal")
 
 
-def test_nothing_left_is_said(recover: Callable[[], Said]) -> None:
-    assert recover() == Said(0, "nothing was left behind\n", "")
+def test_nothing_left_is_reported(recover: Callable[[], Outcome]) -> None:
+    assert recover() == Outcome(0, "nothing was left behind\n", "")
 
 
 def test_each_run_has_a_line_that_says_what_was_undone(
-    recover: Callable[[], Said], crashed: Journal, scratch: Path, tmp_path: Path
+    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, tmp_path: Path
 ) -> None:
     tunable = tmp_path / "tunable"
     tunable.write_text("7")
@@ -62,7 +54,7 @@ def test_each_run_has_a_line_that_says_what_was_undone(
     chapter.note(made)
     made.make()
     (scratch / "run-older").mkdir()
-    assert recover() == Said(
+    assert recover() == Outcome(
         0,
         f"run-gone: undid the {tunable} set to 7, before 60; undid the folder {made.folder}; removed its folder\n"
         "run-older: removed its folder\n",
@@ -74,30 +66,30 @@ def test_each_run_has_a_line_that_says_what_was_undone(
 
 
 def test_what_resists_is_named_and_is_undone_when_it_no_longer_does(
-    recover: Callable[[], Said], crashed: Journal, scratch: Path, tmp_path: Path
+    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, tmp_path: Path
 ) -> None:
     made = Made(folder=tmp_path / "benchlib-x")
     crashed.chapter().note(made)
     made.make()
     (made.folder / MARKER).unlink()
     (made.folder / "somebody's").write_text("precious")
-    said = recover()
-    assert said.status == 1
-    first, last = said.err.splitlines()
+    outcome = recover()
+    assert outcome.status == 1
+    first, last = outcome.err.splitlines()
     assert first.startswith(f"run-gone: resists: folder {made.folder}: ")
     assert last.startswith("benchlib: something resists: undo it by hand and remove ")
     assert str(crashed.path.parent) in last
-    assert said.out == "run-gone: nothing could be undone\n"
+    assert outcome.out == "run-gone: nothing could be undone\n"
     assert [path.name for path in crashed.path.parent.iterdir()] == ["journal"]
     (made.folder / "somebody's").unlink()
     assert recover().status == 0
     assert list(scratch.iterdir()) == []
 
 
-def test_it_is_refused_during_a_run(recover: Callable[[], Said], scratch: Path) -> None:
+def test_it_is_refused_during_a_run(recover: Callable[[], Outcome], scratch: Path) -> None:
     with guarded_run(scratch, "study “here”") as run:
-        said = recover()
+        outcome = recover()
         assert run.folder.is_dir()
-    assert said.status == 2
-    assert said.err.startswith(f"benchlib: study “here” (process {os.getpid()}, since ")
-    assert said.err.count("\n") == 1
+    assert outcome.status == 2
+    assert outcome.err.startswith(f"benchlib: study “here” (process {os.getpid()}, since ")
+    assert outcome.err.count("\n") == 1
