@@ -20,6 +20,7 @@ from pydantic import Field
 from benchlib.errors import StudyError
 from benchlib.host.journal import Change
 from benchlib.host.shell import connection_variables, ticks
+from benchlib.server.server import reason_of
 
 _RELOAD_LIMIT_S = 15.0
 _LOCK_LIMIT = "30s"
@@ -37,12 +38,6 @@ def connect_to(server: str, **parameters: Any) -> psycopg.Connection[Any]:
         return psycopg.connect(
             conninfo, autocommit=True, **{"connect_timeout": 10, "application_name": "benchlib", **parameters}
         )
-
-
-def words_of(error: psycopg.Error) -> str:
-    """What the server or libpq said, in one line."""
-    words = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
-    return words.removeprefix("connection failed: ").removeprefix("connection is bad: ")
 
 
 def alter_system(connection: psycopg.Connection[Any], name: str, value: str | None) -> None:
@@ -189,6 +184,6 @@ def _undoing(change: Altered | Created, server: str) -> Iterator[psycopg.Connect
             yield connection
     except psycopg.Error as reason:
         raise StudyError(
-            f"{change}: cannot be undone ({words_of(reason)}): run 'benchlib recover' where the server can be "
+            f"{change}: cannot be undone ({reason_of(reason)}): run 'benchlib recover' where the server can be "
             "reached and its password is in .pgpass, the service file or PGPASSWORD"
         ) from reason

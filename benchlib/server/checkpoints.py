@@ -11,21 +11,13 @@ import pandas as pd
 _LINE = re.compile(
     r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) (?:UTC|GMT)\b.*?LOG: +checkpoint (starting|complete): ?(.*)"
 )
-_FIGURES = {
-    "buffers": re.compile(r"wrote (\d+) buffers"),
-    "write_s": re.compile(r"\bwrite=(\d+\.\d+) s"),
-    "sync_s": re.compile(r"\bsync=(\d+\.\d+) s"),
-    "wal_kib": re.compile(r"\bdistance=(\d+) kB"),
-}
-_COLUMNS = ["start_s", "end_s", "kind", *_FIGURES]
 
 
 def checkpoints(log: str, since_epoch_s: float) -> pd.DataFrame:
     """A row per checkpoint in a server's log; ``start_s`` and ``end_s`` are seconds since a moment given.
 
     ``kind`` is ``timed`` (by checkpoint_timeout), ``wal`` (so much had been written) or ``requested`` (by a
-    command, or a shutdown), ``buffers`` the pages written, ``wal_kib`` the WAL since the checkpoint before. What the
-    log does not tell, as where it begins or ends in the midst of a checkpoint, is null.
+    command, or a shutdown). What the log does not tell, as where it begins or ends in the midst of a checkpoint, is null.
 
     The lines must begin with a time in UTC, as by default where the server's time zone is UTC; others are
     not recognised.
@@ -41,11 +33,7 @@ def checkpoints(log: str, since_epoch_s: float) -> pd.DataFrame:
         if not rows or "end_s" in rows[-1]:
             rows.append({})  # it began before the log did
         rows[-1]["end_s"] = moment
-        rows[-1] |= {
-            name: float(found[1]) for name, figure in _FIGURES.items() if (found := figure.search(line))
-        }
-    figures = [name for name in _COLUMNS if name != "kind"]
-    return pd.DataFrame(rows, columns=_COLUMNS).astype(dict.fromkeys(figures, float))
+    return pd.DataFrame(rows, columns=["start_s", "end_s", "kind"]).astype({"start_s": float, "end_s": float})
 
 
 def _kind(flags: list[str]) -> str:

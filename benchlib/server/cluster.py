@@ -25,7 +25,7 @@ from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.copying import copy_tree
 from benchlib.server.installations import Installation
-from benchlib.server.server import Server, marked
+from benchlib.server.server import Server, error_lines
 
 SUPERUSER = "postgres"
 PORT = 5432
@@ -76,7 +76,7 @@ class Cluster(Server):
         ``trust`` is safe here: the socket's folder is open to its owner alone.
 
         Raises:
-            ServerError: initdb failed; its own words are in the message.
+            ServerError: initdb failed; the message has its reason.
 
         """
         self.shell.make_directory(self.folder)
@@ -89,7 +89,7 @@ class Cluster(Server):
             timeout_s=300,
         )  # fmt: skip
         if done.returncode != 0:
-            raise ServerError(f"initdb failed: {last_words(done.stderr)}")
+            raise ServerError(f"initdb failed: {failure_reason(done.stderr)}")
 
     def clone(
         self,
@@ -105,7 +105,7 @@ class Cluster(Server):
         then holds links to them, so that the server's command line names the folder all the same.
 
         Raises:
-            ServerError: the copy failed; in the words of what copied.
+            ServerError: the copy failed.
 
         """
         copy = Cluster(self.shell, self.installation, folder, groups)
@@ -138,13 +138,13 @@ class Cluster(Server):
         done = self.shell.run(
             [self.installation.program("postgres"), "-D", self.data, "-C", "port"], timeout_s=60
         )
-        return None if done.returncode == 0 else last_words(done.stderr)
+        return None if done.returncode == 0 else failure_reason(done.stderr)
 
     def start(self) -> None:
         """Start the server and wait until it answers.
 
         Raises:
-            ServerError: it ended, or did not answer in time; its last words are in the message.
+            ServerError: it ended, or did not answer in time; the message has its last error.
             SettingError: it ran, but not with the settings that were asked for, and was stopped.
 
         """
@@ -165,9 +165,10 @@ class Cluster(Server):
         )
         for _ in ticks(START_LIMIT_S):
             if self._process.poll() is not None:
-                words = last_words(self.log_text())
                 self._process = None
-                raise ServerError(f"{self.installation.label} did not start: {words}")
+                raise ServerError(
+                    f"{self.installation.label} did not start: {failure_reason(self.log_text())}"
+                )
             with contextlib.suppress(psycopg.OperationalError), self.connect("postgres"):
                 break
         else:
@@ -219,17 +220,18 @@ class Cluster(Server):
         return self.log.stat().st_size if self.log.exists() else 0
 
 
-def last_words(text: str) -> str:
-    """The line of a program's output that says why it failed."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = marked(lines)
-    if telling and "contains errors" in telling[0]:
-        # what is wrong in a configuration file stands in the lines before
-        told = [line for line in lines if "LOG:" in line and _IN_FILE.search(line)] or [
-            line for line in lines if "LOG:" in line and "parameter" in line
-        ]
-        telling = [_IN_FILE.sub("", line[line.index("LOG:") + 4 :]).strip() for line in told] or telling
-    return (telling or lines[-1:] or ["it said nothing"])[0]
-
-
 _IN_FILE = re.compile(r' in file ".*" line \d+')
+
+
+def failure_reason(output: str) -> str:
+    """The line of a program's output that says why it failed."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = error_lines(lines)
+    if errors and "contains errors" in errors[0]:
+        # what is wrong in a configuration file stands in the lines before
+        logged = [line[line.index("LOG:") + 4 :].strip() for line in lines if "LOG:" in line]
+        faults = [line for line in logged if _IN_FILE.search(line)] or [
+            line for line in logged if "parameter" in line
+        ]
+        errors = [_IN_FILE.sub("", line) for line in faults] or errors
+    return (errors or lines[-1:] or ["no output"])[0]

@@ -25,8 +25,8 @@ from benchlib.load.pgbench import Connection
 from benchlib.plan.level import SettingValue, Target
 from benchlib.plan.settings import spelled
 from benchlib.server import rights
-from benchlib.server.changes import Altered, Created, connect_to, reload, words_of
-from benchlib.server.server import Server
+from benchlib.server.changes import Altered, Created, connect_to, reload
+from benchlib.server.server import Server, asking, reason_of
 
 _OLDEST = 10
 _HINTS = {
@@ -161,22 +161,17 @@ class Remote(Server):
             for option in psycopg.pq.Conninfo.get_defaults()
             if option.envvar
         }
-        try:
-            with self.connect() as connection:
-                info = connection.info
-                given = {
-                    name: value
-                    for name, value in info.get_parameters().items()
-                    if name not in _NOT_FOR_THE_LOAD
-                }
-                # of several hosts the one that answered, with its own port
-                given |= {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
-                if "hostaddr" in given:
-                    given["hostaddr"] = info.hostaddr
-                if info.password:
-                    given["password"] = info.password
-        except psycopg.Error as reason:
-            raise ServerError(f"the server refused or went away: {words_of(reason)}") from reason
+        with asking(), self.connect() as connection:
+            info = connection.info
+            given = {
+                name: value for name, value in info.get_parameters().items() if name not in _NOT_FOR_THE_LOAD
+            }
+            # of several hosts the one that answered, with its own port
+            given |= {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
+            if "hostaddr" in given:
+                given["hostaddr"] = info.hostaddr
+            if info.password:
+                given["password"] = info.password
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         return Shell(
             environment=kept | {variables[name]: value for name, value in given.items() if name in variables}
@@ -192,20 +187,18 @@ class Remote(Server):
         """
         self.want(settings)
         if settings:
-            try:
-                with self.connect(self.maintenance) as connection:
-                    if reasons := rights.refusals(connection, settings):
-                        raise SettingError("the server would not take its settings: " + "; ".join(reasons))
-                    for name, former in rights.former_values(connection, settings).items():
-                        value = spelled(settings[name])
-                        altered = Altered(server=self.target.server, name=name, former=former, value=value)
-                        chapter.note(altered)
+            with asking(), self.connect(self.maintenance) as connection:
+                if reasons := rights.refusals(connection, settings):
+                    raise SettingError("the server would not take its settings: " + "; ".join(reasons))
+                for name, former in rights.former_values(connection, settings).items():
+                    value = spelled(settings[name])
+                    altered = Altered(server=self.target.server, name=name, former=former, value=value)
+                    chapter.note(altered)
+                    try:
                         altered.make(connection)
-                    reload(connection)
-            except psycopg.errors.DataError as reason:
-                raise SettingError(f"the server would not take its settings: {words_of(reason)}") from reason
-            except psycopg.Error as reason:
-                raise ServerError(f"the server refused or went away: {words_of(reason)}") from reason
+                    except psycopg.errors.DataError as error:
+                        raise SettingError(f"the server would not take {name}: {reason_of(error)}") from error
+                reload(connection)
         self.check_settings(self.database)
 
     def checkpoint(self) -> None:
@@ -251,10 +244,10 @@ def _reaching(target: Target) -> Iterator[psycopg.Connection[Any]]:
     try:
         with connect_to(target.server) as connection:
             yield connection
-    except psycopg.Error as reason:
-        message = words_of(reason)
+    except psycopg.Error as error:
+        message = reason_of(error)
         hint = next((hint for mark, hint in _HINTS.items() if mark in message), "")
-        raise PreflightError(f"the target “{target.server}” cannot be used: {message}{hint}") from reason
+        raise PreflightError(f"the target “{target.server}” cannot be used: {message}{hint}") from error
 
 
 def _round_trip_ms(connection: psycopg.Connection[Any]) -> float:

@@ -9,8 +9,8 @@ from psycopg.conninfo import make_conninfo
 from benchlib.errors import ServerError
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
-from benchlib.server.cluster import PORT, SUPERUSER, Cluster, last_words
-from benchlib.server.server import marked
+from benchlib.server.cluster import PORT, SUPERUSER, Cluster, failure_reason
+from benchlib.server.server import error_lines
 
 
 class Replica(Cluster):
@@ -27,7 +27,7 @@ class Replica(Cluster):
         """Make the data directory, by pg_basebackup through the replica's own replication slot.
 
         Raises:
-            ServerError: it failed; its own words are in the message.
+            ServerError: it failed; the message has its reason.
 
         """
         self.shell.make_directory(self.folder)
@@ -47,7 +47,7 @@ class Replica(Cluster):
             timeout_s=3600,
         )  # fmt: skip
         if done.returncode != 0:
-            raise ServerError(f"pg_basebackup failed for {self.name}: {last_words(done.stderr)}")
+            raise ServerError(f"pg_basebackup failed for {self.name}: {failure_reason(done.stderr)}")
 
     def follow(self) -> None:
         """Configure the copy as a replica with the primary's settings and start it.
@@ -79,6 +79,6 @@ class Replica(Cluster):
         """That the replica is lost, and what it last said of it, in a few words."""
         lines = self.log_text().splitlines()
         # to refuse a connection while it starts is no fault
-        telling = marked([line for line in lines if "the database system is" not in line])
-        words = f"{self.name} {'does not stream' if self.running else 'ended'}"
-        return f"{words} ({telling[-1]})" if telling else words
+        errors = error_lines([line for line in lines if "the database system is" not in line])
+        loss = f"{self.name} {'does not stream' if self.running else 'ended'}"
+        return f"{loss} ({errors[-1]})" if errors else loss

@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 from benchlib.errors import PreflightError
 from benchlib.plan.level import SettingValue, Target, is_off
 from benchlib.plan.settings import spelled
-from benchlib.server.changes import words_of
+from benchlib.server.server import reason_of
 
 OUR_SESSIONS = 4
 """Connections beside the clients': the one that asks, those that sample, and pgbench's first."""
@@ -255,10 +255,10 @@ def _by_value(
             connection.execute("SELECT set_config(%s, %s, true)", [name, spelled(value)])
     except psycopg.errors.InsufficientPrivilege:
         return None  # the right to alter it does not include this one
-    except psycopg.DatabaseError as reason:
+    except psycopg.DatabaseError as error:
         if connection.closed:
             raise
-        return words_of(reason)
+        return reason_of(error)
     return None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -14,6 +15,26 @@ from benchlib.plan.settings import shown
 
 DATABASE = "bench"
 """The database that the load runs in, on a server of our own."""
+
+_TEXTS_KEPT = [
+    "shared_preload_libraries",
+    "session_preload_libraries",
+    "local_preload_libraries",
+    "log_destination",
+]
+"""Parameters that are texts and name no host, no folder and no user; of all others only that they are set."""
+
+_PARAMETERS = """
+SELECT name, CASE WHEN kept THEN setting ELSE 'set' END AS setting, unit,
+       CASE WHEN kept THEN boot_val END AS boot_val, source
+FROM (SELECT *, vartype <> 'string' OR (name = ANY(%s) AND setting !~ '[/@]') AS kept FROM pg_settings) AS all_of_them
+WHERE (kept OR source <> 'default') AND source NOT IN ('client', 'session')
+  AND category NOT IN ('File Locations', 'Client Connection Defaults / Locale and Formatting')
+  -- shown as octal; what a server listens at; what it has counted out from the others; what a transaction has, a text up to 11
+  AND name NOT IN ('data_directory_mode', 'log_file_mode', 'unix_socket_permissions', 'port', 'listen_addresses',
+                   'unix_socket_directories', 'log_timezone', 'num_os_semaphores', 'shared_memory_size', 'transaction_isolation', 'shared_memory_size_in_huge_pages', 'server_version_num')
+ORDER BY name
+"""
 
 _IN_FORCE = """
 SELECT lower(name) AS name, setting, unit, source, regexp_replace(sourcefile, '.*/', '') AS file, pending_restart
@@ -59,12 +80,9 @@ class Server:
             ServerError: the server refused it or went away; its own words are in the message.
 
         """
-        try:
-            with self.connect(dbname) as connection, connection.cursor(row_factory=dict_row) as cursor:
-                cursor.execute(sql, parameters or None)
-                return cursor.fetchall() if cursor.description else []
-        except psycopg.Error as reason:
-            raise ServerError(f"the server refused or went away: {reason_of(reason)}") from reason
+        with asking(), self.connect(dbname) as connection, connection.cursor(row_factory=dict_row) as cursor:
+            cursor.execute(sql, parameters or None)
+            return cursor.fetchall() if cursor.description else []
 
     def value(self, sql: str, dbname: str | None = None, parameters: Sequence[Any] = ()) -> Any:
         """The first column of a query's first row.
@@ -85,12 +103,9 @@ class Server:
             ServerError: as :meth:`query`.
 
         """
-        try:
-            with self.connect(dbname) as connection:
-                for statement in statements:
-                    connection.execute(statement)
-        except psycopg.Error as reason:
-            raise ServerError(f"the server refused or went away: {reason_of(reason)}") from reason
+        with asking(), self.connect(dbname) as connection:
+            for statement in statements:
+                connection.execute(statement)
 
     @property
     def major(self) -> int:
@@ -109,6 +124,20 @@ class Server:
     def version(self) -> str:
         """The server's version as it tells it itself (``18.4``)."""
         return str(self.value("SHOW server_version", self.maintenance))
+
+    def parameters(self) -> dict[str, dict[str, Any]]:
+        """What the sessions of the load run with, by name: ``setting``, ``unit``, ``boot_val`` and ``source``.
+
+        ``boot_val`` is what PostgreSQL itself would run with; ``source`` is ``default`` where nobody has set it. What
+        the session itself has set is left out, and of texts that may name a host, a folder or a user
+        it says ``set``, without a ``boot_val``; those at their default are absent.
+        Source: the documentation's "pg_settings".
+
+        Raises:
+            ServerError: as :meth:`query`.
+
+        """
+        return {row.pop("name"): row for row in self.query(_PARAMETERS, parameters=[_TEXTS_KEPT])}
 
     def durability(self) -> dict[str, str]:
         """The settings that decide whether, and how, a commit of the load is flushed, as its sessions have them.
@@ -158,13 +187,23 @@ class Server:
         return in_force
 
 
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """Turn what the server refuses meanwhile, or that it is gone, into a :class:`ServerError` of one line."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise ServerError(f"the server refused or went away: {reason_of(error)}") from error
+
+
 def reason_of(error: psycopg.Error) -> str:
-    """What the server said of a statement or a connection, in one line."""
+    """What the server or libpq said of a statement or a connection, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return error.diag.message_primary or (marked(lines) or lines or ["it said nothing"])[0]
+    reason = error.diag.message_primary or (error_lines(lines) or lines or [type(error).__name__])[0]
+    return reason.removeprefix("connection failed: ").removeprefix("connection is bad: ")
 
 
-def marked(lines: Sequence[str]) -> list[str]:
+def error_lines(lines: Sequence[str]) -> list[str]:
     """The lines that tell an error, from their mark on, the gravest first."""
     return [
         line[line.index(mark) :]

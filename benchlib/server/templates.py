@@ -107,11 +107,11 @@ class Templates:
         """
         try:
             probe = self.empty(level)
-        except TrialError as reason:
-            raise PreflightError(f"level “{name}”: {reason}") from reason
+        except TrialError as error:
+            raise PreflightError(f"level “{name}”: {error}") from error
         probe.configure(settings)
-        if words := probe.refusal():
-            raise PreflightError(f"level “{name}”: the server refuses its settings: {words}")
+        if reason := probe.refusal():
+            raise PreflightError(f"level “{name}”: the server refuses its settings: {reason}")
 
     def close(self) -> None:
         """Stop what still runs."""

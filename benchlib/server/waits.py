@@ -5,10 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-import psycopg
-
-from benchlib.errors import ServerError
-from benchlib.server.server import Server, reason_of
+from benchlib.server.server import Server, asking
 
 # Of the sessions of others the server shows no state to an ordinary role. Parallel workers are part of
 # the load, our own connections are not. Source: documentation, "pg_stat_activity" (these columns: 10 to 18).
@@ -30,10 +27,8 @@ class Waits:
     """
 
     def __init__(self, server: Server) -> None:
-        try:
+        with asking():
             self._connection = server.connect()
-        except psycopg.Error as reason:
-            raise ServerError(f"the server refused or went away: {reason_of(reason)}") from reason
 
     def sample(self) -> dict[str, list[list[Any]]]:
         """Of the load's ``sessions`` now, by wait event type and wait event, how many; both null while on the CPU.
@@ -42,10 +37,8 @@ class Waits:
             ServerError: the server is gone.
 
         """
-        try:
+        with asking():
             return {"sessions": [list(row) for row in self._connection.execute(_WAITS, prepare=True)]}
-        except psycopg.Error as reason:
-            raise ServerError(f"the server refused or went away: {reason_of(reason)}") from reason
 
     def __enter__(self) -> Self:
         return self

@@ -28,7 +28,6 @@ from benchlib.plan.model import Load, Measurement, Plan, Script, Workload
 from benchlib.server import statistics
 from benchlib.server.explain import explained
 from benchlib.server.fsync import fsync_rates
-from benchlib.server.parameters import parameters
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates
 from benchlib.study.records import SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
@@ -174,7 +173,7 @@ class Bench:
         notes.settings = server.check_settings(server.database)
         notes.server_version = server.version()
         if trial.block == 1:  # once for each level: a long list, which does not change
-            Parameters.model_validate(parameters(server)).write(folder)
+            Parameters.model_validate(server.parameters()).write(folder)
         if load.fsync_test and (wal_folder := stand.wal_folder):
             flushes = {"durability": server.durability(), "flushes": self._flushes(stand.level, wal_folder)}
             Flushes.model_validate(flushes).write(folder)

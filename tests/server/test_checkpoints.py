@@ -23,26 +23,9 @@ SINCE = pd.Timestamp("2026-01-31 12:00:10", tz="UTC").timestamp()
 
 
 def test_checkpoints() -> None:
-    rows = checkpoints(LOG, SINCE)
-    assert rows.to_dict("records") == [
-        {
-            "start_s": 0.5,
-            "end_s": 4.75,
-            "kind": "timed",
-            "buffers": 1077.0,
-            "write_s": 4.1,
-            "sync_s": 0.103,
-            "wal_kib": 15500.0,
-        },
-        {
-            "start_s": 10.0,
-            "end_s": 11.0,
-            "kind": "wal",
-            "buffers": 27.0,
-            "write_s": 0.019,
-            "sync_s": 0.055,
-            "wal_kib": 161.0,
-        },
+    assert checkpoints(LOG, SINCE).to_dict("records") == [
+        {"start_s": 0.5, "end_s": 4.75, "kind": "timed"},
+        {"start_s": 10.0, "end_s": 11.0, "kind": "wal"},
     ]
 
 
@@ -69,14 +52,13 @@ def test_a_log_that_begins_and_ends_in_the_midst_of_one() -> None:
     assert math.isnan(rows["start_s"][0])
     assert pd.isna(rows["kind"][0])
     assert rows["start_s"][1] == 10
-    assert rows.loc[1, ["end_s", "buffers", "write_s"]].isna().all()
+    assert math.isnan(rows["end_s"][1])
 
 
 def test_one_after_a_crash_that_left_another_half_done() -> None:
     starting = "2026-01-31 12:00:10.500 UTC [12] LOG:  checkpoint starting: wal"
     rows = checkpoints("\n".join([starting, *LOG.splitlines()[1:4]]), SINCE)
     assert rows["end_s"].isna().tolist() == [True, False]
-    assert rows["buffers"].tolist()[1] == 1077
 
 
 @pytest.mark.parametrize(

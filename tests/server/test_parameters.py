@@ -7,7 +7,6 @@ from foreign import Foreign
 
 from benchlib.host.journal import Journal
 from benchlib.plan.level import Target
-from benchlib.server.parameters import parameters
 from benchlib.server.remote import Remote
 
 pytestmark = pytest.mark.pg
@@ -26,9 +25,9 @@ def test_what_its_owner_has_set_and_neither_folder_nor_host_nor_name(
     ):
         foreign.wait_until_it_shows("work_mem", "7MB")
         with journal.chapter() as chapter:
-            of_maker = parameters(Remote.open(Target(server="maker"), "test", chapter))
+            of_maker = Remote.open(Target(server="maker"), "test", chapter).parameters()
         monkeypatch.setattr(foreign.cluster, "database", "postgres")
-        of_owner = parameters(foreign.cluster)
+        of_owner = foreign.cluster.parameters()
     foreign.wait_until_it_shows("work_mem", "4MB")
     assert of_maker["work_mem"] == {
         "setting": "7168",

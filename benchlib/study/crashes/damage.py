@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from benchlib.server.cluster import Cluster
-from benchlib.server.server import marked, reason_of
+from benchlib.server.server import error_lines, reason_of
 from benchlib.study.crashes.load import PAGE_ROWS
 
 _SEQUENTIAL = (
@@ -80,6 +80,6 @@ def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -
 
 def last_cries(cluster: Cluster, offset: int = 0) -> str:
     """Why a server did not come up again, from what it has logged since."""
-    lines = marked(cluster.log_text(offset).splitlines())
+    lines = error_lines(cluster.log_text(offset).splitlines())
     telling = [line for line in lines if not any(usual in line for usual in _USUAL)]
     return (telling or ["it did not say why"])[0]
