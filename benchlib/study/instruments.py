@@ -8,21 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchlib.host.telemetry import (
-    DEVICE,
-    HOST,
-    ON_CPU,
-    Figures,
-    Raw,
-    Telemetry,
-    telemetry,
-    transaction_costs,
-)
+from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, Raw, telemetry, transaction_costs
 from benchlib.server.checkpoints import checkpoints
 from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Samples
 from benchlib.study.store import StudyFolder
@@ -51,13 +41,6 @@ COSTS = (
 )
 """What a trial cost: metrics of :mod:`benchlib.plan.metrics`."""
 
-_OF_HOST = (
-    "server_cpu_ms_per_transaction",
-    "context_switches_per_transaction",
-    "read_kib_per_transaction",
-    "written_kib_per_transaction",
-    "flushes_per_transaction",
-)
 _PER_TRANSACTION = {
     "full_page_images_per_transaction": "wal_full_page_images",
     "buffers_by_checkpointer_per_transaction": "buffers_by_checkpointer",
@@ -66,6 +49,9 @@ _PER_TRANSACTION = {
     "blocks_read_per_transaction": "blocks_read",
     "temp_bytes_per_transaction": "temp_bytes",
 }
+
+Frames = dict[tuple[str, int], pd.DataFrame]
+"""Frames by trial: its level and its block."""
 
 
 @dataclass(frozen=True)
@@ -95,54 +81,66 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         InputError: a file is damaged.
 
     """
-    rows = trials[trials["error"].isna()].to_dict("records")
+    good = {(row["level"], row["block"]): row for row in trials[trials["error"].isna()].to_dict("records")}
     plan = folder.read().plan
-    elsewhere = {level: plan.level(level).target is not None for level in plan.factor.levels}
-    good: dict[tuple[str, int], dict[Any, Any]] = {(row["level"], row["block"]): row for row in rows}
-    hosts: list[pd.DataFrame] = []
-    devices: list[pd.DataFrame] = []
-    waits, checkpointed, costs = [], [], []
-    logged = set()
+    elsewhere = [name for name in plan.factor.levels if plan.level(name).target]
+    hosts: Frames = {}
+    devices: Frames = {}
+    waits: Frames = {}
+    checkpointed: Frames = {}
+    costs = []
     for trial_id, measurement in folder.kept().items():
         trial = (measurement.trial.level, measurement.trial.block)
         if trial not in good:
             continue
+        row = {str(name): value for name, value in good[trial].items()}
+        done = None if pd.isna(row["transactions"]) else int(row["transactions"])  # loading has none
         samples = Samples.read(folder, trial_id)
-        # with one reading it ended before it could tell a rate
-        raw = dict(samples) if samples and len(samples.readings) > 1 else None
-        if raw:
+        if samples and len(samples.readings) > 1:  # with one reading it ended before it could tell a rate
+            raw = dict(samples)
             sampled = telemetry(raw)
-            late = raw["interval_s"] / 2  # a reading comes a moment after its second has ended
-            for kept, read in ((hosts, sampled.host), (devices, sampled.devices)):
-                second = np.ceil(read["at_s"] - late)
-                kept.append(read.assign(level=trial[0], block=trial[1], second=second))
-            waits.append(_of(trial, _waits(sampled, raw)))
-        if raw and (log := folder.raw(trial_id, SERVER_LOG)) is not None:
-            logged.add(trial)
-            checkpointed.append(_of(trial, _inside(log.decode(errors="replace"), raw)))
-        told = {name: good[trial].get(name) for name in COSTS}
-        done = good[trial]["transactions"]
-        transactions = int(done) if pd.notna(done) else None  # loading has none
-        found = _costs(folder, trial_id, raw, measurement.load_cpu_s, transactions)
-        if elsewhere[trial[0]]:
-            found |= dict.fromkeys(_OF_HOST)
-        costs.append({"level": trial[0], "block": trial[1], **told, **found})
-    seconds = _seconds(_concat(hosts, SECONDS), _concat(devices, SECONDS))
-    # the host of the load tool tells nothing of the server's
-    seconds.loc[seconds["level"].map(elsewhere).eq(True), [*HOST, *DEVICE]] = np.nan
+            hosts[trial], devices[trial] = _by_second(sampled.host, raw), _by_second(sampled.devices, raw)
+            waits[trial] = _sessions(sampled.waits, raw)
+            if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
+                checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
+            if trial[0] not in elsewhere:  # the host of the load tool tells nothing of the server's
+                row |= transaction_costs(raw, done)
+        if measurement.load_cpu_s is not None and done:
+            row["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done
+        if (counters := Counters.read(folder, trial_id)) and done:
+            counts = counters.during_load()
+            row |= {
+                name: count / done
+                for name, of in _PER_TRANSACTION.items()
+                if (count := counts[of]) is not None
+            }
+        row["replay_lag_ms"] = _replay_lag_ms(ReplicaReadings.read(folder, trial_id))
+        costs.append(row)
+    per_trial = pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float))
+    seconds = _stacked(hosts, ("second", *HOST)).groupby([*TRIAL, "second"], sort=False)[list(HOST)].mean()
+    seconds = seconds.join(_together(_stacked(devices, ("second", *DEVICE)))).reset_index()[list(SECONDS)]
+    seconds.loc[seconds["level"].isin(elsewhere), [*HOST, *DEVICE]] = np.nan
     return Recorded(
         seconds=seconds,
-        waits=_frequent_first(_concat(waits, (*TRIAL, "second"))),
-        checkpoints=_concat(checkpointed, (*TRIAL, "start_s", "end_s", "kind")),
-        logged=frozenset(logged),
-        costs=pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float)),
+        waits=_frequent_first(_stacked(waits, ("second",))),
+        checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")),
+        logged=frozenset(checkpointed),
+        costs=per_trial,
     )
 
 
-def _seconds(hosts: pd.DataFrame, devices: pd.DataFrame) -> pd.DataFrame:
-    """Host and devices of all trials, second by second."""
-    means = hosts.groupby([*TRIAL, "second"], sort=False)[list(HOST)].mean()
-    return means.join(_together(devices)).reset_index()[list(SECONDS)]
+def _by_second(figures: pd.DataFrame, raw: Raw) -> pd.DataFrame:
+    """Figures with the ``second`` that each interval is; a reading comes a moment after its second has ended."""
+    return figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
+
+
+def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
+    """The frames of all trials as one that says whose each row is."""
+    filled = {trial: frame for trial, frame in frames.items() if len(frame)}
+    if filled:
+        return pd.concat(filled, names=[*TRIAL]).reset_index([*TRIAL]).reset_index(drop=True)
+    types = {name: object if name in ("level", "kind") else float for name in (*TRIAL, *columns)}
+    return pd.DataFrame(columns=list(types)).astype({**types, "block": int})
 
 
 def _together(devices: pd.DataFrame) -> pd.DataFrame:
@@ -150,7 +148,7 @@ def _together(devices: pd.DataFrame) -> pd.DataFrame:
 
     What one request took is the mean of all requests.
     """
-    figures = devices[list(SECONDS[:3]) + list(DEVICE)].copy()
+    figures = devices[[*TRIAL, "second", *DEVICE]].copy()
     for way in "rw":
         requests, took = figures[f"{way}_iops"], figures[f"{way}_await_ms"]
         figures[f"{way}_await_ms"] = (took * requests).where(requests.ne(0), 0.0)
@@ -161,69 +159,36 @@ def _together(devices: pd.DataFrame) -> pd.DataFrame:
     return total
 
 
-def _waits(found: Telemetry, raw: Raw) -> pd.DataFrame:
+def _sessions(events: pd.DataFrame, raw: Raw) -> pd.DataFrame:
     """The mean sessions by wait event in each whole second; a second without a sample has no row."""
-    at = [second for sample in raw["waits"] or () for second in _seconds_of(sample)]
-    samples = pd.Series(at, dtype=float)
-    whole = samples[samples.le(math.floor(raw["readings"][-1]["at_s"]))].value_counts().sort_index()
-    events = found.waits
+    # where a trial was trimmed, its samples are one per second
+    asked = [(math.ceil(sample["at_s"]), sample.get("samples", 1)) for sample in raw.get("waits") or ()]
+    samples = (
+        pd.DataFrame(asked, columns=["second", "samples"], dtype=float).groupby("second")["samples"].sum()
+    )
+    whole = samples.loc[: math.floor(raw["readings"][-1]["at_s"])]
     kind, event = events["wait_event_type"], events["wait_event"]
-    names = event.where(kind == ON_CPU, kind + ": " + event)
+    names = event.where(kind == ON_CPU, kind + ": " + event).rename("event")
     counts = events.groupby([np.ceil(events["at_s"]), names])["n"].sum().unstack(fill_value=0)
-    whole.index.name = "second"
-    counts.columns.name = None
     means: pd.DataFrame = counts.reindex(whole.index, fill_value=0).div(whole, axis=0)
-    return means.reset_index()
-
-
-def _seconds_of(sample: Raw) -> list[int]:
-    """The second of a sample; several times where a trial was trimmed, and its samples are one per second."""
-    return [math.ceil(sample["at_s"])] * sample.get("samples", 1)
+    return means.rename_axis(columns=None).reset_index()
 
 
 def _inside(log: str, raw: Raw) -> pd.DataFrame:
     """The checkpoints that touched the load."""
-    found = checkpoints(log, raw["started"]["epoch_s"])
-    touched = ~(found["end_s"] < 0) & ~(found["start_s"] > raw["readings"][-1]["at_s"])
-    inside: pd.DataFrame = found.loc[touched, ["start_s", "end_s", "kind"]]
+    rows = checkpoints(log, raw["started"]["epoch_s"])
+    touched = ~(rows["end_s"] < 0) & ~(rows["start_s"] > raw["readings"][-1]["at_s"])
+    inside: pd.DataFrame = rows.loc[touched, ["start_s", "end_s", "kind"]]
     return inside
 
 
-def _costs(
-    folder: StudyFolder, trial_id: str, raw: Raw | None, tool_cpu_s: float | None, n: int | None
-) -> Figures:
-    """What the host's and the server's counters say of each of ``n`` transactions, and what replicas lagged behind."""
-    figures = transaction_costs(raw, n) if raw else {}
-    figures["tool_cpu_ms_per_transaction"] = _each(tool_cpu_s and 1000 * tool_cpu_s, n)
-    if counters := Counters.read(folder, trial_id):
-        counts = counters.during_load()
-        figures |= {name: _each(counts[count], n) for name, count in _PER_TRANSACTION.items()}
-    replicas = ReplicaReadings.read(folder, trial_id)
-    readings = replicas.lag if replicas else []
-    before = min((row["at_s"] for row in readings), default=0)  # right before the load: of what was before it
-    lags = [
-        row["replay_lag_s"] for row in readings if row["at_s"] > before and row["replay_lag_s"] is not None
-    ]
-    return {**figures, "replay_lag_ms": 1000 * sum(lags) / len(lags) if lags else None}
-
-
-def _each(count: float | None, transactions: int | None) -> float | None:
-    return count / transactions if count is not None and transactions else None
-
-
-def _of(trial: tuple[str, int], frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame that says whose it is."""
-    return pd.concat(
-        [pd.DataFrame([trial] * len(frame), columns=[*TRIAL]), frame.reset_index(drop=True)], axis=1
-    )
-
-
-def _concat(frames: list[pd.DataFrame], columns: tuple[str, ...]) -> pd.DataFrame:
-    told = [frame for frame in frames if len(frame)]
-    if told:
-        return pd.concat(told, ignore_index=True)
-    types = {name: float for name in columns if name not in ("level", "kind")} | {"block": int}
-    return pd.DataFrame(columns=list(columns)).astype(types)
+def _replay_lag_ms(replicas: ReplicaReadings | None) -> float | None:
+    """By how much replicas lagged behind on average; the first reading comes before the load and tells nothing of it."""
+    if replicas is None or not replicas.lag:
+        return None
+    lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
+    mean = lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean()
+    return None if pd.isna(mean) else 1000 * float(mean)
 
 
 def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
