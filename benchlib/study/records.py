@@ -28,7 +28,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
-class _Record(_Part):
+class Record(_Part):
     """One file of a trial."""
 
     FILE: ClassVar[str]
@@ -70,7 +70,7 @@ class Snapshot(_Part):
     lsn: Annotated[str, Field(pattern=r"^[0-9A-F]+/[0-9A-F]+$")] | None
 
 
-class Counters(_Record):
+class Counters(Record):
     """The server's counters right before and after the load."""
 
     FILE = "statistics.json"
@@ -86,7 +86,7 @@ class Counters(_Record):
         return counters.statement_counts(dict(self.before), dict(self.after))
 
 
-class Plans(_Record):
+class Plans(Record):
     """The plans of the workload's statements before and after the load: rows of ``statement`` and ``plan``."""
 
     FILE = "plans.json"
@@ -94,7 +94,7 @@ class Plans(_Record):
     after: Rows
 
 
-class ReplicaReadings(_Record):
+class ReplicaReadings(Record):
     """The replicas' lag while the load ran, a row per reading and replica, and what was found on them afterwards."""
 
     FILE = "replication.json"
@@ -124,7 +124,7 @@ class FlushTest(_Part):
     methods: list[FlushRate]
 
 
-class Flushes(_Record):
+class Flushes(Record):
     """How commits are flushed, and what ``pg_test_fsync`` reached where the WAL lies."""
 
     FILE = "fsync.json"
@@ -143,14 +143,14 @@ class Flushes(_Record):
         return self.per_s(self.durability.wal_sync_method)
 
 
-class Parameters(_Record):
+class Parameters(Record):
     """What the server ran with: rows of ``pg_settings`` by name, each ``setting``, ``unit``, ``boot_val`` and ``source``."""
 
     FILE = "server_settings.json"
     __pydantic_extra__: dict[str, dict[str, Any]]
 
 
-class Samples(_Record):
+class Samples(Record):
     """What :class:`benchlib.host.sampler.Sampler` read during the load, compressed."""
 
     FILE = "telemetry.json.gz"

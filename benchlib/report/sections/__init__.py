@@ -1,1 +1,46 @@
-"""What the notebook of one factor shows beyond the cells that all share: a function of an experiment each."""
+"""What the notebook of one factor shows beyond the cells that all share: a function of a view each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from benchlib.report.view import Statement, View
+from benchlib.study.experiment import Experiment
+from benchlib.study.records import Record
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+class NothingToShowError(Exception):
+    """A section has nothing to show of a study; the message is shown in its place."""
+
+
+def section(show: Callable[Concatenate[Experiment, P], T]) -> Callable[Concatenate[View, P], T | Statement]:
+    """A section as notebooks call it: with a view, and with a sentence where it has nothing to show."""
+
+    @wraps(show)
+    def shown(view: View, /, *args: P.args, **kwargs: P.kwargs) -> T | Statement:
+        try:
+            return show(view.experiment, *args, **kwargs)
+        except NothingToShowError as reason:
+            return Statement(str(reason))
+
+    return shown
+
+
+def records(experiment: Experiment, kind: type[R]) -> list[tuple[str, int, R]]:
+    """The records of one kind that good trials left, each with its level and block, in the order of the levels.
+
+    Raises:
+        InputError: a record is damaged.
+
+    """
+    trials = experiment.by_level()
+    good = trials.loc[trials["error"].isna(), ["level", "block"]].itertuples(index=False, name=None)
+    ids = {(m.trial.level, m.trial.block): trial_id for trial_id, m in experiment.folder.kept().items()}
+    kept = {key: kind.read(experiment.folder, ids[key]) for key in good}
+    return [(*key, record) for key, record in kept.items() if record is not None]

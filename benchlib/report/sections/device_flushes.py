@@ -6,7 +6,7 @@ import pandas as pd
 
 from benchlib.report.figures import Figure
 from benchlib.report.figures.flushes import flush_rates
-from benchlib.report.view import Statement, View
+from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Flushes
 
@@ -14,51 +14,41 @@ METHODS = ("open_datasync", "fdatasync", "fsync", "fsync_writethrough", "open_sy
 """The values of ``wal_sync_method``. Source: PostgreSQL documentation."""
 
 
-def flushes(view: View) -> Figure | Statement:
+@section
+def flushes(experiment: Experiment) -> Figure:
     """``pg_test_fsync`` by method where the WAL lies, and the throughput of each level beside what that allows.
 
     Raises:
         InputError: a file is damaged.
 
     """
-    experiment = view.experiment
-    trials = experiment.by_level()
-    good = trials[trials["error"].isna()]
-    rates = _rates(experiment, good)
+    rates = _rates(experiment)
     if rates.empty:
-        return Statement(
+        raise NothingToShowError(
             "pg_test_fsync was not run in these trials, so how often the WAL can be flushed is not known "
             "(fsync_test = True among a profile's sizes has it run)."
         )
-    return flush_rates(rates, good)
+    trials = experiment.by_level()
+    return flush_rates(rates, trials[trials["error"].isna()])
 
 
-def _rates(experiment: Experiment, good: pd.DataFrame) -> pd.DataFrame:
+def _rates(experiment: Experiment) -> pd.DataFrame:
     """The medians over the good trials: ``place, method, ops_per_s, used``; levels of one storage have one place."""
-    trials = set(good[["level", "block"]].itertuples(index=False, name=None))
-    place = {name: number for number, name in enumerate(experiment.plan.factor.levels)}
-    measured = experiment.folder.kept().items()
-    rows = []
-    for trial_id, measurement in sorted(measured, key=lambda each: place[each[1].trial.level]):
-        level = measurement.trial.level
-        kept = Flushes.read(experiment.folder, trial_id)
-        if kept is None or (level, measurement.trial.block) not in trials:
-            continue
-        settings = kept.durability
-        rows += [
-            {
-                "storage": str(experiment.plan.level(level).storage),
-                "level": level,
-                "method": method,
-                "ops_per_s": kept.per_s(method),
-                "used": settings.fsync != "off" and settings.wal_sync_method == method,
-            }
-            for method in METHODS
-        ]
+    rows = [
+        {
+            "storage": str(experiment.plan.level(level).storage),
+            "level": level,
+            "method": method,
+            "ops_per_s": record.per_s(method),
+            "used": record.durability.fsync != "off" and record.durability.wal_sync_method == method,
+        }
+        for level, _, record in records(experiment, Flushes)
+        for method in METHODS
+    ]
     frame = pd.DataFrame(rows, columns=["storage", "level", "method", "ops_per_s", "used"]).dropna()
-    by_storage = frame.groupby("storage")["level"].unique()
+    levels = frame.groupby("storage")["level"].unique()
     frame["place"] = frame["storage"].map(
-        {storage: _place(levels.tolist(), len(by_storage)) for storage, levels in by_storage.items()}
+        {name: _place(of.tolist(), len(levels)) for name, of in levels.items()}
     )
     by_method = frame.groupby(["place", "method"], sort=False)
     return by_method.agg(ops_per_s=("ops_per_s", "median"), used=("used", "any")).reset_index()

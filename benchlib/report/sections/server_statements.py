@@ -8,7 +8,7 @@ import pandas as pd
 
 from benchlib.report.figures.mechanism import mean_words
 from benchlib.report.figures.tables import Table, html_table
-from benchlib.report.view import Statement, View
+from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Counters
 
@@ -26,77 +26,68 @@ _EACH = {
     "temp_blocks_written": "pages of temporary files written",
     "wal_bytes": "WAL, B",
 }
-"""What is told of each call, by the name of its count."""
+"""What is shown of each call, by the name of its count."""
 
 
-def server_statements(view: View) -> Table | Statement:
+@section
+def server_statements(experiment: Experiment) -> Table:
     """The statements that took the servers longest, a table each: what a call took, levels side by side.
 
     Raises:
         InputError: a file of counters is damaged.
 
     """
-    experiment = view.experiment
-    found = _frame(experiment)
-    if found.empty:
-        return Statement(
+    figures = _figures(experiment)
+    if figures.empty:
+        raise NothingToShowError(
             "The servers did not count statements: that takes the setting shared_preload_libraries = pg_stat_statements, "
             "and an installation with that extension; “benchlib postgres list” tells which are here."
         )
     levels = list(experiment.plan.factor.levels)
-    share = found.groupby(["query", "level"], sort=False)["share"].mean().groupby("query", sort=False).max()
-    shown = share.sort_values(ascending=False, kind="stable").index[:MOST]
+    share = figures.groupby(["query", "level"])["share"].mean().groupby("query", sort=False).max()
+    longest = share.sort_values(ascending=False, kind="stable").index[:MOST]
     tables = [
-        _table(f"{place}. {query}", found[found["query"] == query], levels)
-        for place, query in enumerate(shown, 1)
+        _table(f"{place}. {query}", figures[figures["query"] == query], levels)
+        for place, query in enumerate(longest, 1)
     ]
-    words = (
+    note = (
         f"Mean ± one standard deviation between trials, by pg_stat_statements. Of {len(share)} statements those on which a level's "
         "server spent most; what is 0 at all levels is left out. Planning is not in the time."
     )
-    if untold := [level for level in levels if level not in set(found["level"])]:
-        words += f" The extension was not there at {', '.join(untold)}."
-    caption = "What each statement took on the server"
-    return Table(caption, "".join(tables) + f'<p class="bl-note">{html.escape(words)}</p>')
+    if absent := [level for level in levels if level not in set(figures["level"])]:
+        note += f" The extension was not there at {', '.join(absent)}."
+    footer = f'<p class="bl-note">{html.escape(note)}</p>'
+    return Table("What each statement took on the server", "".join([*tables, footer]))
 
 
-def _frame(experiment: Experiment) -> pd.DataFrame:
+def _figures(experiment: Experiment) -> pd.DataFrame:
     """A row per good trial and statement: ``level, query, share`` of the time of all in percent, ``calls``, and each call's figures."""
-    good = set(
-        experiment.trials.loc[experiment.trials["error"].isna(), ["level", "block"]].itertuples(
-            index=False, name=None
-        )
-    )
     trials = []
-    for trial_id, m in experiment.folder.kept().items():
-        kept = Counters.read(experiment.folder, trial_id)
-        told = kept.statements() if kept else None
-        if told and (m.trial.level, m.trial.block) in good:
-            rows = pd.DataFrame(told, columns=["query", "calls", *_EACH])
-            rows["query"] = rows["query"].str.split().str.join(" ")
-            # one text may be several entries, such as inside a function and outside
-            trial = rows.groupby("query", sort=False).sum(min_count=1).reset_index()
-            trial["share"] = 100 * trial["total_ms"] / trial["total_ms"].sum()
-            trial[list(_EACH)] = trial[list(_EACH)].div(trial["calls"], axis=0)
-            trials.append(trial.assign(level=m.trial.level))
+    for level, _, record in records(experiment, Counters):
+        rows = pd.DataFrame(record.statements() or (), columns=["query", "calls", *_EACH])
+        rows["query"] = rows["query"].str.split().str.join(" ")
+        # one text may be several entries, such as inside a function and outside
+        trial = rows.groupby("query", sort=False).sum(min_count=1).reset_index()
+        trial["share"] = 100 * trial["total_ms"] / trial["total_ms"].sum()
+        trial[list(_EACH)] = trial[list(_EACH)].div(trial["calls"], axis=0)
+        trials.append(trial.assign(level=level))
     return pd.concat(trials, ignore_index=True) if trials else pd.DataFrame()
 
 
-def _table(caption: str, found: pd.DataFrame, levels: list[str]) -> str:
+def _table(caption: str, figures: pd.DataFrame, levels: list[str]) -> str:
     """One statement: a row per figure, a column per level."""
+    titles = {"share": "share of the time, %", "calls": "calls in a trial"}
+    titles |= {name: f"{words} a call" for name, words in _EACH.items()}
     rows = []
-    for name, words in {"share": "share of the time, %", "calls": "calls in a trial", **_EACH}.items():
-        if found[name].fillna(0).eq(0).all():
+    for name, title in titles.items():
+        if figures[name].fillna(0).eq(0).all():
             continue
-        by_level = found.groupby("level")[name]
-        means, deviations = by_level.mean().reindex(levels), by_level.std().reindex(levels)
+        of_levels = figures.groupby("level")[name].agg(["mean", "std"]).reindex(levels)
         cells = [
-            None if pd.isna(mean) else mean_words(mean, sd)
-            for mean, sd in zip(means, deviations, strict=True)
+            None if pd.isna(mean) else mean_words(mean, sd) for mean, sd in of_levels.itertuples(index=False)
         ]
-        rows.append([words if name in ("share", "calls") else f"{words} a call", *cells])
+        rows.append([title, *cells])
     short = caption if len(caption) <= _QUERY else f"{caption[:_QUERY]}…"
     frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
-    return html_table(
-        frame, short, formats=dict.fromkeys(levels, str), labels={level: level for level in levels}
-    ).html
+    names = dict(zip(levels, levels, strict=True))
+    return html_table(frame, short, formats=dict.fromkeys(levels, str), labels=names).html
