@@ -6,7 +6,7 @@ import pytest
 
 from benchlib.errors import ServerError
 from benchlib.plan.model import Script, Workload
-from benchlib.report.figures.plans import differences, nodes, on_disk, tree
+from benchlib.report.plan_text import differences, outline, plan_text
 from benchlib.server.cluster import Cluster
 from benchlib.server.explain import explained
 
@@ -34,8 +34,9 @@ def test_a_real_servers_plans(version, new_cluster: Callable[[str], Cluster]):
     for work_mem in ("64kB", "64MB"):
         cluster.execute(f"ALTER DATABASE {cluster.database} SET work_mem = '{work_mem}'")
         found[work_mem] = explained(cluster, SORTING, 1)[0]["plan"]["Plan"]
-    assert any(map(on_disk, nodes(found["64kB"])))
-    assert not any(map(on_disk, nodes(found["64MB"])))
-    assert "in memory instead of on disk" in differences(found["64MB"], found["64kB"])
-    assert "of disk" in tree(found["64kB"])
-    assert "Seq Scan on t" in tree(found["64MB"])
+    spilt, fitting = found["64kB"], found["64MB"]
+    assert "(on disk)" in "".join(outline(spilt))
+    assert "(on disk)" not in "".join(outline(fitting))
+    assert "(on disk); + " in differences(fitting, spilt)
+    assert "Sort Space Type: Disk" in plan_text(spilt)
+    assert "Seq Scan on t (rows=40000)" in plan_text(fitting)

@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 from fakes import FakeBench
 
 from benchlib.plan.level import Level
-from benchlib.report.figures.plans import differences, node_name, tree, worst_estimate
+from benchlib.report.plan_text import differences, node_name, plan_text, worst_estimate
 from benchlib.report.sections.query_plans import plans
 from benchlib.report.view import View
 from benchlib.study.experiment import shown
@@ -63,19 +63,14 @@ def test_nodes_are_named_as_psql_does(told, name):
     ("plan", "reference", "words"),
     [
         (HASHED, HASHED, ""),
-        (
-            LOOPED,
-            HASHED,
-            "Nested Loop instead of Hash Join; Index Scan instead of Seq Scan on goods",
-        ),
-        (sort(scan("t")), sort(scan("t"), "Disk"), "sort in memory instead of on disk"),
-        (scan("t", "Index Scan", **{"Index Name": "a"}), scan("t", "Index Scan", **{"Index Name": "b"}), "the same nodes in another order, or by other indexes"),
-        (sort(scan("t")), scan("t"), "Sort added"),
-        (scan("t"), sort(scan("t")), "no Sort"),
-        (node("Append", scan("b"), scan("a")), node("Append", scan("a"), scan("b")), "the same nodes in another order, or by other indexes"),
+        (LOOPED, HASHED, "− Hash Join; + Nested Loop; + Index Scan using goods_pkey on goods; − Hash; − Seq Scan on goods"),
+        (sort(scan("t")), sort(scan("t"), "Disk"), "− Sort (on disk); + Sort"),
+        (sort(scan("t")), scan("t"), "+ Sort"),
+        (node("Append", scan("a"), node("Append", scan("b"))), node("Append", node("Append", scan("b")), scan("a")), "+ Seq Scan on a; − Seq Scan on a"),
+        (node("A", node("B", node("C"))), node("A", node("B"), node("C")), "the same nodes, nested otherwise"),
     ],
 )  # fmt: skip
-def test_what_differs_is_said_in_words(plan, reference, words):
+def test_what_differs_is_told_by_its_nodes(plan, reference, words):
     assert differences(plan, reference) == words
 
 
@@ -87,17 +82,16 @@ def test_an_estimate_is_told_that_is_wrong_by_twice_or_more():
     assert worst_estimate(scan("t", **{"Actual Loops": 0})) is None
 
 
-def test_a_node_has_its_own_share_of_the_time_what_workers_did_at_once_as_long_as_it_took():
+def test_a_plan_reads_as_psql_shows_it_with_the_servers_figures():
     inner = scan("t", **{"Actual Total Time": 6.0, "Actual Loops": 3, "Shared Hit Blocks": 1200})
-    text = tree(node("Gather", inner, ms=8.0, **{"Workers Launched": 2}))
+    text = plan_text(node("Gather", inner, ms=8.0, **{"Workers Launched": 2}))
     assert text.splitlines() == [
-        "Gather",
-        "    25 % of the time; 10 rows expected, 10 came",
-        "  Seq Scan on t",
-        "      75 % of the time; 10 rows expected, 10 came; in each of 3 loops",
-        "      pages: 1,200 hit, 0 read",
+        "Gather (rows=10) (actual time=8.0 rows=10 loops=1)",
+        "    Workers Launched: 2",
+        "  Seq Scan on t (rows=10) (actual time=6.0 rows=10 loops=3)",
+        "      Shared Hit Blocks: 1200",
     ]
-    assert "never run" in tree(scan("t", **{"Actual Loops": 0}))
+    assert "never executed" in plan_text(scan("t", **{"Actual Loops": 0}))
 
 
 @pytest.fixture
@@ -133,12 +127,12 @@ def test_each_level_is_shown_by_its_median_trial_and_each_plan_once(study):
     view = study(lambda level, block: sort(scan("t")) if level == "tuned" else spilt)
     rows, folded = parts(plans(view))
     assert list(rows) == ["defaults", "tuned"]
-    assert rows["tuned"]["what differs"] == "against defaults: sort in memory instead of on disk"
+    assert rows["tuned"]["what differs"] == "against defaults: − Sort (on disk); + Sort"
     assert [row["plan"] for row in rows.values()] == ["A", "B"]
     assert [row["temporary files"] for row in rows.values()] == ["10\u00a0MB", "0\u00a0bytes"]
     assert {row["after, ms"] for row in rows.values()} == {"2"}
     assert list(folded) == ["Statement 1, plan A: defaults", "Statement 1, plan B: tuned"]
-    assert "2 MB of disk" in folded["Statement 1, plan A: defaults"].pre.get_text().replace("\u00a0", " ")
+    assert "Sort Space Type: Disk" in folded["Statement 1, plan A: defaults"].pre.get_text()
     assert folded["Statement 1, plan B: tuned"].code.get_text() == "SELECT '<i>'"
     assert "<i>" not in plans(view).html
 
@@ -163,7 +157,7 @@ def test_a_level_is_set_against_the_one_that_it_is_compared_with(study):
     )
     rows, _ = parts(plans(view))
     assert rows["2MB"]["what differs"] == ""
-    assert rows["4MB"]["what differs"].startswith("against 2MB: Hash Join instead of Nested Loop")
+    assert rows["4MB"]["what differs"].startswith("against 2MB: − Nested Loop; + Hash Join")
 
 
 def test_a_level_without_plans_is_named_and_so_is_a_study_without_any(study):
