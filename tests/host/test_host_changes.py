@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +22,8 @@ from benchlib.host.changes import (
     mounts_below,
     write_kernel_file,
 )
+from benchlib.host.journal import Change
+from benchlib.host.shell import ticks
 
 root = pytest.mark.skipif(
     os.geteuid() != 0 or not sys.platform.startswith("linux"), reason="needs root on Linux"
@@ -35,10 +36,10 @@ GROUPS = [
 ]
 
 
-def run(*words: object) -> str:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+def run(*argv: object) -> str:
+    done = subprocess.run([str(word) for word in argv], capture_output=True, text=True)
     if done.returncode:
-        pytest.skip(f"this machine cannot {words[0]}: {done.stderr.strip()}")
+        pytest.skip(f"this machine cannot {argv[0]}: {done.stderr.strip()}")
     return done.stdout.strip()
 
 
@@ -65,10 +66,20 @@ def test_a_value_that_the_kernel_refuses_is_named() -> None:
         Written(path=HARMLESS, former="nonsense", value="1").undo()
 
 
-@pytest.mark.parametrize("path", ["/proc/sys/vm/never-was", "/sys/block/gone9/queue/scheduler", "/nowhere/x"])
-def test_a_kernel_file_that_has_gone_needs_nothing(path: str) -> None:
-    Written(path=Path(path), former="1", value="2").undo()
-    assert not Path(path).exists()
+@pytest.mark.parametrize(
+    "change",
+    [
+        Written(path=Path("/proc/sys/vm/never-was"), former="1", value="2"),
+        Written(path=Path("/sys/block/gone9/queue/scheduler"), former="1", value="2"),
+        Mounted(target=Path(__file__).parent),
+        Attached(file=Path("/never")),
+        Grouped(folder=Path("/benchlib-never")),
+        Made(folder=Path("/benchlib-never")),
+    ],
+    ids=str,
+)
+def test_what_was_never_made_or_has_gone_needs_nothing(change: Change) -> None:
+    change.undo()
 
 
 # --- mounts -------------------------------------------------------------------------
@@ -95,20 +106,16 @@ def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
 
 
 @root
-@pytest.mark.parametrize("name", ["m", "with a space", "back\\slash", "tab\tand\nline", "ümlaut"])
-def test_a_mount_is_undone(name: str, mounted: Callable[..., Path]) -> None:
-    target = mounted(name)
-    assert mounts_below(target.parent) == [target]
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [("m", 1), ("twice", 2), ("a space", 1), ("back\\slash", 1), ("tab\tand\nline", 1), ("ümlaut", 1)],
+)
+def test_a_mount_is_undone(name: str, times: int, mounted: Callable[..., Path]) -> None:
+    target = mounted(name, times)
+    assert mounts_below(target.parent) == [target] * times
     for _ in range(2):
         Mounted(target=target).undo()
         assert not is_mounted(target)
-
-
-@root
-def test_mounts_on_top_of_each_other_are_all_undone(mounted: Callable[..., Path]) -> None:
-    target = mounted(times=3)
-    Mounted(target=target).undo()
-    assert not is_mounted(target)
 
 
 @root
@@ -122,11 +129,6 @@ def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(mounted: Cal
     finally:
         holder.kill()
         holder.wait()
-
-
-def test_a_mount_that_was_never_made_needs_nothing(tmp_path: Path) -> None:
-    Mounted(target=tmp_path).undo()
-    Mounted(target=tmp_path / "never").undo()
 
 
 # --- loop devices -------------------------------------------------------------------
@@ -172,10 +174,6 @@ def test_a_loop_device_in_use_is_named(disk: Path, tmp_path: Path) -> None:
     Attached(file=disk).undo()
 
 
-def test_a_loop_device_that_was_never_made_needs_nothing(tmp_path: Path) -> None:
-    Attached(file=tmp_path / "never").undo()
-
-
 # --- control groups -----------------------------------------------------------------
 
 
@@ -197,7 +195,7 @@ def test_a_control_group_goes_with_all_in_it(group: Path) -> None:
     for _ in range(2):
         Grouped(folder=group).undo()
         assert not group.exists()
-    assert [sleeper.wait(1) for sleeper in sleepers] == [-9, -9, -9]
+    assert [sleeper.wait(60) for sleeper in sleepers] == [-9, -9, -9]
 
 
 @root
@@ -221,17 +219,15 @@ def test_what_waits_for_its_share_of_the_disk_dies_at_once(tmp_path: Path) -> No
             )
             for n in range(9)
         ]  # fmt: skip
-        time.sleep(0.5)
+        for _ in ticks(60):
+            if len((group / "cgroup.procs").read_text().split()) == 9:
+                break
         assert [writer.poll() for writer in writers] == [None] * 9
-        started = time.monotonic()
     finally:
-        Grouped(folder=group).undo()
-    assert time.monotonic() - started < 1.5, "each waits for its turn, nine seconds in all"
-    assert [writer.wait(1) for writer in writers] == [-9] * 9
-
-
-def test_a_control_group_that_was_never_made_needs_nothing(tmp_path: Path) -> None:
-    Grouped(folder=tmp_path / "benchlib-never").undo()
+        Grouped(
+            folder=group
+        ).undo()  # without the caps lifted it would give up: each waits a second for its turn
+    assert [writer.wait(60) for writer in writers] == [-9] * 9
 
 
 @pytest.mark.parametrize("change", [Grouped, Made])
@@ -269,18 +265,14 @@ def test_a_folder_of_ours_goes_with_all_in_it(made: Made, tmp_path: Path) -> Non
     assert (outside / "file").exists()
 
 
-def test_a_crash_before_the_mark_or_before_the_folder_is_no_error(made: Made) -> None:
-    (made.folder / MARKER).unlink()
-    made.undo()
-    assert not made.folder.exists()
-
-
 def test_a_folder_with_content_and_no_mark_is_left_alone(made: Made) -> None:
     (made.folder / MARKER).unlink()
     (made.folder / "file").touch()
     with pytest.raises(StudyError, match=r"benchlib-x cannot be removed \(Directory not empty\)"):
         made.undo()
-    assert (made.folder / "file").exists()
+    (made.folder / "file").unlink()
+    made.undo()  # as after a crash before the mark was made
+    assert not made.folder.exists()
 
 
 def test_a_link_in_the_folders_place_is_not_followed(tmp_path: Path) -> None:
