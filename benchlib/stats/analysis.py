@@ -16,12 +16,27 @@ from benchlib.errors import InputError
 from benchlib.plan.metrics import Metric, metric_or_guess, words
 from benchlib.stats import validity
 from benchlib.stats.block_model import Fit, Noise, arm_weights, fit_blocks
-from benchlib.stats.compare import blocks_needed, compare, shared
+from benchlib.stats.compare import compare
 from benchlib.stats.concerns import Concern
 from benchlib.stats.prose import headline
 from benchlib.stats.trials import Trials, read_trials
 
 LEAST_BLOCKS = 3
+_COLUMNS = [
+    "level",
+    "n",
+    "mean",
+    "sd",
+    "cv",
+    "percent_change",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "p_adjusted",
+    "verdict",
+    "mde_percent",
+    "blocks_needed",
+]
 # Log values that agree to the ninth digit in every block were copied, not measured: a t of them
 # would be a quotient of rounding errors.
 _NO_VARIATION = 1e-9
@@ -139,32 +154,32 @@ def analyze(
     weights = arm_weights(len(place), len(arms), {place[name]: place[other] for name, other in pairs.items()})
     twins = compare(fit, weights[: len(arms) - 1], noise, alpha, margin)
     one = set(pairs.values()) <= {arms[0]}
-    asked = compare(fit, weights[len(arms) - 1 :], noise, alpha, margin, one_reference=one, families=families)
-    rows = pd.concat([twins, asked]).set_axis(list(pairs))
+    others = compare(
+        fit, weights[len(arms) - 1 :], noise, alpha, margin, one_reference=one, families=families
+    )
+    rows = pd.concat([twins, others]).set_axis(list(pairs))
     warnings += _control_concerns(rows[: len(twins)], len(data.blocks), alpha)
 
-    measured, levels, shape = metric_or_guess(metric), _levels(data), (len(data.blocks), len(data.levels))
+    measured, levels = metric_or_guess(metric), _levels(data)
     few = set(levels.index[np.minimum(levels["n"], len(data.blocks)) < LEAST_BLOCKS])
     grave = {warning.level for warning in warnings if warning.grave}
-    verdicts: list[str] = []
-    needed: list[float] = []
-    for (name, other), (_, row) in zip(pairs.items(), rows.iterrows(), strict=True):
+    rows["verdict"] = [
         # twins that differ are noise that nobody has understood, so they invalidate the others too
-        if grave & {None, name, other, *arms[1:]}:
-            verdicts.append("invalid")
-        else:
-            verdicts.append("inconclusive" if few & {name, other} else _verdict(row, measured, alpha))
-        family = twins if name in arms else asked
-        count = blocks_needed(row["factor"], int(family["low"].notna().sum()), noise, shared(alpha, families), margin, shape, one_reference=one) if verdicts[-1] == "inconclusive" and np.isfinite(row["low"]) else None  # fmt: skip
-        needed.append(np.nan if count is None else count)
+        "invalid" if grave & {None, name, other, *arms[1:]}
+        else "inconclusive" if few & {name, other}
+        else _verdict(row, measured, alpha)
+        for (name, other), row in zip(pairs.items(), rows.itertuples(), strict=True)
+    ]  # fmt: skip
     changes = percent(rows[["estimate", "low", "high", "detectable"]])
-    compared = pd.DataFrame({
-        "percent_change": changes["estimate"], "ci_low": changes["low"], "ci_high": changes["high"],
-        "p_value": rows["p"], "p_adjusted": rows["p_adjusted"], "verdict": pd.Series(verdicts, rows.index, object),
-        "mde_percent": changes["detectable"], "blocks_needed": needed,
-    })  # fmt: skip
+    compared = changes.set_axis(["percent_change", "ci_low", "ci_high", "mde_percent"], axis=1).assign(
+        p_value=rows["p"],
+        p_adjusted=rows["p_adjusted"],
+        verdict=rows["verdict"].astype(object),
+        blocks_needed=rows["blocks_needed"].where(rows["verdict"] == "inconclusive"),
+    )
+    table = levels.join(compared).rename_axis("level").reset_index()
     return Analysis(
-        table=levels.join(compared).rename_axis("level").reset_index(),
+        table=table[_COLUMNS],
         baseline=arms[0],
         controls=arms[1:],
         against=pairs,
@@ -215,43 +230,43 @@ def _pairs(levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, s
     }
 
 
-def _verdict(row: "pd.Series[Any]", metric: Metric, alpha: float) -> str:
-    if row["low"] > 0 or row["high"] < 0:
+def _verdict(row: Any, metric: Metric, alpha: float) -> str:
+    if row.low > 0 or row.high < 0:
         up, down = words(metric)
-        return up if row["low"] > 0 else down
-    return "equivalent" if row["p_tost"] <= alpha else "inconclusive"
+        return up if row.low > 0 else down
+    return "equivalent" if row.p_tost <= alpha else "inconclusive"
 
 
-# --- what is told beside the verdicts -------------------------------------------------
+# --- reasons for doubt ----------------------------------------------------------------
 
 
 def _incomplete(data: Trials) -> list[Concern]:
     blocks, total = len(data.blocks), len(data.blocks) * len(data.levels)
-    told = []
+    concerns = []
     if blocks < LEAST_BLOCKS:
-        told.append(
+        concerns.append(
             Concern("few_blocks", f"a verdict takes at least {LEAST_BLOCKS} blocks, here are {blocks}")
         )
     if absent := total - len(data.value):
         message = f"{absent} of {total} trials are absent: the blocks are incomplete"
-        told.append(Concern("incomplete_blocks", message))
+        concerns.append(Concern("incomplete_blocks", message))
     for name, count in data.logs.count().items() if blocks >= LEAST_BLOCKS else ():
         if count < LEAST_BLOCKS:
             message = f"{name!r} has {count} usable trials: too few for a verdict"
-            told.append(Concern("few_trials", message, level=str(name)))
-    return told
+            concerns.append(Concern("few_trials", message, level=str(name)))
+    return concerns
 
 
 def _outliers_and_drifts(data: Trials, fit: Fit, pairs: Mapping[str, str]) -> list[Concern]:
-    logs, told = data.logs, []
+    logs, concerns = data.logs, list[Concern]()
     for row in validity.outliers(fit.residual, fit.df):
         level = data.levels[data.level[row]]
         where = f"block {data.blocks[data.block[row]]}, {level!r} at {data.value[row]:.6g}"
-        told.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
+        concerns.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
     drifts = [validity.host_drift(logs.dropna().mean(axis=1).to_numpy())]
     for name, other in pairs.items():
         drifts.append(validity.effect_drift(name, (logs[name] - logs[other]).to_numpy(), len(pairs)))
-    return told + [drift for drift in drifts if drift]
+    return concerns + [drift for drift in drifts if drift]
 
 
 def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Concern]:
@@ -259,12 +274,12 @@ def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Co
         return [
             Concern("no_control", "there is no A/A arm: noise between twins of the baseline was not measured")
         ]
-    told = []
+    concerns = []
     for name, row in twins[twins["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
         change = f"{percent(row['estimate']):+.1f} % (p = {row['p_adjusted']:.2g})"
         message = f"the A/A control {name!r} differs from its twin by {change}"
-        told.append(Concern("control_differs", message, grave=True, level=str(name)))
-    return told
+        concerns.append(Concern("control_differs", message, grave=True, level=str(name)))
+    return concerns
 
 
 # --- frames -------------------------------------------------------------------------

@@ -23,11 +23,12 @@ class Noise:
 
 @dataclass(frozen=True)
 class Fit:
-    """Level effects (k, up to a constant), their unscaled covariance (k, k), and what is left over.
+    """Level effects (k, up to a constant), their unscaled covariance (k, k), and what is left over, of ``blocks``.
 
     ``residual`` follows the trials' order; ``df`` is 0 where nothing is left to estimate noise from.
     """
 
+    blocks: int
     effects: np.ndarray
     unscaled: np.ndarray
     residual: np.ndarray
@@ -72,7 +73,7 @@ def fit_blocks(data: Trials) -> Fit:
     expected = effects[level] - (counts @ effects / sizes)[block]
     residual = centred - expected
     rank = int(np.linalg.matrix_rank(information, tol=1e-8, hermitian=True))
-    return Fit(effects, unscaled, residual, float(residual @ residual), len(y) - blocks - rank)
+    return Fit(blocks, effects, unscaled, residual, float(residual @ residual), len(y) - blocks - rank)
 
 
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, int]:

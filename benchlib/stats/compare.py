@@ -8,6 +8,7 @@ from benchlib.stats.block_model import Fit, Noise
 from benchlib.stats.dunnett import critical, loadings, tail
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
 
+_JUDGED = ("low", "high", "p", "p_adjusted", "low_tost", "high_tost", "p_tost", "detectable", "blocks_needed")
 _SMALLEST_P = float(np.finfo(float).tiny)  # a p is never 0, not even by underflow
 
 
@@ -25,75 +26,48 @@ def compare(
 
     Columns: ``estimate``; ``low, high``, the simultaneous interval at 1 - alpha; ``p, p_adjusted``;
     ``low_tost, high_tost``, the single interval at 1 - 2 alpha; ``p_tost``, the larger p of the two one-sided tests
-    against ``margin``; ``detectable``, the smallest increase that is found with 80 % power; ``factor``, the
-    contrast's variance in units of the trials'. NaN where nothing can be said; the family is what has an estimate.
+    against ``margin``; ``detectable``, the smallest increase that is found with 80 % power; ``blocks_needed``, in all
+    to settle the contrast. NaN where nothing can be said; the family is what has an estimate.
 
     With ``one_reference`` the adjustment is Dunnett's; contrasts with several references are correlated in no such
     simple way, and Sidak's inequality holds for them whatever they are (Z. Sidak, 1967). ``families`` are
     analysed apart, this one among them, and ``alpha`` is the error rate of them all.
     """
     estimate, unscaled = fit.contrasts(weights)
-    names = [
-        "estimate",
-        "low",
-        "high",
-        "p",
-        "p_adjusted",
-        "low_tost",
-        "high_tost",
-        "p_tost",
-        "detectable",
-        "factor",
-    ]
-    rows = pd.DataFrame({"estimate": estimate, "factor": np.diag(unscaled)}, columns=names, dtype=float)
+    rows = pd.DataFrame({"estimate": estimate}, columns=["estimate", *_JUDGED], dtype=float)
     known = np.isfinite(estimate)
     if not (np.isfinite(noise.sd) and noise.df > 0 and known.any()):
         return rows
-    lam = loadings(unscaled[np.ix_(known, known)]) if one_reference else (0.0,) * int(known.sum())
-    value, error = estimate[known], noise.sd * np.sqrt(np.diag(unscaled)[known])
-    cut, single = critical(shared(alpha, families), lam, noise.df), float(t.isf(alpha, noise.df))
-    adjusted = np.array([tail(statistic, lam, noise.df) for statistic in np.abs(value) / error])
-    if families > 1:
-        together = -np.expm1(families * np.log1p(-np.minimum(adjusted, 1 - 1e-16)))
-        adjusted = np.maximum(adjusted, together)
+    count, own_alpha = int(known.sum()), -np.expm1(np.log1p(-alpha) / families)  # Sidak's share
+    lam = loadings(unscaled[np.ix_(known, known)]) if one_reference else (0.0,) * count
+    value, factor = estimate[known], np.diag(unscaled)[known]
+    error = noise.sd * np.sqrt(factor)
+    size = np.abs(value) / error
+    cut, single = critical(own_alpha, lam, noise.df), float(t.isf(alpha, noise.df))
+    adjusted = np.array([tail(statistic, lam, noise.df) for statistic in size])
+    together = -np.expm1(families * np.log1p(-np.minimum(adjusted, 1 - 1e-16)))
+    per_block = len(fit.effects) - 1
+    extra_df = max(noise.df - per_block * (fit.blocks - 1), 0.0)
+
+    def plan(factor: float) -> Plan:
+        """The test with more blocks, were the design completed: one reference then makes all correlations equal."""
+        share = np.clip(1.0 - 1.0 / (factor * fit.blocks), 0.0, 0.5) if one_reference and count > 1 else 0.0
+        return Plan(own_alpha, (round(float(np.sqrt(share)), 3),) * count, per_block, extra_df)
+
     above = t.sf((value - np.log1p(-margin)) / error, noise.df)
     below = t.sf((np.log1p(margin) - value) / error, noise.df)
-    rows.loc[known, names[1:-1]] = np.column_stack([
-        value - cut * error,
-        value + cut * error,
-        np.maximum(2.0 * t.sf(np.abs(value) / error, noise.df), _SMALLEST_P),
-        np.maximum(adjusted, _SMALLEST_P),
-        value - single * error,
-        value + single * error,
-        np.maximum(above, below),
-        detectable(cut, noise.df) * error,
-    ])  # fmt: skip
+    judged = {
+        "low": value - cut * error,
+        "high": value + cut * error,
+        "p": np.maximum(2.0 * t.sf(size, noise.df), _SMALLEST_P),
+        "p_adjusted": np.maximum(np.maximum(adjusted, together), _SMALLEST_P),
+        "low_tost": value - single * error,
+        "high_tost": value + single * error,
+        "p_tost": np.maximum(above, below),
+        "detectable": detectable(cut, noise.df) * error,
+        "blocks_needed": [
+            blocks_to_answer(plan(each), noise.sd, each * fit.blocks, margin, fit.blocks) for each in factor
+        ],
+    }
+    rows.loc[known, list(judged)] = pd.DataFrame(judged, index=rows.index[known], dtype=float)
     return rows
-
-
-def shared(alpha: float, families: int) -> float:
-    """Return the error rate of each of so many independent families that together have ``alpha`` (Sidak)."""
-    return float(-np.expm1(np.log1p(-alpha) / families))
-
-
-def blocks_needed(
-    factor: float,
-    comparisons: int,
-    noise: Noise,
-    alpha: float,
-    margin: float,
-    shape: tuple[int, int],
-    *,
-    one_reference: bool = True,
-) -> int | None:
-    """Return the blocks in all that would settle one of ``comparisons``, were the design completed.
-
-    ``factor`` is that contrast's variance in units of the trials', ``shape`` the study's blocks and levels.
-    The family's correlations are taken as equal, as they are in every complete design with one reference.
-    """
-    blocks, levels = shape
-    factor *= blocks
-    share = 0.5 if comparisons < 2 else float(np.clip(1.0 - 1.0 / factor, 0.0, 0.5)) if one_reference else 0.0
-    lam = (round(float(np.sqrt(share)), 3),) * comparisons
-    extra_df = max(noise.df - (levels - 1) * (blocks - 1), 0.0)
-    return blocks_to_answer(Plan(alpha, lam, levels - 1, extra_df), noise.sd, factor, margin, blocks)

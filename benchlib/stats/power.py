@@ -55,9 +55,9 @@ def blocks_to_answer(
 
     def enough(blocks: int) -> bool:
         df, error = plan.df(blocks), sd * np.sqrt(variance_factor / blocks)
-        found = smallest / error >= detectable(plan.cut(blocks), df)
+        seen = smallest / error >= detectable(plan.cut(blocks), df)
         level = float(t.isf(plan.alpha, df))
-        return bool(found and smallest / error >= detectable(level, df, (1 + POWER) / 2))
+        return bool(seen and smallest / error >= detectable(level, df, (1 + POWER) / 2))
 
     low, high = max(present, 2), max(present, 2) + 1
     while not enough(high):

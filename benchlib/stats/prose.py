@@ -22,14 +22,14 @@ def headline(analysis: "Analysis", level: str | None = None) -> str:
         return _sentence(analysis, rows[level])
     leader = leading(analysis)
     others = set(analysis.asked) - {leader}
-    words = [rows[name]["verdict"] for name in others]
+    verdicts = [rows[name]["verdict"] for name in others]
     sentence = _sentence(analysis, rows[leader])
-    rest = ", ".join(f"{words.count(word)} {word}" for word in _RANK if word in words)
-    if not words:
+    rest = ", ".join(f"{verdicts.count(word)} {word}" for word in _RANK if word in verdicts)
+    if not verdicts:
         return sentence
-    if len(words) == 1:
-        return f"{sentence[:-1]}; the other level is {words[0]}."
-    return f"{sentence[:-1]}; {len(words)} other levels: {rest}."
+    if len(verdicts) == 1:
+        return f"{sentence[:-1]}; the other level is {verdicts[0]}."
+    return f"{sentence[:-1]}; {len(verdicts)} other levels: {rest}."
 
 
 def leading(analysis: "Analysis") -> str:

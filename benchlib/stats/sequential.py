@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
-from benchlib.stats.analysis import LEAST_BLOCKS, Analysis, analyze
+from benchlib.stats.analysis import Analysis, analyze
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.dunnett import complete_loadings, tail
 
@@ -39,56 +38,38 @@ class SequentialPlan:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a look says: stop or go on to ``next_look`` blocks, and the analysis at this look's alpha."""
+    """The analysis at a look's share of alpha, and why the study may ``stop`` there; None where it goes on."""
 
-    stop: bool
-    reason: str
-    next_look: int | None
     analysis: Analysis
-
-
-def plan_looks(
-    levels: int, controls: int = 0, *, looks: tuple[int, ...] = LOOKS, alpha: float = 0.05
-) -> SequentialPlan:
-    """Return the looks and cuts for a design of ``levels`` arms in all, ``controls`` of them A/A arms.
-
-    Takes about a second for a new design, nothing for one asked before. Raises InputError for looks
-    that do not grow from at least 3 blocks and for a design without a comparison.
-    """
-    if list(looks) != sorted(set(looks)) or not looks or looks[0] < LEAST_BLOCKS:
-        raise InputError(f"looks must grow, from at least {LEAST_BLOCKS} blocks on, not {looks}")
-    if levels - controls < 1 or controls < 0 or levels < 2:
-        raise InputError(f"a design of {levels} arms with {controls} controls compares nothing")
-    if not 0 < alpha < 0.5:
-        raise InputError(f"alpha is an error rate between 0 and 0.5, not {alpha!r}")
-    return _plan(levels, controls, tuple(looks), alpha)
+    stop: str | None
 
 
 def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> Decision:
     """Return whether to stop after the blocks in ``trials``; ``arguments`` go on to ``analyze``.
 
     A study stops at a look where every level has its verdict, where the study is invalid, or at the
-    last look. Between looks the answer is to go on: looking without a rule costs 17 % false alarms.
+    last look. Between looks it goes on: looking without a rule costs 17 % false alarms.
     """
-    blocks = int(trials["block"].nunique()) if "block" in trials else 0  # analyze will say so
-    passed = [index for index, look in enumerate(plan.looks) if look <= blocks]
-    index = passed[-1] if passed else 0
-    analysis = analyze(trials, alpha=plan.alphas[index], **arguments)
-    asked = analysis.table[analysis.table["level"].isin(analysis.asked)]
-    open_ = [str(name) for name in asked.loc[asked["verdict"] == "inconclusive", "level"]]
-    following = next((look for look in plan.looks if look > blocks), None)
-    if following is None:
-        return Decision(True, "the last look", None, analysis)
-    if blocks not in plan.looks:
-        return Decision(False, f"between looks; the next is at {following} blocks", following, analysis)
-    if not open_:
-        word = "invalid" if (asked["verdict"] == "invalid").all() and len(asked) else "settled"
-        return Decision(True, f"{word} at {blocks} blocks", None, analysis)
-    return Decision(False, f"still open: {', '.join(open_)}", following, analysis)
+    blocks = int(trials["block"].nunique())
+    passed = sum(look <= blocks for look in plan.looks)
+    analysis = analyze(trials, alpha=plan.alphas[max(passed - 1, 0)], **arguments)
+    verdicts = set(analysis.table.set_index("level")["verdict"][analysis.asked])
+    stop = None
+    if passed == len(plan.looks):
+        stop = "the last look"
+    elif blocks in plan.looks and "inconclusive" not in verdicts:
+        stop = f"{'invalid' if verdicts == {'invalid'} else 'settled'} at {blocks} blocks"
+    return Decision(analysis, stop)
 
 
 @lru_cache(maxsize=64)
-def _plan(levels: int, controls: int, looks: tuple[int, ...], alpha: float) -> SequentialPlan:
+def plan_looks(
+    levels: int, controls: int, looks: tuple[int, ...] = LOOKS, alpha: float = 0.05
+) -> SequentialPlan:
+    """Return the looks and cuts for a design of ``levels`` arms in all, ``controls`` of them A/A arms.
+
+    ``looks`` are numbers of blocks, rising from 3 or more. Takes about a second for a new design.
+    """
     largest = _largest_t(levels, controls, looks)
     alive = np.ones(len(largest), dtype=bool)
     lam = complete_loadings(levels - 1 - controls, controls + 1)

@@ -126,7 +126,7 @@ def simulate_stopping(levels: int, controls: int, *, sessions: int, seed: int) -
     ``alarms``: any level called different at any look when none is; ``power``: +5 % in the last level found by
     the last look; ``blocks``: the mean number at which it is found, or all.
     """
-    plan, rng = plan_looks(levels, controls, looks=LOOKS), np.random.default_rng(seed)
+    plan, rng = plan_looks(levels, controls), np.random.default_rng(seed)
     logs = rng.normal(0.0, SIGMA_D / np.sqrt(2), (sessions, LOOKS[-1], levels))
     alarmed, seen = np.zeros(sessions, dtype=bool), np.zeros(sessions, dtype=bool)
     blocks = np.full(sessions, LOOKS[-1])

@@ -29,60 +29,59 @@ def analyze_strata(
 
     Raises InputError as ``analyze`` does.
     """
-    there = set(trials["level"]) if "level" in trials else set()
+    measured = set(trials["level"])
     # without its reference a level has nothing to be compared with, least of all the baseline
-    strata = {
-        name: part for name, part in strata.items() if name not in against or {name, against[name]} <= there
+    lost = [name for name, other in against.items() if name in measured and other not in measured]
+    message = "has no verdict: what it is to be compared with has no trial"
+    concerns = [*concerns, *(Concern("no_reference", f"{name!r} {message}", level=name) for name in lost)]
+    kept = {
+        name: part
+        for name, part in strata.items()
+        if name not in against or {name, against[name]} <= measured
     }
-    alone = [name for name in against if name in there and name not in strata]
-    words = "has no verdict: what it is to be compared with has no trial"
-    concerns = [*concerns, *(Concern("no_reference", f"{name!r} {words}", level=name) for name in alone)]
-    against = {name: other for name, other in against.items() if name in strata}
-    trials = trials[trials["level"].isin(list(strata))] if there else trials
+    against = {name: other for name, other in against.items() if name in kept}
     first = strata[baseline]
-    parts = [first, *(part for part in dict.fromkeys(strata.values()) if part != first)]
-    if len(parts) == 1:
-        return analyze(trials, baseline=baseline, controls=controls, against=against, concerns=concerns, **arguments)  # fmt: skip
-    found: list[Analysis] = []
+    parts = [first, *(part for part in dict.fromkeys(kept.values()) if part != first)]
+    analyses: list[Analysis] = []
     for part in parts:
-        inside = [name for name, stratum in strata.items() if stratum == part]
-        rows = trials[trials["level"].isin(inside)]
+        inside = [name for name, stratum in kept.items() if stratum == part]
         pairs = {name: other for name, other in against.items() if name in inside}
-        if rows.empty or (part != first and not pairs):
+        if part != first and (not pairs or measured.isdisjoint(inside)):
             continue
-        own = baseline if part == first else next(other for other in pairs.values() if other not in pairs)
-        about = [c for c in concerns if c.level in (None, *inside) or (part == first and c.level in alone)]
-        spread = [replace(c, level=None) for c in found[0].warnings if c.code == "control_differs"] if found else []  # fmt: skip
-        found.append(
+        reference = baseline if part == first else next(name for name in pairs.values() if name not in pairs)
+        about = [c for c in concerns if c.level in (None, *inside) or (part == first and c.level in lost)]
+        if analyses:  # what invalidates the baseline's twins invalidates every part
+            about += [replace(c, level=None) for c in analyses[0].warnings if c.code == "control_differs"]
+        analyses.append(
             analyze(
-                rows,
-                baseline=own,
+                trials[trials["level"].isin(inside)],
+                baseline=reference,
                 controls=controls if part == first else (),
                 against=pairs,
-                concerns=[*about, *spread],
+                concerns=about,
                 families=len(parts),
                 **arguments,
             )
         )
-    return _joined(found)
+    return _joined(analyses) if len(analyses) > 1 else analyses[0]
 
 
-def _joined(parts: Sequence[Analysis]) -> Analysis:
+def _joined(analyses: Sequence[Analysis]) -> Analysis:
     """One analysis of all parts, the baseline's first."""
-    warnings = [c for part in parts for c in part.warnings]
-    if parts[0].controls:  # the others have none of their own, which needs saying once
+    warnings = [c for analysis in analyses for c in analysis.warnings]
+    if analyses[0].controls:  # the others have none of their own, which needs saying once
         warnings = [c for c in warnings if c.code != "no_control"]
-        names = ", ".join(parts[0].controls)
-        words = f"the A/A control ({names}) is of one workload; of the others' noise only the blocks tell"
-        warnings.append(Concern("control_elsewhere", words))
+        names = ", ".join(analyses[0].controls)
+        message = f"the A/A control ({names}) is of one workload; of the others' noise only the blocks tell"
+        warnings.append(Concern("control_elsewhere", message))
     frames = {
-        name: pd.concat([getattr(part, name) for part in parts], ignore_index=True)
+        name: pd.concat([getattr(analysis, name) for analysis in analyses], ignore_index=True)
         for name in ("table", "differences", "equivalence", "residuals")
     }
     return replace(
-        parts[0],
-        against={name: other for part in parts for name, other in part.against.items()},
-        blocks=max(part.blocks for part in parts),
+        analyses[0],
+        against={name: other for analysis in analyses for name, other in analysis.against.items()},
+        blocks=max(analysis.blocks for analysis in analyses),
         warnings=tuple(dict.fromkeys(warnings)),
         **frames,
     )

@@ -102,8 +102,7 @@ class Experiment:
         whole = self.trials.groupby("block").size().eq(len(self.plan.factor.levels)).sum()
         if whole not in self.plan.looks:
             return None
-        look = self._latest_look()
-        return look.reason if look.stop else None
+        return self._latest_look().stop
 
     def forget(self) -> None:
         """Derive all frames anew when they are next asked for: trials have been added."""
@@ -144,7 +143,7 @@ class Experiment:
     def _latest_look(self) -> Decision:
         """The verdict at the latest look of a study that may stop early, at that look's share of alpha."""
         factor = self.plan.factor
-        looks = plan_looks(len(factor.levels), len(factor.controls), looks=self.plan.looks)
+        looks = plan_looks(len(factor.levels), len(factor.controls), self.plan.looks)
         return decide(self.by_level(), looks, **self._comparison())
 
 

@@ -210,30 +210,6 @@ def test_units_and_row_order_do_not_matter(seed, factor):
         )
 
 
-def test_error_rates_and_coverage_in_a_short_simulation():
-    """400 sessions with fixed seeds; the full calibration has its own module."""
-    rng = np.random.default_rng(20)
-    levels, true = ["base", "control", "x", "y"], {"x": 0.0, "y": float(np.log(1.05))}
-    frame = pd.DataFrame({"block": np.repeat(range(5), 4), "level": levels * 5})
-    effect = frame.level.map(lambda name: true.get(name, 0.0)).to_numpy()
-    alarms = covered = found = invalid = 0
-    for _ in range(400):
-        noise = rng.normal(0, 0.0251, 20) + np.repeat(rng.normal(0, 0.1, 5), 4)
-        table = benchlib.analyze(
-            frame.assign(tps=2000 * np.exp(effect + noise)), baseline="base", controls=["control"]
-        ).table.set_index("level")
-        alarms += table.p_value["x"] < 0.05
-        found += table.p_adjusted["y"] < 0.05
-        invalid += table.verdict["y"] == "invalid"
-        covered += (table.ci_low["x"] < 0 < table.ci_high["x"]) and (
-            table.ci_low["y"] < 5 < table.ci_high["y"]
-        )
-    assert 8 <= alarms <= 34
-    assert 8 <= invalid <= 34
-    assert 362 <= covered <= 396
-    assert found >= 300
-
-
 def test_a_level_whose_trials_all_failed_keeps_its_row(make_trials):
     trials = make_trials(["base", "x", "y"], effects={"y": 0.4})
     trials.loc[trials.level == "x", "tps"] = np.nan
@@ -244,8 +220,7 @@ def test_a_level_whose_trials_all_failed_keeps_its_row(make_trials):
     assert json.loads(json.dumps(analysis.to_dict(), allow_nan=False))["levels"][1]["mean"] is None
 
 
-@pytest.mark.parametrize("alpha", [1e-6, 0.001, 0.2, 0.49])
-@pytest.mark.parametrize("margin", [1e-9, 0.03, 0.999])
+@pytest.mark.parametrize(("alpha", "margin"), [(1e-6, 1e-9), (0.49, 0.999), (1e-6, 0.999)])
 @pytest.mark.parametrize(("blocks", "k", "sd"), [(2, 2, 0.02), (3, 2, 60.0), (3, 6, 1e-8), (60, 3, 3.0)])
 def test_extreme_numbers_do_not_break_it(make_trials, alpha, margin, blocks, k, sd):
     trials = make_trials([f"l{i}" for i in range(k)], blocks=blocks, sd=sd)
