@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from fakes import FakeBench
 
-from benchlib.errors import InputError
 from benchlib.study.instruments import COSTS, SECONDS, Recorded, recorded
 from benchlib.study.loop import run_study
 from benchlib.study.records import ReplicaReadings, Samples
@@ -160,14 +159,6 @@ def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path
     assert found.waits.empty
     assert found.checkpoints.empty
     assert set(found.costs["level"]) == {"defaults", "control"}
-
-
-@pytest.mark.parametrize("content", [b"", b"x", b"\x1f\x8b", "cut"])
-def test_damaged_telemetry_says_so(folder: StudyFolder, path_of, content: bytes | str) -> None:
-    path = path_of(Samples.FILE)
-    path.write_bytes(content if isinstance(content, bytes) else path.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"telemetry\.json\.gz is damaged"):
-        read(folder)
 
 
 def test_one_reading_is_no_telemetry(folder: StudyFolder, path_of) -> None:

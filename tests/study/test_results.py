@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,7 +11,6 @@ from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output
 
 from benchlib.load.latency import keep_log
 from benchlib.load.workloads import load_workload
-from benchlib.report.figures.mechanism import statements_table
 from benchlib.study.loop import run_study
 from benchlib.study.records import Flushes
 from benchlib.study.results import (
@@ -111,12 +111,10 @@ def test_progress_is_a_row_a_second(run) -> None:
     [
         (None, "the trial's output is not there"),
         ("", "pgbench summary: "),
-        ("Segmentation fault\n", "pgbench summary: "),
         (pgbench_output(tps=2000)[0][:-120], "pgbench summary: "),
-        (pgbench_output(tps=2000)[0].replace("processed: 6000", "processed: 600"), "pgbench summary: "),
         (pgbench_output(tps=2000)[0].replace("tps = 2000", "tps = 20"), "pgbench summary: "),
     ],
-    ids=["gone", "empty", "other words", "cut short", "a lost digit", "lost digits of tps"],
+    ids=["gone", "empty", "cut short", "lost digits of tps"],
 )
 def test_a_damaged_output_is_an_error_not_a_figure(of_tuned, content: str | None, why: str) -> None:
     row = of_tuned("stdout", content)
@@ -140,63 +138,45 @@ def test_progress_of_a_damaged_trial_is_left_out(run, of_tuned) -> None:
     assert set(progress_frame(folder).level) == {"defaults", "control"}
 
 
-def test_without_counters_the_costs_are_missing_and_the_rest_stays(of_tuned) -> None:
-    row = of_tuned("statistics.json", None)
-    assert row.tps == pytest.approx(2000)
-    assert pd.isna(row.error)
-    assert pd.isna(row.wal_bytes_per_transaction)
-    assert pd.isna(row.checkpoints)
-
-
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "{}", '{"before": {}, "after": {}}', '{"before": null, "after": null}',
-     '{"before": {"lsn": 7}, "after": {"lsn": "0/1"}}', '{"before": {"lsn": "x"}, "after": {"lsn": "0/1"}}'],
-)  # fmt: skip
+    [
+        "{",
+        '{"before": {}, "after": {}}',
+        '{"before": {"at": 1, "lsn": "x"}, "after": {"at": 2, "lsn": "0/1"}}',
+    ],
+)
 def test_damaged_counters_are_an_error(of_tuned, content: str) -> None:
     row = of_tuned("statistics.json", content)
     assert "statistics.json is damaged" in row.error
     assert figures(row).isna().all()
 
 
-def with_snapshots(**changes: dict[str, object]) -> str:
-    found = counters(6000)
-    for when, parts in changes.items():
-        found[when] = {**found[when], **parts}  # type: ignore[dict-item]
-    return json.dumps(found)
+RESET = {"lsn": "0/0", "checkpointer": {"num_timed": 0, "num_requested": 0}}
+NOT_COUNTED = {"checkpointer": None, "bgwriter": {"buffers_alloc": 3}}
 
 
-def test_counters_that_went_backwards_say_nothing(of_tuned) -> None:
-    row = of_tuned(
-        "statistics.json",
-        with_snapshots(after={"lsn": "0/0", "checkpointer": {"num_timed": 0, "num_requested": 0}}),
-    )
-    assert pd.isna(row.wal_bytes_per_transaction)
-    assert pd.isna(row.checkpoints)
+@pytest.mark.parametrize(
+    ("before", "after", "wal", "checkpointed"),
+    [
+        ({}, RESET, False, None),
+        ({"lsn": None}, {"lsn": None}, False, 1),
+        (NOT_COUNTED, NOT_COUNTED, True, None),
+        (None, None, False, None),
+    ],
+    ids=["gone backwards", "no position in the WAL", "no checkpointer", "no counters"],
+)
+def test_what_the_counters_do_not_tell_is_missing(
+    of_tuned, before: dict[str, object] | None, after: dict[str, object], wal: bool, checkpointed: int | None
+) -> None:
+    content: Any = counters(6000)
+    if before is not None:
+        content = {"before": {**content["before"], **before}, "after": {**content["after"], **after}}
+    row = of_tuned("statistics.json", None if before is None else json.dumps(content))
     assert row.tps == pytest.approx(2000)
-
-
-def test_a_server_that_does_not_tell_its_position_in_the_wal_has_no_wal_per_transaction(of_tuned) -> None:
-    row = of_tuned("statistics.json", with_snapshots(before={"lsn": None}, after={"lsn": None}))
-    assert pd.isna(row.wal_bytes_per_transaction)
-    assert row.checkpoints == 1
-
-
-def test_checkpoints_up_to_16_are_counted_by_the_background_writer(of_tuned) -> None:
-    older = {"checkpointer": None, "bgwriter": {"checkpoints_timed": 1, "checkpoints_req": 2}}
-    later = {"checkpointer": None, "bgwriter": {"checkpoints_timed": 2, "checkpoints_req": 4}}
-    assert of_tuned("statistics.json", with_snapshots(before=older, after=later)).checkpoints == 3
-
-
-def test_where_nobody_counts_checkpoints_they_are_missing(of_tuned) -> None:
-    nobody = {"checkpointer": None, "bgwriter": {"buffers_alloc": 3}}
-    row = of_tuned("statistics.json", with_snapshots(before=nobody, after=nobody))
-    assert pd.isna(row.checkpoints)
-    assert row.wal_bytes_per_transaction == WAL_PER_TRANSACTION
-
-
-def test_a_trial_without_any_checkpoint_has_none(of_tuned) -> None:
-    assert of_tuned("statistics.json", json.dumps(counters(6000, checkpoints=0))).checkpoints == 0
+    assert pd.isna(row.error)
+    assert pd.notna(row.wal_bytes_per_transaction) == wal
+    assert (None if pd.isna(row.checkpoints) else row.checkpoints) == checkpointed
 
 
 def test_what_went_wrong_inside_a_trial_is_a_concern_of_its_level(run) -> None:
@@ -275,9 +255,7 @@ def test_latency_quantiles_come_from_the_transaction_log_where_there_is_one(
     assert 47 <= row.latency_p95_ms <= 49
 
 
-@pytest.mark.parametrize(
-    "spoil", [lambda log: b"", lambda log: b"x", lambda log: log[:-9], lambda log: log[9:]]
-)
+@pytest.mark.parametrize("spoil", [lambda log: b"", lambda log: log[:-9]])
 def test_a_damaged_transaction_log_is_an_error(of_tuned, kept_log: bytes, spoil) -> None:
     row = of_tuned(TRANSACTION_LOG, spoil(kept_log))
     assert TRANSACTION_LOG in row.error
@@ -326,5 +304,3 @@ def test_what_a_statement_took_is_a_row_per_trial_where_the_load_tool_told(run, 
     frame = statements_frame(folder)
     assert frame["latency_ms"].tolist() == [0.002, 0.312]
     assert set(frame["level"]) == {"tuned"}
-    table = statements_table(frame, ["defaults", "tuned"])
-    assert "UPDATE pgbench_accounts" in table.html

@@ -151,13 +151,6 @@ def test_a_rate_in_numbers_needs_no_capacity(host, view_of) -> None:
     assert (view.experiment.plan.capacity_tps, set(view.experiment.trials["rate_tps"])) == (None, {200.0})
 
 
-def test_without_a_rate_there_is_no_lag(host, view_of) -> None:
-    view = view_of(Load(duration_s=3))
-    view.runner.run(QUIET)
-    assert view.experiment.trials[["rate_tps", "schedule_lag_average_ms"]].isna().all(axis=None)
-    assert "lag" not in view.mechanism().html
-
-
 def test_the_same_again_measures_nothing_and_has_the_same_rates(host, view_of) -> None:
     view_of().runner.run(QUIET)
     host.reaches = {"defaults": 2000.0, "control": 2000.0}

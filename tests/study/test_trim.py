@@ -1,7 +1,5 @@
 """A trimmed study: a tenth of its size, the same page."""
 
-import gzip
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +10,6 @@ from fakes import FakeBench
 
 from benchlib.cli import main
 from benchlib.errors import InputError
-from benchlib.host.telemetry import thinned
 from benchlib.load.latency import keep_log
 from benchlib.report.view import View
 from benchlib.study.experiment import shown
@@ -171,13 +168,6 @@ def test_a_packed_trial_is_not_set_aside_but_by_hand(study: StudyFolder) -> None
     trim(study)
     with pytest.raises(InputError, match=r"tar -xJf trials\.tar\.xz"):
         set_failed_aside(study)
-
-
-def test_waits_by_the_second_have_the_same_means(study: StudyFolder) -> None:
-    raw = json.loads(gzip.decompress(next(study.path.glob(f"trials/*/{Samples.FILE}")).read_bytes()))
-    thin = thinned(raw)
-    assert len(thin["waits"]) < len(raw["waits"]) / 5
-    assert thinned(thin) == thin
 
 
 def test_the_command_says_what_it_gained(study: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,17 +49,6 @@ def test_all_trials_run_in_the_order_of_the_design_block_by_block(folder_of, ben
     assert list(bench.workspace.iterdir()) == [], "raw files are the store's now"
 
 
-def test_nothing_is_opened_when_nothing_is_missing(folder_of, bench_for: Bench) -> None:
-    folder = folder_of()
-    run_study(folder, bench_for(folder).open)
-    before = contents(folder)
-    bench = bench_for(folder)
-    said: list[Progress] = []
-    run_study(folder, bench.open, said.append)
-    assert (bench.opened, said) == (0, [])
-    assert contents(folder) == before
-
-
 def test_only_what_is_missing_runs_and_nothing_else_is_touched(folder_of, bench_for: Bench) -> None:
     folder = folder_of(3)
     run_study(folder, bench_for(folder).open)
@@ -74,7 +63,7 @@ def test_only_what_is_missing_runs_and_nothing_else_is_touched(folder_of, bench_
     assert contents(folder).items() >= before.items()
 
 
-@pytest.mark.parametrize("call", [1, 2, 4, 6])
+@pytest.mark.parametrize("call", [1, 4])
 def test_an_interruption_loses_the_current_trial_and_nothing_else(
     folder_of, bench_for: Bench, call: int
 ) -> None:
@@ -120,15 +109,6 @@ def test_a_full_disk_ends_the_run_in_one_line_and_keeps_the_rest(folder_of, benc
     assert bench.closed == 1
 
 
-def test_a_block_that_cannot_be_prepared_ends_the_run(folder_of, bench_for: Bench) -> None:
-    folder = folder_of()
-    bench = bench_for(folder, unbuildable={2: "the cluster of level “tuned” cannot be built"})
-    with pytest.raises(StudyError, match="cluster of level “tuned” cannot be built"):
-        run_study(folder, bench.open)
-    assert list(folder.kept()) == ids(folder)[:3]
-    assert bench.closed == 1
-
-
 # --- failed trials -----------------------------------------------------------------------
 
 
@@ -153,14 +133,6 @@ def test_a_block_in_which_all_fail_stops_the_run(folder_of, bench_for: Bench) ->
     assert one_line(caught) == "every trial of block 2 failed, so the run stops: first"
     assert list(folder.kept()) == ids(folder)[:6]
     assert bench.closed == 1
-
-
-def test_the_last_trial_of_a_resumed_block_may_fail_alone(folder_of, bench_for: Bench) -> None:
-    folder = folder_of()
-    with pytest.raises(Interrupted):
-        run_study(folder, bench_for(folder, raising={3: KeyboardInterrupt()}).open)
-    run_study(folder, bench_for(folder, failing={1: "lost"}).open)
-    assert [m.error for m in folder.kept().values()] == [None, None, "lost", None, None, None]
 
 
 def test_a_whole_block_is_repeated_for_one_failed_trial(folder_of, bench_for: Bench) -> None:
@@ -234,10 +206,7 @@ def test_levels_named_in_another_order_extend_the_same_design(
     ("changes", "what"),
     [
         ({"levels": {"tuned": Level(settings={"work_mem": "16MB"})}}, "factor.levels.tuned.settings.work_mem"),
-        ({"levels": {"tuned": Level(), "other": Level()}}, "factor.levels.tuned.settings.work_mem, factor.levels.other"),
-        ({"load": Load(duration_s=4)}, "load.duration_s"),
         ({"load": Load(duration_s=4, clients=5, threads=5), "scale": 2, "seed": 1}, "load.clients, load.threads, load.duration_s and 2 more"),
-        ({"seed": 8}, "seed"),
     ],
 )  # fmt: skip
 def test_another_plan_under_the_same_name_is_refused_saying_what_differs(
@@ -273,15 +242,6 @@ def test_progress_tells_what_is_done_what_failed_and_what_is_left(folder_of, ben
     assert said[2].remaining_s is None, "nobody knows yet how long a trial takes"
     assert said[3].remaining_s == pytest.approx(5 * 4)  # 3 s of load and 1 s around it
     assert said[-1].remaining_s == 0
-
-
-def test_progress_of_a_resumed_run_counts_what_is_kept(folder_of, bench_for: Bench) -> None:
-    folder = folder_of()
-    with pytest.raises(Interrupted):
-        run_study(folder, bench_for(folder, raising={5: KeyboardInterrupt()}).open)
-    said: list[Progress] = []
-    run_study(folder, bench_for(folder).open, said.append)
-    assert (said[0].done, said[-1].done) == (4, 6)
 
 
 def test_progress_is_one_line() -> None:
