@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 import benchlib
-from benchlib.host import facts as host
+from benchlib.host.facts import load_average
 from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 HERE = Path(__file__).parent
@@ -179,7 +179,7 @@ def main(rounds: int, lines: int, blocks: int, duration_s: int, observer_blocks:
         lambda: studies(rounds, blocks, duration_s),
         lambda: [observer(out, observer_blocks)],
     ]
-    rows, before = [], host.load_average()
+    rows, before = [], load_average()
     for part in parts:
         rows += part()
     pd.DataFrame([asdict(row) for row in rows]).to_csv(out / "table.csv", index=False, float_format="%.4g")

@@ -20,12 +20,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import psutil
 
 from benchlib.errors import PreflightError, StudyError
-from benchlib.host.journal import Journal
+from benchlib.host.journal import MODULES_OF_CHANGES, Journal
 from benchlib.host.lock import host_lock
 from benchlib.host.shell import ticks
 from benchlib.host.sweep import JOURNAL, Swept, sweep
@@ -184,6 +185,8 @@ def _start_guardian(folder: Path, lock: int) -> tuple[int, int]:
 def main() -> None:
     """Detach, tell the process id, wait for the pipe to end, and clean up, unless the study has."""
     folder = Path(sys.argv[1])
+    for module in MODULES_OF_CHANGES:  # now, while they are there: it may be long until the sweep
+        import_module(module)
     child = os.fork()
     if child:
         with contextlib.suppress(BrokenPipeError):  # the study may be dead already: then there is work to do

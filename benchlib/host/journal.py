@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, SerializeAsAny, TypeAdapter, ValidationErr
 from benchlib.errors import StudyError
 from benchlib.plan.level import Model
 
-_MODULES = ("benchlib.host.changes", "benchlib.server.changes")
+MODULES_OF_CHANGES = ("benchlib.host.changes", "benchlib.server.changes")
 """Where the kinds of change are defined. They are imported by name, since whoever undoes a change need not know it."""
 
 
@@ -43,8 +43,13 @@ def _read_change(value: Any) -> Any:
     """A change from its JSON object, as an instance of the class of its kind."""
     if not isinstance(value, dict):
         return value
-    for module in _MODULES:
-        import_module(module)
+    for module in MODULES_OF_CHANGES:
+        try:
+            import_module(module)
+        except (
+            ImportError
+        ) as reason:  # of a damaged installation: the other changes are to be undone all the same
+            raise ValueError(f"{module} cannot be imported") from reason
         for kind in Change.__subclasses__():
             if kind.model_fields["kind"].default == value.get("kind"):
                 return kind.model_validate(value)

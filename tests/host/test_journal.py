@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlib.errors import StudyError
+from benchlib.host import journal as journal_module
 from benchlib.host.changes import Made, Written
-from benchlib.host.journal import Journal
+from benchlib.host.journal import Change, Journal
 from benchlib.plan.level import Model
 from benchlib.server.changes import Altered
 
@@ -257,6 +258,20 @@ def test_a_process_that_knows_no_kind_of_change_reads_them_all(journal: Journal,
         [sys.executable, "-c", script, journal.path], capture_output=True, text=True, check=True
     )
     assert shown.stdout.splitlines() == [str(change) for change in changes]
+
+
+def test_a_kind_that_cannot_be_imported_does_not_hold_up_the_others(
+    journal: Journal, tunable: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tunable("a")
+    file.write_text("7")
+    for change in (setting(file, "7"), Altered(server="s", name="work_mem", former=None, value="8MB")):
+        journal.chapter().note(change)
+    monkeypatch.setattr(journal_module, "MODULES_OF_CHANGES", ("benchlib.host.changes", "benchlib.gone"))
+    monkeypatch.setattr(Change, "__subclasses__", lambda: [Written])
+    (complaint,) = journal.undo()
+    assert complaint.startswith("line 2 of ")
+    assert file.read_text() == "60"
 
 
 def test_a_journal_that_was_never_begun_holds_nothing_and_one_that_cannot_be_read_is_reported(
