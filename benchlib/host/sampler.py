@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -46,6 +46,7 @@ class Reader:
     open: Callable[[], Source]
 
 
+@dataclass(kw_only=True)
 class Sampler:
     """To be entered around a load; ``raw`` is then what was read, ``warnings`` what was not, and why.
 
@@ -57,26 +58,18 @@ class Sampler:
     the samples of each reader, null if it could not be opened. ``at_s`` in all of them is seconds since ``started``.
     """
 
-    def __init__(
-        self,
-        *,
-        servers: Callable[[], Sequence[int]],
-        devices: Sequence[str] = (),
-        readers: Sequence[Reader] = (),
-        interval_s: float = 1.0,
-    ) -> None:
-        self.raw: dict[str, Any] = {}
-        self.warnings: list[str] = []
-        self._servers = servers
-        self._devices = devices
-        self._readers = readers
-        self._interval_s = interval_s
-        self._over = threading.Event()
-        self._threads: list[threading.Thread] = []
+    servers: Callable[[], Sequence[int]]
+    devices: Sequence[str] = ()
+    readers: Sequence[Reader] = ()
+    interval_s: float = 1.0
+    raw: dict[str, Any] = field(default_factory=dict, init=False)
+    warnings: list[str] = field(default_factory=list, init=False)
+    _over: threading.Event = field(default_factory=threading.Event, init=False)
+    _threads: list[threading.Thread] = field(default_factory=list, init=False)
 
     def __enter__(self) -> Self:
         sources: list[tuple[Reader, Source]] = []
-        for reader in self._readers:
+        for reader in self.readers:
             try:
                 sources.append((reader, reader.open()))
             except ServerError as reason:  # no reason to lose the trial
@@ -84,14 +77,14 @@ class Sampler:
         self._started = time.monotonic()
         self.raw |= {
             "started": {"epoch_s": time.time()},
-            "interval_s": self._interval_s,
+            "interval_s": self.interval_s,
             "ticks_per_s": _TICKS_PER_S,
             "readings": [],
-            **{reader.key: None for reader in self._readers},
+            **{reader.key: None for reader in self.readers},
             **{reader.key: [] for reader, _ in sources},
         }
         self._keep("readings", self._host_and_servers)  # before the load has begun
-        self._start("the host's counters", self._interval_s, "readings", self._host, contextlib.nullcontext())
+        self._start("the host's counters", self.interval_s, "readings", self._host, contextlib.nullcontext())
         for reader, source in sources:
             self._start(reader.what, reader.every_s, reader.key, source.sample, source)
         return self
@@ -103,10 +96,10 @@ class Sampler:
         self._keep("readings", self._host_and_servers)
 
     def _host(self) -> dict[str, Any]:
-        return host_counters(self._devices)
+        return host_counters(self.devices)
 
     def _host_and_servers(self) -> dict[str, Any]:
-        return {**self._host(), "server_ticks": server_ticks(self._servers())}
+        return {**self._host(), "server_ticks": server_ticks(self.servers())}
 
     def _keep(self, key: str, sample: Callable[[], dict[str, Any]]) -> None:
         at_s = time.monotonic() - self._started

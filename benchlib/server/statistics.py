@@ -25,9 +25,6 @@ _VIEWS = {
     "io": (16, "SELECT jsonb_agg(to_jsonb(s)) AS rows FROM pg_stat_io AS s"),
     "checkpointer": (17, "SELECT to_jsonb(s) AS row FROM pg_stat_checkpointer AS s"),
     "block_size": (10, "SELECT current_setting('block_size')::int"),
-    # without these the times in the views are 0, and no times
-    "io_timed": (10, "SELECT current_setting('track_io_timing')::bool"),
-    "wal_timed": (14, "SELECT current_setting('track_wal_io_timing')::bool"),
 }
 _SHARED = {"bgwriter": 10, "wal": 14, "io": 16, "checkpointer": 17}
 """What ``pg_stat_reset_shared`` resets, and since which version."""
