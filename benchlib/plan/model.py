@@ -79,9 +79,9 @@ class Invariant(Model):
         if isinstance(each, int):
             return range(total * each, total * each + 1)
         ran = [row["transactions"] for row in report["scripts"]] or [total]
-        told = sum(rows * times for rows, times in zip(each, ran, strict=True))
-        untold = total - sum(ran)
-        return range(told + untold * min(each), told + untold * max(each) + 1)
+        counted = sum(rows * times for rows, times in zip(each, ran, strict=True))
+        lost = total - sum(ran)
+        return range(counted + lost * min(each), counted + lost * max(each) + 1)
 
 
 class Sysbench(Model):
@@ -151,10 +151,6 @@ class Workload(Model):
     def data_mib(self, scale: int) -> int:
         """About how much disk a cluster with the data takes, its WAL aside, in MiB."""
         return _EMPTY_MIB + scale * (self.mib_per_scale + (_PGBENCH_MIB if self.pgbench_tables else 0))
-
-    def load_statement(self, scale: int) -> str:
-        """What is run to load the data, beside ``pgbench -i``."""
-        return at_scale(self.load_sql, scale)
 
 
 class Load(Model):

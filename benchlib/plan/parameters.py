@@ -70,7 +70,7 @@ def declared(source: str) -> dict[str, Parameter]:
     except SyntaxError as reason:
         raise InputError(f"the parameters cell is not Python: line {reason.lineno}: {reason.msg}") from None
     comments = _comments(source)
-    found = {}
+    parameters = {}
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
             name = node.target.id
@@ -80,8 +80,8 @@ def declared(source: str) -> dict[str, Parameter]:
                 raise InputError(f"parameter {name}: the default must be a plain value") from None
             lines = (node.lineno, node.value.lineno, node.end_lineno)
             help_ = next((comments[line] for line in lines if line in comments), "")
-            found[name] = Parameter(name, ast.unparse(node.annotation), default, help_)
-    return found
+            parameters[name] = Parameter(name, ast.unparse(node.annotation), default, help_)
+    return parameters
 
 
 def _comments(source: str) -> dict[int, str]:
@@ -96,17 +96,12 @@ def assigned(source: str) -> set[str]:
         tree = ast.parse(source)
     except SyntaxError:
         return set()
-    names = set()
-    for node in tree.body:
-        targets = (
-            node.targets
-            if isinstance(node, ast.Assign)
-            else [node.target]
-            if isinstance(node, ast.AnnAssign)
-            else []
-        )
-        names |= {t.id for t in targets if isinstance(t, ast.Name)}
-    return names
+    targets = [
+        target
+        for node in tree.body
+        for target in getattr(node, "targets", None) or [getattr(node, "target", None)]
+    ]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) -> None:

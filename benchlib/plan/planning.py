@@ -29,8 +29,8 @@ def first_problem(reason: ValidationError) -> str:
     problem = reason.errors()[0]
     where = ".".join(str(part) for part in problem["loc"] if part != "[key]") or "it"
     more = f" (and {reason.error_count() - 1} more)" if reason.error_count() > 1 else ""
-    words = f"{where}: {problem['msg'].removeprefix('Value error, ')}{more}"
-    return " ".join(words.split())
+    message = f"{where}: {problem['msg'].removeprefix('Value error, ')}{more}"
+    return " ".join(message.split())
 
 
 def study_name(values: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from benchlib.host.shell import Shell
 from benchlib.load import pgbench
 from benchlib.load.tools import load_tool
 from benchlib.plan.level import Level, SettingValue
-from benchlib.plan.model import Workload
+from benchlib.plan.model import Workload, at_scale
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import (
     Installation,
@@ -137,6 +137,6 @@ def load(
     """
     load_tool(workload.tool, program).fill(shell, connection, workload, scale)
     if workload.load_sql:
-        server.execute(workload.load_statement(scale))
+        server.execute(at_scale(workload.load_sql, scale))
     server.execute("VACUUM (FREEZE, ANALYZE)")
     server.checkpoint()

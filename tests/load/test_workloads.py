@@ -7,7 +7,7 @@ import pytest
 
 from benchlib.errors import InputError
 from benchlib.load.workloads import load_workload, workload_names
-from benchlib.plan.model import Invariant
+from benchlib.plan.model import Invariant, at_scale
 
 OWN = """
 name = "own"
@@ -181,10 +181,10 @@ def test_workloads_of_other_data_share_nothing() -> None:
 
 def test_loading_is_told_the_scale() -> None:
     workload = load_workload("sort-hash")
-    assert "generate_series(1, 100000 * 7)" in workload.load_statement(7)
-    assert ":scale" not in workload.load_statement(7)
+    assert "generate_series(1, 100000 * 7)" in at_scale(workload.load_sql, 7)
+    assert ":scale" not in at_scale(workload.load_sql, 7)
     cast = workload.model_copy(update={"load_sql": "SELECT :scale::int, x::scale, :scales, ':scale'"})
-    assert cast.load_statement(3) == "SELECT 3::int, x::scale, :scales, '3'"
+    assert at_scale(cast.load_sql, 3) == "SELECT 3::int, x::scale, :scales, '3'"
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,7 @@ def factor(**changes: object) -> Factor:
         ({"baseline": "c"}, "'c' is not among the levels: a, b"),
         ({"controls": ("c",)}, "'c' is not among the levels"),
         ({"levels": {"a": {}}}, "at least two levels"),
-        ({"levels": {}}, "not among the levels"),
         ({"levels": {"a": {}, " ": {}}}, "1 to 80 printable"),
-        ({"levels": {"a": {}, "b\n": {}}}, "1 to 80 printable"),
         ({"levels": {"a": {}, "b" * 81: {}}}, "1 to 80 printable"),
         ({"levels": {"a": {}, 5: {}}}, "valid string"),
     ],
@@ -35,17 +33,11 @@ def test_a_factor_that_cannot_be_compared_is_refused(changes: dict[str, object],
         factor(**changes)
 
 
-def test_a_factor_keeps_the_order_of_its_levels() -> None:
-    made = factor(levels={"b": {}, "a": {}, "c": {}})
-    assert list(Factor.model_validate_json(made.model_dump_json()).levels) == ["b", "a", "c"]
-
-
 @pytest.mark.parametrize(
     ("script", "why"),
     [
         ({}, "either 'builtin' or 'sql'"),
         ({"builtin": "select-only", "sql": "SELECT 1"}, "either 'builtin' or 'sql'"),
-        ({"builtin": "select"}, "'tpcb-like', 'simple-update' or 'select-only'"),
         ({"sql": "SELECT 1", "weight": -1}, "greater than or equal to 0"),
     ],
 )
@@ -57,8 +49,6 @@ def test_a_script_has_one_source_and_a_weight(script: dict[str, object], why: st
 def test_a_workload_in_which_nothing_would_run_is_refused() -> None:
     with pytest.raises(ValidationError, match="no script has a weight above 0"):
         Workload(name="n", title="t", scripts=(Script(sql="SELECT 1", weight=0),))
-    with pytest.raises(ValidationError, match="no script has a weight"):
-        Workload(name="n", title="t", scripts=())
     with pytest.raises(ValidationError, match="at most 128"):
         Workload(name="n", title="t", scripts=(Script(sql="SELECT 1"),) * 129)
 
@@ -98,16 +88,6 @@ def test_a_level_changes_those_variables_that_it_names_and_no_others(plan_of) ->
     assert plan.load.variables == {"rows": 10, "share": 0.5}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"scale": 0}, {"margin": 0}, {"margin": 1}, {"margin": float("nan")}, {"rebuild_every": 0},
-     {"arrangement": "lying"}, {"seed": "x"}, {"load": {"duration_s": 0}}, {"load": {"warmup_s": -1}}],
-)  # fmt: skip
-def test_impossible_sizes_are_refused(plan_of, changes: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        plan_of(**changes)
-
-
 def test_a_level_may_have_a_workload_of_its_own(plan_of) -> None:
     reads = Workload(name="reads", title="Reads", scripts=(Script(builtin="select-only"),))
     plan = plan_of(levels={"read": Level(workload="reads")}, workloads={"reads": reads})
@@ -122,11 +102,6 @@ def test_a_level_that_cannot_run_over_the_base_is_refused_with_its_name(plan_of)
         plan_of(
             base=Level(storage=Storage(memory="1GB")), levels={"elsewhere": Level(target=Target(server="s"))}
         )
-
-
-def test_a_study_counts_its_blocks(study_of) -> None:
-    assert study_of(3).blocks == 3
-    assert study_of(3).model_copy(update={"trials": ()}).blocks == 0
 
 
 # --- whatever is said survives its file --------------------------------------------
@@ -171,13 +146,6 @@ def test_a_level_survives_its_file(level: Level) -> None:
     again = Level.model_validate_json(level.model_dump_json())
     assert again == level
     assert same_types(again.settings, level.settings)
-
-
-@given(LEVELS, LEVELS)
-def test_a_level_over_itself_and_over_nothing_is_itself(level: Level, base: Level) -> None:
-    assert level.over(level).settings == level.settings
-    assert level.over(Level()).model_dump() == level.model_dump()
-    assert level.over(base).over(base) == level.over(base)
 
 
 @given(LEVELS, st.integers(), st.integers(1, 9), st.floats(0.001, 0.999))
