@@ -48,7 +48,7 @@ class Foreign:
         return str(self.cluster.value(f"SHOW {name}", "postgres"))
 
     def wait_until_it_shows(self, name: str, value: str) -> None:
-        for _ in ticks(5):
+        for _ in ticks(30):
             if self.shows(name) == value:
                 return
         raise AssertionError(f"{name} is {self.shows(name)}, not {value}")
@@ -61,6 +61,11 @@ class Foreign:
             yield
         finally:
             self.cluster.execute(*filter(None, back.split(";")), dbname="postgres")
+
+    def wait_until_alone(self) -> None:
+        """Let sessions of earlier tests end."""
+        others = "SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL AND pid <> pg_backend_pid()"
+        assert any(self.cluster.value(others, "postgres") == 0 for _ in ticks(30))
 
     def databases(self) -> set[str]:
         rows = self.cluster.query("SELECT datname FROM pg_database WHERE NOT datistemplate", "postgres")

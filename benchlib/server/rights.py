@@ -40,17 +40,17 @@ _TABLES_OF_OTHERS = """
 """
 
 _LIMITS = """
+    -- sessions of ours that have just ended may still be there
+    WITH others AS (SELECT * FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+                    AND NOT (usename = current_user AND application_name = 'benchlib'))
     SELECT current_setting('max_connections')::int AS most,
            current_setting('superuser_reserved_connections')::int
              + coalesce(current_setting('reserved_connections', true), '0')::int AS reserved,
            -- what a session is, the server tells only of our own; every client's has a database
-           (SELECT count(*)::int FROM pg_stat_activity
-            WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'
-              AND pid <> pg_backend_pid()) AS in_use,
-           (SELECT count(*)::int FROM pg_stat_activity
-            WHERE usename = current_user AND pid <> pg_backend_pid()) AS role_in_use,
-           (SELECT count(*)::int FROM pg_stat_activity
-            WHERE datname = current_database() AND pid <> pg_backend_pid()) AS database_in_use,
+           (SELECT count(*)::int FROM others
+            WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend') AS in_use,
+           (SELECT count(*)::int FROM others WHERE usename = current_user) AS role_in_use,
+           (SELECT count(*)::int FROM others WHERE datname = current_database()) AS database_in_use,
            (SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user) AS role_limit,
            (SELECT datconnlimit FROM pg_database WHERE datname = current_database()) AS database_limit
 """

@@ -27,7 +27,7 @@ def check(
     rows = Remote(asked).preflight(clients=clients, settings=settings or {}, needs_mib=needs_mib)
     name = f"service {asked.server}"
     assert all(what.startswith(name) for what, _ in rows)
-    return {what.removeprefix(name).removeprefix(", "): found for what, found in rows}
+    return {what.removeprefix(name).removeprefix(", "): offers for what, offers in rows}
 
 
 def refusal(*args: Any, **kwargs: Any) -> str:
@@ -39,22 +39,25 @@ def refusal(*args: Any, **kwargs: Any) -> str:
 
 
 def test_what_the_server_offers_is_told_in_pairs_of_words(foreign: Foreign) -> None:
+    foreign.wait_until_alone()
     before = foreign.databases(), foreign.schemas(), foreign.altered()
-    found = check(settings={"work_mem": "8MB", "checkpoint_timeout": "7min"})
-    assert found[""].startswith(f"PostgreSQL {foreign.cluster.version()}, answers in ")
-    assert found["connections"] == "8 needed of 97 (max_connections 100 less 3 reserved less 0 in use)"
+    offers = check(settings={"work_mem": "8MB", "checkpoint_timeout": "7min"})
+    assert offers[""].startswith(f"PostgreSQL {foreign.cluster.version()}, answers in ")
+    assert offers["connections"] == "8 needed of 97 (max_connections 100 less 3 reserved less 0 in use)"
     assert (
-        found["rights"]
+        offers["rights"]
         == "a database of our own, ALTER SYSTEM work_mem, ALTER SYSTEM checkpoint_timeout, CHECKPOINT"
     )
-    assert found["disk"].startswith("about 50 MiB of ")
+    assert offers["disk"].startswith("about 50 MiB of ")
     assert (foreign.databases(), foreign.schemas(), foreign.altered()) == before, "nothing was changed"
 
 
 def test_an_ordinary_role_is_told_what_it_may_not_know_or_do() -> None:
-    found = check("maker")
-    assert found["rights"] == "a database of our own, no CHECKPOINT, so a trial starts with what is dirty"
-    assert found["disk"] == "about 50 MiB needed; what is free there, the server does not tell: look yourself"
+    offers = check("maker")
+    assert offers["rights"] == "a database of our own, no CHECKPOINT, so a trial starts with what is dirty"
+    assert (
+        offers["disk"] == "about 50 MiB needed; what is free there, the server does not tell: look yourself"
+    )
 
 
 def test_a_wrong_password_or_none(services: Path, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +68,9 @@ def test_a_wrong_password_or_none(services: Path, foreign: Foreign, monkeypatch:
 
 
 def test_an_unknown_service_and_a_server_that_is_not_there(foreign: Foreign) -> None:
-    words = refusal("no-such-service")
-    assert words.startswith("the target “no-such-service” cannot be used: definition of service")
-    assert "PGSERVICEFILE" in words
+    message = refusal("no-such-service")
+    assert message.startswith("the target “no-such-service” cannot be used: definition of service")
+    assert "PGSERVICEFILE" in message
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -78,13 +81,11 @@ def test_an_unknown_service_and_a_server_that_is_not_there(foreign: Foreign) -> 
 
 
 def test_too_many_clients(foreign: Foreign) -> None:
+    foreign.wait_until_alone()
     assert check(clients=93)["connections"].startswith("97 needed of 97")
     assert refusal(clients=94) == (
         "94 clients and 4 sessions of ours need 98 connections, the target has room for 97 "
         "(max_connections 100 less 3 reserved less 0 in use): at most 93 clients, or raise the limit"
-    )
-    assert refusal(clients=1000).endswith(": at most 93 clients, or raise the limit"), (
-        "as in the study of a managed server"
     )
     with foreign.cluster.connect("postgres"):
         assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=93)
@@ -124,31 +125,20 @@ def test_what_would_endanger_others_or_could_not_be_given_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "message"),
     [
         ("work_mem", "8 pigs", 'invalid value for parameter "work_mem": "8 pigs"'),
         ("work_mem", "1kB", "1 kB is outside the valid range"),
         ("synchronous_commit", "perhaps", 'invalid value for parameter "synchronous_commit": "perhaps"'),
     ],
 )
-def test_values_that_the_server_would_not_take(name: str, value: str, words: str) -> None:
-    assert words in refusal(settings={name: value})
-
-
-def test_every_value_that_a_parameter_has_can_be_asked_for_again(foreign: Foreign) -> None:
-    """Nothing that the server itself shows may be refused for its value."""
-    rows = foreign.cluster.query(
-        "SELECT lower(name) AS name, current_setting(name) AS value FROM pg_settings WHERE context IN ('sighup', 'user', 'superuser') "
-        "AND vartype <> 'string' AND source <> 'override'",
-        "postgres",
-    )
-    assert len(rows) > 150
-    check(settings={row["name"]: row["value"] for row in rows})
+def test_values_that_the_server_would_not_take(name: str, value: str, message: str) -> None:
+    assert message in refusal(settings={name: value})
 
 
 def test_rights_that_the_role_lacks(foreign: Foreign) -> None:
-    words = refusal("maker", {"work_mem": "8MB"})
-    assert "work_mem = 8MB: our role may not ALTER SYSTEM it" in words
+    message = refusal("maker", {"work_mem": "8MB"})
+    assert "work_mem = 8MB: our role may not ALTER SYSTEM it" in message
     assert "the role guest may not create databases" in refusal("guest")
     schema = {"server": "guest", "own_schema": "bench_own"}
     assert "GRANT CREATE ON DATABASE postgres TO guest" in refusal(schema)
@@ -200,10 +190,10 @@ def test_a_database_with_tables_of_others_is_refused_unless_it_is_named(foreign:
     own = {"server": "boss", "own_schema": "bench_own"}
     assert check(own)["rights"].startswith("a schema bench_own of our own")
     with foreign.given("CREATE TABLE theirs (n int)", back="DROP TABLE theirs"):
-        words = refusal(own)
-        assert words.startswith("the database postgres holds tables of others (1)")
-        assert "say beside: postgres" in words
-        assert refusal({**own, "beside": "another"}) == words
+        message = refusal(own)
+        assert message.startswith("the database postgres holds tables of others (1)")
+        assert "say beside: postgres" in message
+        assert refusal({**own, "beside": "another"}) == message
         check({**own, "beside": "postgres"})
         check("boss")
 
