@@ -11,7 +11,7 @@ from markupsafe import Markup
 from benchlib.errors import StudyError
 from benchlib.report.figures.frames import MINUS, amount, good, interval, known, opening, rows_of, signed
 from benchlib.report.figures.tables import Quiet, Table, html_table
-from benchlib.report.view import Statement, View
+from benchlib.report.sections import NothingToShowError, section
 from benchlib.stats import Analysis, analyze
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import matching, published_for
@@ -21,7 +21,8 @@ ALONE = "‡"
 _TOGETHER = ["figure", "level", "against", "source", "conditions"]
 
 
-def published(view: View) -> Table | Statement:
+@section
+def published(experiment: Experiment) -> Table:
     """Each published figure with its conditions and source, beside what this study found for the same levels.
 
     A comparison stands beside the same comparison: the study's own with its verdict, another pair of its
@@ -32,11 +33,10 @@ def published(view: View) -> Table | Statement:
         InputError: the file of published figures is damaged.
 
     """
-    experiment = view.experiment
     notebook = experiment.study.notebook
     figures = published_for(notebook) if notebook else pd.DataFrame()
     if figures.empty:
-        return Statement("No published figures are kept that this study could be set beside.")
+        raise NothingToShowError("No published figures are kept that this study could be set beside.")
     analysis, why = _analysis(experiment)
     sources = list(dict.fromkeys(zip(figures["source"], figures["conditions"], strict=True)))
     rows = [

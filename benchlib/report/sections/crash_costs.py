@@ -9,53 +9,14 @@ import pandas as pd
 from benchlib.plan.level import Level, is_off
 from benchlib.report.figures.frames import amount
 from benchlib.report.figures.tables import Table, html_table
-from benchlib.report.view import Statement, View
+from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.crashed import KILLED, KINDS, POWER_CUT, Crash, Kind, kept_crashes, left_out
+from benchlib.study.experiment import Experiment
 
-_NO_KIND = {
+_NOT_DONE = {
     KILLED: "No server was killed.",
     POWER_CUT: "No power was cut: that takes root, and a Linux that can make loop devices and xfs.",
 }
-
-
-def crashes(view: View) -> Table | Statement:
-    """What was found after the crashes, a row per level and kind, beside what the level may lose.
-
-    Raises:
-        InputError: a kept crash is damaged.
-
-    """
-    experiment = view.experiment
-    kept = kept_crashes(experiment.folder)
-    if not kept:
-        return Statement("No level of this study was crashed, so what a crash loses is not known from here.")
-    rows, notes, unharmed = [], [], []
-    for kind in KINDS:
-        excused = left_out(experiment.plan, kind)
-        found = {
-            name: of_level
-            for name in experiment.plan.factor.levels
-            if (of_level := [each for each in kept if (each.level, each.kind) == (name, kind)])
-        }
-        for name, of_level in found.items():
-            level = experiment.plan.level(name)
-            promised = _promised(experiment.study.crash_costs.get(name, ()), kind)
-            rows.append(_row(name, kind, promised, of_level))
-            notes += _contradiction(name, kind, level, promised, of_level)
-            unharmed += [] if any(map(_harmed, of_level)) else [len(of_level)]
-        notes += [] if found else [_NO_KIND[kind]]
-        for reason in dict.fromkeys(excused.values()) if found else ():
-            names = ", ".join(f"“{name}”" for name, why in excused.items() if why == reason)
-            notes.append(f"Not crashed: {names}, {reason}.")
-    note = " ".join(filter(None, [*dict.fromkeys(notes), _bound(unharmed), _METHOD]))
-    frame = pd.DataFrame(rows).astype(object)
-    return html_table(
-        frame, "What crashes cost, found by crashing", formats=dict.fromkeys(_NUMBERS, str), note=note
-    )
-
-
-_NUMBERS = ("crashes", "commits lost", "oldest lost, ms before")
-
 _METHOD = (
     "Four sessions commit rows and note what the server acknowledged; at a random moment it crashes, is started on what is left, and is "
     "asked for those rows; all tables are read whole, ours by their indexes too. Killed server: all processes by SIGKILL at once. "
@@ -65,71 +26,102 @@ _METHOD = (
 )
 
 
-def _row(name: str, kind: Kind, promised: Sequence[str], found: Sequence[Crash]) -> dict[str, object]:
+@section
+def crashes(experiment: Experiment) -> Table:
+    """What was found after the crashes, a row per level and kind, beside what the level may lose.
+
+    Raises:
+        InputError: a kept crash is damaged.
+
+    """
+    kept = kept_crashes(experiment.folder)
+    if not kept:
+        raise NothingToShowError(
+            "No level of this study was crashed, so what a crash loses is not known from here."
+        )
+    rows, notes, harmless = [], [], []
+    for kind in KINDS:
+        if not any(crash.kind == kind for crash in kept):
+            notes.append(_NOT_DONE[kind])
+            continue
+        for name in experiment.plan.factor.levels:
+            of_level = [crash for crash in kept if (crash.level, crash.kind) == (name, kind)]
+            if not of_level:
+                continue
+            promised = _promised(experiment.study.crash_costs.get(name, ()), kind)
+            rows.append({"level": name, "crash": kind, **_row(promised, of_level)})
+            notes.append(_contradiction(experiment.plan.level(name), f"“{name}”", promised, of_level))
+            if not any(map(_harmed, of_level)):
+                harmless.append(len(of_level))
+        names: dict[str, list[str]] = {}
+        for name, reason in left_out(experiment.plan, kind).items():
+            names.setdefault(reason, []).append(f"“{name}”")
+        notes += [f"Not crashed: {', '.join(levels)}, {reason}." for reason, levels in names.items()]
+    if harmless:
+        notes.append(_bound(min(harmless)))
+    numbers = ("crashes", "commits lost", "oldest lost, ms before")
+    return html_table(
+        pd.DataFrame(rows, dtype=object),
+        "What crashes cost, found by crashing",
+        formats=dict.fromkeys(numbers, str),
+        note=" ".join(filter(None, [*dict.fromkeys(notes), _METHOD])),
+    )
+
+
+def _row(promised: Sequence[str], crashes: Sequence[Crash]) -> dict[str, str | None]:
     """What the crashes of one level and kind came to."""
-    lost = [each.lost for each in found if each.lost is not None]
-    oldest = [each.oldest_lost_ms for each in found if each.oldest_lost_ms is not None]
-    told = sum(each.acknowledged for each in found if each.lost is not None)
-    refused = [each.damage for each in found if each.recovery_s is None]
-    damaged = [each.damage for each in found if each.damage and each.recovery_s is not None]
+    readable = [crash for crash in crashes if crash.lost is not None]
+    lost, acknowledged = sum(c.lost or 0 for c in readable), sum(c.acknowledged for c in readable)
+    oldest = [crash.oldest_lost_ms for crash in crashes if crash.oldest_lost_ms is not None]
     return {
-        "level": name,
-        "crash": kind,
-        "crashes": str(len(found)),
-        "with lost commits": f"{sum(map(bool, lost))} of {len(lost)}" if lost else None,
-        "did not start": _told(refused),
-        "damaged": _told(damaged),
-        "commits lost": f"{sum(lost):,} of {told:,}" if lost else None,
-        "oldest lost, ms before": amount(max(oldest)) if oldest else ("" if lost else None),
+        "crashes": str(len(crashes)),
+        "with lost commits": f"{sum(bool(c.lost) for c in readable)} of {len(readable)}"
+        if readable
+        else None,
+        "did not start": _damage([crash for crash in crashes if crash.recovery_s is None]),
+        "damaged": _damage([crash for crash in crashes if crash.damage and crash.recovery_s is not None]),
+        "commits lost": f"{lost:,} of {acknowledged:,}" if readable else None,
+        "oldest lost, ms before": amount(max(oldest)) if oldest else ("" if readable else None),
         "may cost": "; ".join(promised) or "nothing",
     }
 
 
-def _told(damage: Sequence[Sequence[str]]) -> str:
-    """How often, and in the server's words what, the first time."""
-    return f"{len(damage)}: {damage[0][0]}" if damage else "0"
+def _damage(crashes: Sequence[Crash]) -> str:
+    """How many crashes there are, and the first one's damage in the server's words."""
+    return f"{len(crashes)}: {crashes[0].damage[0]}" if crashes else "0"
+
+
+def _contradiction(level: Level, name: str, promised: Sequence[str], crashes: Sequence[Crash]) -> str:
+    """A sentence where a level did worse than it promises, or where it may lose and nothing was lost."""
+    kind, count = crashes[0].kind, _counted(len(crashes))
+    harmed, damaged = sum(map(_harmed, crashes)), sum(bool(crash.damage) for crash in crashes)
+    whole = not any(is_off(level.settings.get(name, "on")) for name in ("fsync", "full_page_writes"))
+    if harmed and not promised:
+        return f"{name} promises to lose nothing, but {harmed} of {count} ({kind}) cost something."
+    if damaged and (kind == KILLED or whole):
+        return f"{name} may lose commits, but {damaged} of {count} ({kind}) left damage."
+    if promised and not harmed:
+        return f"{name} may lose something ({kind}), and in {count} lost nothing: luck, not a promise."
+    return ""
+
+
+def _counted(crashes: int) -> str:
+    return "1 crash" if crashes == 1 else f"{crashes} crashes"
+
+
+def _harmed(crash: Crash) -> bool:
+    return bool(crash.lost or crash.damage)
+
+
+def _bound(harmless: int) -> str:
+    """What so many crashes that cost nothing leave open. Source: the exact interval (Clopper and Pearson, 1934) at no event."""
+    share = 100 * (1 - 0.05 ** (1 / harmless))
+    return (
+        f"Nothing lost is no proof: with {_counted(harmless)} that cost nothing, up to {share:.0f} % of all may still cost "
+        "something (upper 95 % bound; with many crashes 3 / n, the rule of three)."
+    )
 
 
 def _promised(costs: Sequence[str], kind: Kind) -> list[str]:
     """What the level may cost in a crash of this kind; a killed server's writes are the kernel's to finish."""
     return [cost for cost in costs if kind == POWER_CUT or not cost.startswith("a power cut")]
-
-
-def _contradiction(
-    name: str, kind: Kind, level: Level, promised: Sequence[str], found: Sequence[Crash]
-) -> list[str]:
-    """A sentence where a level did worse than it promises, or where it may lose and nothing was lost."""
-    worst = sum(_harmed(each) for each in found)
-    damaged = sum(bool(each.damage) for each in found)
-    whole = not any(is_off(level.settings.get(name, "on")) for name in ("fsync", "full_page_writes"))
-    if worst and not promised:
-        return [
-            f"“{name}” promises to lose nothing, but {worst} of {_crashes(len(found))} ({kind}) cost something."
-        ]
-    if damaged and (kind == KILLED or whole):
-        return [f"“{name}” may lose commits, but {damaged} of {_crashes(len(found))} ({kind}) left damage."]
-    if promised and not worst:
-        return [
-            f"“{name}” may lose something ({kind}), and in {_crashes(len(found))} lost nothing: luck, not a promise."
-        ]
-    return []
-
-
-def _crashes(count: int) -> str:
-    return "1 crash" if count == 1 else f"{count} crashes"
-
-
-def _harmed(found: Crash) -> bool:
-    return bool(found.lost or found.damage)
-
-
-def _bound(unharmed: Sequence[int]) -> str:
-    """What crashes that cost nothing leave open. Source: the exact interval (Clopper and Pearson, 1934) at no event."""
-    if not unharmed:
-        return ""
-    fewest = min(unharmed)
-    share = 100 * (1 - 0.05 ** (1 / fewest))
-    return (
-        f"Nothing lost is no proof: with {_crashes(fewest)} that cost nothing, up to {share:.0f} % of all may still cost "
-        "something (upper 95 % bound; with many crashes 3 / n, the rule of three)."
-    )

@@ -8,63 +8,61 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+from scipy.stats import ttest_1samp
 
 from benchlib.errors import InputError
 from benchlib.plan.settings import quantity, shown
 from benchlib.plan.words import size_words
 from benchlib.report.figures.frames import amount, interval, known, rows_of, signed
 from benchlib.report.figures.tables import Quiet, Table, html_table
-from benchlib.report.view import Statement, View
+from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Parameters
 
 OWN = "PostgreSQL's own"
 _HIDDEN = "not shown"
 _PER_HOUR = 3600
-_CONFIDENCE = 0.95
-
-Settings = Mapping[str, Mapping[str, Any]]
-"""Rows of ``pg_settings`` by name: ``setting``, ``unit``, ``boot_val``, ``source``."""
 
 
-def server_settings(view: View) -> Table | Statement:
+@section
+def server_settings(experiment: Experiment) -> Table:
     """The parameters that differ from PostgreSQL's own defaults, or between the servers: a column for each server.
 
     Levels that run with the same are in one column. Parameters that only the server itself
     has derived from others are left out where they are the same everywhere.
     """
-    experiment = view.experiment
-    kept = _kept_settings(experiment)
+    levels = _asked(experiment)
+    kept = {level: dict(record) for level, _, record in records(experiment, Parameters) if level in levels}
     if not kept:
-        return Statement(
+        raise NothingToShowError(
             "What the servers run with was not kept with these trials, so their defaults are not known."
         )
     alike: dict[str, list[str]] = {}
-    for level, settings in kept.items():
-        alike.setdefault(str({name: row["setting"] for name, row in settings.items()}), []).append(level)
-    columns = [_heading(levels, list(kept)) for levels in alike.values()]
-    servers = [kept[levels[0]] for levels in alike.values()]
+    for level, parameters in kept.items():
+        alike.setdefault(str({name: row["setting"] for name, row in parameters.items()}), []).append(level)
+    servers = [kept[names[0]] for names in alike.values()]
     rows = []
-    for name in sorted({name for settings in servers for name in settings}):
-        found = [settings.get(name) for settings in servers]
-        told = [row for row in found if row]
-        theirs = any(row["source"] != "default" and row["setting"] != row["boot_val"] for row in told)
-        if theirs or len({row["setting"] for row in told}) > 1:
-            own = " or ".join(dict.fromkeys(_shown(row, "boot_val") for row in told))
-            rows.append([name, *(_cell(row, own) for row in found), own])
+    for name in sorted({name for parameters in servers for name in parameters}):
+        of_servers = [parameters.get(name) for parameters in servers]
+        known_rows = [row for row in of_servers if row]
+        chosen = any(row["source"] != "default" and row["setting"] != row["boot_val"] for row in known_rows)
+        if chosen or len({row["setting"] for row in known_rows}) > 1:
+            own = " or ".join(dict.fromkeys(_shown(row, "boot_val") for row in known_rows))
+            rows.append([name, *(_cell(row, own) for row in of_servers), own])
     if not rows:
-        return Statement("Every server runs with PostgreSQL's own defaults.")
+        raise NothingToShowError("Every server runs with PostgreSQL's own defaults.")
     rows.sort(key=lambda row: len(set(row[1:-1])) == 1)
     note = "Those that differ between servers come first; what is as PostgreSQL has it is muted. Of texts that may name "
-    note += "a host, a folder or a user only that they are set is told."
-    if absent := [level for level in _asked(experiment) if level not in kept]:
+    note += "a host, a folder or a user only that they are set is shown."
+    if absent := [level for level in levels if level not in kept]:
         note += f" Nothing was kept of {', '.join(absent)}."
-    frame = pd.DataFrame(rows, columns=["setting", *columns, OWN], dtype=object)
+    columns = ["setting", *(_heading(names, list(kept)) for names in alike.values()), OWN]
+    frame = pd.DataFrame(rows, columns=columns, dtype=object)
     return html_table(frame, "What the servers run with, beside PostgreSQL's own defaults", note=note)
 
 
-def cost_per_million(view: View, prices: Mapping[str, float], currency: str = "") -> Table | Statement:
+@section
+def cost_per_million(experiment: Experiment, prices: Mapping[str, float], currency: str = "") -> Table:
     """What a million transactions cost at each level, given what its server costs an hour.
 
     A key of ``prices`` is a level's name, or whole comma-separated parts of it: ``crm`` is the price of "run, crm".
@@ -75,10 +73,11 @@ def cost_per_million(view: View, prices: Mapping[str, float], currency: str = ""
         InputError: a price is no positive number, is of no level, or a level has two.
 
     """
-    experiment = view.experiment
     by_level = _prices(prices, _asked(experiment))
     if not by_level:
-        return Statement("No price per hour was given, so what a million transactions cost is not known.")
+        raise NothingToShowError(
+            "No price per hour was given, so what a million transactions cost is not known."
+        )
     good = experiment.trials[experiment.trials["error"].isna()]
     rows = []
     for level in _asked(experiment):
@@ -122,16 +121,6 @@ def _asked(experiment: Experiment) -> list[str]:
     return [level for level in factor.levels if level not in factor.controls]
 
 
-def _kept_settings(experiment: Experiment) -> dict[str, Settings]:
-    """What the server of each level ran with, in the order of the levels; those of which nothing was kept are absent."""
-    found: dict[str, Settings] = {}
-    for trial_id, measurement in experiment.folder.kept().items():
-        settings = Parameters.read(experiment.folder, trial_id)
-        if settings is not None:
-            found.setdefault(measurement.trial.level, dict(settings))
-    return {level: found[level] for level in _asked(experiment) if level in found}
-
-
 def _cell(row: Mapping[str, Any] | None, own: str) -> str:
     """What a server has of a parameter, muted where PostgreSQL itself would have it so."""
     if row is None:
@@ -165,34 +154,38 @@ def _heading(levels: list[str], all_levels: list[str]) -> str:
 
 
 def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
-    """The price of each level that has one."""
-    found: dict[str, str] = {}
+    """The price of each level that has one: its own, or else that of some parts of its name."""
+    keys: dict[str, list[str]] = {}
     for key, price in prices.items():
         if isinstance(price, bool) or not known(price) or price <= 0:
             raise InputError(f"prices: '{key}' is {price!r}: want a price per hour above 0, or leave it out")
-        of = [
-            level for level in levels if f", {', '.join(_parts(key))}, " in f", {', '.join(_parts(level))}, "
-        ]
-        if not of:
+        part = f", {', '.join(_parts(key))}, "
+        priced = [level for level in levels if part in f", {', '.join(_parts(level))}, "]
+        if not priced:
             raise InputError(
                 f"prices: no level is called '{key}', or has it between commas; there are {'; '.join(levels)}"
             )
-        for level in of:
-            if level in found and level not in (key, found[level]):
-                raise InputError(f"prices: level '{level}' has two, of '{found[level]}' and of '{key}'")
-            if found.get(level) != level:
-                found[level] = key
-    return {level: prices[key] for level, key in found.items()}
+        for level in priced:
+            keys.setdefault(level, []).append(key)
+    for level, (first, *more) in keys.items():
+        if more and level not in (first, *more):
+            raise InputError(f"prices: level '{level}' has two, of '{first}' and of '{more[0]}'")
+    return {level: prices[level if level in of else of[0]] for level, of in keys.items()}
 
 
 def _cost(price: float, tps: pd.Series) -> tuple[str, str]:
     """The cost of a million transactions and its interval; from one trial there is none."""
     logs = np.log(tps)
-    cost = price * 1e6 / (_PER_HOUR * math.exp(logs.mean()))
+    center, *ends = (price * 1e6 / (_PER_HOUR * math.exp(log)) for log in (logs.mean(), *_ends(logs)))
+    return amount(center), f"[{amount(ends[0])}, {amount(ends[1])}]" if ends else ""
+
+
+def _ends(logs: pd.Series) -> tuple[float, ...]:
+    """The higher and the lower end of the 95 % interval of a mean; none of one value."""
     if len(logs) < 2:
-        return amount(cost), ""
-    factor = math.exp(float(t.isf((1 - _CONFIDENCE) / 2, len(logs) - 1)) * float(logs.sem()))
-    return amount(cost), f"[{amount(cost / factor)}, {amount(cost * factor)}]"
+        return ()
+    interval = ttest_1samp(logs, 0).confidence_interval(0.95)
+    return float(interval.high), float(interval.low)
 
 
 def _change(

@@ -12,11 +12,10 @@ from benchlib.report.figures.curve import Curve, setting_curve
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import in_common, interval, known, plain, signed
 from benchlib.report.figures.panels import FEW
-from benchlib.report.view import Statement, View
+from benchlib.report.sections import NothingToShowError, section
+from benchlib.report.view import CLIENTS, alike
 from benchlib.stats import analyze
 from benchlib.study.experiment import Experiment
-
-CLIENTS = "clients"
 
 _MECHANISMS = (
     "temp_bytes_per_transaction",
@@ -34,7 +33,8 @@ _LEAST_RANGE = 0.1  # of a mechanism's highest mean: what varies less explains n
 Words = Callable[[float], str]
 
 
-def curve(view: View, setting: str) -> Figure | Statement:
+@section
+def curve(experiment: Experiment, setting: str) -> Figure:
     """The metric over ``setting``, a server parameter or ``clients``: a curve for each group of levels that differ in it alone.
 
     Values are what the servers said they ran with, so a level that leaves a parameter alone has no point. A curve bends
@@ -44,36 +44,35 @@ def curve(view: View, setting: str) -> Figure | Statement:
         StudyError: too few trials are kept to compare anything.
 
     """
-    experiment = view.experiment
     values, value_words = _values(experiment, setting)
-    groups = [group for group in _groups(experiment, setting, values) if len(group) > 1]
-    references = [_reference(experiment, group) for group in groups]
-    names = _names(groups)
+    groups = [
+        sorted((level for level in group if level in values), key=values.__getitem__)
+        for group in alike(experiment.plan, setting)
+    ]
+    groups = [group for group in groups if len(group) > 1]
     shown = [
-        (names[place], group, reference)
-        for place, (group, reference) in enumerate(zip(groups, references, strict=True))
-        if reference is not None
+        (name, group, reference)
+        for name, group in zip(_names(groups), groups, strict=True)
+        if (reference := _reference(experiment, group)) is not None
     ][:FEW]
     if not shown:
-        return Statement(
+        raise NothingToShowError(
             f"No two levels of this study differ in {setting} alone and are compared with the same level, "
             "so there is no curve over it."
         )
     mechanisms = _mechanisms(experiment, [level for _, group, _ in shown for level in group])
-    curves = [
-        _curve(experiment, setting, name, group, _points(experiment, values, group, mechanisms), value_words)
-        for name, group, _ in shown
-    ]
-    margin = 100 * experiment.plan.margin
     return setting_curve(
-        curves,
+        [
+            _curve(experiment, setting, name, _points(experiment, values, group, mechanisms), value_words)
+            for name, group, _ in shown
+        ],
         setting,
         analysis=experiment.analysis,
         reference=" and ".join(dict.fromkeys(reference for *_, reference in shown)),
         mechanisms=mechanisms,
         value_words=value_words,
-        rule=f"Ring: where a curve bends, the smallest value from which on no larger one is faster by more than {margin:g} %, "
-        "by the marks.",
+        rule="Ring: where a curve bends, the smallest value from which on no larger one is faster by more than "
+        f"{100 * experiment.plan.margin:g} %, by the marks.",
     )
 
 
@@ -82,52 +81,25 @@ def _values(experiment: Experiment, setting: str) -> tuple[dict[str, float], Wor
     plan = experiment.plan
     if setting == CLIENTS:
         return {name: float(plan.level_load(name).clients) for name in plan.factor.levels}, plain
-    said = {
+    shown = {
         m.trial.level: m.settings[setting]
         for m in experiment.folder.kept().values()
         if setting in m.settings and m.error is None
     }
-    found = {level: read for level, shown in said.items() if (read := _read(shown)) is not None}
+    quantities = {level: read for level, text in shown.items() if (read := quantity(text))}
     # one parameter has one unit
-    words = next((words for _, words in found.values()), plain)
-    return {level: value for level, (value, _) in found.items()}, words
-
-
-def _read(shown: str) -> tuple[float, Words] | None:
-    """A parameter as a server shows it (``16384 x 8kB``, ``300 s``, ``1.1``) in bytes, seconds or as it is; None for words."""
-    read = quantity(shown)
-    if read is None:
-        return None
-    number, unit = read
+    unit = next((unit for _, unit in quantities.values()), "")
     writers: dict[str, Words] = {
         "B": lambda value: size_words(int(value)),
         "s": lambda value: f"{plain(value)} s",
     }
-    return number, writers.get(unit, plain)
-
-
-def _groups(experiment: Experiment, setting: str, values: dict[str, float]) -> list[list[str]]:
-    """The levels that have a value, those together that differ in it alone, by rising value; without the controls."""
-    plan = experiment.plan
-    found: dict[str, list[str]] = {}
-    for name in plan.factor.levels:
-        if name in values and name not in plan.factor.controls:
-            level = plan.level(name)
-            if setting == CLIENTS:
-                load = level.load.model_copy(update={"clients": None, "threads": None})
-                alike = level.model_copy(update={"load": load})
-            else:
-                settings = {key: v for key, v in level.settings.items() if key != setting}
-                alike = level.model_copy(update={"settings": dict(sorted(settings.items()))})
-            found.setdefault(alike.model_dump_json(), []).append(name)
-    return [sorted(group, key=values.__getitem__) for group in found.values()]
+    return {level: value for level, (value, _) in quantities.items()}, writers.get(unit, plain)
 
 
 def _reference(experiment: Experiment, group: Sequence[str]) -> str | None:
     """The one level that all others of a group are compared with; None if there are several."""
     against = experiment.analysis.against
-    references = {against[level] for level in group if level in against}
-    references |= {level for level in group if level not in against}
+    references = {against.get(level, level) for level in group}
     return references.pop() if len(references) == 1 else None
 
 
@@ -157,12 +129,7 @@ def _points(
 
 
 def _curve(
-    experiment: Experiment,
-    setting: str,
-    name: str,
-    group: Sequence[str],
-    points: pd.DataFrame,
-    value_words: Words,
+    experiment: Experiment, setting: str, name: str, points: pd.DataFrame, value_words: Words
 ) -> Curve:
     """The points with the value at which they bend, and a sentence that says so."""
     metric, margin = experiment.analysis.metric, 100 * experiment.plan.margin
@@ -176,7 +143,7 @@ def _curve(
     if place == 0:
         words = f"no bend inside the range; no value above {texts[0]} is faster by more than {margin:g} %."
         return Curve(name, points, None, f"{about} {words}")
-    step = _step(experiment, group, *points["level"][place - 1 : place + 1])
+    step = _step(experiment, points["level"], *points["level"][place - 1 : place + 1])
     to_it = f"the step from {texts[place - 1]} to {texts[place]} changes {metric.title} by {step}"
     if place == len(points) - 1:
         return Curve(name, points, None, f"{about} no bend inside the range; {to_it}.")
@@ -187,7 +154,7 @@ def _curve(
     return Curve(name, points, float(points["value"][place]), f"{about} {words} in speed.")
 
 
-def _step(experiment: Experiment, group: Sequence[str], lower: str, upper: str) -> str:
+def _step(experiment: Experiment, group: pd.Series, lower: str, upper: str) -> str:
     """The change from one level of a group to another, with its interval by the block model of the group alone."""
     trials = experiment.trials[experiment.trials["level"].isin(group)]
     table = analyze(trials, baseline=lower, metric=experiment.plan.metric).table.set_index("level")
