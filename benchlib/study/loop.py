@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 from benchlib.errors import InputError, Interrupted, StudyError
@@ -99,20 +101,16 @@ def same_study(folder: StudyFolder, study: Study) -> Study:
     kept = folder.read()
     asked = study.plan.model_copy(update={"capacity_tps": kept.plan.capacity_tps})
     if kept.plan != asked:
+        paths = list(_differing(kept.plan.model_dump(), asked.model_dump()))
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
         raise InputError(
-            f"study '{folder.name}' exists with another plan ({_what_differs(kept.plan, asked)}): "
+            f"study '{folder.name}' exists with another plan ({', '.join(paths[:3])}{more}): "
             f"choose another name (-p study NAME), or remove {folder.path.parent.name}/{folder.name}"
         )
     return kept
 
 
-def _what_differs(kept: Plan, asked: Plan) -> str:
-    paths = list(_differing(kept.model_dump(), asked.model_dump()))
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return ", ".join(paths[:3]) + more
-
-
-def _differing(kept: Any, asked: Any, path: str = "") -> Iterable[str]:
+def _differing(kept: Any, asked: Any, path: str = "") -> Iterator[str]:
     """Where two values differ, such as ``factor.levels.tuned.settings.work_mem``."""
     if isinstance(kept, dict) and isinstance(asked, dict):
         for key in kept | asked:
@@ -121,24 +119,22 @@ def _differing(kept: Any, asked: Any, path: str = "") -> Iterable[str]:
         yield path
 
 
-def missing(study: Study, kept: Iterable[str]) -> list[Trial]:
+def missing(study: Study, kept: Container[str]) -> list[Trial]:
     """The trials that have not been kept yet, in the order of the design."""
-    have = set(kept)
-    return [trial for trial in study.trials if trial.id not in have]
+    return [trial for trial in study.trials if trial.id not in kept]
 
 
-def set_failed_aside(folder: StudyFolder) -> int:
-    """Have every block with a failed trial run again, whole; how many trials that concerns.
+def set_failed_aside(folder: StudyFolder) -> None:
+    """Have every block with a failed trial run again, whole.
 
     A level is compared inside its block, so a single repeated trial would be compared with
     neighbours from another hour.
     """
     kept = folder.kept()
     spoilt = {m.trial.block for m in kept.values() if m.error is not None}
-    again = [trial_id for trial_id, m in kept.items() if m.trial.block in spoilt]
-    for trial_id in again:
-        folder.set_aside(trial_id)
-    return len(again)
+    for trial_id, measurement in kept.items():
+        if measurement.trial.block in spoilt:
+            folder.set_aside(trial_id)
 
 
 Enough = Callable[[], str | None]
@@ -170,29 +166,19 @@ def run_study(
     seconds: list[float] = []
 
     def report(doing: str) -> None:
-        done = len(measurements)
-        left = len(study.trials) - done
-        tell(
-            Progress(
-                study=folder.name,
-                done=done,
-                total=len(study.trials),
-                doing=doing,
-                elapsed_s=time.monotonic() - started,
-                remaining_s=left * sum(seconds) / len(seconds) if seconds else None,
-                failed=sum(m.error is not None for m in measurements.values()),
-            )
-        )
+        done, total = len(measurements), len(study.trials)
+        failed = sum(m.error is not None for m in measurements.values())
+        left_s = (total - done) * fmean(seconds) if seconds else None
+        tell(Progress(folder.name, done, total, doing, time.monotonic() - started, left_s, failed))
 
     report("starting")
     try:
         with open_bench(report) as bench:
-            for block in sorted({trial.block for trial in todo}):
+            for block, trials in groupby(todo, lambda trial: trial.block):
                 if reason := enough():
                     report(f"done early: {reason}")
                     return
-                trials = [trial for trial in todo if trial.block == block]
-                for measurement in run_block(folder, bench, trials, report):
+                for measurement in run_block(folder, bench, list(trials), report):
                     measurements[measurement.trial.id] = measurement
                     seconds.append(measurement.finished_s - measurement.started_s)
                 errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
@@ -207,15 +193,14 @@ def run_study(
 
 
 def run_block(
-    folder: StudyFolder, bench: Bench, trials: Iterable[Trial], report: Callable[[str], None]
-) -> Iterable[Measurement]:
+    folder: StudyFolder, bench: Bench, trials: Sequence[Trial], report: Callable[[str], None]
+) -> Iterator[Measurement]:
     """Run the missing trials of one block and keep each; needs nothing but the study and the bench.
 
     Raises:
         StudyError: nothing more can be measured, or kept.
 
     """
-    trials = list(trials)
     bench.prepare(trials[0].block)
     for trial in trials:
         report(f"block {trial.block}, “{trial.level}”")

@@ -82,17 +82,17 @@ def _parts(name: str) -> set[str]:
 
 
 def _rows(path: Path) -> list[Published]:
-    found, file_name, line = [], f"{path.parent.name}/{path.name}", 0
+    rows, file_name, line = [], f"{path.parent.name}/{path.name}", 0
     try:
         with path.open(encoding="utf-8", newline="") as file:
             lines = csv.DictReader(file, strict=True)
             for cells in lines:
                 line = lines.line_num
-                found.append(Published.model_validate(cells))
+                rows.append(Published.model_validate(cells))
     except ValidationError as reason:
         first = reason.errors()[0]
         column = "".join(f"column '{name}': " for name in first["loc"])
         raise InputError(f"{file_name}, line {line} is damaged: {column}{first['msg']}") from None
     except (OSError, UnicodeDecodeError, csv.Error) as reason:
         raise InputError(f"{file_name} cannot be read after line {line}: {reason}") from None
-    return found
+    return rows

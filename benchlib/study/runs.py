@@ -79,7 +79,7 @@ def provenance(study: Study, scratch: Path) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "packages": {name: version(name) for name in _PACKAGES},
         "host": facts.facts(scratch),
-        "given_folders": {words: facts.file_system(Path(path)) for path, words in given_folders(plan).items()},
+        "given_folders": {alias: facts.file_system(Path(path)) for path, alias in given_folders(plan).items()},
         "servers": [
             {"label": i.label, "compiler": i.compiler, "configure": _options(i)}
             for i in sorted(installed, key=lambda i: i.label)
@@ -143,7 +143,7 @@ class Runner:
         try:
             run_study(
                 folder,
-                lambda words: open_bench(experiment.plan, folder.name, scratch=self._scratch, tell=words),
+                lambda report: open_bench(experiment.plan, folder.name, scratch=self._scratch, tell=report),
                 tell,
                 self._enough,
             )

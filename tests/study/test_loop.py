@@ -138,14 +138,13 @@ def test_a_block_in_which_all_fail_stops_the_run(folder_of, bench_for: Bench) ->
 def test_a_whole_block_is_repeated_for_one_failed_trial(folder_of, bench_for: Bench) -> None:
     folder = folder_of(3)
     run_study(folder, bench_for(folder, failing={5: "lost"}).open)
-    assert set_failed_aside(folder) == 3
+    set_failed_aside(folder)
     assert [t.block for t in missing(folder.read(), folder.kept())] == [2, 2, 2]
     assert len(list((folder.path / "spoilt").iterdir())) == 3
     bench = bench_for(folder)
     run_study(folder, bench.open)
     assert bench.measured == ids(folder)[3:6]
     assert not any(m.error for m in folder.kept().values())
-    assert set_failed_aside(folder) == 0
 
 
 # --- the same name again ----------------------------------------------------------------------
