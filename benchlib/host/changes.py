@@ -24,7 +24,7 @@ from benchlib.host.journal import Change
 from benchlib.host.shell import Shell, ticks
 
 OURS = "benchlib-"
-"""How the name of every folder and control group begins that we make on somebody else's ground."""
+"""How the name of every folder and control group begins that we make outside our own folders."""
 
 MARKER = ".made-by-benchlib"
 """An empty file that says that a folder is ours, with all in it."""
@@ -100,7 +100,7 @@ class Mounted(Change):
         return f"file system mounted on {self.target}"
 
     def undo(self) -> None:
-        """Unmount it; where somebody still holds it after a while, as soon as they let go (lazily).
+        """Unmount it; if somebody still uses it after a while, lazily, so that it goes with its last user.
 
         Raises:
             StudyError: it cannot be unmounted; the message says why.
@@ -151,7 +151,7 @@ class Grouped(Change):
         return f"control group {self.folder}"
 
     def undo(self) -> None:
-        """Kill what runs inside, remove the groups, the innermost first.
+        """Kill what runs inside, and remove the groups, the innermost first.
 
         Raises:
             StudyError: a process in it does not die, or we may not remove it.
@@ -186,7 +186,7 @@ class Grouped(Change):
 
 
 class Made(Change):
-    """A folder of ours on somebody else's ground, made with :meth:`make`."""
+    """A folder of ours outside our own folders, made with :meth:`make`."""
 
     kind: Literal["made"] = "made"
     folder: OurFolder
@@ -253,7 +253,7 @@ def mounts_below(folder: Path) -> list[Path]:
 
 
 def loop_devices(file: Path) -> list[Path]:
-    """The loop devices over a file, be it deleted meanwhile."""
+    """The loop devices over a file, also if it has been deleted."""
     names = {str(file), str(file.resolve())}
     devices = []
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):

@@ -61,7 +61,7 @@ class Run:
             self._pipe, self._guardian = _start_guardian(self.folder, self._lock)
 
     def _end(self) -> Swept:
-        """Sweep here, where what resists can be told, and let the guardian go."""
+        """Sweep in this process, which can report what resists, and dismiss the guardian."""
         try:
             swept = sweep(self.folder)
             with contextlib.suppress(BrokenPipeError):  # somebody has ended it
@@ -72,7 +72,7 @@ class Run:
 
 
 def _on_guard(pid: int) -> bool:
-    """Whether the guardian lives. In a container nobody may collect the dead: they stay as zombies."""
+    """Whether the guardian lives. In a container without an init process a dead one stays as a zombie."""
     with contextlib.suppress(psutil.Error, OSError):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
@@ -85,7 +85,7 @@ def guarded_run(
     """A new private folder under ``scratch`` whose processes, files and changes end with this process.
 
     ``what`` names the run to anyone who finds the host taken. What an earlier run left here is
-    undone first; ``tell`` is told what is waited for and what was undone.
+    undone first; ``tell`` gets a message for what is waited for and what was undone.
 
     Raises:
         PreflightError: the folder cannot be made, another run is under way on this host, or what
@@ -183,7 +183,7 @@ def _start_guardian(folder: Path, lock: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Detach, tell the process id, wait for the pipe to end, and clean up, unless the study has."""
+    """Detach, print the process id, wait for the pipe to end, and clean up unless the study has done it."""
     folder = Path(sys.argv[1])
     for module in MODULES_OF_CHANGES:  # now, while they are there: it may be long until the sweep
         import_module(module)

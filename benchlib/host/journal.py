@@ -195,7 +195,7 @@ def _cut_torn_end(descriptor: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have a new file's name survive a power cut."""
+    """Write a new file's name to disk, so that it survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

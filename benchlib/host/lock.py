@@ -64,8 +64,8 @@ def held_by() -> str | None:
 def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> Iterator[int]:
     """Hold the lock; ``what`` names the holder to others. The descriptor, for the guardian to inherit.
 
-    Where the holder has died and its guardian still cleans up, ``tell`` is told, and that is
-    waited for, up to a minute.
+    Where the holder has died and its guardian still cleans up, that is waited for, up to a minute;
+    ``tell`` gets a message that says so.
 
     Raises:
         PreflightError: another run holds the lock, or its file cannot be used; one line with the remedy.

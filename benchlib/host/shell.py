@@ -121,7 +121,7 @@ class Shell:
         Raises:
             TimeLimitError: it ran longer than ``timeout_s``.
             TrialError: it could not be started, or a group does not take it. With groups, a
-                program that is not there is told by exit status 126 or 127 and the output.
+                program that is not there shows as exit status 126 or 127, and in the output.
 
         """
         with contextlib.ExitStack() as stack:
@@ -246,7 +246,7 @@ def _communicate(
 
 
 def _stop(process: Process) -> None:
-    """Ask the process to end, then make it and all of its group end; give its pipes back."""
+    """Ask the process to end, then kill it with all of its group; close its pipes."""
     for sig, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sig)

@@ -106,7 +106,7 @@ def test_processes_that_have_ended_count() -> None:
         for child in Path(f"/proc/{burner.pid}/task/{burner.pid}/children").read_text().split():
             os.kill(int(child), 9)
         burner.kill()
-    assert sampled[str(burner.pid)] / TICKS_PER_S == pytest.approx(taken_s, abs=0.05)
+    assert sampled[str(burner.pid)] / TICKS_PER_S == pytest.approx(taken_s, abs=0.1)
     assert server_ticks([burner.pid]) == {}
 
 
