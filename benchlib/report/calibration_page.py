@@ -184,8 +184,9 @@ def _changes(verdicts: pd.DataFrame) -> pd.DataFrame:
     for level, values in verdicts.groupby("level", sort=False)["percent_change"]:
         logs, interval = np.log1p(values / 100), ""
         if len(logs) > 1:
-            low, high = ttest_1samp(logs, 0).confidence_interval()
-            interval = f"{100 * np.expm1(low):.2f}, {100 * np.expm1(high):.2f}"
+            interval = ", ".join(
+                f"{100 * np.expm1(end):.2f}" for end in ttest_1samp(logs, 0).confidence_interval()
+            )
         rows.append((str(level), f"{100 * np.expm1(logs.mean()):+.2f}", interval))
     return pd.DataFrame(rows, columns=["arm", "change", "interval"]).replace("-", "−", regex=True)
 

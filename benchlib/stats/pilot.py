@@ -17,6 +17,7 @@ from benchlib.stats.validity import long_run_variance
 
 SHORTEST_S, LONGEST_S = 10.0, 600.0
 _DEFAULT_BLOCKS = 3
+_ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -49,33 +50,31 @@ def size_study(
     controls: int = 0,
     overhead_s: float,
     margin: float = 0.03,
-    alpha: float = 0.05,
-    interval_s: float = 1.0,
 ) -> Pilot:
     """Return trial length, blocks and minutes for a study of ``levels`` arms, ``controls`` of them A/A arms.
 
-    ``pilot``: at least three trials of one level, each its readings (tps) every ``interval_s`` seconds
-    after the warm-up. ``overhead_s`` is C: restart, warm-up and the rest of a trial, in seconds. The noise
-    comes from few trials and is itself uncertain: with three, by a factor of about two. Raises InputError
-    for fewer than three trials of ten readings, for readings that are not positive, and impossible counts.
+    ``pilot``: at least three trials of one level, each its readings (tps) every second after the warm-up.
+    ``overhead_s`` is C: restart, warm-up and the rest of a trial, in seconds. The noise comes from few trials
+    and is itself uncertain: with three, by a factor of about two. Raises InputError for fewer than three
+    trials of ten readings, for readings that are not positive, and for a study without a level to compare.
     """
     series = [np.asarray(trial, dtype=float) for trial in pilot]
     if len(series) < 3 or min(len(trial) for trial in series) < 10:
         raise InputError("a pilot takes at least three trials of ten readings each")
     if not all(np.isfinite(trial).all() and trial.mean() > 0 for trial in series):
         raise InputError("the pilot's readings must be finite, and each trial's mean positive")
-    if levels - controls < 2 or controls < 0 or not overhead_s > 0 or not interval_s > 0:
-        raise InputError("a study takes two levels beside its controls, and a trial some overhead")
+    if levels - controls < 2:
+        raise InputError("a pilot plans a study that takes two levels beside its controls")
     means = np.array([trial.mean() for trial in series])
-    seconds = float(np.mean([len(trial) for trial in series])) * interval_s
+    seconds = float(np.mean([len(trial) for trial in series]))
     relative = [long_run_variance(trial / trial.mean()) for trial in series]
-    lrv = float(np.mean(relative)) * interval_s
+    lrv = float(np.mean(relative))
     between = max(float(np.log(means).var(ddof=1)) - lrv / seconds, 0.0)
     best = np.sqrt(overhead_s * lrv / between) if between > 0 else LONGEST_S
     trial_s = float(np.clip(best, SHORTEST_S, LONGEST_S))
     sd = float(np.sqrt(between + lrv / trial_s))
     asked, arms = levels - 1 - controls, controls + 1
-    plan = Plan(alpha, complete_loadings(asked, arms), levels - 1)
+    plan = Plan(_ALPHA, complete_loadings(asked, arms), levels - 1)
     blocks = (
         blocks_to_answer(plan, sd, 1 + 1 / arms, margin, _DEFAULT_BLOCKS - 1) if sd > 0 else _DEFAULT_BLOCKS
     )

@@ -254,13 +254,6 @@ def test_what_makes_no_study_is_refused_in_one_line_that_names_it(
     assert why in refused(**changes)
 
 
-@pytest.mark.parametrize("name", ["factor", "question", "profile", "profiles", "workload"])
-def test_a_parameter_that_every_factor_needs_is_asked_for(name: str) -> None:
-    values = {key: value for key, value in VALUES.items() if key != name}
-    with pytest.raises(InputError, match=f"^parameter {name}: the parameters cell does not declare it$"):
-        make_study(values, GIB, lambda name: WORKLOAD, {})
-
-
 HOSTILE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (

@@ -8,34 +8,18 @@ from scipy.stats import spearmanr
 from benchlib.stats.correlation import within_trials
 
 
-def make(trials, n=40, *, slope=0.0, shift=0.0, seed=1):
-    random, frames = np.random.default_rng(seed), []
-    for trial in range(trials):
-        x = random.normal(size=n)
-        y = slope * x + random.normal(size=n)
-        frames.append(
-            pd.DataFrame(
-                {
-                    "level": f"l{trial % 2}",
-                    "block": trial // 2,
-                    "x": x + shift * trial,
-                    "y": y + shift * trial,
-                }
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
+def make(trials, n=40, *, slope=0.0):
+    random = np.random.default_rng(1)
+    x, noise = random.normal(size=(2, trials * n))
+    trial = np.repeat(range(trials), n)
+    levels = np.array(["l0", "l1"])[trial % 2]
+    return pd.DataFrame({"level": levels, "block": trial // 2, "x": x, "y": slope * x + noise})
 
 
 def test_one_trial_is_spearmans_rank_correlation():
     frame = make(1, slope=0.5).round(1)  # with ties
     found = within_trials(frame, ["x"], ["y"])
     assert found.loc["x", "y"] == pytest.approx(spearmanr(frame["x"], frame["y"]).statistic)
-
-
-def test_differences_between_trials_make_no_correlation():
-    frame = make(30, shift=10)
-    assert spearmanr(frame["x"], frame["y"]).statistic > 0.9
-    assert abs(within_trials(frame, ["x"], ["y"]).loc["x", "y"]) < 0.1
 
 
 def test_what_holds_inside_trials_is_seen_through_differences_the_other_way():
@@ -60,9 +44,3 @@ def test_too_few_seconds_are_null_and_missing_ones_left_out():
     frame.loc[40:, "y"] = np.nan
     expected = spearmanr(whole["x"], whole["y"]).statistic
     assert within_trials(frame, ["x"], ["y"]).loc["x", "y"] == pytest.approx(expected)
-
-
-def test_rows_and_columns_are_those_asked_for():
-    found = within_trials(make(2), ["x"], ["y", "x"])
-    assert (list(found.index), list(found.columns)) == (["x"], ["y", "x"])
-    assert found.loc["x", "x"] == pytest.approx(1)

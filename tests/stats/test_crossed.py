@@ -102,10 +102,3 @@ def test_gains_that_do_not_add_up_are_told():
     logs = np.log(trials.pivot(index="block", columns="level", values="tps")).mean()
     exact = logs["a + b"] - logs["a"] - logs["b"] + logs["none"]
     assert row["percent"] == pytest.approx(100 * np.expm1(exact))
-
-
-def test_gains_cannot_be_added_up_without_each_change_alone():
-    design = full_factorial(["a", "b"])
-    trials = run(design, {("a",): 0.2})
-    with pytest.raises(InputError, match="each change alone"):
-        additivity(trials[trials["level"] != "a"], design)

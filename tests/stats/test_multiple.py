@@ -57,7 +57,3 @@ def test_exploratory_metrics(make_trials):
     assert len(frame) == 6
     assert isinstance(frame, pd.DataFrame)
     assert set(frame.loc[frame["noteworthy"], "level"]) == {"x"}
-
-
-def test_no_other_metric_leaves_an_empty_table():
-    assert exploratory({}).empty

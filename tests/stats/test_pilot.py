@@ -13,12 +13,12 @@ def pilot(trials, seconds, *, between=0.025, inside=0.08, seed=1):
 
 
 def test_length_blocks_and_minutes():
-    found = size_study(pilot(40, 60), levels=4, controls=1, overhead_s=10)
-    assert found.between_sd == pytest.approx(0.025, rel=0.25)
-    assert found.trial_s == pytest.approx(np.sqrt(10 * found.lrv) / found.between_sd)
-    assert 15 <= found.blocks <= 35
-    assert found.minutes == pytest.approx(found.blocks * 4 * (found.trial_s + 10) / 60)
-    assert f"{found.blocks} blocks settle ±3 %" in found.sentence(0.03)
+    size = size_study(pilot(40, 60), levels=4, controls=1, overhead_s=10)
+    assert size.between_sd == pytest.approx(0.025, rel=0.25)
+    assert size.trial_s == pytest.approx(np.sqrt(10 * size.lrv) / size.between_sd)
+    assert 15 <= size.blocks <= 35
+    assert size.minutes == pytest.approx(size.blocks * 4 * (size.trial_s + 10) / 60)
+    assert f"{size.blocks} blocks settle ±3 %" in size.sentence(0.03)
 
 
 def test_a_noisier_host_takes_more_blocks_and_a_hopeless_one_says_so():
@@ -30,8 +30,8 @@ def test_a_noisier_host_takes_more_blocks_and_a_hopeless_one_says_so():
 
 
 def test_no_deviation_between_runs_means_long_trials():
-    found = size_study(pilot(30, 60, between=0.0, inside=0.3, seed=3), levels=2, overhead_s=20)
-    assert found.trial_s > 60
+    size = size_study(pilot(30, 60, between=0.0, inside=0.3, seed=3), levels=2, overhead_s=20)
+    assert size.trial_s > 60
     still = size_study([[100.0] * 20] * 3, levels=2, overhead_s=5)
     assert still.blocks == 3
 
@@ -43,9 +43,7 @@ def test_no_deviation_between_runs_means_long_trials():
         (pilot(3, 5), {}),
         ([[0.0] * 20] * 3, {}),
         ([[float("nan")] * 20] * 3, {}),
-        (pilot(3, 60), {"levels": 1}),
         (pilot(3, 60), {"levels": 2, "controls": 1}),
-        (pilot(3, 60), {"overhead_s": 0}),
     ],
 )
 def test_refusals(series, options):
