@@ -18,7 +18,7 @@ def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, 
     dead rows for the next vacuum, and the statistics count what was read. Times are milliseconds.
 
     Raises:
-        ServerError: the server refused a statement or went away; its own words are in the message.
+        ServerError: the server refused a statement or went away; the message has its reason.
 
     """
     if not workload.explain:

@@ -15,7 +15,7 @@ from benchlib.plan.level import SettingValue, Target, is_off
 from benchlib.plan.settings import spelled
 from benchlib.server.server import reason_of
 
-OUR_SESSIONS = 4
+_OUR_SESSIONS = 4
 """Connections beside the clients': the one that asks, those that sample, and pgbench's first."""
 
 MAY_CHECKPOINT = """
@@ -134,11 +134,11 @@ def connections(connection: psycopg.Connection[Any], target: Target, clients: in
         less = f" less {reserved} reserved" if name == "max_connections" else ""
         rooms.append((limit - reserved - in_use, f"{name} {limit:,}{less} less {in_use} in use"))
     free, reason = min(rooms)
-    needed = clients + OUR_SESSIONS
+    needed = clients + _OUR_SESSIONS
     if needed > free:
         raise PreflightError(
-            f"{clients:,} clients and {OUR_SESSIONS} sessions of ours need {needed:,} connections, the target has room for "
-            f"{max(free, 0):,} ({reason}): at most {max(free - OUR_SESSIONS, 0):,} clients, or raise the limit"
+            f"{clients:,} clients and {_OUR_SESSIONS} sessions of ours need {needed:,} connections, the target has room for "
+            f"{max(free, 0):,} ({reason}): at most {max(free - _OUR_SESSIONS, 0):,} clients, or raise the limit"
         )
     return f"{needed:,} needed of {free:,} ({reason})"
 

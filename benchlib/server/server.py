@@ -77,7 +77,7 @@ class Server:
         """The rows of one query, as dictionaries.
 
         Raises:
-            ServerError: the server refused it or went away; its own words are in the message.
+            ServerError: the server refused it or went away; the message has its reason.
 
         """
         with asking(), self.connect(dbname) as connection, connection.cursor(row_factory=dict_row) as cursor:

@@ -70,7 +70,7 @@ class Templates:
         """A cluster for a level as initdb leaves it; never started.
 
         Raises:
-            ServerError: initdb refuses the level's options; in its own words.
+            ServerError: initdb refuses the level's options.
 
         """
         installation = self.installation(level)
@@ -102,7 +102,7 @@ class Templates:
         """Ask a level's server whether it would take its settings, before anything is loaded.
 
         Raises:
-            PreflightError: it would not; in the server's own words.
+            PreflightError: it would not; the message has the server's reason.
 
         """
         try:
