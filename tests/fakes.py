@@ -84,25 +84,8 @@ def telemetry(
     for before, at_s in pairwise([0.0, *at]):
         done += tps * (at_s - before) * random.uniform(0.8, 1.2)
         writes, cpu = round(done), round(100 * at_s)
-        fields = [
-            9,
-            0,
-            72,
-            3,
-            writes,
-            0,
-            16 * writes,
-            writes // 2,
-            0,
-            round(900 * at_s),
-            writes,
-            0,
-            0,
-            0,
-            0,
-            writes,
-            writes,
-        ]
+        written = [writes, 0, 16 * writes, writes // 2]  # requests, merged, sectors, ms
+        fields = [9, 0, 72, 3, *written, 0, round(900 * at_s), writes, 0, 0, 0, 0, writes, writes]
         readings.append(
             {
                 "at_s": at_s,

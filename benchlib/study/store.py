@@ -35,11 +35,11 @@ PENDING = ".pending-"
 
 def project_root() -> Path:
     """The folder that holds ``notebooks/``: here, above here, or where the library was installed from."""
-    here = Path.cwd()
-    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
+    working = Path.cwd()
+    for folder in (working, *working.parents, Path(__file__).resolve().parents[2]):
         if (folder / "notebooks").is_dir():
             return folder
-    return here
+    return working
 
 
 def data_root() -> Path:

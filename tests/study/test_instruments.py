@@ -1,9 +1,9 @@
 """What the instruments recorded, from raw files whose figures can be told by heart."""
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -39,6 +39,19 @@ def path_of(folder: StudyFolder) -> Callable[..., Path]:
     return find
 
 
+@pytest.fixture
+def change(path_of: Callable[..., Path]) -> Callable[[Callable[[dict[str, Any]], object]], None]:
+    """Changes what was sampled in one trial."""
+
+    def make(change_raw: Callable[[dict[str, Any]], object]) -> None:
+        path = path_of(Samples.FILE)
+        raw = dict(Samples.from_bytes(path.read_bytes()))
+        change_raw(raw)
+        Samples.model_validate(raw).write(path.parent)
+
+    return make
+
+
 def test_host_and_devices_have_a_row_a_second_for_each_trial(folder: StudyFolder) -> None:
     seconds = read(folder).seconds
     assert list(seconds.columns) == list(SECONDS)
@@ -48,18 +61,16 @@ def test_host_and_devices_have_a_row_a_second_for_each_trial(folder: StudyFolder
     assert seconds["r_await_ms"].isna().all()  # nothing is read after the start
 
 
-def test_several_devices_are_seen_as_one(folder: StudyFolder, path_of) -> None:
-    path = path_of(Samples.FILE)
-    raw = json.loads(gzip.decompress(path.read_bytes()))
+def test_several_devices_are_seen_as_one(folder: StudyFolder, change) -> None:
+    def add_a_device(raw: dict[str, Any]) -> None:
+        for reading in raw["readings"]:
+            fields = list(reading["devices"]["sda"])
+            fields[4] *= 3  # three times the writes, each three times as long
+            fields[7] *= 9
+            reading["devices"]["sdb"] = fields
+
     before = read(folder).seconds.query("level == 'tuned' and block == 1").iloc[0]
-    for reading in raw["readings"]:
-        fields = list(reading["devices"]["sda"])
-        fields[4], fields[7] = (
-            3 * fields[4],
-            9 * fields[7],
-        )  # three times the writes, each three times as long
-        reading["devices"]["sdb"] = fields
-    path.write_bytes(gzip.compress(json.dumps(raw).encode()))
+    change(add_a_device)
     after = read(folder).seconds.query("level == 'tuned' and block == 1").iloc[0]
     assert after["w_iops"] == pytest.approx(4 * before["w_iops"])
     assert after["aqu_sz"] == pytest.approx(2 * before["aqu_sz"])
@@ -75,16 +86,9 @@ def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder: StudyF
     assert (waits["IO: WALSync"] + waits["LWLock: WALWrite"]).round(9).eq(4).all()
 
 
-def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, path_of) -> None:
-    path = path_of(Samples.FILE)
-    raw = json.loads(gzip.decompress(path.read_bytes()))
-    for sample in raw["waits"]:
-        sample["sessions"] = [
-            ["LWLock", "WALWriteLock", 3],
-            ["IO", "WalSync", 1],
-            ["LWLock", "lock_manager", 2],
-        ]
-    path.write_bytes(gzip.compress(json.dumps(raw).encode()))
+def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, change) -> None:
+    old_names = [["LWLock", "WALWriteLock", 3], ["IO", "WalSync", 1], ["LWLock", "lock_manager", 2]]
+    change(lambda raw: [sample.update(sessions=old_names) for sample in raw["waits"]])
     waits = read(folder).waits
     assert set(waits) == {"level", "block", "second", "IO: WALSync", "CPU", "LWLock: WALWrite", "LWLock: lock_manager"}  # fmt: skip
     mine = waits[(waits["level"] == "tuned") & (waits["block"] == 1)]
@@ -92,16 +96,14 @@ def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, 
     assert mine["CPU"].eq(0).all()
 
 
-def test_a_wait_that_a_trial_did_not_have_is_none(folder: StudyFolder, path_of) -> None:
-    path = path_of(Samples.FILE)
-    raw = json.loads(gzip.decompress(path.read_bytes()))
-    raw["waits"] = [
+def test_a_wait_that_a_trial_did_not_have_is_none(folder: StudyFolder, change) -> None:
+    waits = [
         {"at_s": 0.5, "sessions": [["Lock", "tuple", 2]]},
         {"at_s": 0.8, "sessions": []},
         {"at_s": 2.5, "sessions": []},
         {"at_s": 3.05, "sessions": [["Lock", "tuple", 2]]},  # the load is as good as over
     ]
-    path.write_bytes(gzip.compress(json.dumps(raw).encode()))
+    change(lambda raw: raw.update(waits=waits))
     waits = read(folder).waits
     mine = (waits["level"] == "tuned") & (waits["block"] == 1)
     assert waits.loc[mine, ["second", "Lock: tuple", "CPU"]].to_numpy().tolist() == [[1, 1, 0], [3, 0, 0]]
@@ -161,8 +163,6 @@ def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path
     assert set(found.costs["level"]) == {"defaults", "control"}
 
 
-def test_one_reading_is_no_telemetry(folder: StudyFolder, path_of) -> None:
-    path = path_of(Samples.FILE)
-    raw = json.loads(gzip.decompress(path.read_bytes()))
-    path.write_bytes(gzip.compress(json.dumps({**raw, "readings": raw["readings"][:1]}).encode()))
+def test_one_reading_is_no_telemetry(folder: StudyFolder, change) -> None:
+    change(lambda raw: raw.update(readings=raw["readings"][:1]))
     assert len(read(folder).seconds) == 5 * 3
