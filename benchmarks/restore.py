@@ -24,8 +24,9 @@ from benchlib.host import facts
 from benchlib.host.guardian import guarded_run, scratch_root
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers import volumes
+from benchlib.levers.volumes import Place
 from benchlib.load.workloads import load_workload
-from benchlib.plan.level import Level, Place
+from benchlib.plan.level import Level
 from benchlib.server.copying import copy_tree
 from benchlib.server.templates import FAST_LOADING, Templates, load
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
 from benchlib.plan.parameters import checked, declared
 from benchlib.plan.planning import make_study
@@ -92,7 +93,7 @@ def test_every_parameter_says_what_it_is(notebook):
 @pytest.mark.parametrize("profile", ["quick", "standard", "full"])
 def test_every_profile_makes_a_study_with_a_control(factor_notebook, profile):
     values = checked(parameters_of(factor_notebook), {"profile": profile})
-    study = make_study(values, 16 * GIB, load_workload, {})
+    study = make_study(values, 16 * GIB, load_workload, BY_KEY)
     assert study.name == f"{factor_notebook.stem}-{profile}"
     assert study.plan.factor.controls
     assert study.blocks >= 3
@@ -101,7 +102,7 @@ def test_every_profile_makes_a_study_with_a_control(factor_notebook, profile):
 
 def test_the_tuned_set_is_scaled_to_the_machines_memory():
     values = checked(parameters_of(FOLDER / "configuration.ipynb"), {})
-    plan = make_study(values, 16 * GIB, load_workload, {}).plan
+    plan = make_study(values, 16 * GIB, load_workload, BY_KEY).plan
     # a quarter and a half of 16 GB: the very values of the published study
     assert plan.level("tuned").settings["shared_buffers"] == "4096MB"
     assert plan.level("tuned").settings["effective_cache_size"] == "8192MB"
@@ -116,7 +117,7 @@ def test_tuned_and_its_durable_twin_differ_in_synchronous_commit_alone():
 
 def test_taking_the_tuned_set_apart_gives_each_setting_alone_and_the_set_without_it():
     values = checked(parameters_of(FOLDER / "configuration.ipynb"), {"shares_of": "tuned"})
-    study = make_study(values, 16 * GIB, load_workload, {})
+    study = make_study(values, 16 * GIB, load_workload, BY_KEY)
     levels = study.plan.factor.levels
     assert study.name == "configuration-quick-shares"
     assert len(levels) == 2 + 1 + 7 + 7

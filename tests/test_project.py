@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 from packaging.requirements import Requirement
 
+from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
 from benchlib.plan.level import Level
 from benchlib.plan.parameters import checked
@@ -88,7 +89,7 @@ def test_the_levels_in_the_readme_are_levels_and_name_every_key():
     assert named == set(Level.model_fields)
     given = yaml.safe_load(grid)
     made = checked(notebook_parameters(ROOT / "notebooks" / "template.ipynb"), given)
-    study = make_study(made, 16 << 30, load_workload, {})
+    study = make_study(made, 16 << 30, load_workload, BY_KEY)
     assert len(study.plan.factor.levels) == 13  # twelve, as the README says, and the control
     assert len(study.plan.factor.against) == 6
 

@@ -28,6 +28,8 @@ LEVERS: tuple[Lever, ...] = (
 )
 """All there are, in the order in which they are set and shown."""
 
+BY_KEY: dict[str, Lever] = {lever.key: lever for lever in LEVERS}
+
 
 def server_settings(level: Level) -> dict[str, SettingValue]:
     """The parameters that a level's server runs with: its own, and what other levers ask for."""

@@ -28,21 +28,41 @@ import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import psutil
+from pydantic import Field
 
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.changes import OURS, Grouped, Written, write_kernel_file
 from benchlib.host.devices import number, queue_of
 from benchlib.host.journal import Chapter
-from benchlib.plan.level import Storage
+from benchlib.levers.lever import Size
+from benchlib.plan.level import Model
 
 Kind = Literal["io", "memory"]
 
 _V1_NAMES: dict[Kind, str] = {"io": "blkio", "memory": "memory"}
 _SWAP_FILES = ("memory.memsw.limit_in_bytes", "memory.swap.max")
 _OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+class Caps(Model):
+    """What a server's control group caps, in bytes, and in bytes or operations a second on each device.
+
+    ``memory`` caps the server with the page cache that it fills.
+    """
+
+    read_iops: Annotated[int, Field(gt=0)] | None = None
+    write_iops: Annotated[int, Field(gt=0)] | None = None
+    read_bytes: Size | None = None
+    write_bytes: Size | None = None
+    memory: Size | None = None
+
+    @property
+    def caps_io(self) -> bool:
+        """Whether block I/O is capped."""
+        return any((self.read_iops, self.write_iops, self.read_bytes, self.write_bytes))
 
 
 @dataclass(frozen=True)
@@ -92,16 +112,16 @@ class _Place:
     missing: tuple[str, ...] = ()
 
 
-def check(storage: Storage, devices: Sequence[str]) -> None:
+def check(caps: Caps, devices: Sequence[str]) -> None:
     """Find out whether the caps can be had on these devices, before anything is made.
 
     Raises:
         PreflightError: they cannot; the message says why.
 
     """
-    for kind in _kinds(storage):
+    for kind in _kinds(caps):
         _place(kind)
-    if storage.caps_io:
+    if caps.caps_io:
         _numbers(devices)
 
 
@@ -114,9 +134,9 @@ def why_not(kind: Kind) -> str | None:
     return None
 
 
-def remarks(storage: Storage) -> list[str]:
+def remarks(caps: Caps) -> list[str]:
     """What the caps do not hold for on this host, for those who read the study."""
-    writes = storage.write_iops or storage.write_bytes
+    writes = caps.write_iops or caps.write_bytes
     if writes and any(why_not(kind) or _place(kind).version == 1 for kind in ("io", "memory")):
         return [
             "the caps on writing hold for what the servers flush themselves (WAL, checkpoints), not for "
@@ -125,8 +145,8 @@ def remarks(storage: Storage) -> list[str]:
     return []
 
 
-def make(storage: Storage, devices: Sequence[str], name: str, chapter: Chapter) -> Group:
-    """Make the control group of one cluster's servers, with the caps of ``storage``.
+def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter) -> Group:
+    """Make the control group of one cluster's servers, with the caps of ``caps``.
 
     ``devices`` are those that the data and the WAL lie on; each has the caps on block I/O in
     full. All that is made is noted in the chapter before.
@@ -136,18 +156,18 @@ def make(storage: Storage, devices: Sequence[str], name: str, chapter: Chapter) 
         SettingError: the kernel refuses a cap, or keeps another value.
 
     """
-    numbers = _numbers(devices) if storage.caps_io else []
-    for kind in _kinds(storage):
+    numbers = _numbers(devices) if caps.caps_io else []
+    for kind in _kinds(caps):
         _enable(_place(kind), chapter)
     folders: list[Path] = []
     limits: list[tuple[Path, str]] = []
-    for kind in _kinds(storage):
+    for kind in _kinds(caps):
         place = _place(kind)
         folder = place.parent / f"{OURS}{name}"
         if folder not in folders:
             _make_folder(folder, chapter)
             folders.append(folder)
-        lines = _memory_caps(storage) if kind == "memory" else _io_caps(storage, numbers)
+        lines = _memory_caps(caps) if kind == "memory" else _io_caps(caps, numbers)
         for version, file, line in lines:
             path = folder / file
             # a kernel that does not account for swap has no file to cap it
@@ -176,9 +196,9 @@ def _make_folder(folder: Path, chapter: Chapter) -> None:
         raise SettingError(f"cannot make the control group {folder} ({reason.strerror})") from reason
 
 
-def _kinds(storage: Storage) -> list[Kind]:
+def _kinds(caps: Caps) -> list[Kind]:
     """What is capped. Block I/O comes last, so that it is undone first: who waits for it cannot die."""
-    wanted: dict[Kind, bool] = {"memory": storage.memory is not None, "io": storage.caps_io}
+    wanted: dict[Kind, bool] = {"memory": caps.memory is not None, "io": caps.caps_io}
     return [kind for kind, is_wanted in wanted.items() if is_wanted]
 
 
@@ -191,9 +211,9 @@ def _numbers(devices: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(number(queue_of(name)) for name in devices))
 
 
-def _memory_caps(storage: Storage) -> Iterator[tuple[int, str, str]]:
+def _memory_caps(caps: Caps) -> Iterator[tuple[int, str, str]]:
     """Version, file and line of each limit. The kernel keeps whole pages; memory and swap together on v1."""
-    pages = (storage.memory or 0) // resource.getpagesize()
+    pages = (caps.memory or 0) // resource.getpagesize()
     size = str(pages * resource.getpagesize())
     yield 1, "memory.limit_in_bytes", size
     yield 1, "memory.memsw.limit_in_bytes", size
@@ -201,20 +221,20 @@ def _memory_caps(storage: Storage) -> Iterator[tuple[int, str, str]]:
     yield 2, "memory.swap.max", "0"
 
 
-def _io_caps(storage: Storage, numbers: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+def _io_caps(caps: Caps, numbers: Sequence[str]) -> Iterator[tuple[int, str, str]]:
     """Version, file and line of each cap on block I/O."""
-    caps = {
-        ("read", "bps"): storage.read_bytes,
-        ("write", "bps"): storage.write_bytes,
-        ("read", "iops"): storage.read_iops,
-        ("write", "iops"): storage.write_iops,
+    wanted = {
+        ("read", "bps"): caps.read_bytes,
+        ("write", "bps"): caps.write_bytes,
+        ("read", "iops"): caps.read_iops,
+        ("write", "iops"): caps.write_iops,
     }
     for device in numbers:
-        for (way, unit), cap in caps.items():
+        for (way, unit), cap in wanted.items():
             if cap:
                 yield 1, f"blkio.throttle.{way}_{unit}_device", f"{device} {cap}"
         # in the order in which the kernel shows them, so that the line can be read back
-        words = (f"{way[0]}{unit}={cap or 'max'}" for (way, unit), cap in caps.items())
+        words = (f"{way[0]}{unit}={cap or 'max'}" for (way, unit), cap in wanted.items())
         yield 2, "io.max", " ".join([device, *words])
 
 

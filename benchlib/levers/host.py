@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
 
 from benchlib.host.devices import block_devices
 from benchlib.host.facts import existing
@@ -18,6 +21,10 @@ class Host(Lever):
     """Tunables; one whose name ends with a ``?`` is left out where the kernel lacks it. See :mod:`.tunables`."""
 
     key = "host"
+    model = Annotated[
+        dict[Annotated[str, Field(pattern=r"^[a-z0-9_.-]+\??$")], int | str],
+        BeforeValidator(lambda value: value or {}),
+    ]
     unchanged = "as found"
 
     def survey(self, scratch: Path) -> list[Finding]:

@@ -7,20 +7,47 @@ left as it is here does nothing, so a lever writes only what it has to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo
 
 from benchlib.host.facts import existing
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
 from benchlib.levers.replicas import Replicas
-from benchlib.plan.level import Level, Replication, SettingValue
+from benchlib.plan.level import Level, SettingValue, first_problem
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import installations
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?", re.IGNORECASE)
+_UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+_DATA_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*of\s+data\s*", re.IGNORECASE)
+
+
+def _bytes(value: object, info: ValidationInfo) -> object:
+    """A size as PostgreSQL spells it (``512MB``; powers of 1024) in bytes; a share of the data in whole MiB.
+
+    How large the data are says the validation's context, a function under ``data_mib``.
+    """
+    if not isinstance(value, str):
+        return value
+    if share := _DATA_SHARE.fullmatch(value):
+        if not info.context:
+            raise ValueError("nobody knows here how large the data are; give a size such as 4GB")
+        return int(info.context["data_mib"]() * float(share[1]) / 100) << 20
+    match = _SIZE.fullmatch(value.strip())
+    if not match:
+        raise ValueError(f'{value!r} is not a size such as 512MB, 4GB or "40 % of data"')
+    return int(float(match[1]) * _UNITS[(match[2] or "B").lower()])
+
+
+Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 
 
 class Finding(NamedTuple):
@@ -88,20 +115,42 @@ class Site:
     replicas: Replicas = field(init=False)
 
     def __post_init__(self) -> None:
-        self.replicas = Replicas(self.cluster, Replication(replicas=0))
+        self.replicas = Replicas(self.cluster)
 
 
 class Lever:
     """One key of a level.
 
-    ``elsewhere`` says whether it can be set on a server that is not ours, ``of_server`` whether
+    ``model`` is what pydantic checks its value by, where :class:`~benchlib.plan.level.Level` does not. ``elsewhere`` says whether it can be set on a server that is not ours, ``of_server`` whether
     it is the server's (and not the load's), ``unchanged`` how a table words what a level leaves alone.
     """
 
     key: ClassVar[str]
+    model: ClassVar[Any]
     elsewhere: ClassVar[bool] = False
     of_server: ClassVar[bool] = True
     unchanged: ClassVar[str] = "default"
+
+    # --- what it may hold -----------------------------------------------------------
+
+    def read(self, value: Any, context: Mapping[str, Any]) -> Any:
+        """The value in plain JSON types and its one spelling; ``context`` has what sizes are shares of.
+
+        Raises:
+            ValueError: it cannot be; the message says where and why.
+
+        """
+        adapter = TypeAdapter(self.model)
+        try:
+            return adapter.dump_python(adapter.validate_python(value, context=dict(context)), mode="json")
+        except ValidationError as reason:
+            raise ValueError(first_problem(reason)) from None
+
+    def conflict(self, level: Level) -> str | None:
+        """Why it cannot stand beside the level's other keys; None if it can."""
+        if level.target and getattr(level, self.key) and not self.elsewhere:
+            return f"'{self.key}' is for a server of our own, 'target' is one that is not"
+        return None
 
     # --- whether it can be had ------------------------------------------------------
 

@@ -19,7 +19,6 @@ from psycopg.rows import dict_row
 
 from benchlib.errors import InvariantError, ServerError
 from benchlib.host.shell import ticks
-from benchlib.plan.level import Replication
 from benchlib.server.cluster import Cluster
 from benchlib.server.replica import Replica
 from benchlib.server.server import reason_of
@@ -78,14 +77,14 @@ class Verified:
 
 @dataclass
 class Replicas:
-    """The replicas of one primary. Get them from :meth:`follow`; there may be none."""
+    """The replicas of one primary, for ``quorum`` of which a commit waits. Get them from :meth:`follow`; there may be none."""
 
     primary: Cluster
-    replication: Replication
+    quorum: int = 0
     members: list[Replica] = field(default_factory=list)
 
     @classmethod
-    def follow(cls, primary: Cluster, replication: Replication, basebackup: Path) -> Self:
+    def follow(cls, primary: Cluster, count: int, quorum: int, basebackup: Path) -> Self:
         """The replicas of a running primary, in folders inside its own, all of them streaming.
 
         ``basebackup`` is the program pg_basebackup, of the primary's major or a newer one.
@@ -95,9 +94,9 @@ class Replicas:
             SettingError: one runs with other settings than the primary's.
 
         """
-        replicas = cls(primary, replication)
+        replicas = cls(primary, quorum)
         try:
-            for number in range(1, replication.replicas + 1):
+            for number in range(1, count + 1):
                 replica = Replica(primary, number)
                 replicas.members.append(replica)
                 replica.copy_primary(basebackup)
@@ -114,11 +113,6 @@ class Replicas:
     def names(self) -> list[str]:
         """The names that the primary knows the replicas by."""
         return [replica.name for replica in self.members]
-
-    @property
-    def quorum(self) -> int:
-        """How many replicas a commit waits for; 0 where replication is asynchronous."""
-        return int(self.replication.quorum.split()[1]) if self.replication.quorum else 0
 
     def waits_for(self) -> tuple[str, str | None]:
         """``synchronous_commit`` as the load's sessions have it, and what a commit so waits for.

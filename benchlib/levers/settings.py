@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
 from benchlib.levers.lever import Lever
 from benchlib.plan.level import Level, SettingValue, is_off
 from benchlib.plan.model import Plan
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
 _CRASH_COSTS = {
     "fsync": "a power cut can corrupt the whole cluster (fsync = off)",
     "full_page_writes": "a power cut can leave torn pages (full_page_writes = off)",
@@ -13,10 +19,25 @@ _CRASH_COSTS = {
 }
 
 
+def _setting_names(settings: dict[str, SettingValue]) -> dict[str, SettingValue]:
+    """Names in lower case, since PostgreSQL does not tell case apart; each once, each a name."""
+    lowered: dict[str, SettingValue] = {}
+    for name, value in settings.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a server parameter")
+        if name.lower() in lowered:
+            raise ValueError(f"{name.lower()} is there twice")
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError(f"{name}: a value cannot hold a zero byte")
+        lowered[name.lower()] = value
+    return lowered
+
+
 class Settings(Lever):
     """Server parameters by name. The stand writes them to a file, and reads them back before each trial."""
 
     key = "settings"
+    model = Annotated[dict[str, SettingValue], AfterValidator(_setting_names)]
     elsewhere = True
 
     def settings(self, level: Level) -> dict[str, SettingValue]:

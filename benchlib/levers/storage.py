@@ -11,19 +11,35 @@ from benchlib.host.devices import block_devices
 from benchlib.host.facts import available_memory_mib, existing
 from benchlib.levers import control_groups, volumes
 from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server
-from benchlib.plan.level import FileSystem, Level, Place, Storage
+from benchlib.levers.volumes import FileSystem, Place
+from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.plan.words import given_folders, size_words
 
 _NO_DEVICE = "the scratch folder is on no block device: name a disk in BENCHLIB_SCRATCH"
+_WAL_FOLDER = ("-X", "--waldir")
 _SMALL = 320 << 20
+
+
+class Storage(control_groups.Caps):
+    """Where the data and the WAL lie, and the caps; those of block I/O hold on the devices of the places."""
+
+    data: Place | None = None
+    wal: Place | None = None
 
 
 class StorageLever(Lever):
     """Places (see :mod:`.volumes`) and caps (see :mod:`.control_groups`)."""
 
     key = "storage"
+    model = Storage | None
     unchanged = "no cap"
+
+    def conflict(self, level: Level) -> str | None:
+        """The WAL's folder has one place to be named in."""
+        if level.storage and any(option.split("=")[0] in _WAL_FOLDER for option in level.initdb):
+            return "name the folder of the WAL in 'storage', not in the options of initdb"
+        return super().conflict(level)
 
     def survey(self, scratch: Path) -> list[Finding]:
         """Folders, each file system that can be made, and each kind of cap."""
@@ -101,7 +117,7 @@ class StorageLever(Lever):
 
 def storage_of(level: Level) -> Storage:
     """What a level asks for; without the key, nothing."""
-    return level.storage or Storage()
+    return Storage.model_validate(level.storage or {})
 
 
 def devices_of(level: Level, scratch: Path) -> list[str]:

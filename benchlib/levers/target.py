@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchlib.levers.lever import Finding, Lever, Wish
-from benchlib.plan.level import Target
+from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.plan.words import unpublished
 from benchlib.server.remote import Remote
+from benchlib.server.target import Target
 
 
 class TargetLever(Lever):
     """A connection service or a URI; what a study needs there, it asks before it changes anything."""
 
     key = "target"
+    model = Target | None
     elsewhere = True
     of_server = False
     unchanged = "the study's own"
@@ -26,24 +28,30 @@ class TargetLever(Lever):
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """Ask the server; its rows name its connection service."""
-        level, plan = wish.level, wish.plan
-        if level.target is None:
+        target, plan = target_of(wish.level), wish.plan
+        if target is None:
             return []
+        targets = {name: target_of(plan.level(name)) for name in plan.factor.levels}
         sizes = [
             Wish(plan, name, wish.scratch).data_mib
-            for name in plan.factor.levels
-            if (other := plan.level(name).target) and other.server == level.target.server
+            for name, other in targets.items()
+            if other and other.server == target.server
         ]
-        return Remote(level.target).preflight(
+        return Remote(target).preflight(
             clients=plan.level_load(wish.name).clients,
-            settings=level.settings,
+            settings=wish.level.settings,
             needs_mib=sum(sizes) if plan.arrangement == "standing" else max(sizes),
         )
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """The server; of a URI nothing but that it is one."""
-        target = plan.level(name).target
+        target = target_of(plan.level(name))
         return {"server": target_words(plan, target)} if target else {}
+
+
+def target_of(level: Level) -> Target | None:
+    """The server that a level names; None where its server is ours."""
+    return Target.model_validate(level.target) if level.target else None
 
 
 def target_words(plan: Plan, target: Target) -> str:

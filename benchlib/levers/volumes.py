@@ -17,13 +17,19 @@ import secrets
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from benchlib.errors import PreflightError, TrialError
-from benchlib.host import facts as host
+from benchlib.host import facts
 from benchlib.host.changes import OURS, Attached, Made, Mounted
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell, server_user, which
-from benchlib.plan.level import Place
+from benchlib.levers.lever import Size
+from benchlib.plan.level import Model
+
+FileSystem = Literal["ext4", "xfs", "btrfs", "tmpfs"]
 
 _MAKE = {
     # without -b small ones get blocks of 1 kB; nobody but the server uses it, so nothing is set aside for root
@@ -42,10 +48,43 @@ _PACKAGES = {
 }
 """The Debian package of each program."""
 
-_TRIAL_SIZE = 320 * host.MEBIBYTE
+_TRIAL_SIZE = 320 * facts.MEBIBYTE
 """Of the small file system that is made to see whether it can be: xfs wants 300 MiB."""
 _LIMIT_S = 3600
 _FILES = "files"
+
+
+class Place(Model):
+    """Where a folder of the server lies: in a given folder, or on a file system made for the study.
+
+    A file system other than ``tmpfs`` is made on a loop device, whose file lies in ``path`` or
+    the scratch folder. ``size`` is in bytes. A text that begins with ``/`` stands for the
+    ``path``, another one for the ``file_system``.
+    """
+
+    path: Annotated[str | None, Field(pattern="^/")] = None
+    file_system: FileSystem | None = None
+    size: Size | None = None
+    mount_options: Annotated[str, Field(pattern=r"^[A-Za-z0-9_=,.:/-]*$")] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"path": value} if value.startswith("/") else {"file_system": value}
+        return value
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.path is None and self.file_system is None:
+            raise ValueError("a place has a 'path', a 'file_system', or both")
+        if self.file_system is None and (self.size or self.mount_options):
+            raise ValueError("'size' and 'mount_options' belong to a 'file_system' made for the study")
+        if self.file_system and self.size is None:
+            raise ValueError(f"a {self.file_system} made for the study needs a 'size', such as 4GB")
+        if self.file_system == "tmpfs" and self.path:
+            raise ValueError("a tmpfs lies in memory and has no 'path'")
+        return self
 
 
 def check(place: Place, scratch: Path) -> None:
@@ -96,12 +135,12 @@ def _check_folder(path: Path, *, for_server: bool) -> None:
 
 
 def _check_room(place: Place, scratch: Path) -> None:
-    wanted = _size(place) // host.MEBIBYTE
+    wanted = _size(place) // facts.MEBIBYTE
     if place.file_system == "tmpfs":
-        free, where, remedy = host.available_memory_mib(), "of memory", "a smaller 'size'"
+        free, where, remedy = facts.available_memory_mib(), "of memory", "a smaller 'size'"
     else:
         folder = Path(place.path or scratch)
-        free, where, remedy = host.free_mib(folder), f"under {folder}", "a smaller 'size' or another 'path'"
+        free, where, remedy = facts.free_mib(folder), f"under {folder}", "a smaller 'size' or another 'path'"
     if wanted > free:
         raise PreflightError(
             f"a {place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB {where} are free: name {remedy}"
@@ -206,8 +245,8 @@ def _device(place: Place, image: Path, scratch: Path, chapter: Chapter) -> str:
             ) from reason
         free = shutil.disk_usage(image.parent).free
         raise TrialError(
-            f"no room for a {place.file_system} of {size // host.MEBIBYTE:,} MiB in {image.parent.parent}, where "
-            f"{free // host.MEBIBYTE:,} are left: make room, or name a smaller 'size' or another 'path'"
+            f"no room for a {place.file_system} of {size // facts.MEBIBYTE:,} MiB in {image.parent.parent}, where "
+            f"{free // facts.MEBIBYTE:,} are left: make room, or name a smaller 'size' or another 'path'"
         ) from reason
     _order(
         ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={size}",

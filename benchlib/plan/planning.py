@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS, randomised_blocks
 from benchlib.plan.factors import make_factor
-from benchlib.plan.level import Level, SettingValue, resolve_memory_shares
+from benchlib.plan.level import Level, LevelKey, SettingValue, first_problem, resolve_memory_shares
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Factor, Load, Plan, Study, Workload
 
@@ -22,15 +22,6 @@ _MOST_BLOCKS = 1000
 _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 _LOAD_KEYS = frozenset(Load.model_fields)
 _PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every", "only"}
-
-
-def first_problem(reason: ValidationError) -> str:
-    """The first thing that a validation found, in one line: where, and what."""
-    problem = reason.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"] if part != "[key]") or "it"
-    more = f" (and {reason.error_count() - 1} more)" if reason.error_count() > 1 else ""
-    message = f"{where}: {problem['msg'].removeprefix('Value error, ')}{more}"
-    return " ".join(message.split())
 
 
 def study_name(values: Mapping[str, Any]) -> str:
@@ -50,12 +41,13 @@ def make_study(
     values: Mapping[str, Any],
     memory_bytes: int,
     workload: Callable[[str], Workload],
-    provenance: Mapping[str, Any],
+    levers: Mapping[str, LevelKey],
     left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> Study:
     """The study that a notebook's parameters describe.
 
     ``values`` are checked parameters; a size that is not 0 wins over the profile's. ``workload`` finds a workload by name.
+    ``levers`` are those of :mod:`benchlib.levers` by key: they check what levels ask for, and bring it into its one spelling.
     ``left_out`` are levels that are not to be run, each with the reason; those that were to be compared with
     them are left out too, or in a grid compared with the next in line, by another dimension where one value is left.
 
@@ -70,6 +62,7 @@ def make_study(
         scale = sizes.get("scale", 1)
         read = partial(
             _level,
+            levers,
             memory_bytes,
             lambda patch: workload(patch.get("workload") or values["workload"]).data_mib(int(scale)),
         )
@@ -98,6 +91,7 @@ def make_study(
                 f"parameter blocks: '{AUTO}' judges all levels against one baseline; where some are compared with others "
                 "give their number"
             )
+        _check_together(plan, levers)
     except ValidationError as reason:
         raise InputError(f"the parameters do not make a study: {first_problem(reason)}") from None
     return Study(
@@ -107,7 +101,6 @@ def make_study(
         parameters=dict(values),
         plan=plan,
         trials=randomised_blocks(list(plan.factor.levels), blocks, plan.seed),
-        provenance=dict(provenance),
         left_out=reasons,
     )
 
@@ -166,21 +159,38 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _level(
-    memory_bytes: int, data_mib: Callable[[Mapping[str, Any]], int], name: str, patch: Mapping[str, Any]
+    levers: Mapping[str, LevelKey],
+    memory_bytes: int,
+    data_mib: Callable[[Mapping[str, Any]], int],
+    name: str,
+    patch: Mapping[str, Any],
 ) -> Level:
     """A level from its patch, shares of memory and of its workload's data resolved."""
+    context = {"levers": levers, "data_mib": partial(data_mib, patch)}
     try:
-        level = Level.model_validate(patch, context={"data_mib": partial(data_mib, patch)})
+        level = Level.model_validate(patch, context=context)
     except ValidationError as reason:
         raise InputError(
             f"level “{name}”: {first_problem(reason)}; keys are {', '.join(Level.model_fields)}"
         ) from None
-    if level.storage and level.storage.memory:
-        memory_bytes = min(memory_bytes, level.storage.memory)
-    settings = resolve_memory_shares(level.settings, memory_bytes)
+    capped = level.part("storage").get("memory") or memory_bytes
+    settings = resolve_memory_shares(level.settings, min(memory_bytes, capped))
     if level.target and settings != level.settings:
         raise InputError(f"level “{name}”: nobody here knows the memory of its target; give it in MB or GB")
     return level.model_copy(update={"settings": settings})
+
+
+def _check_together(plan: Plan, levers: Mapping[str, LevelKey]) -> None:
+    """Let each lever say whether its key can stand beside the others, at each level with its base.
+
+    Raises:
+        InputError: it cannot.
+
+    """
+    for name in plan.factor.levels:
+        for lever in levers.values():
+            if reason := lever.conflict(plan.level(name)):
+                raise InputError(f"level “{name}”: {reason}")
 
 
 def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:

@@ -22,11 +22,12 @@ from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
 from benchlib.load.pgbench import Connection
-from benchlib.plan.level import SettingValue, Target
+from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import spelled
 from benchlib.server import rights
 from benchlib.server.changes import Altered, Created, connect_to, reload
 from benchlib.server.server import Server, asking, reason_of
+from benchlib.server.target import Target
 
 _OLDEST = 10
 _HINTS = {

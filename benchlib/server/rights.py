@@ -11,9 +11,10 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from benchlib.errors import PreflightError
-from benchlib.plan.level import SettingValue, Target, is_off
+from benchlib.plan.level import SettingValue, is_off
 from benchlib.plan.settings import spelled
 from benchlib.server.server import reason_of
+from benchlib.server.target import Target
 
 _OUR_SESSIONS = 4
 """Connections beside the clients': the one that asks, those that sample, and pgbench's first."""

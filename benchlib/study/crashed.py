@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from benchlib.errors import InputError
-from benchlib.plan.level import Level, LoadPatch, Model, Storage
+from benchlib.plan.level import Level, LoadPatch, Model
 from benchlib.plan.model import Plan
 from benchlib.study.store import StudyFolder
 
@@ -81,15 +81,15 @@ def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
     first: dict[str, str] = {}
     for name in plan.factor.levels:
         level = without_load(plan.level(name))
-        storage = level.storage or Storage()
+        storage = level.part("storage")
         alike = first.setdefault(level.model_dump_json(), name)
         if level.target:
             reasons[name] = "its server is not ours to crash"
-        elif level.replication and level.replication.replicas:
+        elif level.part("replication").get("replicas"):
             reasons[name] = "its rows are on replicas too, which each trial holds to their promise"
         elif alike != name:
             reasons[name] = f"its server is that of “{alike}”"
-        elif kind == POWER_CUT and (storage.data or storage.wal):
+        elif kind == POWER_CUT and (storage.get("data") or storage.get("wal")):
             reasons[name] = "its data or WAL have a place of their own, and one device loses power here"
     return reasons
 

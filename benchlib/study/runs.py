@@ -14,17 +14,18 @@ from benchlib import __version__
 from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
 from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
-from benchlib.levers import worded
-from benchlib.levers.target import target_words
+from benchlib.levers import BY_KEY, worded
+from benchlib.levers.target import target_of, target_words
 from benchlib.load.workloads import load_workload
 from benchlib.plan.factors import CONTROL
-from benchlib.plan.level import Level, Target, rate_at
+from benchlib.plan.level import Level, rate_at
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.planning import make_study
 from benchlib.plan.words import given_folders
 from benchlib.server.installations import Installation, find_installation, find_pgbench
 from benchlib.server.remote import Remote
+from benchlib.server.target import Target
 from benchlib.stats.pilot import size_study
 from benchlib.study import crashes
 from benchlib.study.bench import open_bench
@@ -50,9 +51,9 @@ def plan_study(values: Mapping[str, Any]) -> Study:
         InputError: the parameters do not make a study.
 
     """
-    study = make_study(values, facts.memory_bytes(), load_workload, {})
+    study = make_study(values, facts.memory_bytes(), load_workload, BY_KEY)
     if values.get("leave_out") and (reasons := cannot_run(study.plan)):
-        study = make_study(values, facts.memory_bytes(), load_workload, {}, reasons)
+        study = make_study(values, facts.memory_bytes(), load_workload, BY_KEY, reasons)
     if study.plan.metric not in METRICS.keys() & set(TRIAL_COLUMNS):
         known = ", ".join(name for name in TRIAL_COLUMNS if name in METRICS)
         raise InputError(f"parameter metric: trials have no '{study.plan.metric}'; there are {known}")
@@ -71,7 +72,7 @@ def provenance(study: Study, scratch: Path) -> dict[str, Any]:
     installed = {find_installation(level.postgres) for level in levels if level.target is None}
     differ = builds_differ(plan)
     # each server once, whatever schemas of our own the levels have there
-    servers = dict.fromkeys(level.target.server for level in levels if level.target)
+    servers = dict.fromkeys(target.server for level in levels if (target := target_of(level)))
     targets = [Target(server=server) for server in servers]
     return {
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),

@@ -18,6 +18,7 @@ from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import Shell
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Site
+from benchlib.levers.target import target_of
 from benchlib.load.pgbench import Connection
 from benchlib.plan.level import Level
 from benchlib.plan.model import Workload
@@ -265,10 +266,11 @@ class TargetStand(Stand):
     @classmethod
     def build(cls, level: Level, workload: Workload, name: str, templates: Templates, run: Run) -> Self:
         """The stand of a level, in a database or schema named after the run and ``name``, loaded."""
-        assert level.target is not None
+        target = target_of(level)
+        assert target is not None
         chapter = run.journal.chapter()
         try:
-            remote = Remote.open(level.target, f"{run.folder.name}-{name}", chapter)
+            remote = Remote.open(target, f"{run.folder.name}-{name}", chapter)
             client = remote.shell()
             load(remote, remote.connection, workload, templates.scale, client, templates.pgbench())
         except BaseException:

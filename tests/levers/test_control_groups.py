@@ -17,8 +17,7 @@ from benchlib.errors import PreflightError, SettingError
 from benchlib.host.journal import Chapter, Journal
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.levers import control_groups
-from benchlib.levers.control_groups import Group, check, make, remarks, why_not
-from benchlib.plan.level import Storage
+from benchlib.levers.control_groups import Caps, Group, check, make, remarks, why_not
 
 MIB = 1 << 20
 NAME = f"test-{os.getpid()}"
@@ -68,7 +67,7 @@ def memory_group(chapter: Chapter) -> Group:
     """A group that may have 32 MiB."""
     if reason := why_not("memory"):
         pytest.skip(reason)
-    storage = Storage(memory=32 * MIB + 5)
+    storage = Caps(memory=32 * MIB + 5)
     check(storage, ())
     return make(storage, (), NAME, chapter)
 
@@ -98,7 +97,7 @@ def test_what_a_process_reads_and_writes_is_capped(
     loop: str, chapter: Chapter, cap: dict[str, int], way: str, size: int, expected: float
 ) -> None:
     other = "write" if way == "read" else "read"
-    storage = Storage(**cap)
+    storage = Caps(**cap)
     check(storage, [loop])
     group = make(storage, [loop], NAME, chapter)
     assert direct(loop, way, size, group.folders) == pytest.approx(expected, rel=0.2)
@@ -107,7 +106,7 @@ def test_what_a_process_reads_and_writes_is_capped(
 
 
 def test_what_a_process_flushes_itself_is_capped(loop: str, chapter: Chapter) -> None:
-    group = make(Storage(write_bytes="2MB"), [loop], NAME, chapter)
+    group = make(Caps(write_bytes="2MB"), [loop], NAME, chapter)
     done = Shell().run(
         ["dd", "if=/dev/zero", f"of=/dev/{loop}", "bs=64k", "count=64", "conv=fsync"], groups=group.folders
     )
@@ -148,7 +147,7 @@ def test_both_kinds_of_cap_leave_nothing_even_while_processes_live_inside(
 ) -> None:
     if reason := why_not("memory"):
         pytest.skip(reason)
-    storage = Storage(read_iops=2, write_iops=2, read_bytes=4096, write_bytes=4096, memory="64MB")
+    storage = Caps(read_iops=2, write_iops=2, read_bytes=4096, write_bytes=4096, memory="64MB")
     group = make(storage, [loop], NAME, chapter)
     group.check()
     script = f"cat /dev/{loop} & sleep 60 & wait"  # one waits for its cap and cannot be interrupted
@@ -177,13 +176,13 @@ def test_a_partition_is_capped_with_its_disk(monkeypatch: pytest.MonkeyPatch, lo
 
 def test_a_value_that_the_kernel_does_not_keep_is_told(loop: str, chapter: Chapter) -> None:
     with pytest.raises(SettingError, match=r"^(a cap did not take|the kernel refuses)"):
-        make(Storage(read_iops=2**32 + 5), [loop], NAME, chapter)
+        make(Caps(read_iops=2**32 + 5), [loop], NAME, chapter)
 
 
 def test_a_group_that_is_there_is_nobody_s_to_take_over(memory_group: Group, chapter: Chapter) -> None:
     (folder,) = memory_group.folders
     with pytest.raises(SettingError, match=f"{folder} is there already"):
-        make(Storage(memory="64MB"), (), NAME, chapter)
+        make(Caps(memory="64MB"), (), NAME, chapter)
 
 
 # --- refusals ---------------------------------------------------------------------------
@@ -271,7 +270,7 @@ class Notes(Chapter):
 
 
 def test_version_2_has_all_caps_of_a_device_in_one_line(kernel: Kernel) -> None:
-    storage = Storage(read_iops=500, write_bytes="20MB", memory="1GB")
+    storage = Caps(read_iops=500, write_bytes="20MB", memory="1GB")
     check(storage, ["vda1", "sdb"])
     notes = Notes()
     group = make(storage, ["vda1", "sdb"], "run-x-c000", notes)
@@ -300,17 +299,17 @@ def test_what_version_2_keeps_otherwise_is_told(kernel: Kernel) -> None:
     with pytest.raises(
         SettingError, match=r"a cap did not take: .*/memory.max holds '4096', not '1073741824'$"
     ):
-        make(Storage(memory="1GB"), (), "x", Notes())
+        make(Caps(memory="1GB"), (), "x", Notes())
 
 
 def test_both_versions_side_by_side(kernel: Kernel, tmp_path: Path) -> None:
     kernel.mount_v1(tmp_path / "memory", "memory")
     (kernel.root / "cgroup.controllers").write_text("io")
-    storage = Storage(write_iops=100, memory="1GB")
+    storage = Caps(write_iops=100, memory="1GB")
     assert [control_groups._place(kind).version for kind in ("io", "memory")] == [2, 1]
     (remark,) = remarks(storage)
     assert "not for what the kernel writes back" in remark
-    assert remarks(Storage(read_iops=100, memory="1GB")) == []
+    assert remarks(Caps(read_iops=100, memory="1GB")) == []
     with pytest.raises(
         SettingError, match=r"refuses '1073741824' for .*/memory/benchlib-x/memory.limit_in_bytes"
     ):
@@ -326,7 +325,7 @@ def test_an_ordinary_user_needs_a_delegated_group(kernel: Kernel) -> None:
     assert "needs root and a writable mount, or a delegated group" in str(why_not("memory"))
     kernel.as_user("user/app/ours", user / "app", user / "app" / "ours")
     assert why_not("memory") is None
-    assert make(Storage(memory="1GB"), (), "x", Notes()).folders == (user / "app" / "benchlib-x",)
+    assert make(Caps(memory="1GB"), (), "x", Notes()).folders == (user / "app" / "benchlib-x",)
     assert "the io controller cannot be enabled below" in str(why_not("io"))
     kernel.as_user("")
     assert "needs root" in str(why_not("io"))
@@ -344,15 +343,15 @@ def test_a_group_with_processes_hands_no_controller_on(kernel: Kernel) -> None:
 
 def test_what_cannot_be_capped_is_refused_in_words(kernel: Kernel, tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="nothing to cap: the data lies on no block device"):
-        check(Storage(read_iops=5), ())
-    check(Storage(memory="1GB"), ())
-    check(Storage(), ())
+        check(Caps(read_iops=5), ())
+    check(Caps(memory="1GB"), ())
+    check(Caps(), ())
     kernel.mount_v1(tmp_path / "blkio", "blkio")
     with pytest.raises(PreflightError, match="built without throttling"):
-        check(Storage(read_iops=5), ["vda"])
+        check(Caps(read_iops=5), ["vda"])
     kernel.mounts.clear()
     with pytest.raises(PreflightError, match="no mounted control group hierarchy has the memory controller"):
-        check(Storage(memory="1GB"), ())
+        check(Caps(memory="1GB"), ())
 
 
 @pytest.mark.parametrize("kind", ["io", "memory"])

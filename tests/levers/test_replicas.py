@@ -21,7 +21,8 @@ from benchlib.host.sweep import processes_of
 from benchlib.levers import replicas as replicas_module
 from benchlib.levers import server_settings
 from benchlib.levers.replicas import Replicas
-from benchlib.plan.level import Level, Replication
+from benchlib.levers.replication import Replication
+from benchlib.plan.level import Level
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, find_program_for
 from benchlib.server.replica import Replica
@@ -63,7 +64,8 @@ def follow(new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Pa
 
     def make(replication: Any, version: str = "18", **settings: Any) -> Replicas:
         primary = start_primary(new_cluster(version), replication, **settings)
-        made.append(Replicas.follow(primary, Replication.model_validate(replication), basebackup(version)))
+        asked = Replication.model_validate(replication)
+        made.append(Replicas.follow(primary, asked.replicas, asked.waits_for, basebackup(version)))
         return made[-1]
 
     yield make
@@ -82,7 +84,7 @@ def pair(
     replicas = None
     try:
         start_primary(primary, "asynchronous", work_mem="8MB", hot_standby=False)
-        replicas = Replicas.follow(primary, Replication(replicas=2), basebackup("18"))
+        replicas = Replicas.follow(primary, 2, 0, basebackup("18"))
         yield replicas
     finally:
         if replicas:
@@ -104,7 +106,7 @@ def in_mode(pair: Replicas) -> Iterator[Callable[..., Replicas]]:
             f"ALTER SYSTEM SET synchronous_commit = '{synchronous_commit}'",
             "SELECT pg_reload_conf()",
         )
-        replicas = Replicas(pair.primary, replication, pair.members)
+        replicas = Replicas(pair.primary, replication.waits_for, pair.members)
         assert eventually(lambda: pair.primary.value("SHOW synchronous_commit") == synchronous_commit)
         assert eventually(lambda: replicas.check() is None)
         return replicas
@@ -261,9 +263,7 @@ def test_a_broken_promise_is_found(in_mode: Callable[..., Replicas]) -> None:
     for replica in asynchronous.members:
         replica.execute("SELECT pg_wal_replay_pause()")
     try:
-        pretended = Replicas(
-            asynchronous.primary, Replication(replicas=2, quorum="ANY 1"), asynchronous.members
-        )
+        pretended = Replicas(asynchronous.primary, 1, asynchronous.members)
         with pytest.raises(
             InvariantError,
             match=r"^0 replica\(s\) had replayed a commit when it was acknowledged, .* promises 1$",
@@ -297,7 +297,7 @@ def test_a_commit_that_nobody_confirms_ends_in_time(
 
 @pg
 def test_without_replicas_there_is_nothing_to_hold(pair: Replicas) -> None:
-    alone = Replicas(pair.primary, Replication.model_validate("standalone"))
+    alone = Replicas(pair.primary)
     assert alone.check() is None
     alone.settle()
 
@@ -422,7 +422,7 @@ def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(
 ) -> None:
     primary = start_primary(new_cluster("18"), "asynchronous", max_wal_senders=1)
     with pytest.raises(ServerError, match=r"^pg_basebackup failed for replica1: .*max_wal_senders"):
-        Replicas.follow(primary, Replication(), basebackup("18"))
+        Replicas.follow(primary, 1, 0, basebackup("18"))
     primary.stop(immediately=True)
     assert processes_of(primary.folder) == []
 
@@ -445,5 +445,5 @@ def test_a_replica_that_does_not_begin_to_stream_is_named_with_its_last_words(
         ServerError,
         match=r'^not all replicas stream .*: replica1 does not stream \(.*slot "replica1" does not',
     ):
-        Replicas.follow(primary, Replication(), basebackup("18"))
+        Replicas.follow(primary, 1, 0, basebackup("18"))
     assert eventually(lambda: not [p for p in processes_of(primary.folder / "r1") if p.is_running()])

@@ -21,7 +21,7 @@ from benchlib.host.journal import Chapter, Journal
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers import volumes
-from benchlib.plan.level import FileSystem, Place
+from benchlib.levers.volumes import FileSystem, Place
 
 SIZES = {"ext4": "32MB", "xfs": "304MB", "btrfs": "128MB", "tmpfs": "16MB"}
 GIVEN = [Place(file_system=kind, size=size, mount_options="noatime") for kind, size in SIZES.items()]
@@ -148,7 +148,7 @@ DOOMED = """
 import os, sys, signal
 from pathlib import Path
 from benchlib.host.journal import Journal
-from benchlib.plan.level import Place
+from benchlib.levers.volumes import Place
 from benchlib.levers import volumes
 from benchlib.host.shell import Shell, server_user
 run, steps = Path(sys.argv[1]), int(sys.argv[2])
@@ -181,7 +181,7 @@ GUARDED = """
 import sys
 from pathlib import Path
 from benchlib.host.guardian import guarded_run
-from benchlib.plan.level import Place
+from benchlib.levers.volumes import Place
 from benchlib.levers import volumes
 from benchlib.host.shell import Shell, server_user
 place = Place(path=sys.argv[2], file_system="ext4", size="256MB")
@@ -213,7 +213,7 @@ def test_the_guardian_leaves_nothing_of_a_place_that_is_being_made(
 
 def test_trying_leaves_nothing_even_when_killed(root_only: None, scratch: Path, run: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from benchlib.plan.level import Place; from benchlib.levers import volumes;"
+        "import sys; from pathlib import Path; from benchlib.levers.volumes import Place; from benchlib.levers import volumes;"
         "print(flush=True); volumes.check(Place(file_system='ext4', size='64MB'), Path(sys.argv[1]))"
     )
     for wait_s in (0.0, 0.02, 0.05):
@@ -345,7 +345,7 @@ import os, pwd, sys
 from pathlib import Path
 from benchlib.errors import PreflightError
 from benchlib.host.journal import Journal
-from benchlib.plan.level import Place
+from benchlib.levers.volumes import Place
 from benchlib.levers import volumes
 from benchlib.host.shell import Shell
 if os.geteuid() == 0:

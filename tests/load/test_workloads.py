@@ -114,11 +114,11 @@ def test_a_file_that_is_not_toml_is_named(own, text: bytes) -> None:
         (('builtin = "select-only"', "weight = 1"), "workload own.toml: scripts.1: a script has either"),
         (
             ("[invariant]", "[invariant]\nper_transaction = [1]"),
-            "workload own.toml: it: 'per_transaction' has one number, or",
+            "workload own.toml: 'per_transaction' has one number, or",
         ),
         (
             ("pgbench_tables", 'tool = "sysbench"\npgbench_tables'),
-            "workload own.toml: it: sysbench brings its own tables",
+            "workload own.toml: sysbench brings its own tables",
         ),
         (
             ("pgbench_tables", 'tool = "hammerdb"\npgbench_tables'),

@@ -4,6 +4,7 @@ import pytest
 from test_planning import GIB, VALUES, WORKLOAD, planned, refused
 
 from benchlib.errors import InputError
+from benchlib.levers import BY_KEY
 from benchlib.plan.model import Study
 from benchlib.plan.planning import make_study
 
@@ -26,8 +27,7 @@ def test_a_grid_is_crossed_into_levels_and_compared_along_one_dimension() -> Non
     assert factor.baseline == "slow, read/write, 4 clients"
     both = factor.levels["slow, read-only, 8 clients"]
     assert (both.workload, both.load.clients, both.settings) == ("reads", 8, {"jit": "off"})
-    assert both.storage is not None
-    assert both.storage.read_iops == 100
+    assert both.part("storage")["read_iops"] == 100
     assert factor.against == {
         f"fast, {load}, {clients}": f"slow, {load}, {clients}"
         for load in GRID["load"]
@@ -41,7 +41,7 @@ def test_a_grid_is_crossed_into_levels_and_compared_along_one_dimension() -> Non
 
 def test_where_one_value_of_the_direction_is_left_the_last_other_dimension_is_compared() -> None:
     gone = {name: "no root" for name in planned(**CROSSED).plan.factor.levels if name.startswith("slow")}
-    factor = make_study({**VALUES, **CROSSED}, 4 * GIB, lambda name: WORKLOAD, {}, gone).plan.factor
+    factor = make_study({**VALUES, **CROSSED}, 4 * GIB, lambda name: WORKLOAD, BY_KEY, gone).plan.factor
     assert factor.baseline == "fast, read/write, 4 clients"
     assert factor.against == {f"fast, {load}, 8 clients": f"fast, {load}, 4 clients" for load in GRID["load"]}
 
@@ -119,7 +119,7 @@ def test_references_that_cannot_be_are_refused(against: dict[str, str], why: str
 
 
 def left_out(reasons: dict[str, str], **changes: object) -> Study:
-    return make_study({**VALUES, **changes}, 4 * GIB, lambda name: WORKLOAD, {}, reasons)
+    return make_study({**VALUES, **changes}, 4 * GIB, lambda name: WORKLOAD, BY_KEY, reasons)
 
 
 def test_levels_that_cannot_be_run_are_left_out_with_those_that_hang_on_them() -> None:

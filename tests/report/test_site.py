@@ -72,8 +72,8 @@ def test_a_study_cannot_take_the_place_of_a_page(name):
 
 
 def test_no_download_names_a_path_or_a_server(keep, root):
-    levels = {"tuned": Level.model_validate({"storage": {"data": "/mnt/fast", "wal": "/mnt/faster"}, "postgres": "/opt/pg/bin"}),
-              "hosted": Level.model_validate({"target": URI})}  # fmt: skip
+    levels = {"tuned": Level.model_validate({"storage": {"data": {"path": "/mnt/fast"}, "wal": {"path": "/mnt/faster"}}, "postgres": "/opt/pg/bin"}),
+              "hosted": Level.model_validate({"target": {"server": URI}})}  # fmt: skip
     folder = keep("mine", levels=levels)
     source = f"# Parameters\nlevels = {{'hosted': {{'target': '{URI}'}}, 'tuned': '/mnt/fast'}}"
     notebook = v4.new_notebook(cells=[v4.new_code_cell(source, id="one")])

@@ -11,11 +11,12 @@ from fakes import FakeBench
 
 from benchlib.errors import StudyError
 from benchlib.load.latency import keep_log
-from benchlib.plan.level import Level, Target
+from benchlib.plan.level import Level
 from benchlib.plan.model import Load, Workload
 from benchlib.report.figures.tables import Table
 from benchlib.report.view import View
 from benchlib.server.installations import Installation
+from benchlib.server.target import Target
 from benchlib.study import preflight, runs
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.loop import run_study

@@ -11,7 +11,7 @@ from benchlib.errors import PreflightError, ServerError
 from benchlib.host.journal import Journal
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers import volumes
-from benchlib.plan.level import FileSystem, Place
+from benchlib.levers.volumes import FileSystem, Place
 from benchlib.server.copying import can_share, copy_tree
 
 Provide = Callable[[FileSystem, str], Path]

@@ -6,8 +6,8 @@ import pytest
 from foreign import Foreign
 
 from benchlib.host.journal import Journal
-from benchlib.plan.level import Target
 from benchlib.server.remote import Remote
+from benchlib.server.target import Target
 
 pytestmark = pytest.mark.pg
 

@@ -22,12 +22,12 @@ from benchlib.host.journal import Journal
 from benchlib.host.shell import ticks
 from benchlib.load import pgbench
 from benchlib.load.workloads import load_workload
-from benchlib.plan.level import Target
 from benchlib.plan.model import Load, Script
 from benchlib.server import remote as remote_module
 from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench
 from benchlib.server.remote import Remote
+from benchlib.server.target import Target
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 
@@ -266,7 +266,7 @@ LIVES = """
 import sys, time
 from pathlib import Path
 from benchlib.host.journal import Journal
-from benchlib.plan.level import Target
+from benchlib.server.target import Target
 from benchlib.server.remote import Remote
 journal = Journal(Path(sys.argv[1]))
 remote = Remote.open(Target.model_validate_json(sys.argv[2]), "dies", journal.chapter())

@@ -9,8 +9,9 @@ import pytest
 from foreign import Foreign
 
 from benchlib.errors import PreflightError
-from benchlib.plan.level import SettingValue, Target
+from benchlib.plan.level import SettingValue
 from benchlib.server.remote import Remote
+from benchlib.server.target import Target
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 

@@ -162,9 +162,9 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(
 def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of) -> None:
     levels = {
         "load": Level(load={"clients": 9}),
-        "theirs": Level(target="crm"),
-        "replica": Level(replication="asynchronous"),
-        "memory": Level(storage={"wal": {"file_system": "tmpfs", "size": "1GB"}}),
+        "theirs": Level(target={"server": "crm"}),
+        "replica": Level(replication={"replicas": 1}),
+        "memory": Level(storage={"wal": {"file_system": "tmpfs", "size": 1 << 30}}),
         "capped": Level(storage={"write_iops": 500}),
     }
     plan = plan_of(levels=levels)

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from benchlib.errors import InputError
+from benchlib.plan.level import first_problem
 from benchlib.plan.model import Workload
-from benchlib.plan.planning import first_problem
 
 _FOLDER = Path(__file__).parent
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from benchlib.plan.level import Replication
 from benchlib.report.figures import Figure
 from benchlib.report.figures.frames import amount, known
 from benchlib.report.figures.lag import STAGES, lag_over_time
@@ -87,7 +86,7 @@ def replicas_verified(experiment: Experiment) -> Table:
     return html_table(pd.DataFrame(rows), "What the replicas were found to hold", note=note)
 
 
-def _replicated(experiment: Experiment, consequence: str) -> dict[str, Replication]:
+def _replicated(experiment: Experiment, consequence: str) -> dict[str, Mapping[str, Any]]:
     """The levels that have replicas, with what they name.
 
     Raises:
@@ -95,8 +94,8 @@ def _replicated(experiment: Experiment, consequence: str) -> dict[str, Replicati
 
     """
     plan = experiment.plan
-    named = {level: plan.level(level).replication for level in plan.factor.levels}
-    replicated = {level: wish for level, wish in named.items() if wish and wish.replicas}
+    named = {level: plan.level(level).part("replication") for level in plan.factor.levels}
+    replicated = {level: wish for level, wish in named.items() if wish.get("replicas")}
     if not replicated:
         raise NothingToShowError(f"No level of this study has a replica, {consequence}.")
     return replicated
@@ -117,7 +116,7 @@ def _readings(kept: Sequence[tuple[str, int, ReplicaReadings]]) -> pd.DataFrame:
 
 
 def _promise(
-    replication: Replication, verified: pd.DataFrame, readings: pd.DataFrame
+    replication: Mapping[str, Any], verified: pd.DataFrame, readings: pd.DataFrame
 ) -> dict[str, str | None]:
     """What a commit waited for, and what is lost with the primary: nothing, or as much as was not yet written elsewhere."""
     waits, lost = "a commit waits for", "lost with the primary"
@@ -125,15 +124,16 @@ def _promise(
     if len(modes) != 1:
         return {waits: None, lost: None}
     mode = modes[0]
-    if replication.quorum is None or mode not in _PROMISES:
+    quorum, replicas = replication["quorum"], replication["replicas"]
+    if quorum is None or mode not in _PROMISES:
         # the replica that has most of it is promoted
         most = readings.groupby(["block", "second"])["write_lag_bytes"].min().max()
         behind = f"up to {amount(most / 1024)} KiB of WAL" if known(most) else "how many is not known"
         return {waits: "none of them", lost: f"the latest commits: {behind}"}
     done, promise = _PROMISES[mode]
-    if int(replication.quorum.split()[1]) < replication.replicas:
+    if int(quorum.split()[1]) < replicas:
         promise += ", if the replica furthest ahead is promoted"
-    return {waits: f"{replication.quorum} of {replication.replicas}: {done} ({mode})", lost: promise}
+    return {waits: f"{quorum} of {replicas}: {done} ({mode})", lost: promise}
 
 
 def _holdings(verified: pd.DataFrame, ran: pd.DataFrame) -> dict[str, Any]:

@@ -31,7 +31,8 @@ from benchlib.errors import BenchlibError, InputError, Interrupted, PreflightErr
 from benchlib.host.guardian import Run, guarded_run, scratch_root
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers import volumes
-from benchlib.plan.level import Level, Place, Storage
+from benchlib.levers.volumes import Place
+from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
 from benchlib.server.copying import can_share
@@ -185,7 +186,7 @@ def _as_crashed(level: Level, ground: Path | None) -> Level:
         changes["initdb"] = (*level.initdb, "--data-checksums")
     if ground:
         place = _DISK.model_copy(update={"path": str(ground)})
-        changes["storage"] = (level.storage or Storage()).model_copy(update={"data": place})
+        changes["storage"] = {**level.part("storage"), "data": place.model_dump(mode="json")}
         named = {name.removesuffix("?") for name in level.host}
         changes["host"] = {**level.host, **{k: v for k, v in _HOST.items() if k not in named}}
     return without_load(level).model_copy(update=changes)

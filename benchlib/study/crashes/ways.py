@@ -16,7 +16,9 @@ from benchlib.host.guardian import Run
 from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import ticks
 from benchlib.levers import volumes
-from benchlib.plan.level import Level, Place, SettingValue
+from benchlib.levers.storage import storage_of
+from benchlib.levers.volumes import Place
+from benchlib.plan.level import Level, SettingValue
 from benchlib.server.cluster import Cluster
 from benchlib.server.copying import share_blocks
 from benchlib.study.stand import OwnStand
@@ -101,9 +103,9 @@ def _quick_recovery(cluster: Cluster) -> dict[str, SettingValue]:
 
 
 def _disk(level: Level) -> Place:
-    assert level.storage is not None
-    assert level.storage.data is not None
-    return level.storage.data
+    disk = storage_of(level).data
+    assert disk is not None
+    return disk
 
 
 def _image(level: Level) -> Path:

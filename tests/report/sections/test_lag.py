@@ -19,9 +19,11 @@ from benchlib.study.records import ReplicaReadings
 
 LEVELS = {
     "standalone": Level(),
-    "asynchronous": Level(replication="asynchronous"),
+    "asynchronous": Level(replication={"replicas": 1, "quorum": None}),
     "any of two": Level(replication={"replicas": 2, "quorum": "ANY 1"}),
-    "local": Level(replication="synchronous", settings={"synchronous_commit": "local"}),
+    "local": Level(
+        replication={"replicas": 1, "quorum": "FIRST 1"}, settings={"synchronous_commit": "local"}
+    ),
 }
 STAGES = ("write", "flush", "replay")
 
