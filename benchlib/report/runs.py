@@ -31,7 +31,7 @@ from benchlib.report.figures.frames import given_up
 from benchlib.report.page import Link, Page, render_page
 from benchlib.report.site import check_page_is_free, reports_root, write_site
 from benchlib.report.summary import read_summary
-from benchlib.stats.prose import leading
+from benchlib.stats.analysis import leading
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder, project_root
 

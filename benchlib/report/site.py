@@ -11,7 +11,7 @@ from benchlib.errors import InputError
 from benchlib.report import calibration_page
 from benchlib.report.page import IndexEntry, Link, linked, render_index, render_prose
 from benchlib.report.summary import Summary
-from benchlib.stats.prose import leading
+from benchlib.stats.analysis import leading
 from benchlib.study.experiment import Experiment
 from benchlib.study.store import project_root
 

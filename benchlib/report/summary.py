@@ -21,8 +21,8 @@ from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.sections.beside_published import ALONE, beside
 from benchlib.report.view import Statement
 from benchlib.stats import Analysis
+from benchlib.stats.analysis import leading
 from benchlib.stats.multiple import across_factors
-from benchlib.stats.prose import leading
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.published import published_for
 from benchlib.study.store import StudyFolder, walk

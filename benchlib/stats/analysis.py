@@ -1,45 +1,19 @@
-"""Verdicts for a factor: the block model, Dunnett's intervals, equivalence, and five words.
+"""What an analysis holds, and one plain sentence about a level: what it does, by how much, how sure."""
 
-``analyze`` is the whole protocol of one factor; ``Analysis`` carries all that the plots, the
-page and the command line show. Everything is computed on logarithms and given back in percent.
-"""
+from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import Metric, metric_or_guess, words
-from benchlib.stats import validity
-from benchlib.stats.block_model import Fit, Noise, arm_weights, fit_blocks
-from benchlib.stats.compare import compare
+from benchlib.plan.metrics import Metric, format_percent
 from benchlib.stats.concerns import Concern
-from benchlib.stats.prose import headline
-from benchlib.stats.trials import Trials, read_trials
 
-LEAST_BLOCKS = 3
-_COLUMNS = [
-    "level",
-    "n",
-    "mean",
-    "sd",
-    "cv",
-    "percent_change",
-    "ci_low",
-    "ci_high",
-    "p_value",
-    "p_adjusted",
-    "verdict",
-    "mde_percent",
-    "blocks_needed",
-]
-# Log values that agree to the ninth digit in every block were copied, not measured: a t of them
-# would be a quotient of rounding errors.
-_NO_VARIATION = 1e-9
+_RANK = ("faster", "slower", "equivalent", "inconclusive", "invalid")
 
 
 @dataclass(frozen=True)
@@ -105,229 +79,87 @@ class Analysis:
 
         Raises InputError for a level that has no comparison.
         """
-        return headline(self, level)
+        rows = {row["level"]: row for row in self.table.to_dict("records")}
+        if level is not None:
+            if level not in self.against:
+                raise InputError(f"no comparison for level {level!r}; there are: {', '.join(self.against)}")
+            return _sentence(self, rows[level])
+        leader = leading(self)
+        others = set(self.asked) - {leader}
+        verdicts = [rows[name]["verdict"] for name in others]
+        sentence = _sentence(self, rows[leader])
+        rest = ", ".join(f"{verdicts.count(word)} {word}" for word in _RANK if word in verdicts)
+        if not verdicts:
+            return sentence
+        if len(verdicts) == 1:
+            return f"{sentence[:-1]}; the other level is {verdicts[0]}."
+        return f"{sentence[:-1]}; {len(verdicts)} other levels: {rest}."
 
 
-def analyze(
-    trials: pd.DataFrame,
-    *,
-    baseline: str,
-    controls: Sequence[str] = (),
-    metric: str = "tps",
-    margin: float = 0.03,
-    alpha: float = 0.05,
-    concerns: Sequence[Concern] = (),
-    against: Mapping[str, str] = MappingProxyType({}),
-    families: int = 1,
-) -> Analysis:
-    """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
+def leading(analysis: Analysis) -> str:
+    """Return the level that a headline is about: the best verdict, then the largest improvement."""
+    rows = {row["level"]: row for row in analysis.table.to_dict("records")}
+    asked = analysis.asked
+    sign = 1.0 if analysis.metric.higher_is_better else -1.0
 
-    ``controls`` are further arms of the baseline (the A/A arm), declared before the run. ``margin``
-    is the smallest fraction that matters, ``alpha`` the family's error rate. ``concerns`` from
-    elsewhere (telemetry, failed transactions) join the warnings and invalidate where grave.
-    ``against`` names for a level another one than the baseline to be compared with; a level that is only
-    named as such is not compared itself. The intervals then hold together by Sidak's inequality.
-    ``families`` is in how many parts a study is analysed, which share ``alpha`` (see ``analyze_strata``).
-    A control that differs from the baseline at ``alpha`` (Dunnett over several controls) makes every
-    verdict invalid. Fewer than three blocks, of the study or of a level, give no verdict but
-    inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
-    is both real and within the margin is called faster or slower, and ``tiny`` in ``equivalence``.
+    def standing(name: str) -> tuple[int, float]:
+        change = rows[name]["percent_change"]
+        return _RANK.index(rows[name]["verdict"]), -sign * change if np.isfinite(change) else np.inf
 
-    Raises InputError for whatever in the frame or the parameters cannot be used (see ``read_trials``).
-    """
-    arms = _arms(baseline, controls, margin, alpha)
-    data = read_trials(trials, arms[0], arms[1:], metric)
-    pairs = _pairs(data.levels, arms, against)
-    fit = fit_blocks(data)
-    noise = fit.noise
-    warnings = [*data.concerns, *concerns, *_incomplete(data)]
-    if noise.sd <= _NO_VARIATION:
-        noise = Noise(np.nan, noise.df)
-        message = (
-            "the trials repeat each other exactly, so there is no noise to judge by: copied, not measured?"
-        )
-        warnings.append(Concern("no_variation", message))
-    if np.isfinite(noise.sd):
-        warnings += _outliers_and_drifts(data, fit, pairs)
-
-    place = {name: index for index, name in enumerate(data.levels)}
-    weights = arm_weights(len(place), len(arms), {place[name]: place[other] for name, other in pairs.items()})
-    twins = compare(fit, weights[: len(arms) - 1], noise, alpha, margin)
-    one = set(pairs.values()) <= {arms[0]}
-    others = compare(
-        fit, weights[len(arms) - 1 :], noise, alpha, margin, one_reference=one, families=families
-    )
-    rows = pd.concat([twins, others]).set_axis(list(pairs))
-    warnings += _control_concerns(rows[: len(twins)], len(data.blocks), alpha)
-
-    measured, levels = metric_or_guess(metric), _levels(data)
-    few = set(levels.index[np.minimum(levels["n"], len(data.blocks)) < LEAST_BLOCKS])
-    grave = {warning.level for warning in warnings if warning.grave}
-    rows["verdict"] = [
-        # twins that differ are noise that nobody has understood, so they invalidate the others too
-        "invalid" if grave & {None, name, other, *arms[1:]}
-        else "inconclusive" if few & {name, other}
-        else _verdict(row, measured, alpha)
-        for (name, other), row in zip(pairs.items(), rows.itertuples(), strict=True)
-    ]  # fmt: skip
-    changes = percent(rows[["estimate", "low", "high", "detectable"]])
-    compared = changes.set_axis(["percent_change", "ci_low", "ci_high", "mde_percent"], axis=1).assign(
-        p_value=rows["p"],
-        p_adjusted=rows["p_adjusted"],
-        verdict=rows["verdict"].astype(object),
-        blocks_needed=rows["blocks_needed"].where(rows["verdict"] == "inconclusive"),
-    )
-    table = levels.join(compared).rename_axis("level").reset_index()
-    return Analysis(
-        table=table[_COLUMNS],
-        baseline=arms[0],
-        controls=arms[1:],
-        against=pairs,
-        metric=measured,
-        blocks=len(data.blocks),
-        margin=margin,
-        alpha=alpha,
-        warnings=tuple(warnings),
-        differences=_changes_in_blocks(data, arms, pairs),
-        equivalence=_equivalence(rows, alpha, margin),
-        residuals=_named(data, data.block, data.level, value=data.value, residual=fit.residual / noise.sd),
-        residual_sd=noise.sd,
-        df=float(noise.df),
-    )
+    return min(asked, key=standing) if asked else analysis.controls[0]
 
 
-def percent(log_ratio: Any) -> Any:
-    """Return log-ratios (an array, a series or a frame) as percentage changes."""
-    with np.errstate(over="ignore"):  # an interval may well end at infinity
-        return 100.0 * np.expm1(log_ratio)
+def _sentence(analysis: Analysis, row: dict[Any, Any]) -> str:
+    reference = analysis.against[row["level"]]
+    name, base, verdict = f"“{row['level']}”", f"“{reference}”", row["verdict"]
+    margin = f"{100 * analysis.margin:g} %"
+    extra = analysis.equivalence.set_index("level").loc[row["level"]]
+    figures = f"{_figures(analysis, row)}, {_blocks(analysis.blocks)}{_p(row['p_adjusted'])}"
+    if verdict in ("faster", "slower"):
+        weight = ""
+        if extra["tiny"]:
+            weight = f", but by less than the {margin} that matter"
+        elif extra["meaningful"]:
+            weight = f" by more than the {margin} that matter"
+        return f"{name} is {verdict} than {base}{weight}: {figures}."
+    if verdict == "equivalent":
+        return f"{name} and {base} are equivalent within ±{margin}: {figures}."
+    if verdict == "invalid":
+        concerned = (None, row["level"], reference, *analysis.controls)
+        reasons = [w.message for w in analysis.warnings if w.grave and w.level in concerned]
+        return f"No verdict on {name} against {base}: {'; '.join(dict.fromkeys(reasons))}."
+    return f"Inconclusive for {name} against {base}: {figures}{_missing(analysis, row, margin)}."
 
 
-def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -> tuple[str, ...]:
-    """Return the baseline and its controls as text, or raise InputError for what makes no sense."""
-    twins = [controls] if isinstance(controls, str) else list(controls)
-    arms = tuple(str(name) for name in [baseline, *twins])
-    if len(set(arms)) < len(arms):
-        raise InputError("the baseline and each control must be levels of their own, each named once")
-    if not (isinstance(margin, int | float) and 0 < margin < 1):
-        raise InputError(f"margin is a fraction between 0 and 1 (0.03 is 3 %), not {margin!r}")
-    if not (isinstance(alpha, int | float) and 1e-6 <= alpha < 0.5):
-        raise InputError(f"alpha is an error rate from 0.000001 to 0.5 (0.05 is 5 %), not {alpha!r}")
-    return arms
+def _figures(analysis: Analysis, row: dict[Any, Any]) -> str:
+    if not np.isfinite(row["percent_change"]):
+        return "no block has both"
+    of = analysis.metric.unit if analysis.metric.name == "tps" else analysis.metric.title
+    change = f"{format_percent(row['percent_change'])} % {of}"
+    if not np.isfinite(row["ci_low"]):
+        return change
+    confidence = f"{100 * (1 - analysis.alpha):.3g} %"
+    interval = f"{format_percent(row['ci_low'])} to {format_percent(row['ci_high'])}"
+    return f"{change} ({confidence} interval {interval})"
 
 
-def _pairs(levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]) -> dict[str, str]:
-    """Return what each level is compared with, in their order; a level that is only compared with has nothing."""
-    for name, other in against.items():
-        if name in arms or name == other:
-            raise InputError(f"level {name!r} cannot be compared with {other!r}")
-        if unknown := {name, other} - set(levels):
-            raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
-    only_references = set(against.values()) - set(against)
-    return dict.fromkeys(arms[1:], arms[0]) | {
-        name: against.get(name, arms[0])
-        for name in levels
-        if name not in arms and name not in only_references
-    }
+def _blocks(count: int) -> str:
+    return "1 block" if count == 1 else f"{count} blocks"
 
 
-def _verdict(row: Any, metric: Metric, alpha: float) -> str:
-    if row.low > 0 or row.high < 0:
-        up, down = words(metric)
-        return up if row.low > 0 else down
-    return "equivalent" if row.p_tost <= alpha else "inconclusive"
+def _p(p: float) -> str:
+    if not np.isfinite(p):
+        return ""
+    if p < 1e-4:
+        return ", p < 0.0001"
+    return f", p = {p:.4f}" if p < 0.001 else f", p = {p:.3f}"
 
 
-# --- reasons for doubt ----------------------------------------------------------------
-
-
-def _incomplete(data: Trials) -> list[Concern]:
-    blocks, total = len(data.blocks), len(data.blocks) * len(data.levels)
-    concerns = []
-    if blocks < LEAST_BLOCKS:
-        concerns.append(
-            Concern("few_blocks", f"a verdict takes at least {LEAST_BLOCKS} blocks, here are {blocks}")
-        )
-    if absent := total - len(data.value):
-        message = f"{absent} of {total} trials are absent: the blocks are incomplete"
-        concerns.append(Concern("incomplete_blocks", message))
-    for name, count in data.logs.count().items() if blocks >= LEAST_BLOCKS else ():
-        if count < LEAST_BLOCKS:
-            message = f"{name!r} has {count} usable trials: too few for a verdict"
-            concerns.append(Concern("few_trials", message, level=str(name)))
-    return concerns
-
-
-def _outliers_and_drifts(data: Trials, fit: Fit, pairs: Mapping[str, str]) -> list[Concern]:
-    logs, concerns = data.logs, list[Concern]()
-    for row in validity.outliers(fit.residual, fit.df):
-        level = data.levels[data.level[row]]
-        where = f"block {data.blocks[data.block[row]]}, {level!r} at {data.value[row]:.6g}"
-        concerns.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
-    drifts = [validity.host_drift(logs.dropna().mean(axis=1).to_numpy())]
-    for name, other in pairs.items():
-        drifts.append(validity.effect_drift(name, (logs[name] - logs[other]).to_numpy(), len(pairs)))
-    return concerns + [drift for drift in drifts if drift]
-
-
-def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Concern]:
-    if twins.empty:
-        return [
-            Concern("no_control", "there is no A/A arm: noise between twins of the baseline was not measured")
-        ]
-    concerns = []
-    for name, row in twins[twins["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
-        change = f"{percent(row['estimate']):+.1f} % (p = {row['p_adjusted']:.2g})"
-        message = f"the A/A control {name!r} differs from its twin by {change}"
-        concerns.append(Concern("control_differs", message, grave=True, level=str(name)))
-    return concerns
-
-
-# --- frames -------------------------------------------------------------------------
-
-
-def _levels(data: Trials) -> pd.DataFrame:
-    """Return ``n, mean, sd, cv`` by level, in the metric's unit and in percent."""
-    values = pd.Series(data.value).groupby(np.array(data.levels, dtype=object)[data.level])
-    levels = (
-        values.agg(["size", "mean", "std"]).set_axis(["n", "mean", "sd"], axis=1).reindex(list(data.levels))
-    )
-    return levels.assign(n=levels["n"].fillna(0).astype(int), cv=100 * levels["sd"] / levels["mean"])
-
-
-def _equivalence(rows: pd.DataFrame, alpha: float, margin: float) -> pd.DataFrame:
-    """Return two one-sided tests per compared level (see ``Analysis.equivalence``)."""
-    within = rows["p_tost"] <= alpha
-    columns = {
-        "low": percent(rows["low_tost"]),
-        "high": percent(rows["high_tost"]),
-        "p_value": rows["p_tost"],
-        "equivalent": within,
-        "meaningful": (rows["low"] > np.log1p(margin)) | (rows["high"] < np.log1p(-margin)),
-        "tiny": within & ((rows["low"] > 0) | (rows["high"] < 0)),
-    }
-    return pd.DataFrame(columns).rename_axis("level").reset_index()
-
-
-def _changes_in_blocks(data: Trials, arms: tuple[str, ...], pairs: Mapping[str, str]) -> pd.DataFrame:
-    """Return each level against its reference inside its block, in percent (see ``Analysis.differences``).
-
-    The baseline's arms that the block holds stand together for the baseline, except for a control.
-    """
-    logs = data.logs
-    whole = logs[list(arms)].mean(axis=1)
-    changes = np.full(logs.shape, np.nan)
-    for column, name in enumerate(data.levels):
-        if name in pairs:
-            reference = whole if pairs[name] == arms[0] and name not in arms else logs[pairs[name]]
-            changes[:, column] = logs[name] - reference
-    block, level = np.nonzero(np.isfinite(changes))
-    return _named(data, block, level, percent=percent(changes[block, level]))
-
-
-def _named(data: Trials, block: np.ndarray, level: np.ndarray, **columns: np.ndarray) -> pd.DataFrame:
-    """Return a frame with the labels of blocks and levels instead of their indices (n,)."""
-    labels = {
-        "block": [data.blocks[index] for index in block],
-        "level": [data.levels[index] for index in level],
-    }
-    return pd.DataFrame({**labels, **columns})
+def _missing(analysis: Analysis, row: dict[Any, Any], margin: str) -> str:
+    if not np.isfinite(row["mde_percent"]):
+        return "; more blocks are needed for any answer" if analysis.blocks < 3 else ""
+    seen = f"; this study could have seen {format_percent(row['mde_percent']).lstrip('+')} %"
+    if not np.isfinite(row["blocks_needed"]):
+        return f"{seen}; more blocks than are practical would be needed to settle ±{margin}"
+    more = int(row["blocks_needed"]) - analysis.blocks
+    return f"{seen}; about {more} more block{'s' if more != 1 else ''} would settle ±{margin}"

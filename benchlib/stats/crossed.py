@@ -11,10 +11,10 @@ import pandas as pd
 from scipy.stats import norm, t
 
 from benchlib.errors import InputError
-from benchlib.stats.analysis import percent
 from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import read_trials
+from benchlib.stats.verdicts import percent
 
 
 def effects(

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.stats.analysis import percent
 from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.compare import compare
 from benchlib.stats.trials import read_trials
+from benchlib.stats.verdicts import percent
 
 
 def ladder(

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control
 
-from benchlib.stats.analysis import Analysis
-from benchlib.stats.prose import leading
+from benchlib.stats.analysis import Analysis, leading
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:

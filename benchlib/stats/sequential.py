@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 
 from benchlib.plan.design import LOOKS
-from benchlib.stats.analysis import Analysis, analyze
+from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.dunnett import complete_loadings, tail
+from benchlib.stats.verdicts import analyze
 
 _SESSIONS = 400_000
 _CHUNK = 20_000

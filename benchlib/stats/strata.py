@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from benchlib.stats.analysis import Analysis, analyze
+from benchlib.stats.analysis import Analysis
 from benchlib.stats.concerns import Concern
+from benchlib.stats.verdicts import analyze
 
 
 def analyze_strata(

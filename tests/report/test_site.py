@@ -17,8 +17,8 @@ from benchlib.report.execute import find_notebook
 from benchlib.report.site import check_page_is_free, write_site
 from benchlib.report.summary import read_summary
 from benchlib.stats import sequential, validity
-from benchlib.stats.analysis import LEAST_BLOCKS
 from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
+from benchlib.stats.verdicts import LEAST_BLOCKS
 from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder
 
