@@ -58,43 +58,38 @@ def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
         run("umount", folder)
 
 
-@pytest.mark.parametrize("kind", ["ext4", "btrfs"])
-def test_a_file_system_is_on_the_device_that_it_was_made_on(
-    kind: str, loop: Callable[[], str], mount: Callable[..., Path]
-) -> None:
-    name = loop()
+def make_file_system(kind: str, *names: str) -> None:
     try:
-        run(f"mkfs.{kind}", "-q", f"/dev/{name}")
+        run(f"mkfs.{kind}", "-q", *(f"/dev/{name}" for name in names))
     except FileNotFoundError:
         pytest.skip(f"no mkfs.{kind} here")
-    folder = mount(kind, f"/dev/{name}")
+
+
+def test_a_file_system_is_on_the_device_that_it_was_made_on(
+    loop: Callable[[], str], mount: Callable[..., Path]
+) -> None:
+    name = loop()
+    make_file_system("ext4", name)
+    folder = mount("ext4", f"/dev/{name}")
     (folder / "below").mkdir()
-    assert block_devices(folder) == [name]
     assert block_devices(folder / "below") == [name]
-    if kind == "btrfs":
-        run("btrfs", "subvolume", "create", folder / "volume")
-        assert block_devices(folder / "volume") == [name], "a subvolume has a device number of its own"
+    device = Path(f"/dev/{name}").stat().st_rdev
+    assert number(name) == f"{os.major(device)}:{os.minor(device)}"
+    assert queue_of(name) == name
 
 
 def test_btrfs_over_two_devices_is_on_both(loop: Callable[[], str], mount: Callable[..., Path]) -> None:
     names = [loop(), loop()]
-    try:
-        run("mkfs.btrfs", "-q", "-d", "single", "-m", "single", *(f"/dev/{n}" for n in names))
-    except FileNotFoundError:
-        pytest.skip("no mkfs.btrfs here")
-    assert block_devices(mount("btrfs", f"/dev/{names[1]}")) == sorted(names)
+    make_file_system("btrfs", *names)
+    folder = mount("btrfs", f"/dev/{names[1]}")
+    run("btrfs", "subvolume", "create", folder / "volume")
+    for path in (folder, folder / "volume"):  # a subvolume has a device number of its own
+        assert block_devices(path) == sorted(names)
 
 
 def test_what_the_kernel_makes_up_is_on_no_device() -> None:
     folder = next((path for path in map(Path, ("/proc", "/dev/shm")) if path.exists()), None)
     assert folder is None or block_devices(folder) == []
-
-
-def test_the_number_is_what_the_device_node_has(loop: Callable[[], str]) -> None:
-    name = loop()
-    device = Path(f"/dev/{name}").stat().st_rdev
-    assert number(name) == f"{os.major(device)}:{os.minor(device)}"
-    assert queue_of(name) == name
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
