@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from benchlib.report.figures.effects import forest
+from benchlib.report.figures import forest
 from benchlib.report.figures.frames import DAGGER, interval, signed
 from benchlib.report.figures.style import LIGHT
 from benchlib.report.summary import Summary, read_summary
@@ -43,7 +43,7 @@ def figure() -> str:
     """The forest plot of one study as a file that stands alone."""
     folder = StudyFolder(SHOWN)
     view = View(shown(folder))
-    drawn = forest(view.experiment.analysis, durability=view.experiment.durability()).wide
+    drawn = forest(view.experiment.analysis, durability=view.experiment.durability()).svg
     drawn = re.sub(r"var\(--bl-\w+,(#\w+)\)", r"\1", drawn)  # a file has no page to ask for colours
     ground = f'<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>'
     return re.sub(r"(<svg[^>]*>)", rf"\1{ground}", drawn, count=1) + "\n"

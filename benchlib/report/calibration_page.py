@@ -12,11 +12,13 @@ from typing import Any
 import nbformat.v4 as v4
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import MaxNLocator
+from matplotlib.axes import Axes
 from scipy.stats import binomtest, ttest_1samp
 
-from benchlib.report.figures.figure import Canvas, Figure, render
-from benchlib.report.figures.style import BAND, GRID, INK, LIGHT
+from benchlib.report.figures.figure import Figure, render
+from benchlib.report.figures.forms import Label, rows
+from benchlib.report.figures.layout import styled
+from benchlib.report.figures.style import INK, Look
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.page import Link, Page, render_page
 from benchlib.stats.simulation import ALPHA, SIGMA_D
@@ -256,6 +258,7 @@ def _real(real: Mapping[str, Any]) -> list[Any]:
     ]  # fmt: skip
 
 
+@styled
 def marks_by_row(
     name: str,
     marks: pd.DataFrame,
@@ -267,29 +270,28 @@ def marks_by_row(
     band: tuple[float, float] | None = None,
 ) -> Figure:
     """Each value as a mark on its ``row``, ``hollow`` or filled, with ``lines`` and a shaded ``band``."""
-    rows = [(str(label), part) for label, part in marks.groupby("row", sort=False)]
-
-    def draw(canvas: Canvas) -> None:
-        left = 6 + max(canvas.wide_as(label) for label, _ in rows)
-        width, step = canvas.width - left - 6, 22.0
-        canvas.height(step * len(rows) + 42)
-        axes = canvas.axes(left, 8, width, step * len(rows))
-        axes.set_xlabel(axis)
-        axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_locator(MaxNLocator(max(int(width / 45), 3), steps=[1, 2, 5, 10]))
-        axes.grid(axis="x", color=GRID)
-        if band:
-            axes.axvspan(*band, color=BAND, linewidth=0, zorder=0.5)
-        for line in lines:
-            axes.axvline(line, color=INK, linewidth=1)
-        for number, (_, part) in enumerate(rows):
+    parts = {str(label): part for label, part in marks.groupby("row", sort=False)}
+    frame = pd.concat(
+        [
             # spread by their order, so that marks of one value can be told apart
-            heights = number + 0.3 * np.resize([0.0, -1.0, 1.0, -0.5, 0.5], len(part))
-            faces = ["none" if hollow else LIGHT["blue"] for hollow in part["hollow"]]
-            axes.scatter(part[value], heights, s=13, facecolors=faces, edgecolors=LIGHT["blue"], zorder=3)
+            part.assign(row=number, lift=np.resize([0.0, -1.0, 1.0, -0.5, 0.5], len(part)))
+            for number, part in enumerate(parts.values())
+        ]
+    )
+    looks = frame["hollow"].map({True: Look("blue", filled=False, size=3.6), False: Look("blue", size=3.6)})
+    ends = [*frame[value], *lines, *(band or ())]
+    pad = 0.04 * (np.nanmax(ends) - np.nanmin(ends))
 
-    ranges = "; ".join(f"{label}: {part[value].min():.2f} to {part[value].max():.2f}" for label, part in rows)
+    def scale(axes: Axes) -> str:
+        axes.set_xlim(np.nanmin(ends) - pad, np.nanmax(ends) + pad)
+        return ""
+
+    labels = [Label(label) for label in parts]
+    drawing, axes, _ = rows(labels, frame.assign(value=frame[value], look=looks), scale, axis, band=band)
+    for line in lines:
+        axes.axvline(line, color=INK, linewidth=1)
+    ranges = "; ".join(
+        f"{label}: {part[value].min():.2f} to {part[value].max():.2f}" for label, part in parts.items()
+    )
     alt = f"{axis[:1].upper()}{axis[1:]}, a row of marks for each. {ranges}.".replace("-", "−")
-    return render(name, draw, alt=alt, caption=caption)
+    return render(name, drawing, alt=alt, caption=caption)

@@ -20,7 +20,7 @@ from benchlib.report import figures as plots
 from benchlib.report.figures.frames import in_common, signed
 from benchlib.report.figures.levels import levels_table
 from benchlib.report.figures.mechanism import comparable, correlation_table, costs_table, statements_table
-from benchlib.report.figures.panels import FEW
+from benchlib.report.figures.style import FEW
 from benchlib.report.figures.tables import Table, html_table, p_words, verdict_table
 from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity

@@ -22,10 +22,10 @@ def effects(
 ) -> pd.DataFrame:
     """Return main effects and interactions up to ``order``: one row each, by size.
 
-    Columns ``effect, order, percent, ci_low, ci_high, p_value, p_holm, half_normal``. ``percent`` is the
+    Columns ``effect, order, percent, ci_low, ci_high, p_value, p_holm, noise``. ``percent`` is the
     change of the metric from low to high (for an interaction: half of how much the one factor's
-    change differs between the other's low and high); intervals are single, ``half_normal`` is the
-    quantile for the half-normal plot (C. Daniel, 1959). The residual is pooled over blocks and effects
+    change differs between the other's low and high); intervals are single. ``noise`` is the change
+    that noise alone would give the effect of that rank: its half-normal quantile (C. Daniel, 1959) times the standard error. The residual is pooled over blocks and effects
     beyond ``order``; where none is left, Lenth's (1989) pseudo standard error stands in.
     Interactions need a design in which they are not aliased, such as all combinations: use order 1 for
     a screening (:func:`benchlib.plan.design.screening`). Raises InputError for levels without a row in the design, and for aliased effects.
@@ -56,21 +56,37 @@ def effects(
         }
     )
     rank = np.abs(effect).argsort().argsort()
-    frame["half_normal"] = norm.ppf(0.5 + 0.5 * (rank + 0.5) / len(terms))
+    frame["noise"] = 100 * np.expm1(norm.ppf(0.5 + 0.5 * (rank + 0.5) / len(terms)) * half)
     return frame.iloc[np.argsort(-np.abs(effect))].reset_index(drop=True)
 
 
 def interaction_means(
-    trials: pd.DataFrame, design: pd.DataFrame, a: str, b: str, *, metric: str = "tps"
+    trials: pd.DataFrame,
+    design: pd.DataFrame,
+    a: str,
+    b: str,
+    *,
+    metric: str = "tps",
+    effects: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Return the block-adjusted geometric means for an interaction plot: ``<a>, <b>, mean`` (four rows)."""
+    """Return the block-adjusted geometric means for an interaction plot: ``<a>, <b>, mean, ci_low, ci_high`` (four rows).
+
+    The intervals are cut for pairs: two means differ where theirs do not overlap. They follow from the interaction's
+    interval among ``effects``, those that :func:`effects` returned; without it they are null.
+    """
     data = read_trials(trials, str(design.index[0]), (), metric)
     fit = fit_blocks(data)
     adjusted = fit.effects - fit.effects.mean() + np.log(data.value).mean()
     signs = design.set_axis([str(level) for level in design.index]).loc[list(data.levels), [a, b]]
     means = signs.assign(mean=adjusted).groupby([a, b])["mean"].mean()
     adjusted_means: pd.DataFrame = np.exp(means).reset_index()
-    return adjusted_means
+    reach = np.nan
+    if effects is not None:
+        both = effects.set_index("effect").loc[f"{a} × {b}"]
+        # an effect compares halves of the trials, two means quarters: √2 of its interval, half for each
+        reach = np.log((100 + both["ci_high"]) / (100 + both["ci_low"])) / 2 / np.sqrt(2)
+    mean = adjusted_means["mean"]
+    return adjusted_means.assign(ci_low=mean * np.exp(-reach), ci_high=mean * np.exp(reach))
 
 
 def additivity(

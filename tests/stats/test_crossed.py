@@ -27,7 +27,7 @@ def test_effects_and_interactions_are_found():
     assert frame["percent"][0] == pytest.approx(100 * np.expm1(0.10), abs=1.0)
     assert (frame["p_holm"] < 0.01).tolist() == [True, True, *[False] * 4]
     assert ((frame["ci_low"] < frame["percent"]) & (frame["percent"] < frame["ci_high"])).all()
-    assert frame["half_normal"].is_monotonic_decreasing
+    assert frame["noise"].is_monotonic_decreasing
     means = interaction_means(trials, design, "a", "b").set_index(["a", "b"])["mean"]
     assert means[1, 1] / means[-1, 1] > means[1, -1] / means[-1, -1]
 

@@ -1,14 +1,19 @@
 """Frames and verdicts become figures; nothing here reads or writes a file."""
 
-from benchlib.report.figures.devices import device_panels
-from benchlib.report.figures.effects import forest, shares
-from benchlib.report.figures.factorial import half_normal, interaction, waterfall
-from benchlib.report.figures.figure import FIGURE_CSS, Figure, render
-from benchlib.report.figures.latency import latency_over_time, quantile_ladder
-from benchlib.report.figures.pairs import paired_blocks
-from benchlib.report.figures.runs import drift, timeline
-from benchlib.report.figures.sweep import client_sweep
-from benchlib.report.figures.waits import waits_by_level, waits_over_time
+from benchlib.report.figures.comparisons import forest, paired_blocks, shares, summary_forest
+from benchlib.report.figures.designs import half_normal, interaction, waterfall
+from benchlib.report.figures.figure import FIGURE_CSS, Figure
+from benchlib.report.figures.flush_rates import flush_rates
+from benchlib.report.figures.responses import client_sweep, quantile_ladder, setting_curve
+from benchlib.report.figures.timelines import (
+    device_panels,
+    drift,
+    lag_over_time,
+    latency_over_time,
+    timeline,
+    waits_over_time,
+)
+from benchlib.report.figures.waits import waits_by_level
 
 __all__ = [
     "FIGURE_CSS",
@@ -16,14 +21,17 @@ __all__ = [
     "client_sweep",
     "device_panels",
     "drift",
+    "flush_rates",
     "forest",
     "half_normal",
     "interaction",
+    "lag_over_time",
     "latency_over_time",
     "paired_blocks",
     "quantile_ladder",
-    "render",
+    "setting_curve",
     "shares",
+    "summary_forest",
     "timeline",
     "waits_by_level",
     "waits_over_time",

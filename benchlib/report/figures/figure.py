@@ -1,33 +1,27 @@
-"""A figure is drawn twice, for wide and for narrow screens, and kept as two SVG texts and their alt text."""
+"""A finished figure: an SVG whose colours a page can change, with its alt text and its caption."""
 
 import hashlib
 import html
 import io
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure as MplFigure
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import text_to_path
+from matplotlib.figure import Figure as Drawing
 
-from benchlib.report.figures.style import DARK, INK, LIGHT, MUTED, RC
+from benchlib.report.figures.style import DARK, INK, LIGHT, RC
 
 _FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
 
 _DARK_INK = ";".join(f"--bl-{name}:{value}" for name, value in DARK.items())
 
 FIGURE_CSS = (
-    ".bl-figure{margin:1.5em 0;max-width:45rem}.bl-figure svg{display:block;width:100%;height:auto}"
-    ".bl-figure svg.bl-narrow{display:none}.bl-figure figcaption{font-size:.9em;margin-top:.4em}"
-    "@media screen and (max-width:600px){.bl-figure svg.bl-wide{display:none}"
-    ".bl-figure svg.bl-narrow{display:block}}"
+    ".bl-figure{margin:1.5em 0;max-width:45rem}.bl-frame{overflow-x:auto}"
+    ".bl-figure svg{display:block;width:100%;min-width:36rem;max-width:none;height:auto}"
+    ".bl-figure figcaption{font-size:.9em;margin-top:.4em}"
+    "@media print{.bl-figure svg{min-width:0}}"
 )
-"""What switches between the two drawings; every figure carries it, and a page may carry it once instead."""
+"""A narrow screen scrolls a figure in its frame. Every figure carries this, and a page may carry it once instead."""
 
 EDITOR_CSS = f":is([data-jp-theme-light=false],.vscode-dark) :is(.bl-figure,.bl-scroll){{{_DARK_INK}}}"
 """The dark colours inside a dark editor; a page defines the colours itself."""
@@ -35,82 +29,31 @@ EDITOR_CSS = f":is([data-jp-theme-light=false],.vscode-dark) :is(.bl-figure,.bl-
 
 @dataclass(frozen=True)
 class Figure:
-    """A finished figure: `alt` says in words and numbers what it shows, `wide` and `narrow` draw it (SVG)."""
+    """A finished figure: `alt` says in words and numbers what `svg` shows."""
 
     name: str
     alt: str
     caption: str
-    wide: str = field(repr=False)
-    narrow: str = field(repr=False)
+    svg: str = field(repr=False)
 
     def _repr_html_(self) -> str:
+        name = html.escape(self.name)
         return (
-            f'<figure class="bl-figure" data-figure="{html.escape(self.name)}">'
-            f"<style>{FIGURE_CSS}{EDITOR_CSS}</style>"
-            f"{self.wide}{self.narrow}<figcaption>{html.escape(self.caption)}</figcaption></figure>"
+            f'<figure class="bl-figure" data-figure="{name}"><style>{FIGURE_CSS}{EDITOR_CSS}</style>'
+            f'<div class="bl-frame" role="group" tabindex="0" aria-label="drawing: {name}">{self.svg}</div>'
+            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
         )
 
 
-@dataclass(frozen=True)
-class Canvas:
-    """One drawing surface. Lengths are points; one point is 1.3 to 1.4 CSS pixels where it is read."""
-
-    fig: MplFigure
-    narrow: bool
-    width: float
-    font: float
-
-    def height(self, points: float) -> None:
-        """Set the height, once it is known how much there is to draw; before any `axes`."""
-        self.fig.set_size_inches(self.width / 72, points / 72)
-
-    def axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        """Axes whose upper left corner is `left`, `top` from the canvas's own."""
-        total = self.fig.get_figheight() * 72
-        bounds = (left / self.width, 1 - (top + height) / total, width / self.width, height / total)
-        axes = self.fig.add_axes(bounds)
-        axes.tick_params(labelsize=self.font)
-        return axes
-
-    def text(self, x: float, top: float, text: str, **style: Any) -> None:
-        """One line of text, its middle `top` points below the upper edge.
-
-        Always one line: matplotlib aligns the lines of a block by its own font's widths, which the
-        reader's font does not share.
-        """
-        total = self.fig.get_figheight() * 72
-        style = {"fontsize": self.font, "va": "center_baseline", **style}
-        self.fig.text(x / self.width, 1 - top / total, text, **style)
-
-    def note(self, x: float, top: float, text: str, **style: Any) -> None:
-        """The same, muted: units, axis titles, asides."""
-        self.text(x, top, text, **{"color": MUTED, **style})
-
-    def wide_as(self, text: str, **style: Any) -> float:
-        """How many points `text` takes in matplotlib's font, which is wider than most that readers have."""
-        font = FontProperties(size=self.font, weight=style.get("fontweight", "normal"))
-        return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
-
-    def chars(self, points: float) -> int:
-        """How many characters fit in `points`."""
-        return max(int(points / (self.font * 0.6)), 6)
+def render(name: str, drawing: Drawing, *, alt: str, caption: str) -> Figure:
+    """The drawing as a figure. `name` and a digest of the drawing make the ids inside the SVG."""
+    out = io.StringIO()
+    with matplotlib.rc_context(dict(RC)):
+        drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return Figure(name, alt, caption, _inline(out.getvalue(), name, alt))
 
 
-def render(name: str, draw: Callable[[Canvas], None], *, alt: str, caption: str) -> Figure:
-    """Draw at both widths. `name` and a digest of the drawing make the ids inside the SVG."""
-    variants = []
-    for variant, width, font in (("wide", 504.0, 9.5), ("narrow", 274.0, 9.0)):
-        with matplotlib.rc_context(dict(RC)):
-            fig = MplFigure(figsize=(width / 72, 3))
-            FigureCanvasSVG(fig)
-            draw(Canvas(fig, variant == "narrow", width, font))
-            out = io.StringIO()
-            fig.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-        variants.append(_clean(out.getvalue(), name=name, variant=variant, alt=alt))
-    return Figure(name, alt, caption, variants[0], variants[1])
-
-
-def _clean(svg: str, *, name: str, variant: str, alt: str) -> str:
+def _inline(svg: str, name: str, alt: str) -> str:
     """Matplotlib's SVG file as an inline element: smaller, its ids unique, its colours changeable by CSS."""
     view = re.search(r'viewBox="([^"]+)"', svg)
     assert view is not None, "matplotlib always writes a viewBox"
@@ -118,21 +61,18 @@ def _clean(svg: str, *, name: str, variant: str, alt: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.S)
     body = re.sub(r' transform="rotate\(-?0 [^"]*"', "", body)
     body = re.sub(
-        r' (d|x|y|points|transform|width|height)="([^"]*)"',
-        lambda m: f' {m[1]}="{_shorter(m[2])}"',
-        body,
+        r' (d|x|y|points|transform|width|height)="([^"]*)"', lambda m: f' {m[1]}="{_shorter(m[2])}"', body
     )
     body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
     body = re.sub(r'(?<=style=")[^"]*', lambda m: _changeable(m[0]), body)
     body = body.replace("xlink:href", "href")
     body = re.sub(r">\s+<", "><", body)
-    digest = hashlib.sha256(f"{variant}{body}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(body.encode()).hexdigest()[:8]
     body = _own_ids(body, f"bl-{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{digest}-")
     body = body.replace("<g></g>", "").replace("<defs></defs>", "")
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="bl-{variant}" role="img" '
-        f'aria-label="{html.escape(alt)}" viewBox="{view[1]}" '
-        f'style="max-width:100%;stroke-linejoin:round;font-family:{_FONT}">{body}'
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{html.escape(alt)}" '
+        f'viewBox="{view[1]}" style="stroke-linejoin:round;font-family:{_FONT}">{body}'
     ).rstrip()
 
 

@@ -1,8 +1,8 @@
 """An analysis's rows, and its numbers put into words."""
 
 import math
-import re
-from collections.abc import Hashable, Mapping, Sequence
+import textwrap
+from collections.abc import Hashable, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -91,45 +91,9 @@ def given_up(lost: Mapping[str, str]) -> list[str]:
     return [f"{', '.join(names)} – {loss}" for loss, names in levels.items()]
 
 
-def wrapped(text: str, chars: int, lines: int = 3) -> list[str]:
-    """`text` on at most `lines` lines of `chars` characters; the rest becomes an ellipsis.
-
-    A word too long for a line is broken after an underscore, where names of settings may be.
-    """
-    done = [""]
-    for word in text.split():
-        parts = [word] if len(word) <= chars else re.findall(rf"[^_]{{1,{chars - 1}}}_?|_", word)
-        for number, part in enumerate(parts):
-            longer = f"{done[-1]} {part}" if done[-1] and not number else done[-1] + part
-            if len(longer) <= chars:
-                done[-1] = longer
-            else:
-                done.append(part)
-    done = [line for line in done if line] or [""]
-    if len(done) > lines:
-        done = [*done[: lines - 1], done[lines - 1][: chars - 1].rstrip() + "…"]
-    return done
-
-
-def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions moved until they lie `gap` apart, in their order, inside `low` to `high` if there is room."""
-    groups: list[list[int]] = []
-
-    def start(group: list[int]) -> float:
-        """A group lies around the mean of what it stands for, unless the ends are in its way."""
-        middle = sum(positions[i] for i in group) / len(group)
-        half = gap * (len(group) - 1) / 2
-        return max(min(middle, high - half), low + half) - half
-
-    for i in sorted(range(len(positions)), key=lambda i: positions[i]):
-        groups.append([i])
-        while len(groups) > 1 and start(groups[-1]) < start(groups[-2]) + gap * len(groups[-2]):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    placed = [0.0] * len(positions)
-    for group in groups:
-        for number, i in enumerate(group):
-            placed[i] = start(group) + number * gap
-    return placed
+def wrapped(text: str, chars: int = 28) -> str:
+    """`text` on at most three lines of `chars` characters; the rest becomes an ellipsis."""
+    return "\n".join(textwrap.wrap(text, chars, max_lines=3, placeholder="…", break_on_hyphens=False))
 
 
 def good(trials: pd.DataFrame, metric: str) -> pd.DataFrame:

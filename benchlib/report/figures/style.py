@@ -2,10 +2,10 @@
 
 Hues descend from Okabe and Ito's palette, darkened until each reaches 4.5:1 on the light page and
 lightened for the dark one. A colour is never the only carrier of a meaning: verdicts also differ
-by marker and by word, levels by their label.
+by marker and by word, levels by marker and label.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -45,47 +45,70 @@ DARK: Mapping[str, str] = MappingProxyType(
 """The same names on a dark page."""
 
 INK, MUTED, GRID, BAND, PAPER = (LIGHT[name] for name in ("ink", "muted", "grid", "band", "paper"))
-SERIES = tuple(LIGHT[name] for name in ("blue", "orange", "green", "purple", "ochre", "violet"))
-"""Colours of levels, in order; a figure with more levels than this uses none."""
+BLUE, ORANGE, PURPLE = (LIGHT[name] for name in ("blue", "orange", "purple"))
+SERIES = ("blue", "orange", "green", "purple", "ochre", "violet")
+"""Names of the colours of levels, in order."""
+
+FEW = len(SERIES)
+"""So many levels can be told apart in one panel."""
+
+FONT = 9.5
+"""Size of all text, in points; a page shows a point as 1.4 pixels."""
 
 RC: Mapping[Any, Any] = MappingProxyType(
     {
         "svg.fonttype": "none",
         "svg.hashsalt": "benchlib",
-        "path.simplify": True,
+        "savefig.dpi": 150,  # of what is rasterised
         # Shipped with matplotlib, so the layout is the same everywhere; the reader sees the system's font.
         "font.family": ["DejaVu Sans"],
+        "font.size": FONT,
+        "axes.titlesize": FONT,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.labelsize": FONT,
+        "figure.labelsize": FONT,
+        "xtick.labelsize": FONT,
+        "ytick.labelsize": FONT,
+        "legend.fontsize": FONT,
+        "legend.frameon": False,
+        "legend.handlelength": 1.4,
         "text.color": INK,
         "text.parse_math": False,
         "figure.facecolor": "none",
         "savefig.facecolor": "none",
         "axes.facecolor": "none",
         "axes.edgecolor": MUTED,
-        "axes.labelcolor": INK,
+        "axes.labelcolor": MUTED,
         "axes.linewidth": 0.8,
+        "axes.spines.left": False,
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "axes.unicode_minus": True,
         "axes.axisbelow": True,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
         "grid.color": GRID,
         "grid.linewidth": 0.8,
         "xtick.color": MUTED,
         "ytick.color": MUTED,
         "xtick.major.size": 3,
         "ytick.major.size": 0,
+        "lines.linewidth": 1.3,
+        "lines.markersize": 5,
         "lines.solid_capstyle": "round",
     }
 )
 
 
 @dataclass(frozen=True)
-class Mark:
-    """How a verdict is drawn: colour's name, matplotlib marker, the sign that text uses, filled or hollow."""
+class Look:
+    """How a mark is drawn: colour's name, matplotlib marker, the sign that text uses, filled or hollow, points wide."""
 
     hue: str
-    marker: str
-    sign: str
+    marker: str = "o"
+    sign: str = "●"
     filled: bool = True
+    size: float = 7.0
 
     @property
     def colour(self) -> str:
@@ -93,14 +116,14 @@ class Mark:
         return LIGHT[self.hue]
 
 
-_UNKNOWN = Mark("muted", "o", "–", filled=False)
-MARKS: Mapping[str, Mark] = MappingProxyType(
+_UNKNOWN = Look("muted", "o", "–", filled=False)
+MARKS: Mapping[str, Look] = MappingProxyType(
     {
-        "faster": Mark("blue", "^", "▲"),
-        "slower": Mark("orange", "v", "▼"),
-        "equivalent": Mark("green", "s", "■"),
-        "inconclusive": Mark("muted", "o", "○", filled=False),
-        "invalid": Mark("purple", "X", "✕"),
+        "faster": Look("blue", "^", "▲"),
+        "slower": Look("orange", "v", "▼"),
+        "equivalent": Look("green", "s", "■"),
+        "inconclusive": Look("muted", "o", "○", filled=False),
+        "invalid": Look("purple", "X", "✕"),
     }
 )
 
@@ -111,6 +134,14 @@ def verdict_word(verdict: object) -> str:
     return next((word for word in words if word in MARKS), "")
 
 
-def mark_of(verdict: object) -> Mark:
+def mark_of(verdict: object) -> Look:
     """How to draw `verdict`; a missing or unknown one is a hollow grey circle."""
     return MARKS.get(verdict_word(verdict), _UNKNOWN)
+
+
+def looks(levels: Sequence[str]) -> dict[str, Look]:
+    """A look for each of the first :data:`FEW` levels."""
+    return {
+        level: Look(hue, marker, size=4.5)
+        for level, hue, marker in zip(levels, SERIES, ("o", "s", "^", "D", "v", "X"), strict=False)
+    }

@@ -1,163 +1,86 @@
-"""What the load's sessions waited for: per level, and over time."""
+"""What the load's sessions waited for: each event's name and colour, and a stacked bar per level."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
-from benchlib.report.figures.figure import Canvas, Figure, render
-from benchlib.report.figures.frames import amount, known, plain, wrapped
-from benchlib.report.figures.panels import Grid, binned, columns_for, key
-from benchlib.report.figures.style import GRID, LIGHT, MUTED, PAPER
+from benchlib.report.figures.figure import Figure, render
+from benchlib.report.figures.forms import Label, name_rows, row_places, stacked
+from benchlib.report.figures.frames import known, plain, wrapped
+from benchlib.report.figures.layout import canvas, styled
+from benchlib.report.figures.style import MUTED, PAPER, Look
 
 CPU, IDLE = "CPU", "Client: ClientRead"
+WAITS_CAPTION = (
+    "Each sample counts the load's sessions and their parallel workers by what they wait for; on the CPU are those that "
+    "wait for nothing."
+)
 _NAMES = {CPU: "on the CPU", IDLE: "idle: waiting for the load tool"}
-_OTHER = "other"
 _HUES = ("blue", "orange", "purple", "ochre", "violet")
-_SPANS = 60
-_SAID = "{} Each sample counts the load's sessions and their parallel workers by what they wait for; on the CPU are those that wait for nothing."
+_TRIAL = ["level", "block", "second"]
 
 
+@styled
 def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
     """Mean sessions by wait event, a stacked bar per level.
 
     ``waits``: ``level, block, second`` and a column of mean sessions per wait event, such as ``IO: WALSync``.
     """
-    shown, colours = _shown(waits)
-    means = _trial_means(shown).groupby("level").mean().reindex(list(levels))
-    total = float(means.sum(axis=1).max()) or 1.0
-    values: Mapping[Any, Mapping[Any, float]] = means.T.to_dict()
-
-    def draw(canvas: Canvas) -> None:
-        line, bar = 1.35 * canvas.font, 17.0
-        room = canvas.width if canvas.narrow else 0.29 * canvas.width
-        names = [wrapped(level, canvas.chars(room)) for level in levels]
-        places, top = key(canvas, {_name(event): "□" if event == IDLE else "■" for event in colours}, line)
-        heights = [
-            len(lines) * line + bar + 9 if canvas.narrow else max(len(lines) * line, bar) + 7
-            for lines in names
-        ]
-        left = 6.0
-        if not canvas.narrow:
-            left = 12 + max(canvas.wide_as(text) for lines in names for text in lines)
-        top += 8
-        tall = sum(heights)
-        canvas.height(top + tall + 34)
-        for event, (x, y, text) in zip(colours, places.values(), strict=True):
-            canvas.text(x, y, text, color=MUTED if event == IDLE else colours[event])
-        width = canvas.width - left - 12
-        axes = canvas.axes(left, top, width, tall)
-        axes.set(xlim=(0, total), ylim=(tall, 0))
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
-        axes.locator_params(axis="x", nbins=max(int(width / 45), 2))
-        axes.xaxis.set_major_formatter(plain)
-        y = 0.0
-        for level, lines, height in zip(levels, names, heights, strict=True):
-            first = line / 2 if canvas.narrow else (height - (len(lines) - 1) * line) / 2
-            for number, text in enumerate(lines):
-                canvas.text(0, top + y + first + number * line, text)
-            middle = y + (len(lines) * line + bar / 2 if canvas.narrow else height / 2)
-            start = 0.0
-            told = {event: value for event, value in values[level].items() if known(value)}
-            if not told:
-                canvas.note(left, top + middle, "not sampled")
-            for event, value in told.items():
-                axes.barh(middle, value, bar, left=start, color=colours[event], linewidth=0)
-                text = f"{value:,.1f}" if value >= 1 else f"{value:.2f}"
-                if width * value / total > canvas.wide_as(text) + 6:
-                    ink = MUTED if event == IDLE else PAPER
-                    x = left + width * (start + value / 2) / total
-                    canvas.text(x, top + middle, text, color=ink, ha="center")
-                start += value
-            y += height
-        canvas.note(left + width / 2, top + tall + 26, "sessions, mean", ha="center")
-
+    shown, hands = colours_of(waits)
+    trials = shown.groupby(["level", "block"]).mean().drop(columns="second")
+    means = trials.groupby("level").mean().reindex(list(levels))
+    labels = [Label(wrapped(level)) for level in levels]
+    _, bottom = row_places(labels)
+    drawing = canvas(bottom + 40, hands)
+    axes = drawing.subplots()
+    name_rows(axes, labels, list(range(len(levels))))
+    stacked(axes, means.assign(at=range(len(levels))).fillna(0.0), hands)
+    total = float(means.sum(axis=1).max())
+    for row, (left, values) in enumerate(
+        zip((means.cumsum(axis=1) - means / 2).to_numpy(), means.to_numpy(), strict=True)
+    ):
+        for event, x, value in zip(hands, left, values, strict=True):
+            if value > 0.07 * total:
+                ink = MUTED if hands[event].hue == "grid" else PAPER
+                axes.text(
+                    x,
+                    row,
+                    f"{value:,.1f}" if value >= 1 else f"{value:.2f}",
+                    ha="center",
+                    va="center",
+                    color=ink,
+                )
+        if not known(*values[:1]):
+            axes.text(0, row, " not sampled", va="center", color=MUTED)
+    axes.set(ylim=(len(levels) - 0.5, -0.5), yticks=[], xlim=(0, total or 1), xlabel="sessions, mean")
+    axes.grid(visible=False)
+    axes.xaxis.set_major_formatter(plain)
     return render(
         "waits",
-        draw,
-        alt=f"Mean sessions of the load by wait event. {_spoken(means)}",
-        caption=_SAID.format("In the order of the key from left to right; means of the trials' means."),
+        drawing,
+        alt=f"Mean sessions of the load by wait event. {waits_in_words(means)}",
+        caption=f"In the order of the key from left to right; means of the trials' means. {WAITS_CAPTION}",
     )
 
 
-def waits_over_time(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
-    """The same over time: stacked areas, a panel per level, means of the trials; ``waits`` as there."""
-    shown, colours = _shown(waits)
-    spans, step = binned(shown, "second", _SPANS)
-    means = spans.drop(columns="block").groupby(["level", "second"]).mean()
-    trials = spans.groupby("level")["block"].nunique()
-    total = float(means.sum(axis=1).max()) if len(means) else 1.0
-    end = float(spans["second"].max()) if len(spans) else 1.0
-
-    def draw(canvas: Canvas) -> None:
-        line = 1.35 * canvas.font
-        places, top = key(canvas, {_name(event): "□" if event == IDLE else "■" for event in colours}, line)
-        grid = Grid(
-            canvas,
-            levels,
-            columns=columns_for(canvas, len(levels)),
-            tall=74.0 if canvas.narrow else 92.0,
-            top=top + line + 4,
-            x_title="seconds since the load began",
-        )
-        for event, (x, y, text) in zip(colours, places.values(), strict=True):
-            canvas.text(x, y, text, color=MUTED if event == IDLE else colours[event])
-        canvas.note(0, top + line / 2 + 2, "sessions, mean")
-        for number, level in enumerate(levels):
-            count = int(trials.get(level, 0))
-            axes = grid.panel(
-                number, f"mean of {count} trial{'s' * (count != 1)}" if count else "not sampled"
-            )
-            axes.set(xlim=(0, end), ylim=(0, total * 1.02))
-            if not count:
-                continue
-            # what was read until a second holds from the span's beginning on
-            found = means.loc[level]
-            times = np.r_[found.index[0] - step, found.index]
-            stacked = [np.r_[found[event].iloc[0], found[event]] for event in colours]
-            axes.stackplot(times, *stacked, colors=list(colours.values()), linewidth=0, step="pre")
-
-    return render(
-        "waits-over-time",
-        draw,
-        alt=f"Sessions of the load by wait event over {amount(end)} seconds, by level. "
-        + _spoken(means.groupby("level").mean().reindex(list(levels))),
-        caption=_SAID.format(
-            "Stacked in the order of the key from the bottom up"
-            + (f", in spans of {step:g} s." if step > 1 else ", second by second.")
-        ),
-    )
-
-
-def _shown(waits: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The frame with rare events as one, in the order in which they are stacked, and each one's colour."""
-    trial = ["level", "block", "second"]
-    events = [str(column) for column in waits if column not in (*trial, CPU, IDLE)]
+def colours_of(waits: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Look]]:
+    """The frame with rare events as one, in the order in which they are stacked, by readable names; and each one's look."""
+    events = [str(column) for column in waits if column not in (*_TRIAL, CPU, IDLE)]
     frequent, rare = events[: len(_HUES)], events[len(_HUES) :]
-    colours = {CPU: LIGHT["green"]} if CPU in waits else {}
-    colours |= {event: LIGHT[hue] for event, hue in zip(frequent, _HUES, strict=False)}
-    shown = waits
+    hues = ({CPU: "green"} if CPU in waits else {}) | dict(zip(frequent, _HUES, strict=False))
     if rare:
-        shown = waits.assign(**{_OTHER: waits[rare].sum(axis=1)})
-        colours[_OTHER] = MUTED
+        waits = waits.assign(other=waits[rare].sum(axis=1))
+        hues["other"] = "muted"
     if IDLE in waits:
-        colours[IDLE] = GRID
-    return shown[[*trial, *colours]], colours
+        hues[IDLE] = "grid"
+    looks = {_NAMES.get(event, event): Look(hue, "s", "■") for event, hue in hues.items()}
+    return waits[[*_TRIAL, *hues]].rename(columns=_NAMES), looks
 
 
-def _trial_means(waits: pd.DataFrame) -> pd.DataFrame:
-    return waits.groupby(["level", "block"]).mean().drop(columns="second")
-
-
-def _name(event: str) -> str:
-    return _NAMES.get(event, event)
-
-
-def _spoken(means: pd.DataFrame) -> str:
-    said = []
+def waits_in_words(means: pd.DataFrame) -> str:
+    """Mean sessions by event, level by level, for the alt text."""
+    levels = []
     for level, row in means.iterrows():
-        parts = [f"{_name(str(event))} {value:.3g}" for event, value in row.dropna().items()]
-        said.append(f"{level}: {', '.join(parts) or 'not sampled'}")
-    return "; ".join(said) + "."
+        parts = [f"{event} {value:.3g}" for event, value in row.dropna().items()]
+        levels.append(f"{level}: {', '.join(parts) or 'not sampled'}")
+    return "; ".join(levels) + "."

@@ -43,7 +43,9 @@ def interactions(experiment: Experiment) -> plots.Figure:
     pairs = table.loc[table["order"] == 2, "effect"].head(MOST_PAIRS)
     if pairs.empty:
         raise NothingToShowError("With one change there is nothing that could meet.")
-    means = [interaction_means(trials, design, *pair.split(" × "), metric=metric) for pair in pairs]
+    means = [
+        interaction_means(trials, design, *pair.split(" × "), metric=metric, effects=table) for pair in pairs
+    ]
     return plots.interaction(means, effects=table, changes=changes, metric=metric)
 
 

@@ -8,10 +8,10 @@ import pandas as pd
 
 from benchlib.plan.settings import quantity
 from benchlib.plan.words import size_words
-from benchlib.report.figures.curve import Curve, setting_curve
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import in_common, interval, known, plain, signed
-from benchlib.report.figures.panels import FEW
+from benchlib.report.figures.responses import Curve, setting_curve
+from benchlib.report.figures.style import FEW
 from benchlib.report.sections import NothingToShowError, section
 from benchlib.report.view import CLIENTS, alike
 from benchlib.stats import analyze

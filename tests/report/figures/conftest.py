@@ -1,9 +1,7 @@
 """One ordinary study, shared by the tests of figures."""
 
 import pytest
-from plot_cases import make_trials
-
-import benchlib
+from cases import judged, make_trials
 
 
 @pytest.fixture(scope="session")
@@ -13,4 +11,4 @@ def trials():
 
 @pytest.fixture(scope="session")
 def analysis(trials):
-    return benchlib.analyze(trials, baseline="defaults", controls=("control",))
+    return judged(trials, controls=("control",))

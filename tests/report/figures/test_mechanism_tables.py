@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
-from mechanism_cases import make_seconds, make_waits
+from cases import make_seconds, make_waits
 
 import benchlib
 from benchlib.report.figures.mechanism import comparable, correlation_table, costs_table, mean_words

@@ -69,7 +69,7 @@ def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
     assert re.search(words, figure.caption)
     assert re.search(r"the fastest beyond it differs by \+0\.\d\s%, the slowest by −[67]\.", figure.caption)
     assert "temporary files per transaction, kB" in figure.alt
-    assert "log scale" in figure.wide
+    assert "log scale" in figure.svg
     assert figure == curve(View(view.experiment), "work_mem")
 
 
@@ -114,7 +114,7 @@ def test_pages_times_and_plain_numbers_are_read_and_0_stands_apart(study):
         {"a": "0", "b": "16", "c": "200"}.__getitem__,
         name="numbers",
     )
-    assert "(log scale, 0 apart)" in curve(numbers, "effective_io_concurrency").wide
+    assert "(log scale, 0 apart)" in curve(numbers, "effective_io_concurrency").svg
 
 
 def test_without_values_there_is_no_curve(study):

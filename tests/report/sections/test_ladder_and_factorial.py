@@ -99,7 +99,8 @@ def test_a_screening_tells_the_changes_that_matter_and_no_more(crossing: Callabl
     figure = half_normal(screened)
     assert isinstance(figure, Figure)
     assert re.search(
-        r"6 effects on throughput: change 2 \+50\.0 %[^;]*faster; change 4 −30\.0 %[^;]*slower;", figure.alt
+        r"6 effects on throughput, the largest first: change 2 \+50\.0 %[^;]*faster; change 4 −30\.0 %[^;]*slower;",
+        figure.alt,
     )
     assert "×" not in figure.alt
     for section in (gains, interactions):

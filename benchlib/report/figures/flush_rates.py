@@ -1,0 +1,105 @@
+"""How often a device can flush, beside the commits that it led to."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from benchlib.report.figures.figure import Figure, render
+from benchlib.report.figures.forms import Label, rows
+from benchlib.report.figures.frames import amount, good, known, wrapped
+from benchlib.report.figures.layout import log_axis, styled
+from benchlib.report.figures.style import BAND, INK, MARKS, Look
+from benchlib.stats.means import geometric_mean
+from benchlib.stats.validity import implausible
+
+_BAD = MARKS["invalid"]
+_IN_USE, _UNUSED = Look("blue"), Look("muted", filled=False)
+
+
+@styled
+def flush_rates(rates: pd.DataFrame, trials: pd.DataFrame) -> Figure:
+    """Flushes a second by each method in each place; below them, on the same log scale, the commits of each level.
+
+    ``rates``: ``place, method, ops_per_s, used`` (whether a level flushes its WAL so), a row each, without nulls.
+    ``trials``: ``level, tps, clients, flushes_per_s`` (null where no commit waits for a flush), and ``error`` where
+    some failed; levels in the order of their first rows. Those that committed more than could be flushed
+    (:func:`benchlib.stats.validity.implausible`) are marked.
+    """
+    fine = good(trials, "tps")
+    levels = [_commits(str(level), fine[fine["level"] == level]) for level in trials["level"].unique()]
+    labels, marks, texts = [], [], []
+    for place, methods in rates.groupby("place", sort=False):
+        labels.append(Label(wrapped(str(place), 40), heading=True))
+        names = []
+        for method, rate, used in methods[["method", "ops_per_s", "used"]].itertuples(index=False, name=None):
+            name = f"{method} (in use)" if used else str(method)
+            marks.append((len(labels), rate, np.nan, np.nan, _IN_USE if used else _UNUSED))
+            labels.append(Label(name, cells=[(amount(rate), INK)]))
+            names.append(f"{name} {amount(rate)}")
+        texts.append(f"{place}: {', '.join(names)}")
+    labels.append(Label("commits a second (tps), by level", heading=True))
+    first = len(labels)
+    for level in levels:
+        marks.append(
+            (len(labels), level["tps"], level["low"], level["high"], _BAD if level["bad"] else _IN_USE)
+        )
+        cell = f"{_BAD.sign} implausible: {amount(level['tps'])}" if level["bad"] else amount(level["tps"])
+        labels.append(Label(wrapped(level["level"]), cells=[(cell, _BAD.colour if level["bad"] else INK)]))
+    frame = pd.DataFrame(marks, columns=["row", "value", "low", "high", "look"])
+    shown = [frame[["value", "low", "high"]], pd.DataFrame(levels)[["flush", "most"]]]
+    ends = np.concatenate([each.to_numpy(float).ravel() for each in shown])
+
+    def scale(axes: Axes) -> str:
+        log_axis(axes, "x", np.nanmin(ends) / 1.5, 1.5 * np.nanmax(ends))
+        return " (log scale)"
+
+    drawing, axes, middles = rows(labels, frame, scale, "a second")
+    for level, y in zip(levels, middles[first:], strict=True):
+        if known(level["flush"]):
+            axes.fill_betweenx(
+                [y - 6, y + 6], level["flush"], level["most"], color=BAND, linewidth=0, zorder=0.5
+            )
+            axes.vlines(level["flush"], y - 6, y + 6, color=INK, linewidth=1.4, zorder=1.5)
+    return render(
+        "flushes",
+        drawing,
+        alt=f"pg_test_fsync beside the commits that it led to. {'; '.join([*texts, *map(_in_words, levels)])}.",
+        caption="Flushes: how often a second one 8 kB page is written and flushed where the WAL lies, by pg_test_fsync; filled: the "
+        "method that a level's WAL is flushed by. Commits: geometric means over the trials with their 95 % intervals. "
+        "The line is the rate at which the level's method flushes, the most that one client alone can commit; one flush serves all "
+        "clients that wait for it, so the grey bar reaches to as many times that as there are clients. Without a line no commit waits for a flush, or not every transaction writes."
+        + (
+            f" {_BAD.sign} more than the device could have flushed: not every commit was on disk."
+            if any(level["bad"] for level in levels)
+            else ""
+        ),
+    )
+
+
+def _commits(level: str, trials: pd.DataFrame) -> dict[str, Any]:
+    """A level's commits a second, beside what its flushes allow one client, and all."""
+    tps, low, high = geometric_mean(trials["tps"].tolist())
+    flush, clients = trials["flushes_per_s"].astype(float).median(), int(trials["clients"].max())
+    bad = known(flush) and implausible(level, trials["tps"].mean(), flush, clients) is not None
+    return {
+        "level": level,
+        "tps": tps,
+        "low": low,
+        "high": high,
+        "flush": flush,
+        "most": flush * clients,
+        "bad": bad,
+    }
+
+
+def _in_words(level: Mapping[str, Any]) -> str:
+    text = f"{level['level']}: {amount(level['tps'])} tps"
+    if known(level["low"], level["high"]):
+        text += f" (interval {amount(level['low'])} to {amount(level['high'])})"
+    if not known(level["flush"]):
+        return f"{text}, waits for no flush or need not write"
+    text += f", where one client can commit {amount(level['flush'])} times and all {amount(level['most'])}"
+    return f"{text}: implausible" if level["bad"] else text

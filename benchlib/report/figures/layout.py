@@ -1,0 +1,167 @@
+"""What all forms of charts share: the canvas, its key, panels with their titles, text beside marks, and axes."""
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.textpath import text_to_path
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+from benchlib.report.figures.frames import MINUS, known, plain
+from benchlib.report.figures.style import FONT, MUTED, PAPER, RC, Look
+
+WIDTH = 504.0
+"""Of every figure, in points."""
+LINE = 1.35 * FONT
+"""From one line of text to the next, in points."""
+
+styled = matplotlib.rc_context(dict(RC))
+"""What a function that draws is decorated with."""
+
+_LOWEST = -99.9  # a change of −100 % has no logarithm
+
+
+def canvas(points: float, keyed: Mapping[str, Look] | None = None) -> Drawing:
+    """An empty drawing of this height; above it the names in `keyed`, each with the look that stands for it."""
+    names = {textwrap.shorten(name, 50, placeholder="…"): look for name, look in (keyed or {}).items()}
+    widths = [width_of(name) + 34 for name in names]
+    columns = next(
+        (n for n in range(len(widths), 1, -1) if sum(max(widths[i::n]) for i in range(n)) <= WIDTH - 8), 1
+    )
+    rows = -(-len(names) // columns)
+    fig = Drawing(figsize=(WIDTH / 72, (points + rows * 1.3 * LINE) / 72), layout="constrained")
+    if names:
+        handles = [handle(look) for look in names.values()]
+        # a legend fills its columns, but a reader reads lines
+        order = [i for column in range(columns) for i in range(column, len(names), columns)]
+        fig.legend(
+            [handles[i] for i in order], [list(names)[i] for i in order], loc="outside upper left",
+            ncols=columns, borderaxespad=0, labelspacing=0.3, columnspacing=1.2,
+        )  # fmt: skip
+    return fig
+
+
+def panels(fig: Drawing, titles: Sequence[tuple[str, str]], columns: int, **shared: Any) -> list[Axes]:
+    """A panel for each title and muted note, so many in a row; `shared` as for matplotlib's `subplots`."""
+    rows = -(-len(titles) // columns)
+    grid: list[Axes] = fig.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
+    for axes, (title, note) in zip(grid, titles, strict=False):
+        wrapped = textwrap.wrap(title, int(WIDTH / columns / (0.72 * FONT)), max_lines=3, placeholder="…")
+        axes.set_title("\n".join(wrapped), pad=LINE + 4 if note else 4)
+        write(axes, note, (0, 1), (0, 4), "axes fraction", color=MUTED, va="baseline", in_layout=False)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+        axes.yaxis.set_major_formatter(plain)
+    for axes in grid[len(titles) :]:
+        axes.remove()
+    return grid[: len(titles)]
+
+
+def columns_for(count: int) -> int:
+    """How many panels stand in a row."""
+    return count if count < 4 else 2 if count == 4 else 3
+
+
+def write(
+    axes: Axes,
+    text: str,
+    at: tuple[float, float],
+    points: tuple[float, float],
+    coords: Any = "data",
+    **style: Any,
+) -> None:
+    """Text beside a place, moved right and up by so many points; the axes make room for it.
+
+    Line after line: matplotlib aligns the lines of a block by its own font's widths, which the reader's font does
+    not share.
+    """
+    lines = text.split("\n")
+    style = {"va": "center_baseline", "annotation_clip": False, **style}
+    for number, line in enumerate(lines):
+        up = points[1] - (number - (len(lines) - 1) / 2) * LINE
+        axes.annotate(line, at, (points[0], up), xycoords=coords, textcoords="offset points", **style)
+
+
+def width_of(text: str, bold: bool = False) -> float:
+    """How many points the longest line takes in matplotlib's font, which is wider than most that readers have."""
+    font = FontProperties(family=["DejaVu Sans"], size=FONT, weight="bold" if bold else "normal")
+    return max(
+        float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
+        for line in text.split("\n")
+    )
+
+
+def tick_words(percent: float, _: object = None) -> str:
+    """`+20`, `−50`, `0`."""
+    return "0" if abs(percent) < 1e-9 else f"{percent:+,.4g}".replace("-", MINUS)
+
+
+def percent_axis(axes: Axes, which: str, percents: Iterable[float]) -> str:
+    """An axis that shows all finite `percents` and 0: linear, or logarithmic where they differ by multiples.
+
+    Returns what its title adds: the unit and the scale.
+    """
+    values = [max(float(p), _LOWEST) for p in percents if known(p)]
+    low, high = min([0.0, *values]), max([0.0, *values])
+    if high - low < 1e-9:
+        low, high = -1.0, 1.0
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    if high <= 250 and low >= -80:
+        pad = 0.06 * (high - low)
+        axes.set(**{f"{which}lim": (low - pad, high + pad)})
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_formatter(tick_words)
+        return ", %"
+    ends = np.array([_to_log(low), _to_log(high)])
+    low, high = _from_log(ends + np.array([-0.06, 0.06]) * (ends[1] - ends[0]))
+    (axes.set_xscale if which == "x" else axes.set_yscale)("function", functions=(_to_log, _from_log))
+    axes.set(**{f"{which}lim": (low, high)})
+    ticks = [100 * factor - 100 for factor in round_values(1 + low / 100, 1 + high / 100, 4)]
+    axis.set_major_locator(FixedLocator(sorted({0.0, *ticks})))
+    axis.set_major_formatter(tick_words)
+    return ", % (log scale)"
+
+
+def log_axis(axes: Axes, which: str, low: float, high: float, most: int = 6) -> None:
+    """A logarithmic axis from `low` to `high`, labelled at round values."""
+    axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(FixedLocator(round_values(low, high, most)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(plain)
+
+
+def round_values(low: float, high: float, most: int) -> list[float]:
+    """Round values of a log scale, at most about so many: 1, 2, 5 of each decade, or fewer; between near ends any."""
+    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        values = [step * 10.0**decade for decade in decades for step in steps]
+        values = [value for value in values if low <= value <= high]
+        if len(values) <= most:
+            break
+    if len(values) < 2:
+        near = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        values = [float(value) for value in near if low <= value <= high]
+    return values
+
+
+def _to_log(percent: Any) -> Any:
+    return np.log1p(np.maximum(percent, _LOWEST) / 100)
+
+
+def _from_log(position: Any) -> Any:
+    return 100 * np.expm1(position)
+
+
+def handle(look: Look) -> Line2D:
+    """What stands for a look in a key."""
+    face = look.colour if look.filled else PAPER
+    return Line2D(
+        [], [], color=look.colour, marker=look.marker, markerfacecolor=face, linestyle="none", markersize=6
+    )

@@ -1,0 +1,217 @@
+"""Every chart, of ordinary and of odd frames: complete, stable, described in numbers, nothing off the canvas."""
+
+import dataclasses
+import re
+from functools import cache
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+from cases import (
+    LONG,
+    climb,
+    crossed,
+    judged,
+    make_commits,
+    make_lags,
+    make_latencies,
+    make_progress,
+    make_quantiles,
+    make_rates,
+    make_seconds,
+    make_study,
+    make_sweep,
+    make_trials,
+    make_waits,
+)  # fmt: skip
+from designs import full_factorial
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+from benchlib.report import figures as f
+from benchlib.report.figures.figure import render
+from benchlib.report.figures.frames import plain
+from benchlib.report.figures.layout import canvas, styled
+from benchlib.report.figures.responses import Curve
+from benchlib.stats.crossed import effects, interaction_means
+from benchlib.stats.ladder import ladder
+
+LEVELS = ["defaults", "control", "tuned", LONG]
+MANY = [f"without checkpoint_completion_target {number}" for number in range(17)]
+FACTORS = ["shared_buffers", "checkpoint_completion_target"]
+
+
+@cache
+def ordinary():
+    trials = make_trials(dict(zip(LEVELS, (0, 0, 118, 38), strict=True)), failed={(2, "tuned")})
+    return judged(trials, controls=("control",)), trials
+
+
+@cache
+def odd():
+    """Effects that differ by multiples, a level that never ran to its end, no clock."""
+    trials = make_trials({"defaults": 0, LONG: 0.1, "slow": -92, "huge": 2400, "broken": 3}, blocks=3,
+                         failed={(block, "broken") for block in (1, 2, 3)})  # fmt: skip
+    analysis = judged(trials)
+    lost = {"level": "broken", "n": 0, "verdict": None}
+    table = pd.DataFrame([*analysis.table.astype({"verdict": object}).to_dict("records"), lost])
+    against = {**analysis.against, "broken": "defaults"}
+    return dataclasses.replace(analysis, table=table, against=against), trials.drop(columns="started_s")
+
+
+@cache
+def taken_apart():
+    changes = {
+        f"{kind} {name}": 9.0 + place for kind in ("only", "without") for place, name in enumerate(FACTORS)
+    }
+    return judged(make_trials({"defaults": 0, "tuned": 95} | changes))
+
+
+@cache
+def factorial():
+    design = full_factorial(FACTORS)
+    trials = crossed(design, {FACTORS[0]: 0.4, " × ".join(FACTORS): 2.0})
+    table = effects(trials, design)
+    return table, interaction_means(trials, design, *FACTORS, effects=table)
+
+
+def curves():
+    points = pd.DataFrame({"value": [0.0, 1.0, 16.0, 256.0], "change": [-62.0, 0.0, 24.0, 18.0]})
+    points = points.assign(low=points["change"] - 6, high=points["change"] + 6, least=-70.0, most=40.0,
+                           temp_bytes_per_transaction=[4.5e7, 3e7, 0.0, 0.0])  # fmt: skip
+    return [Curve("sorts", points, 16.0, "It bends."), Curve(LONG, points, None, "No bend.")]
+
+
+def curve(of):
+    return f.setting_curve(
+        of, "work_mem", analysis=ordinary()[0], reference="1", mechanisms=["temp_bytes_per_transaction"],
+        value_words=plain, rule="The rule.",
+    )  # fmt: skip
+
+
+STEPS = ["base", "2: dirty_ratio 10, dirty_background_ratio 5", "3: scheduler mq-deadline", "4: once more"]
+CHARTS = {
+    "forest": lambda: f.forest(ordinary()[0], durability={"tuned": "the last commits"}),
+    "forest, odd": lambda: f.forest(odd()[0]),
+    "paired blocks": lambda: f.paired_blocks(*ordinary()),
+    "paired blocks, odd": lambda: f.paired_blocks(*odd()),
+    "drift": lambda: f.drift(ordinary()[1]),
+    "drift, odd": lambda: f.drift(odd()[1]),
+    "timeline": lambda: f.timeline(make_progress(ordinary()[1]), warmup_s=5),
+    "timeline of a long run": lambda: f.timeline(make_progress(ordinary()[1], 900), relative=True),
+    "shares": lambda: f.shares(taken_apart(), full="tuned"),
+    "no shares": lambda: f.shares(odd()[0]),
+    "summary": lambda: f.summary_forest(pd.DataFrame([make_study("a", 800.0, rank=1), make_study(LONG, -45.0)])),
+    "half-normal": lambda: f.half_normal(factorial()[0]),
+    "interaction": lambda: f.interaction(factorial()[1], effects=factorial()[0]),
+    "interactions": lambda: f.interaction([factorial()[1]] * 4),
+    "waterfall": lambda: f.waterfall(ladder(climb(STEPS, [3, -6, 0.1]), STEPS), start="base"),
+    "waterfall, odd": lambda: f.waterfall(ladder(climb(STEPS, [2400, -98, 0.01]), STEPS)),
+    "devices": lambda: f.device_panels(
+        make_progress(ordinary()[1], 12), make_seconds(LEVELS), make_waits(LEVELS), LEVELS, "A note."
+    ),
+    "waits": lambda: f.waits_by_level(make_waits(LEVELS), LEVELS),
+    "waits of many": lambda: f.waits_by_level(make_waits(MANY, blocks=1, seconds=3), MANY),
+    "waits over time": lambda: f.waits_over_time(make_waits(LEVELS), LEVELS),
+    "waits of a long run": lambda: f.waits_over_time(make_waits(MANY[:2], blocks=1, seconds=600), MANY[:2]),
+    "latency quantiles": lambda: f.quantile_ladder(make_quantiles(LEVELS), LEVELS),
+    "latency over time": lambda: f.latency_over_time(make_latencies(LEVELS[:2]), LEVELS),
+    "client sweep": lambda: f.client_sweep(make_sweep(LEVELS, [2**power for power in range(10)])),
+    "curve": lambda: curve(curves()[:1]),
+    "curves": lambda: curve(curves()),
+    "flushes": lambda: f.flush_rates(make_rates(), make_commits()),
+    "lag": lambda: f.lag_over_time(make_lags(["asynchronous", LONG]), ["asynchronous", LONG]),
+    "lag of one reading": lambda: f.lag_over_time(make_lags(["a"], blocks=1, seconds=0), ["a"]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=CHARTS)
+def chart(request):
+    return CHARTS[request.param]
+
+
+@pytest.fixture(scope="module")
+def figure(chart):
+    return chart()
+
+
+def test_it_is_one_labelled_image_with_its_caption_in_a_frame_that_scrolls(figure):
+    page = BeautifulSoup(figure._repr_html_(), "html.parser")
+    (svg,) = page.find_all("svg")
+    assert (svg["role"], svg["aria-label"]) == ("img", figure.alt)
+    assert svg.parent["tabindex"] == "0"
+    assert page.figcaption.get_text() == figure.caption
+    assert re.search(r"\d|No |no ", figure.alt)
+    assert "nan" not in re.split(r"\W+", figure.alt + figure.caption + svg.get_text("|"))
+    assert len(figure.svg) < 150_000
+
+
+def test_it_loads_nothing_and_refers_to_nothing_outside(figure):
+    html = figure._repr_html_().replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"https?:|<\?xml|<!DOCTYPE|<metadata|@import|src=", html)
+    ids = set(re.findall(r' id="([^"]+)"', figure.svg))
+    assert set(re.findall(r'(?:url\(#|href="#)([^)"]+)', figure.svg)) == ids
+
+
+def test_a_page_can_change_its_colours_and_its_font(figure):
+    bare = re.sub(r"var\(--bl-[a-z]+,#[0-9a-f]{6}\)", "", figure.svg)
+    assert not re.search(r"(fill|stroke): #", bare)
+    assert "DejaVu" not in figure.svg
+
+
+def test_its_text_stays_on_the_canvas_in_the_widest_common_font(figure):
+    svg = BeautifulSoup(figure.svg, "html.parser").svg
+    width, height = (float(n) for n in svg["viewbox"].split()[2:])
+    for text in svg.find_all("text"):
+        style = dict(part.split(": ") for part in text["style"].split("; "))
+        size = float(style["font-size"].removesuffix("px"))
+        assert size >= 9
+        font = FontProperties(size=size, weight=int(style.get("font-weight", 400)))
+        long = text_to_path.get_text_width_height_descent(text.get_text(), font, ismath=False)[0]
+        moved = re.search(r"translate\(([\d.-]+) ([\d.-]+)\)", text.get("transform", ""))
+        x, y = (float(place) for place in (moved.groups() if moved else (text["x"], text["y"])))
+        turned = "rotate" in text.get("transform", "")
+        at, end = (y, height) if turned else (x, width)
+        share = {"middle": 0.5, "end": 1.0}.get(style.get("text-anchor"), 0.0)
+        low = at - long * (1 - share if turned else share)
+        assert -1 <= low <= low + long <= end + 1, text.get_text()
+        assert 0 <= y <= height + 1
+
+
+def test_the_same_frame_gives_the_same_bytes_and_leaves_matplotlib_as_it_was(chart, figure):
+    before = dict(matplotlib.rcParams)
+    assert chart() == figure
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_markup_in_words_is_escaped():
+    @styled
+    def drawn():
+        drawing = canvas(40)
+        drawing.text(0.1, 0.5, "<b> & $x$")
+        return render("odd", drawing, alt='a "quote" <', caption="<i>")
+
+    page = BeautifulSoup(drawn()._repr_html_(), "html.parser")
+    assert page.find("text").get_text() == "<b> & $x$"
+    assert page.find("svg")["aria-label"] == 'a "quote" <'
+    assert page.find("figcaption").get_text() == "<i>"
+    assert "<svg" not in repr(drawn())
+
+
+def test_figures_of_one_page_share_no_id():
+    figures = [CHARTS[name]() for name in ("forest", "drift", "timeline")]
+    ids = [name for figure in figures for name in re.findall(r' id="([^"]+)"', figure.svg)]
+    assert ids
+    assert len(ids) == len(set(ids))
+
+
+def test_a_missing_interval_is_said():
+    analysis, _ = odd()
+    table = analysis.table.copy()
+    table.loc[table["level"] == "slow", ["ci_low", "ci_high"]] = np.nan
+    figure = f.forest(dataclasses.replace(analysis, table=table))
+    assert "broken: not measured" in figure.alt
+    assert "no interval" in figure.svg
+    assert "log scale" in figure.svg
