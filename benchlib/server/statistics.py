@@ -1,4 +1,4 @@
-"""The server's own counters, before and after a trial, as the server gives them.
+"""What the server itself tells of a trial: its counters before and after, and what sessions wait for meanwhile.
 
 Each view exists from some version on; what a version lacks, or what we may not see on a server
 that is not ours, is null. What happened between two snapshots: :mod:`benchlib.server.counters`.
@@ -6,14 +6,14 @@ that is not ours, is null. What happened between two snapshots: :mod:`benchlib.s
 
 from __future__ import annotations
 
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import psycopg
 
 from benchlib.errors import ServerError
 from benchlib.host.shell import ticks
-from benchlib.server.server import Server
-from benchlib.server.waits import LOAD
+from benchlib.server.server import Server, asking
 
 _VIEWS = {
     "database": (
@@ -40,6 +40,16 @@ WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND query !~ 'pg_stat_|pg_extension|pg_current_wal|clock_timestamp|current_setting'
 """
 """Our own statements, those of this module and of the sampler, are none of the load."""
+
+# Of the sessions of others the server shows no state to an ordinary role. Parallel workers are part of
+# the load, our own connections are not. Source: documentation, "pg_stat_activity" (these columns: 10 to 18).
+_LOAD = """
+    datname = current_database() AND usename = current_user AND application_name <> 'benchlib'
+    AND backend_type IN ('client backend', 'parallel worker') AND state IS NOT NULL
+"""
+"""A condition that holds for the rows of ``pg_stat_activity`` that belong to the load."""
+
+_WAITS = f"SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity WHERE {_LOAD} GROUP BY 1, 2"
 _HANDOVER_LIMIT_S = 5.0
 
 
@@ -73,7 +83,7 @@ def _await_handover(server: Server, major: int) -> None:
     """
     now = server.value("SELECT clock_timestamp()")
     for _ in ticks(_HANDOVER_LIMIT_S):
-        if server.value(f"SELECT count(*) FROM pg_stat_activity WHERE {LOAD}") == 0 and (
+        if server.value(f"SELECT count(*) FROM pg_stat_activity WHERE {_LOAD}") == 0 and (
             major >= 15 or server.value("SELECT pg_stat_get_snapshot_timestamp()") >= now
         ):
             return
@@ -108,3 +118,32 @@ def reset(server: Server) -> None:
         server.execute(
             "CREATE EXTENSION IF NOT EXISTS pg_stat_statements", "SELECT pg_stat_statements_reset()"
         )
+
+
+class Waits:
+    """Asks a server over one connection, which is made at once: the load may take all others.
+
+    Raises:
+        ServerError: it cannot be reached, or has no connection left.
+
+    """
+
+    def __init__(self, server: Server) -> None:
+        with asking():
+            self._connection = server.connect()
+
+    def sample(self) -> dict[str, list[list[Any]]]:
+        """Of the load's ``sessions`` now, by wait event type and wait event, how many; both null while on the CPU.
+
+        Raises:
+            ServerError: the server is gone.
+
+        """
+        with asking():
+            return {"sessions": [list(row) for row in self._connection.execute(_WAITS, prepare=True)]}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._connection.close()

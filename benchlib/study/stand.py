@@ -26,8 +26,8 @@ from benchlib.server import statistics
 from benchlib.server.cluster import Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.server import Server
+from benchlib.server.statistics import Waits
 from benchlib.server.templates import Templates, load
-from benchlib.server.waits import Waits
 from benchlib.study.records import ReplicaReadings
 
 

@@ -24,7 +24,7 @@ from benchlib.plan.model import Load, Script
 from benchlib.server.checkpoints import checkpoints
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import default_installation, runnable_by
-from benchlib.server.waits import Waits
+from benchlib.server.statistics import Waits
 
 needs_linux = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
