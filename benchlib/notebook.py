@@ -23,7 +23,6 @@ from benchlib.report.sections.setting_curves import curve
 from benchlib.report.summary import Summary, read_summary
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
-from benchlib.study.runs import Runner, plan_study
 from benchlib.study.store import StudyFolder
 
 __all__ = [
@@ -87,6 +86,8 @@ def experiment_of(values: Mapping[str, Any]) -> View:
     folder = StudyFolder(study_name(values))
     if not values.get("run", True):
         return View(shown(folder))
+    from benchlib.study.runs import Runner, plan_study  # what is kept is shown without levers and servers
+
     experiment = Experiment(folder, plan_study(values))
     return View(experiment, Runner(experiment, retry_failed=bool(values.get("retry_failed"))))
 

@@ -1,7 +1,7 @@
 """The published pages: one HTML file per study and an index, which load nothing and need no network."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from benchlib.report.figures.frames import signed
 from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
 from benchlib.report.figures.tables import TABLE_CSS
 from benchlib.report.tidy import tidy
+from benchlib.report.view import Statement
 
 SITE = "PostgreSQL benchmarks"
 
@@ -77,14 +78,14 @@ def render_page(notebook: nbformat.NotebookNode, page: Page) -> str:
     """
     html, _ = _exporter().from_notebook_node(nbformat.from_dict(notebook))  # type: ignore[no-untyped-call]
     body, contents = tidy(html, page.title)
-    return _render("page.html.j2", **_shallow(page), body=Markup(body), contents=contents)
+    return _render("page.html.j2", **vars(page), body=Markup(body), contents=contents)
 
 
 def render_index(
     entries: Sequence[IndexEntry],
     *,
     intro: str = "",
-    figures: Sequence[Figure] = (),
+    figures: Sequence[Figure | Statement] = (),
     links: Sequence[Link] = (),
     left_out: Sequence[tuple[str, str]] = (),
 ) -> str:
@@ -118,15 +119,11 @@ def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Lin
     values = {"here": here, "links": links, "neighbours": neighbours, "site": SITE}
     for part in ("site", "neighbours"):
         mark, end = f"<!--{part}-->", f"<!--/{part}-->"
-        before, found, rest = html.partition(mark)
-        if found:
-            made = _render("links.html.j2", part=part, **values).strip()
-            html = f"{before}{mark}{made}{end}{rest.partition(end)[2]}"
+        if mark in html:
+            before, _, rest = html.partition(mark)
+            links_html = _render("links.html.j2", part=part, **values).strip()
+            html = f"{before}{mark}{links_html}{end}{rest.partition(end)[2]}"
     return html
-
-
-def _shallow(page: Page) -> dict[str, Any]:
-    return {name: getattr(page, name) for name in asdict(page)}
 
 
 def _render(template: str, **values: Any) -> str:
@@ -135,14 +132,14 @@ def _render(template: str, **values: Any) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE / "template"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.globals.update(
+    environment.globals.update(
         light=LIGHT,
         dark=DARK,
         marks=MARKS,
@@ -152,7 +149,7 @@ def _templates() -> jinja2.Environment:
         shared_css=Markup(FIGURE_CSS + TABLE_CSS),
         site=SITE,
     )
-    return made
+    return environment
 
 
 @cache

@@ -51,33 +51,32 @@ def write_site(root: Path, kept: Summary) -> Path:
     calibration_page.publish(root)
     ranks = {name: place for place, name in enumerate(kept.rows["study"])}
     ranked = sorted(kept.experiments, key=lambda e: ranks[e.folder.name])
-    there = [e for e in ranked if (root / f"{e.folder.name}.html").is_file()]
-    pending = [e.folder.name for e in kept.experiments if e not in there]
-    times = Counter(e.study.title for e in there)
-    studies = [Link(_label(e, times), f"{e.folder.name}.html") for e in there]
+    rendered = [e for e in ranked if (root / f"{e.folder.name}.html").is_file()]
+    pending = [e.folder.name for e in kept.experiments if e not in rendered]
+    titles = Counter(e.study.title for e in rendered)
+    studies = [Link(_label(e, titles), f"{e.folder.name}.html") for e in rendered]
     links = [
         Link(label, href)
         for href, (label, _) in _PAGES.items()
         if (root / href).is_file() or href in ("index.html", "methodology.html")
     ]
     index = render_index(
-        [_entry(e, link) for e, link in zip(there, studies, strict=True)],
+        [_entry(e, link) for e, link in zip(rendered, studies, strict=True)],
         intro=_INTRO,
-        figures=[kept.forest()] if len(there) > 1 else [],
+        figures=[kept.forest()] if len(rendered) > 1 else [],
         links=[Link(f"{link.label}: {_PAGES[link.href][1]}", link.href) for link in links[1:]],
         left_out=[
             *kept.unused,
             *((name, f"it has no page yet: benchlib report {name} makes one") for name in pending),
         ],
     )
-    calibrated = any(link.href == "calibration.html" for link in links)
     (root / "index.html").write_text(index)
     (root / "methodology.html").write_text(
         render_prose(
             "How a verdict is made",
             "For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it.",
             "methodology.md.j2",
-            calibrated=calibrated,
+            calibrated=(root / "calibration.html").is_file(),
         )
     )
     _link_pages(root, links, studies)
@@ -95,10 +94,10 @@ def _link_pages(root: Path, links: list[Link], studies: list[Link]) -> None:
         page.write_text(linked(page.read_text(), href, links, neighbours.get(href, (None, None))))
 
 
-def _label(experiment: Experiment, times: Counter[str]) -> str:
+def _label(experiment: Experiment, titles: Counter[str]) -> str:
     """What a study is called among the others: its title, with its own name where another has the same title."""
     title, name = experiment.study.title, experiment.folder.name
-    return title if times[title] == 1 else f"{title} ({name})"
+    return title if titles[title] == 1 else f"{title} ({name})"
 
 
 def _entry(experiment: Experiment, link: Link) -> IndexEntry:

@@ -27,36 +27,6 @@ from benchlib.study.experiment import Experiment, shown
 from benchlib.study.published import published_for
 from benchlib.study.store import StudyFolder, walk
 
-COLUMNS = (
-    "study",
-    "title",
-    "rank",
-    "further",
-    "level",
-    "against",
-    "metric",
-    "percent_change",
-    "ci_low",
-    "ci_high",
-    "gain",
-    "gain_low",
-    "gain_high",
-    "verdict",
-    "p_holm",
-    "holds",
-    "margin",
-    "alpha",
-    "blocks",
-    "workload",
-    "clients",
-    "loss",
-    "durable_level",
-    "durable_change",
-    "host",
-    "machine",
-    "measured",
-    "page",
-)
 _UNSETTLED = ("inconclusive", "invalid")
 
 
@@ -78,24 +48,28 @@ def summary_rows(experiments: Iterable[Experiment]) -> pd.DataFrame:
     """
     asked = sorted((e for e in experiments if e.analysis.asked), key=lambda e: (-_seconds(e), e.folder.name))
     if not asked:
-        return pd.DataFrame(columns=list(COLUMNS))
+        return pd.DataFrame(columns=["study", "further"])
     factors: dict[str, list[Experiment]] = {}
     for experiment in asked:
         factors.setdefault(experiment.study.notebook or experiment.folder.name, []).append(experiment)
-    firsts = {of[0].folder.name: of[0].analysis for of in factors.values()}
+    firsts = {studies[0].folder.name: studies[0].analysis for studies in factors.values()}
     adjusted = across_factors(firsts).set_index("factor")[["p_holm", "holds"]]
-    groups = [[_row(experiment) for experiment in of] for of in factors.values()]
-    groups.sort(key=_place)
-    rows = []
-    for rank, group in enumerate(groups, 1):
-        ranked = group[0]["verdict"] not in _UNSETTLED
-        for number, row in enumerate(group):
-            place = float(rank) if ranked and not number else math.nan
-            rows.append({**row, "rank": place, "further": bool(number)})
+    groups = sorted(
+        ([_row(experiment) for experiment in studies] for studies in factors.values()), key=_place
+    )
+    rows = [
+        {
+            **row,
+            "rank": math.nan if row["verdict"] in _UNSETTLED or number else float(rank),
+            "further": bool(number),
+        }
+        for rank, group in enumerate(groups, 1)
+        for number, row in enumerate(group)
+    ]
     frame = pd.DataFrame(rows).join(adjusted, on="study")
     machines = list(dict.fromkeys(frame["host"]))
     letters = {host: ascii_uppercase[i % 26] if len(machines) > 1 else "" for i, host in enumerate(machines)}
-    return frame.assign(host=frame["host"].map(letters))[list(COLUMNS)]
+    return frame.assign(host=frame["host"].map(letters))
 
 
 def _place(group: Sequence[dict[str, Any]]) -> tuple[int, float]:
@@ -110,29 +84,28 @@ def _seconds(experiment: Experiment) -> int:
 
 
 def _row(experiment: Experiment) -> dict[str, Any]:
-    analysis, plan = experiment.analysis, experiment.plan
+    analysis, plan, study = experiment.analysis, experiment.plan, experiment.study
     level = leading(analysis)
-    table = rows_of(analysis)
-    found = table[level]
-    changes = [float(found[name]) for name in ("percent_change", "ci_low", "ci_high")]
-    gains = changes
+    against, table = analysis.against[level], rows_of(analysis)
+    change, low, high = (float(table[level][name]) for name in ("percent_change", "ci_low", "ci_high"))
+    gain = (change, low, high)
     if not analysis.metric.higher_is_better:
-        change, low, high = (100 * math.expm1(-math.log1p(percent / 100)) for percent in changes)
-        gains = [change, high, low]
-    lost = experiment.durability()
-    reference = analysis.against[level]
-    loss = lost.get(level, "") if lost.get(level) != lost.get(reference) else ""
-    durable = _leading_of(analysis, [name for name in analysis.asked if name not in lost]) if loss else ""
+        gain = (_inverse(change), _inverse(high), _inverse(low))
+    losses = experiment.durability()
+    loss = losses.get(level, "") if losses.get(level) != losses.get(against) else ""
+    durable = _leading_of(analysis, [name for name in analysis.asked if name not in losses]) if loss else ""
     facts = dict(experiment.facts())
     return {
-        "study": experiment.folder.name,
-        "title": experiment.study.title,
+        "study": study.name,
+        "title": study.title,
         "level": level,
-        "against": reference,
+        "against": against,
         "metric": analysis.metric.title,
-        **dict(zip(("percent_change", "ci_low", "ci_high"), changes, strict=True)),
-        **dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True)),
-        "verdict": found["verdict"],
+        "percent_change": change,
+        "ci_low": low,
+        "ci_high": high,
+        **dict(zip(("gain", "gain_low", "gain_high"), gain, strict=True)),
+        "verdict": table[level]["verdict"],
         "margin": analysis.margin,
         "alpha": analysis.alpha,
         "blocks": analysis.blocks,
@@ -141,11 +114,16 @@ def _row(experiment: Experiment) -> dict[str, Any]:
         "loss": loss,
         "durable_level": durable,
         "durable_change": table[durable]["percent_change"] if durable else math.nan,
-        "host": experiment.study.provenance.get("host", {}).get("identity", ""),
+        "host": study.provenance.get("host", {}).get("identity", ""),
         "machine": facts["Machine"],
         "measured": facts["Measured"],
-        "page": f"{experiment.folder.name}.html" if experiment.study.notebook else "",
+        "page": f"{study.name}.html" if study.notebook else "",
     }
+
+
+def _inverse(percent: float) -> float:
+    """The change of a reciprocal: half of it is +100 %."""
+    return 100 * math.expm1(-math.log1p(percent / 100))
 
 
 def _leading_of(analysis: Analysis, levels: Sequence[str]) -> str:
@@ -192,9 +170,9 @@ class Summary:
             f"Studies: {len(rows)} of {_counted(factors, 'factor', 'factors')}{when} {where}.{left}"
         )
 
-    def forest(self) -> Figure:
+    def forest(self) -> Figure | Statement:
         """Every study's leading level with its gain, interval and verdict."""
-        return summary_forest(self.rows)
+        return Statement("Nothing to draw.") if self.rows.empty else summary_forest(self.rows)
 
     def ranking(self) -> Table | Statement:
         """The same in numbers, with what each was measured under and what it gives up."""
@@ -215,23 +193,21 @@ class Summary:
     def beside_published(self) -> Table | Statement:
         """The comparisons that other studies published of the same factors, beside what was measured here."""
         first = set(self.rows.loc[~self.rows["further"].astype(bool), "study"])
-        rows = []
+        tables = [pd.DataFrame()]
         for experiment in sorted(self.experiments, key=lambda e: e.study.title):
             if experiment.folder.name in first and experiment.study.notebook:
                 figures = published_for(experiment.study.notebook).query("against != ''")
-                for figure, said, measured, words, source, _ in beside(
-                    experiment, experiment.analysis, figures
-                ):
-                    rows.append((experiment.study.title, figure, said, measured, words, source))
-        if not rows:
+                rows = beside(experiment, experiment.analysis, figures)
+                tables.append(rows.assign(factor=experiment.study.title))
+        frame = pd.concat(tables)
+        if frame.empty:
             return Statement("No published comparison is kept that one of these studies could be set beside.")
         columns = ["factor", "figure", "published", "measured here", "levels", "source"]
         note = (
             "Other machines, sizes and versions: that the direction agrees says more than the size. Each study's page has the conditions. "
             f"{ALONE} None of a study's own comparisons, so it has no verdict."
         )
-        frame = pd.DataFrame(rows, columns=columns, dtype=object)
-        return html_table(frame, "Published, and measured here", note=note)
+        return html_table(frame[columns], "Published, and measured here", note=note)
 
     def left_out(self) -> Table | Statement:
         """The studies that have nothing to show here, and why."""

@@ -175,7 +175,7 @@ def test_with_nothing_kept_every_part_says_so() -> None:
     found = read_summary()
     assert isinstance(found, Summary)
     for part in (found.studies(), found.ranking(), found.left_out(), found.forest()):
-        assert "No" in text(part)
+        assert "No" in str(part)
 
 
 def test_the_same_studies_give_the_same_bytes(keep) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -37,15 +36,15 @@ def published(experiment: Experiment) -> Table:
     figures = published_for(notebook) if notebook else pd.DataFrame()
     if figures.empty:
         raise NothingToShowError("No published figures are kept that this study could be set beside.")
-    analysis, why = _analysis(experiment)
-    sources = list(dict.fromkeys(zip(figures["source"], figures["conditions"], strict=True)))
-    rows = [
-        (figure, said, measured, words or Quiet("none"), f"[{1 + sources.index((source, conditions))}]")
-        for figure, said, measured, words, source, conditions in beside(experiment, analysis, figures)
+    analysis, remark = _analysis(experiment)
+    rows = beside(experiment, analysis, figures)
+    sources = list(dict.fromkeys(zip(rows["source"], rows["conditions"], strict=True)))
+    numbers = [
+        f"[{1 + sources.index(pair)}]" for pair in zip(rows["source"], rows["conditions"], strict=True)
     ]
-    columns = ["figure", "published", "measured here", "level", "source"]
-    notes = [why]
-    if any(ALONE in measured for _, _, measured, *_ in rows):
+    rows["level"] = [levels or Quiet("none") for levels in rows["levels"]]
+    notes = [remark]
+    if rows["measured here"].str.contains(ALONE).any():
         notes.append(
             f"{ALONE} None of the study's own comparisons: the same model with that level as the baseline of all, "
             "so it has no verdict."
@@ -54,28 +53,28 @@ def published(experiment: Experiment) -> Table:
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
     notes += [f"[{number}] {source}: {conditions}." for number, (source, conditions) in enumerate(sources, 1)]
     return html_table(
-        pd.DataFrame(rows, columns=columns, dtype=object),
+        rows.assign(source=numbers)[["figure", "published", "measured here", "level", "source"]],
         "Published, and measured here",
         note=Markup("<br>").join(notes),
     )
 
 
-def beside(
-    experiment: Experiment, analysis: Analysis | None, figures: pd.DataFrame
-) -> Iterator[tuple[str, str, str, str, str, str]]:
-    """Each published figure in words: its name, what was published, what was measured here, levels, source, conditions."""
-    groups: list[list[Any]] = [list(same.itertuples()) for _, same in figures.groupby(_TOGETHER, sort=False)]
-    for first, *more in groups:
-        said = "; ".join(map(_number, [first, *more]))
-        words = _levels_words(first.level, first.against)
-        yield (
-            first.figure,
-            said,
-            _measured(experiment, analysis, first),
-            words,
-            first.source,
-            first.conditions,
-        )
+def beside(experiment: Experiment, analysis: Analysis | None, figures: pd.DataFrame) -> pd.DataFrame:
+    """Each published figure in words: ``figure, published, measured here, levels, source, conditions``."""
+    return pd.DataFrame(
+        [
+            {
+                "figure": name,
+                "published": "; ".join(map(_number, same.itertuples())),
+                "measured here": _measured(experiment, analysis, next(same.itertuples())),
+                "levels": _levels_words(str(level), str(against)),
+                "source": source,
+                "conditions": conditions,
+            }
+            for (name, level, against, source, conditions), same in figures.groupby(_TOGETHER, sort=False)
+        ],
+        dtype=object,
+    )
 
 
 def _analysis(experiment: Experiment) -> tuple[Analysis | None, str]:
@@ -111,9 +110,9 @@ def _levels_words(level: str, against: str) -> str:
     """The level, or the two that are compared, without the parts between commas that they share."""
     if not against:
         return level
-    here, there = level.split(", "), against.split(", ")
-    if len(here) == len(there):
-        apart = [(one, other) for one, other in zip(here, there, strict=True) if one != other]
+    parts, others = level.split(", "), against.split(", ")
+    if len(parts) == len(others):
+        apart = [(part, other) for part, other in zip(parts, others, strict=True) if part != other]
         level, against = (", ".join(parts) for parts in zip(*apart, strict=True))
     return f"{level} against {against}"
 
@@ -130,7 +129,7 @@ def _measured(experiment: Experiment, analysis: Analysis | None, row: Any) -> st
     trials = good(trials, row.metric)
     if row.against:
         return _compared(experiment, analysis, trials[trials[row.metric] > 0], row)
-    factor, found = experiment.plan.factor, []
+    factor, texts = experiment.plan.factor, []
     means = trials.groupby("level")[row.metric].agg(["mean", "std"])
     for name in matching(row.level, [level for level in factor.levels if level not in factor.controls]):
         if name in means.index:
@@ -138,8 +137,8 @@ def _measured(experiment: Experiment, analysis: Analysis | None, row: Any) -> st
             # one reading that several trials share, such as the flushes of a place, has no deviation
             text = f"{amount(mean)} ± {amount(sd)}" if known(sd) and sd > 0 else amount(mean)
             own = ", ".join(part for part in name.split(", ") if part not in row.level.split(", "))
-            found.append((f"{own}: " if own else "") + _with_unit(text, row.unit))
-    return "; ".join(found) or _UNMEASURED
+            texts.append((f"{own}: " if own else "") + _with_unit(text, row.unit))
+    return "; ".join(texts) or _UNMEASURED
 
 
 def _compared(experiment: Experiment, analysis: Analysis | None, trials: pd.DataFrame, row: Any) -> str:
