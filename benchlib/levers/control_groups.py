@@ -88,9 +88,9 @@ class Group:
                 f"the kernel killed {killed} process(es) of the server: its memory cap is too low for its settings"
             )
         for path, line in self.limits:
-            found = path.read_text().splitlines() if path.exists() else []
-            if line not in found:
-                raise SettingError(f"a cap did not take: {path} holds '{', '.join(found)}', not '{line}'")
+            lines = path.read_text().splitlines() if path.exists() else []
+            if line not in lines:
+                raise SettingError(f"a cap did not take: {path} holds '{', '.join(lines)}', not '{line}'")
 
     def _killed(self) -> int:
         """How many of the group's processes the kernel has killed because the memory cap was reached."""
@@ -104,7 +104,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Hierarchy:
     """Where groups of one kind are made; ``missing`` controllers must be enabled there first (version 2)."""
 
     version: int
@@ -120,7 +120,7 @@ def check(caps: Caps, devices: Sequence[str]) -> None:
 
     """
     for kind in _kinds(caps):
-        _place(kind)
+        _hierarchy(kind)
     if caps.caps_io:
         _numbers(devices)
 
@@ -128,7 +128,7 @@ def check(caps: Caps, devices: Sequence[str]) -> None:
 def why_not(kind: Kind) -> str | None:
     """Why caps of this kind cannot be had here; None if they can."""
     try:
-        _place(kind)
+        _hierarchy(kind)
     except PreflightError as reason:
         return str(reason)
     return None
@@ -137,7 +137,7 @@ def why_not(kind: Kind) -> str | None:
 def remarks(caps: Caps) -> list[str]:
     """What the caps do not hold for on this host, for those who read the study."""
     writes = caps.write_iops or caps.write_bytes
-    if writes and any(why_not(kind) or _place(kind).version == 1 for kind in ("io", "memory")):
+    if writes and any(why_not(kind) or _hierarchy(kind).version == 1 for kind in ("io", "memory")):
         return [
             "the caps on writing hold for what the servers flush themselves (WAL, checkpoints), not for "
             "what the kernel writes back in between: control groups v1 cannot tell whose pages those are"
@@ -158,12 +158,12 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter) -> Gro
     """
     numbers = _numbers(devices) if caps.caps_io else []
     for kind in _kinds(caps):
-        _enable(_place(kind), chapter)
+        _enable(_hierarchy(kind), chapter)
     folders: list[Path] = []
     limits: list[tuple[Path, str]] = []
     for kind in _kinds(caps):
-        place = _place(kind)
-        folder = place.parent / f"{OURS}{name}"
+        hierarchy = _hierarchy(kind)
+        folder = hierarchy.parent / f"{OURS}{name}"
         if folder not in folders:
             _make_folder(folder, chapter)
             folders.append(folder)
@@ -171,7 +171,7 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter) -> Gro
         for version, file, line in lines:
             path = folder / file
             # a kernel that does not account for swap has no file to cap it
-            if version == place.version and (path.exists() or file not in _SWAP_FILES):
+            if version == hierarchy.version and (path.exists() or file not in _SWAP_FILES):
                 _write(path, line)
                 limits.append((path, line))
     group = Group(tuple(folders), tuple(limits))
@@ -179,9 +179,9 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter) -> Gro
     return group
 
 
-def _enable(place: _Place, chapter: Chapter) -> None:
-    control = place.parent / "cgroup.subtree_control"
-    for controller in place.missing:
+def _enable(hierarchy: _Hierarchy, chapter: Chapter) -> None:
+    control = hierarchy.parent / "cgroup.subtree_control"
+    for controller in hierarchy.missing:
         chapter.note(Written(path=control, former=f"-{controller}", value=f"+{controller}"))
         _write(control, f"+{controller}")
 
@@ -234,8 +234,8 @@ def _io_caps(caps: Caps, numbers: Sequence[str]) -> Iterator[tuple[int, str, str
             if cap:
                 yield 1, f"blkio.throttle.{way}_{unit}_device", f"{device} {cap}"
         # in the order in which the kernel shows them, so that the line can be read back
-        words = (f"{way[0]}{unit}={cap or 'max'}" for (way, unit), cap in wanted.items())
-        yield 2, "io.max", " ".join([device, *words])
+        parts = (f"{way[0]}{unit}={cap or 'max'}" for (way, unit), cap in wanted.items())
+        yield 2, "io.max", " ".join([device, *parts])
 
 
 def _write(path: Path, value: str) -> None:
@@ -245,7 +245,7 @@ def _write(path: Path, value: str) -> None:
         raise SettingError(f"the kernel refuses '{value}' for {path} ({reason.strerror})") from reason
 
 
-def _place(kind: Kind) -> _Place:
+def _hierarchy(kind: Kind) -> _Hierarchy:
     """Where groups with this controller can be made.
 
     Raises:
@@ -255,26 +255,26 @@ def _place(kind: Kind) -> _Place:
     mounts = psutil.disk_partitions(all=True)
     for mount in mounts:
         if mount.fstype == "cgroup" and _V1_NAMES[kind] in mount.opts.split(","):
-            return _v1_place(kind, Path(mount.mountpoint))
+            return _v1_hierarchy(kind, Path(mount.mountpoint))
     for mount in mounts:
         root = Path(mount.mountpoint)
-        if mount.fstype == "cgroup2" and kind in _words(root / "cgroup.controllers"):
-            return _v2_place(kind, root)
+        if mount.fstype == "cgroup2" and kind in _names_in(root / "cgroup.controllers"):
+            return _v2_hierarchy(kind, root)
     raise PreflightError(
         f"no mounted control group hierarchy has the {kind} controller: "
         "this needs Linux with /sys/fs/cgroup, not hidden by a container"
     )
 
 
-def _v1_place(kind: Kind, root: Path) -> _Place:
+def _v1_hierarchy(kind: Kind, root: Path) -> _Hierarchy:
     if not os.access(root, os.W_OK):
         raise PreflightError(f"making control groups in {root} needs root, and a writable mount")
     if kind == "io" and not (root / "blkio.throttle.read_iops_device").exists():
         raise PreflightError("this kernel was built without throttling of block I/O (BLK_DEV_THROTTLING)")
-    return _Place(1, root)
+    return _Hierarchy(1, root)
 
 
-def _v2_place(kind: Kind, root: Path) -> _Place:
+def _v2_hierarchy(kind: Kind, root: Path) -> _Hierarchy:
     """Where in the one hierarchy of version 2.
 
     A process may be moved only by who may write to the group above both of its places, so for an
@@ -289,12 +289,12 @@ def _v2_place(kind: Kind, root: Path) -> _Place:
             "or a delegated group, such as 'systemd-run --user --scope' gives"
         )
     for parent in ours:
-        offered = _words(parent / "cgroup.controllers")
+        offered = _names_in(parent / "cgroup.controllers")
         wanted = [c for c in dict.fromkeys((kind, "memory")) if c in offered]
-        missing = tuple(c for c in wanted if c not in _words(parent / "cgroup.subtree_control"))
+        missing = tuple(c for c in wanted if c not in _names_in(parent / "cgroup.subtree_control"))
         topmost = not (parent / "cgroup.type").exists()
-        if kind in wanted and (not missing or topmost or not _words(parent / "cgroup.procs")):
-            return _Place(2, parent, missing)
+        if kind in wanted and (not missing or topmost or not _names_in(parent / "cgroup.procs")):
+            return _Hierarchy(2, parent, missing)
     raise PreflightError(
         f"the {kind} controller cannot be enabled below {ours[0]}: it is not delegated, or processes "
         "live in that very group (as in a container); move them to a group below it"
@@ -307,5 +307,5 @@ def _own_v2_group() -> Path:
     return Path(next(line.removeprefix("0::/") for line in lines if line.startswith("0::/")))
 
 
-def _words(path: Path) -> list[str]:
+def _names_in(path: Path) -> list[str]:
     return path.read_text().split()

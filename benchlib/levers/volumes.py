@@ -121,8 +121,8 @@ def check(place: Place, scratch: Path) -> None:
 
 def _check_folder(path: Path, *, for_server: bool) -> None:
     if not path.is_dir():
-        there = "is not a folder" if path.exists() else "does not exist"
-        raise PreflightError(f"the place {path} {there}: make it, or mount a disk there, first")
+        fault = "is not a folder" if path.exists() else "does not exist"
+        raise PreflightError(f"the place {path} {fault}: make it, or mount a disk there, first")
     if not os.access(path, os.W_OK | os.X_OK):
         raise PreflightError(
             f"the place {path} is not writable for us: change its owner or mode, or name another"
@@ -167,16 +167,16 @@ def _try(place: Place) -> None:
     done = Shell().run([*unshare, "sh", "-c", "\n".join(steps)], timeout_s=60)
     if done.returncode == 0:
         return
-    words = _words(done.stderr)
-    if "unknown filesystem type" in words:
+    message = _message(done.stderr)
+    if "unknown filesystem type" in message:
         remedy = f"this kernel has no {place.file_system}: name another file system"
-    elif "not permitted" in words or "ermission denied" in words:
+    elif "not permitted" in message or "ermission denied" in message:
         remedy = "we may not mount here (a container?): name a folder as the 'path'"
     elif place.mount_options:
         remedy = f"are the mount options '{place.mount_options}' right for {place.file_system}?"
     else:
         remedy = "name another file system, or a folder as the 'path'"
-    raise PreflightError(f"a {place.file_system} cannot be made here: {words}; {remedy}")
+    raise PreflightError(f"a {place.file_system} cannot be made here: {message}; {remedy}")
 
 
 def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapter) -> Path:
@@ -186,7 +186,7 @@ def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapt
     raises, what was made up to then is in the chapter too.
 
     Raises:
-        TrialError: it cannot be made; what was tried, the program's own words and what to do are in the message.
+        TrialError: it cannot be made; the message says what was tried and has the program's own words and what to do.
         StudyError: a change could not be noted, so it was not made.
 
     """
@@ -195,13 +195,13 @@ def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapt
     source = "tmpfs"
     if place.file_system != "tmpfs":
         source = _device(place, _home(place, scratch, chapter) / "image", scratch, chapter)
-        _order([*_MAKE[place.file_system], source], scratch)
+        _run([*_MAKE[place.file_system], source], scratch)
     # not the root of the file system: initdb wants an empty folder, and ext4 has its lost+found there
     return shell.make_directory(_mount(place, source, name, scratch, chapter) / _FILES)
 
 
 def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Chapter) -> Path:
-    """What the place holds that a copy of a place's image is of; ``name`` and ``chapter`` as for :func:`provide`.
+    """Mount a copy of a place's image; the folder in it that the server used. ``name`` and ``chapter`` as for :func:`provide`.
 
     A file system that was not unmounted recovers from its own journal.
 
@@ -217,7 +217,7 @@ def _mount(place: Place, source: str, name: str, scratch: Path, chapter: Chapter
     mount_point = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
     chapter.note(Mounted(target=mount_point))
     options = _mount_options(place)
-    _order(
+    _run(
         ["mount", "-t", str(place.file_system), *(["-o", options] if options else []), source, mount_point],
         scratch,
     )
@@ -248,7 +248,7 @@ def _device(place: Place, image: Path, scratch: Path, chapter: Chapter) -> str:
             f"no room for a {place.file_system} of {size // facts.MEBIBYTE:,} MiB in {image.parent.parent}, where "
             f"{free // facts.MEBIBYTE:,} are left: make room, or name a smaller 'size' or another 'path'"
         ) from reason
-    _order(
+    _run(
         ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={size}",
          "oflag=direct", "conv=notrunc", "status=none"],
         scratch,
@@ -259,10 +259,10 @@ def _device(place: Place, image: Path, scratch: Path, chapter: Chapter) -> str:
 def _attach(image: Path, scratch: Path, chapter: Chapter) -> str:
     chapter.note(Attached(file=image))
     # where somebody else takes the free device that it has found, losetup looks for another by itself
-    return _order(["losetup", "--find", "--show", "--direct-io=on", image], scratch)
+    return _run(["losetup", "--find", "--show", "--direct-io=on", image], scratch)
 
 
-def _order(argv: list[str | Path], scratch: Path) -> str:
+def _run(argv: list[str | Path], scratch: Path) -> str:
     """Run a system's program as ourselves; what it printed.
 
     It works inside the run's folder, by which the guardian finds it.
@@ -274,13 +274,13 @@ def _order(argv: list[str | Path], scratch: Path) -> str:
     done = Shell().run(argv, cwd=scratch, timeout_s=_LIMIT_S)
     if done.returncode != 0:
         raise TrialError(
-            f"{argv[0]} failed, so there is no place for the server: {_words(done.stderr)}; name another place"
+            f"{argv[0]} failed, so there is no place for the server: {_message(done.stderr)}; name another place"
         )
     return done.stdout.strip()
 
 
 def _mount_options(place: Place) -> str:
-    """The user's own last but for the size: the later of two that contradict each other holds."""
+    """The user's own after ours, since of two that contradict each other the later holds; the size of a tmpfs last."""
     if place.file_system == "tmpfs":
         return ",".join(filter(None, [place.mount_options, "mode=0755", f"size={_size(place)}"]))
     return ",".join(filter(None, [_OPTIONS.get(str(place.file_system)), place.mount_options]))
@@ -291,7 +291,7 @@ def _size(place: Place) -> int:
     return place.size
 
 
-def _words(stderr: str) -> str:
-    """What a program said, in one line; of mount, without its hint to look elsewhere."""
+def _message(stderr: str) -> str:
+    """What a program printed, in one line; of mount, without its hint to look elsewhere."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip() and "dmesg(1)" not in line]
     return " ".join(lines) or "it said nothing"

@@ -39,17 +39,13 @@ _LOG_LIMIT = 200_000
 
 @dataclass
 class Bench:
-    """Runs the trials of one plan. Get one from :func:`open_bench`.
-
-    No telemetry is sampled for levels that are ``unobserved``.
-    """
+    """Runs the trials of one plan. Get one from :func:`open_bench`."""
 
     plan: Plan
     run: Run
     shell: Shell
     templates: Templates
     tell: Callable[[str], None]
-    unobserved: frozenset[str] = frozenset()
     _standing: dict[str, Stand] = field(default_factory=dict)
     _period: int | None = None
     _made: int = 0
@@ -138,18 +134,12 @@ class Bench:
             if stand is not None and self._standing.get(trial.level) is stand:
                 # nobody knows what state it is in: the level's next trial gets a new one
                 self._standing.pop(trial.level).discard()
+        notes.warnings = list(dict.fromkeys(notes.warnings))
         return Measurement(
             trial=trial,
             started_s=started,
             finished_s=time.time(),
-            load_argv=tuple(notes.argv),
-            load_returncode=notes.returncode,
-            load_wall_s=notes.wall_s,
-            load_cpu_s=notes.cpu_s,
-            server_version=notes.server_version,
-            settings=notes.settings,
-            host=notes.host,
-            warnings=tuple(dict.fromkeys(notes.warnings)),
+            **vars(notes),
             error=str(error) if error else None,
             error_kind=type(error).__name__ if error else None,
         )
@@ -186,20 +176,22 @@ class Bench:
 
         logs = self._log_folder(stand) if load.transaction_log else None
         argv = tool.argv(self._job(stand, load, trial.seed, log_prefix=logs and logs / "log"))
-        notes.argv = [Path(argv[0]).name, *argv[1:]]
+        notes.load_argv = [Path(argv[0]).name, *argv[1:]]
         with (
             stand.watched(notes.warnings, folder) as watch,
-            self._sampled(trial.level, stand, folder, notes.warnings),
+            stand.sampler(load.waits_hz) as sampler,
         ):
             done = _drive(stand, tool.limit_s(load), argv, folder, watch)
-        notes.returncode, notes.wall_s, notes.cpu_s = done.returncode, done.wall_s, done.cpu_s
+        Samples.model_validate(sampler.raw).write(folder)
+        notes.warnings += sampler.warnings
+        notes.load_returncode, notes.load_wall_s, notes.load_cpu_s = done.returncode, done.wall_s, done.cpu_s
 
         stand.check_running()
         after = statistics.snapshot(server)
         Counters.model_validate({"before": before, "after": after}).write(folder)
-        report = tool.report(*_outputs(folder), done.returncode, notes.argv)
+        report = tool.report(*_outputs(folder), done.returncode, notes.load_argv)
         if logs:
-            keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, notes.argv)
+            keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, notes.load_argv)
         if work.explain:
             plans["after"] = explained(server, work, self.plan.scale)
             Plans.model_validate(plans).write(folder)
@@ -210,17 +202,6 @@ class Bench:
                 stand.settle()
             else:
                 self._standing.pop(trial.level).discard()
-
-    @contextlib.contextmanager
-    def _sampled(self, level: str, stand: Stand, folder: Path, warnings: list[str]) -> Iterator[None]:
-        """Keep what the host and the sessions do meanwhile, unless the level is not to be observed."""
-        if level in self.unobserved:
-            yield
-            return
-        with stand.sampler(self.plan.level_load(level).waits_hz) as sampler:
-            yield
-        Samples.model_validate(sampler.raw).write(folder)
-        warnings += sampler.warnings
 
     def _flushes(self, level: Level, wal_folder: Path) -> dict[str, Any]:
         """What each way of flushing reaches where the WAL lies; levels of one storage have one place."""
@@ -271,12 +252,12 @@ class Bench:
 
 @dataclass
 class _Notes:
-    """What becomes known of a trial while it runs; kept even if it fails half-way."""
+    """What becomes known of a trial while it runs, as its measurement has it; kept even if it fails half-way."""
 
-    argv: list[str] = field(default_factory=list)
-    returncode: int | None = None
-    wall_s: float | None = None
-    cpu_s: float | None = None
+    load_argv: list[str] = field(default_factory=list)
+    load_returncode: int | None = None
+    load_wall_s: float | None = None
+    load_cpu_s: float | None = None
     server_version: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
     host: dict[str, str] = field(default_factory=dict)
@@ -309,12 +290,12 @@ def _check_invariant(
     if (
         before is not None
         and after is not None
-        and after - before not in (wanted := invariant.growth(report))
+        and after - before not in (growth := invariant.growth(report))
     ):
-        words = f"{wanted[0]} to {wanted[-1]}" if len(wanted) > 1 else f"{wanted[0]}"
+        wanted = f"{growth[0]} to {growth[-1]}" if len(growth) > 1 else f"{growth[0]}"
         raise InvariantError(
             f"{workload.tool} acknowledged {report['transactions']} transactions, the database holds "
-            f"{after - before} new rows (wanted {words})"
+            f"{after - before} new rows (wanted {wanted})"
         )
     if invariant.violations and (wrong := int(server.value(invariant.violations))):
         raise InvariantError(f"{wrong} rows contradict what the workload wrote")

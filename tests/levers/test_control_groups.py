@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from benchlib.errors import PreflightError, SettingError
+from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.journal import Chapter, Journal
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.levers import control_groups
@@ -105,15 +105,6 @@ def test_what_a_process_reads_and_writes_is_capped(
     assert direct(loop, way, size, (), 0.2) > 3 * expected
 
 
-def test_what_a_process_flushes_itself_is_capped(loop: str, chapter: Chapter) -> None:
-    group = make(Caps(write_bytes="2MB"), [loop], NAME, chapter)
-    done = Shell().run(
-        ["dd", "if=/dev/zero", f"of=/dev/{loop}", "bs=64k", "count=64", "conv=fsync"], groups=group.folders
-    )
-    assert done.returncode == 0
-    assert 1.5 < done.wall_s < 6
-
-
 def test_reading_a_large_file_fills_no_more_page_cache_than_the_cap(
     memory_group: Group, scratch: Path
 ) -> None:
@@ -132,14 +123,15 @@ def test_reading_a_large_file_fills_no_more_page_cache_than_the_cap(
         if (folder / name).exists()
     )
     assert 16 * MIB < used <= 32 * MIB
-    assert memory_group.killed() == 0
+    memory_group.check()
 
 
 def test_who_takes_more_memory_than_the_cap_is_killed_and_counted(memory_group: Group) -> None:
     # it looks for the last line, of which there is no end
     done = Shell(server_user()).run(["tail", "/dev/zero"], groups=memory_group.folders, timeout_s=30)
     assert done.returncode == -signal.SIGKILL
-    assert memory_group.killed() == 1
+    with pytest.raises(ServerError, match=r"killed 1 process"):
+        memory_group.check()
 
 
 def test_both_kinds_of_cap_leave_nothing_even_while_processes_live_inside(
@@ -177,12 +169,6 @@ def test_a_partition_is_capped_with_its_disk(monkeypatch: pytest.MonkeyPatch, lo
 def test_a_value_that_the_kernel_does_not_keep_is_told(loop: str, chapter: Chapter) -> None:
     with pytest.raises(SettingError, match=r"^(a cap did not take|the kernel refuses)"):
         make(Caps(read_iops=2**32 + 5), [loop], NAME, chapter)
-
-
-def test_a_group_that_is_there_is_nobody_s_to_take_over(memory_group: Group, chapter: Chapter) -> None:
-    (folder,) = memory_group.folders
-    with pytest.raises(SettingError, match=f"{folder} is there already"):
-        make(Caps(memory="64MB"), (), NAME, chapter)
 
 
 # --- refusals ---------------------------------------------------------------------------
@@ -290,23 +276,16 @@ def test_version_2_has_all_caps_of_a_device_in_one_line(kernel: Kernel) -> None:
         "control group /benchlib-run-x-c000",
     ]
     (folder / "memory.events").write_text("low 0\noom 4\noom_kill 3\noom_group_kill 0\n")
-    assert group.killed() == 3
+    with pytest.raises(ServerError, match=r"killed 3 process"):
+        group.check()
     assert remarks(storage) == []
-
-
-def test_what_version_2_keeps_otherwise_is_told(kernel: Kernel) -> None:
-    kernel.keeps["memory.max"] = "4096"
-    with pytest.raises(
-        SettingError, match=r"a cap did not take: .*/memory.max holds '4096', not '1073741824'$"
-    ):
-        make(Caps(memory="1GB"), (), "x", Notes())
 
 
 def test_both_versions_side_by_side(kernel: Kernel, tmp_path: Path) -> None:
     kernel.mount_v1(tmp_path / "memory", "memory")
     (kernel.root / "cgroup.controllers").write_text("io")
     storage = Caps(write_iops=100, memory="1GB")
-    assert [control_groups._place(kind).version for kind in ("io", "memory")] == [2, 1]
+    assert [control_groups._hierarchy(kind).version for kind in ("io", "memory")] == [2, 1]
     (remark,) = remarks(storage)
     assert "not for what the kernel writes back" in remark
     assert remarks(Caps(read_iops=100, memory="1GB")) == []
@@ -352,13 +331,3 @@ def test_what_cannot_be_capped_is_refused_in_words(kernel: Kernel, tmp_path: Pat
     kernel.mounts.clear()
     with pytest.raises(PreflightError, match="no mounted control group hierarchy has the memory controller"):
         check(Caps(memory="1GB"), ())
-
-
-@pytest.mark.parametrize("kind", ["io", "memory"])
-def test_an_ordinary_user_is_told_on_version_1(
-    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: control_groups.Kind
-) -> None:
-    kernel.mount_v1(tmp_path / "v1", "blkio,memory", "blkio.throttle.read_iops_device")
-    assert why_not(kind) is None
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert why_not(kind) == f"making control groups in {tmp_path / 'v1'} needs root, and a writable mount"

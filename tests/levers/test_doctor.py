@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchlib.errors import PreflightError
 from benchlib.host import facts
 from benchlib.host.changes import Written
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.journal import Journal
-from benchlib.host.lock import LOCK_VARIABLE, host_lock
+from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.sweep import JOURNAL
 from benchlib.levers import doctor
 from benchlib.plan.level import Level
@@ -106,21 +105,6 @@ def test_each_part_of_a_lever_that_works_in_part_has_its_own_row() -> None:
 
 
 @pytest.mark.usefixtures("one_server")
-def test_an_ordinary_user_is_told_what_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "benchlib.levers.tunables.survey", lambda devices: [("vm.swappiness", "only root may set it")]
-    )
-    monkeypatch.setattr("benchlib.levers.control_groups.why_not", lambda kind: f"{kind} needs root")
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    rows = levers()
-    assert rows["host"]["why"] == "no tunable can be set: run as root"
-    assert rows["host: vm.swappiness"]["why"] == "only root may set it"
-    assert rows["storage: caps on I/O"]["why"] == "io needs root"
-    assert rows["storage: cap on memory"]["why"] == "memory needs root"
-    assert rows["storage"]["works"] == "works"
-
-
-@pytest.mark.usefixtures("one_server")
 def test_a_tool_that_is_not_there_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "which", lambda tool: None)
     assert levers()["iostat"] == {
@@ -142,15 +126,6 @@ def test_what_a_crashed_run_left_is_told_and_left_alone() -> None:
     assert Journal(scratch / "run-abc" / JOURNAL).standing() == [note]
 
 
-@pytest.mark.usefixtures("one_server")
-def test_a_run_that_is_under_way_has_left_nothing_yet() -> None:
-    (Path(os.environ[SCRATCH_VARIABLE]) / "run-abc").mkdir()
-    with host_lock("study “x”"):
-        runs = examine()["runs"]
-    assert runs["under_way"].startswith(f"study “x” (process {os.getpid()}, since ")
-    assert runs["left_behind"] == "nothing"
-
-
 @pytest.mark.usefixtures("no_server")
 def test_without_a_server_it_says_so_instead_of_failing() -> None:
     found = examine()
@@ -163,15 +138,6 @@ def test_without_a_server_it_says_so_instead_of_failing() -> None:
         "why": "no PostgreSQL found",
     }
     assert any("no PostgreSQL found" in row["remark"] for row in found["remarks"])
-
-
-@pytest.mark.usefixtures("one_server")
-def test_root_without_an_unprivileged_user_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> str:
-        raise PreflightError("no unprivileged user to run PostgreSQL as")
-
-    monkeypatch.setattr(doctor, "server_user", nobody)
-    assert examine()["defaults"]["servers_run_as"] == "no unprivileged user to run PostgreSQL as"
 
 
 @pytest.mark.usefixtures("one_server")
@@ -195,26 +161,6 @@ def test_what_would_spoil_a_measurement_is_remarked(
     remarks = [row["remark"] for row in examine()["remarks"]]
     assert len(remarks) == 1
     assert words in remarks[0]
-
-
-@pytest.mark.usefixtures("one_server")
-def test_a_busy_machine_and_a_full_disk_are_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "load_average", lambda: 64.0)
-    monkeypatch.setattr(facts, "processors", lambda: 2)
-    monkeypatch.setattr(facts, "free_mib", lambda path: 100)
-    remarks = " ".join(row["remark"] for row in examine()["remarks"])
-    assert "something else is running here (load average 64.0)" in remarks
-    assert "little free space for scratch: 100 MiB" in remarks
-    assert "little free space for data: 100 MiB" in remarks
-
-
-@pytest.mark.usefixtures("one_server")
-def test_places_that_are_not_there_yet_are_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path / "not" / "yet"))
-    found = examine()
-    assert found["defaults"]["scratch_folder"] == str(tmp_path / "not" / "yet")
-    assert found["privileges"]["can_write_scratch"] is True
-    assert not (tmp_path / "not").exists()
 
 
 def test_it_leaves_no_trace() -> None:

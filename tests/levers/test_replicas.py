@@ -25,7 +25,6 @@ from benchlib.levers.replication import Replication
 from benchlib.plan.level import Level
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, find_program_for
-from benchlib.server.replica import Replica
 
 ROWS = "SELECT count(*) FROM t"
 Follow = Callable[..., Replicas]
@@ -201,16 +200,6 @@ def test_replicas_run_with_the_primarys_settings_and_can_be_asked(pair: Replicas
 
 
 @pg
-def test_the_replicas_data_lie_on_the_primarys_file_system(pair: Replicas) -> None:
-    places = [server.data.resolve().parent for server in (pair.primary, *pair.members)]
-    assert set(places) == {pair.primary.data.resolve().parent}
-    assert places[0] != pair.primary.folder
-    for replica in pair.members:
-        named = Path(replica.value("SHOW data_directory"))
-        assert named.is_relative_to(pair.primary.folder), "so that whoever looks for our servers finds it"
-
-
-@pg
 def test_what_the_primary_checkpointed_is_checkpointed_on_the_replicas(pair: Replicas) -> None:
     pair.primary.execute("INSERT INTO t SELECT generate_series(1, 1000)", "CHECKPOINT")
     pair.settle()
@@ -293,13 +282,6 @@ def test_a_commit_that_nobody_confirms_ends_in_time(
             replicas.verify(ROWS)
     finally:
         replicas.members[0].execute("SELECT pg_wal_replay_resume()")
-
-
-@pg
-def test_without_replicas_there_is_nothing_to_hold(pair: Replicas) -> None:
-    alone = Replicas(pair.primary)
-    assert alone.check() is None
-    alone.settle()
 
 
 # --- a replica dies ------------------------------------------------------------------------
@@ -409,14 +391,6 @@ def test_older_versions_have_replicas_too(follow: Follow, version: str) -> None:
 
 
 @pg
-@pytest.mark.slow
-def test_as_many_replicas_as_a_level_may_have(follow: Follow) -> None:
-    replicas = follow({"replicas": 8, "quorum": "FIRST 8"}, synchronous_commit="remote_apply")
-    replicas.primary.execute("INSERT INTO t VALUES (1)")
-    assert len(replicas.verify(ROWS).held) == 8
-
-
-@pg
 def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(
     new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Path]
 ) -> None:
@@ -425,25 +399,3 @@ def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(
         Replicas.follow(primary, 1, 0, basebackup("18"))
     primary.stop(immediately=True)
     assert processes_of(primary.folder) == []
-
-
-@pg
-@pytest.mark.slow
-def test_a_replica_that_does_not_begin_to_stream_is_named_with_its_last_words(
-    new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy_primary = Replica.copy_primary
-
-    def without_slot(replica: Replica, program: Path) -> None:
-        copy_primary(replica, program)
-        replica.primary.query("SELECT pg_drop_replication_slot('replica1')", "postgres")
-
-    monkeypatch.setattr(replicas_module, "STREAM_LIMIT_S", 1.0)
-    monkeypatch.setattr(Replica, "copy_primary", without_slot)
-    primary = start_primary(new_cluster("18"), "asynchronous")
-    with pytest.raises(
-        ServerError,
-        match=r'^not all replicas stream .*: replica1 does not stream \(.*slot "replica1" does not',
-    ):
-        Replicas.follow(primary, 1, 0, basebackup("18"))
-    assert eventually(lambda: not [p for p in processes_of(primary.folder / "r1") if p.is_running()])

@@ -114,16 +114,6 @@ def offered(device: str, *schedulers: str) -> None:
         pytest.skip(f"this kernel has no {lacking[0]}")
 
 
-def test_the_studies_values_take_and_are_seen_from_outside(chapter: Chapter) -> None:
-    needs(*STUDY)
-    before = {name: value_of(name) for name in STUDY}
-    told = apply(STUDY, [], chapter)
-    assert told == {name: str(value) for name, value in STUDY.items()}
-    assert {name: value_of(name) for name in STUDY} == told
-    chapter.undo()
-    assert {name: value_of(name) for name in STUDY} == before
-
-
 def set_view(ratio: str, state: tuple[int, int]) -> None:
     """Bring a knob into a state that the kernel can be in: the ratio, the amount, or neither in force."""
     sysctl(ratio).write_text("1")
@@ -185,12 +175,6 @@ def test_a_note_whose_change_was_never_made_does_no_harm(ratio: str, tmp_path: P
         assert (int(value_of(ratio)), int(value_of(PAIRS[ratio]))) == state
 
 
-def test_both_views_of_one_knob_in_force_are_refused() -> None:
-    needs("vm.dirty_ratio", "vm.dirty_bytes")
-    with pytest.raises(PreflightError, match=r"vm.dirty_ratio and vm.dirty_bytes are two views of one knob"):
-        check({"vm.dirty_ratio": 10, "vm.dirty_bytes": 1 << 30}, [])
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("vm.dirty_bytes", 100), ("vm.swappiness", 1000), ("vm.vfs_cache_pressure", "much")]
 )
@@ -203,18 +187,6 @@ def test_what_the_kernel_refuses_ends_the_trial_in_its_own_words(
         apply({name: value}, [], chapter)
     chapter.undo()
     assert value_of(name) == before
-
-
-def test_the_ladders_values_take_on_a_device(disk: str, chapter: Chapter) -> None:
-    needs("vm.vfs_cache_pressure")
-    offered(disk, "mq-deadline")
-    before = queue_state(disk)
-    told = apply(LADDER, [disk], chapter)
-    assert told == {"vm.vfs_cache_pressure": "50", "scheduler": "mq-deadline", "read_ahead_kb": "256"}
-    assert "[mq-deadline]" in queue_state(disk)["scheduler"]
-    assert queue_state(disk)["read_ahead_kb"] == "256"
-    chapter.undo()
-    assert queue_state(disk) == before
 
 
 @pytest.mark.parametrize(
@@ -251,19 +223,6 @@ def test_a_scheduler_comes_back_with_its_own_settings(
         assert queue_state(disk) == before
     finally:
         default_scheduler(disk, pristine)
-
-
-@pytest.mark.parametrize(("name", "asked", "taken"), [("read_ahead_kb", 5, 4), ("nr_requests", 2, 4)])
-def test_what_the_kernel_makes_of_a_value_is_not_what_was_asked_for(
-    name: str, asked: int, taken: int, disk: str, chapter: Chapter
-) -> None:
-    with pytest.raises(SettingError, match=f"did not take: {name} of {disk} is {taken}, not {asked}"):
-        apply({name: asked}, [disk], chapter)
-
-
-def test_a_scheduler_that_the_kernel_lacks_is_refused_with_what_it_offers(disk: str) -> None:
-    with pytest.raises(PreflightError, match=r"scheduler \(it offers none.*, not cfq\)"):
-        check({"scheduler": "cfq"}, [disk])
 
 
 @pytest.mark.parametrize("name", ["transparent_hugepage", "transparent_hugepage.defrag"])
@@ -389,11 +348,6 @@ def test_whatever_is_set_in_whatever_state_undoing_it_brings_that_state_back(
     assert journal.standing() == []
 
 
-def test_the_survey_of_this_machine_says_why_not() -> None:
-    for name, why in survey([]):
-        assert why is None or len(why) > 5, name
-
-
 @contextlib.contextmanager
 def ordinary_user() -> Iterator[None]:
     was = os.geteuid()
@@ -415,10 +369,3 @@ def test_an_ordinary_user_is_told_that_only_root_may(tmp_path: Path) -> None:
         pytest.raises(PreflightError, match=r": vm.*, trans.*, kernel.* \(only root may set it\);"),
     ):
         check(level, [])
-
-
-def test_what_the_kernel_keeps_closed_even_to_root_is_told() -> None:
-    if os.geteuid() != 0 or not sysctl("vm.drop_caches").exists():
-        pytest.skip("for root on Linux")
-    with pytest.raises(PreflightError, match=r"vm.drop_caches \(closed by the kernel: Permission denied\)"):
-        check({"vm.drop_caches": 3}, [])

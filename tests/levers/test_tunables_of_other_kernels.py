@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchlib.errors import PreflightError, SettingError
+from benchlib.errors import PreflightError
 from benchlib.host.journal import Chapter, Journal
-from benchlib.levers.tunables import STUDIED, apply, check, kinds, survey
+from benchlib.levers.tunables import apply, check, kinds
 
 
 @pytest.fixture
@@ -112,40 +112,3 @@ def test_a_scheduler_in_a_module_counts_as_offered(disks: Path) -> None:
     aliases.parent.mkdir(parents=True)
     aliases.write_text("alias kyber-iosched kyber_iosched\nalias bfq-iosched bfq\n")
     assert check({"scheduler": "bfq"}, ["sda"], root=disks) == []
-
-
-def test_folders_in_memory_have_no_queue(disks: Path) -> None:
-    with pytest.raises(PreflightError, match="the servers' folders are on no block device"):
-        check({"scheduler": "none"}, [], root=disks)
-    assert check({"scheduler?": "none"}, [], root=disks) == [
-        "scheduler is left out: the servers' folders are on no block device"
-    ]
-
-
-def test_a_device_that_has_gone_since_the_check_ends_the_trial(disks: Path, chapter: Chapter) -> None:
-    with pytest.raises(SettingError, match="there is no block device 'sdc' here"):
-        apply({"read_ahead_kb": 256}, ["sdc"], chapter, root=disks)
-
-
-def test_a_value_of_several_numbers_and_an_empty_one(kernel: Callable[..., Path], chapter: Chapter) -> None:
-    root = kernel(
-        {"proc/sys/net/ipv4/tcp_rmem": "4096\t87380\t6291456\n", "proc/sys/kernel/core_pattern": "\n"}
-    )
-    apply({"net.ipv4.tcp_rmem": "4096 87380 6291456"}, [], chapter, root=root)
-    assert (root / "proc/sys/net/ipv4/tcp_rmem").read_text() == "4096\t87380\t6291456\n", "it held already"
-    apply({"kernel.core_pattern": "x"}, [], chapter, root=root)
-    chapter.undo()
-    assert (root / "proc/sys/kernel/core_pattern").read_text()[0] == "\n", (
-        "an empty text would change nothing"
-    )
-
-
-def test_the_survey_has_a_row_for_every_tunable_of_the_studies(disks: Path) -> None:
-    found = dict(survey(["sda"], root=disks))
-    assert list(found) == list(STUDIED)
-    assert {name for name, why in found.items() if why is None} == {
-        "scheduler",
-        "read_ahead_kb",
-        "nr_requests",
-    }
-    assert found["vm.swappiness"] == "this kernel lacks it"

@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from benchlib.errors import PreflightError, StudyError
-from benchlib.load import pgbench
 from benchlib.load.workloads import load_workload
 from benchlib.plan.design import Trial, randomised_blocks
 from benchlib.plan.level import Level
@@ -46,8 +45,6 @@ truncate = ["t"]
 count = "SELECT count(*) FROM t"
 per_transaction = 2
 """
-
-WRONG_QUERY = WRONG_COUNT.replace("count(*) FROM t", "count(*) FROM no_such_table")
 
 
 def plan(
@@ -168,13 +165,6 @@ def test_a_workloads_invariant_holds_after_its_trial(workload: str, trials: Tria
     assert trials.run(bench, "first")[0].error is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_workloads_invariant_holds_trial_after_trial(workload: str) -> None:
-    folder = run_whole(plan(workload=workload, load={"warmup_s": 1}, rebuild_every=3), 3, workload)
-    assert [m.error for m in folder.kept().values()] == [None] * 6
-
-
 def test_a_wrong_count_is_caught_and_the_level_gets_a_new_cluster(trials: Trials, tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_text(WRONG_COUNT)
     bench = trials.bench(plan(workload=str(tmp_path / "w.toml"), rebuild_every=9))
@@ -183,15 +173,6 @@ def test_a_wrong_count_is_caught_and_the_level_gets_a_new_cluster(trials: Trials
     assert "pgbench acknowledged" in (measurement.error or "")
     assert "tps =" in (folder / "stdout").read_text(), "the evidence is kept"
     assert "first" not in bench._standing
-
-
-def test_an_invariant_that_cannot_be_asked_is_an_error_of_the_trial(trials: Trials, tmp_path: Path) -> None:
-    (tmp_path / "w.toml").write_text(WRONG_QUERY)
-    measurement, _ = trials.run(
-        trials.bench(plan(workload=str(tmp_path / "w.toml"), arrangement="fresh")), "first"
-    )
-    assert measurement.error_kind == "ServerError"
-    assert "no_such_table" in (measurement.error or "")
 
 
 @pytest.mark.parametrize(
@@ -223,33 +204,6 @@ def test_what_is_changed_behind_pgbenchs_back_is_caught(
     measurement, _ = trials.run(fresh_bench, "two")
     assert measurement.error_kind == "InvariantError"
     assert words in (measurement.error or "")
-
-
-@pytest.mark.parametrize(
-    ("workload", "behind"),
-    [
-        ("simple-update", "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = (SELECT min(aid) FROM pgbench_history)"),
-        ("tpcb-like", "UPDATE pgbench_tellers SET tbalance = tbalance + 1 WHERE tid = (SELECT min(tid) FROM pgbench_history)"),
-        ("tpcb-like", "UPDATE pgbench_branches SET bbalance = bbalance - 1"),
-        ("select-only", "UPDATE pgbench_branches SET bbalance = 1"),
-    ],
-)  # fmt: skip
-@pytest.mark.slow
-def test_a_balance_that_does_not_add_up_is_caught(
-    workload: str, behind: str, trials: Trials, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = trials.bench(plan(workload=workload))
-    drive = bench_module._drive
-
-    def meddle(*args: Any, **options: Any) -> Any:
-        done = drive(*args, **options)
-        bench._standing["first"].server.execute(behind)
-        return done
-
-    monkeypatch.setattr(bench_module, "_drive", meddle)
-    measurement, _ = trials.run(bench, "first")
-    assert measurement.error_kind == "InvariantError"
-    assert "1 rows contradict" in (measurement.error or "")
 
 
 def test_clusters_are_built_anew_and_change_places(trials: Trials) -> None:
@@ -341,22 +295,6 @@ def test_a_level_that_the_server_would_refuse_ends_the_run_before_it_begins(
     assert list(scratch.glob("run-*")) == []
 
 
-def test_initdb_options_that_are_refused_end_the_run_before_it_begins(scratch: Path) -> None:
-    levels = {"first": {}, "second": {"initdb": ["--wal-segsize=7"]}}
-    with pytest.raises(PreflightError, match=r"level “second”.*wal-segsize"), open_bench(plan(levels), "t"):
-        raise AssertionError("opened")
-    assert list(scratch.glob("run-*")) == []
-
-
-def test_a_typing_error_is_told_before_the_data_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = []
-    monkeypatch.setattr(pgbench, "initialise", lambda *args, **options: loaded.append(args))
-    wrong = plan({"first": {}, "second": {"settings": {"work_memory": 1}}}, workload="select-only")
-    with pytest.raises(PreflightError, match="work_memory"), open_bench(wrong, "t"):
-        raise AssertionError("opened")
-    assert loaded == []
-
-
 @pytest.mark.parametrize("arrangement", ["standing", "fresh"])
 def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement: str, trials: Trials) -> None:
     levels = {"first": {}, "second": {"settings": {"shared_preload_libraries": "no_such_library"}}}
@@ -369,11 +307,6 @@ def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement: st
         assert measurement.error_kind == "ServerError"
         assert "no_such_library" in (measurement.error or "")
         assert list(bench.workspace.glob("c*")) == []
-
-
-def test_an_installation_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(PreflightError, match=r"PostgreSQL 9 is not installed here \(there is: .*18"):
-        preflight(plan({"first": {}, "second": {"postgres": "9"}}))
 
 
 def test_a_level_may_name_another_version(trials: Trials) -> None:
@@ -411,9 +344,3 @@ def test_the_preflight_says_what_there_is_without_making_anything(scratch: Path)
     assert "PostgreSQL 18" in rows["servers"]
     assert "pgbench of PostgreSQL 18" in rows["load tool"]
     assert list(scratch.iterdir()) == []
-
-
-def test_a_level_may_change_the_load(fresh_bench: Bench, trials: Trials) -> None:
-    measurement, folder = trials.run(fresh_bench, "three")
-    assert {"--client=3", "--protocol=prepared"} <= set(measurement.load_argv)
-    assert "number of clients: 3" in (folder / "stdout").read_text()

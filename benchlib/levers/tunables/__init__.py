@@ -81,12 +81,12 @@ def apply(
     for tunable, value in sorted(wanted, key=lambda pair: pair[1] == "0" or pair[0].name == "nr_requests"):
         tunable.apply(value, chapter)
     try:
-        found = [(tunable, value, tunable.read()) for tunable, value in wanted]
+        in_force = [(tunable, value, tunable.read()) for tunable, value in wanted]
     except OSError as reason:
         raise SettingError(f"a kernel tunable cannot be read back: {reason}") from reason
-    if wrong := [f"{t} is {now}, not {value}" for t, value, now in found if now.split() != value.split()]:
+    if wrong := [f"{t} is {now}, not {value}" for t, value, now in in_force if now.split() != value.split()]:
         raise SettingError(f"a kernel tunable did not take: {'; '.join(wrong)}")
-    return {tunable.name: now for tunable, _, now in found}
+    return {tunable.name: now for tunable, _, now in in_force}
 
 
 def survey(devices: Sequence[str], *, root: Path = ROOT) -> list[tuple[str, str | None]]:
@@ -111,9 +111,9 @@ def _split(
         else:
             obstacles.setdefault(why, []).append(name)
     if obstacles:
-        words = "; ".join(f"{', '.join(names)} ({why})" for why, names in obstacles.items())
+        listed = "; ".join(f"{', '.join(names)} ({why})" for why, names in obstacles.items())
         raise PreflightError(
-            f"kernel tunables that cannot be set here: {words}; a '?' after a name leaves it out where that is so"
+            f"kernel tunables that cannot be set here: {listed}; a '?' after a name leaves it out where that is so"
         )
     in_force = {tunable.name for tunable, value in wanted if value != "0"}
     if clash := [f"{ratio} and {amount}" for ratio, amount in RATIOS.items() if {ratio, amount} <= in_force]:
