@@ -250,16 +250,17 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
       benchlib parse run.txt --json
       pgbench -T 60 bench 2>&1 | benchlib parse -
     """
-    from benchlib.load.parse import parse_text
+    from benchlib.load.parse import parse_file, parse_text
 
     results = []
     for file in files:
         try:
-            given = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+            if str(file) == "-":
+                results.append(parse_text(sys.stdin.buffer.read().decode(errors="replace"), kind=kind))
+            else:
+                results.append(parse_file(file, kind=kind))
         except OSError as reason:
             raise InputError(f"cannot read {file}: {reason.strerror}") from None
-        try:
-            results.append(parse_text(given.decode(errors="replace"), kind=kind))
         except BenchlibError as reason:
             raise type(reason)(f"{file}: {reason}") from None
     if as_json:

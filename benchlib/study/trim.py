@@ -11,7 +11,7 @@ import lzma
 import tarfile
 from collections.abc import Mapping
 
-from benchlib.load.latency.thinned import thin_log
+from benchlib.load.latency import thin_log
 from benchlib.study.records import Samples
 from benchlib.study.store import ARCHIVE, PENDING, TRANSACTION_LOG, StudyFolder, sync
 

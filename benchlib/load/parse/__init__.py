@@ -37,12 +37,6 @@ whatever its summary claims.
     ``retries``, ``retried_transactions``, ``sampling_rate``, ``scripts`` (rows of ``script`` from 0 as
     logged, ``transactions``, ``latency_ms``), ``first_epoch_s``, ``last_epoch_s``, ``torn_lines``, ``notes``.
     A seventh column is lag or retries, and only ``argv`` tells which.
-``aggregate_log``
-    ``interval_s``, ``threads`` (most lines for one interval), ``transactions`` (executed), ``intervals``
-    (rows, threads merged, of ``start_epoch_s``, ``transactions``, ``latency_mean_ms``,
-    ``latency_stddev_ms``, ``latency_min_ms``, ``latency_max_ms``, ``lag_mean_ms``, ``lag_min_ms``,
-    ``lag_max_ms``, ``skipped``, ``retried``, ``retries``, ``serialization_failures``,
-    ``deadlock_failures``, ``other_failures``), ``torn_lines``, ``notes``.
 ``pg_test_fsync``
     ``seconds_per_test``, ``methods`` (rows of ``section``, ``method``, ``ops_per_s``, ``usecs_per_op``; the
     figures are ``None`` where n/a).
@@ -59,19 +53,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from benchlib.errors import ParseError
-from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_logs, pgbench_summary, sysbench
+from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_summary, sysbench, transaction_log
 from benchlib.load.parse.text import Text, options
 
-__all__ = ["KINDS", "parse_text"]
+__all__ = ["KINDS", "parse_file", "parse_text"]
+
+_ENOUGH = 1 << 20  # bytes at a large file's beginning and end that tell its kind
 
 _PARSERS: dict[str, Callable[[Text, list[str] | None], dict[str, Any]]] = {
     "pgbench_summary": pgbench_summary.parse,
     "pgbench_init": pgbench_init.parse,
-    "transaction_log": pgbench_logs.parse_transactions,
-    "aggregate_log": pgbench_logs.parse_aggregates,
+    "transaction_log": transaction_log.parse,
     "pg_test_fsync": pg_test_fsync.parse,
     "sysbench": sysbench.parse,
 }
@@ -85,8 +84,7 @@ _MARKS = {
     "sysbench": r"^(?:sysbench \d|(?:OLTP test|SQL|General) statistics:|\[ *\d+s ?\] (?:thds|threads): )",
     "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$)",
     "pgbench_init": r"^(?:creating tables\.|generating data|\d+ of \d+ tuples |done in \d|total time: .*insert)",
-    "transaction_log": rf"^{pgbench_logs.TRANSACTION_LINE.pattern}$",
-    "aggregate_log": rf"^{pgbench_logs.AGGREGATE_LINE.pattern}$",
+    "transaction_log": rf"^{transaction_log.LINE.pattern}$",
     "": r"^(?:pgbench[ :]|progress: |starting vacuum|client \d+ |connection to (?:database|server))",
 }
 
@@ -107,6 +105,31 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
     if kind not in _PARSERS:
         raise ParseError(f"unknown kind {kind!r}; the kinds are {', '.join(KINDS)}")
     return {"kind": kind, **_PARSERS[kind](clean, argv)}
+
+
+def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
+    """Read a file that a tool printed or logged; like :func:`parse_text`, in little memory for a large transaction log.
+
+    Of a large file the kind is recognised by its beginning and its end.
+
+    Raises:
+        ParseError: the text cannot be trusted.
+        OSError: the file cannot be read.
+
+    """
+    size = path.stat().st_size if path.is_file() else 0
+    if size <= 2 * _ENOUGH:
+        return parse_text(path.read_bytes().decode(errors="replace"), kind=kind)
+    if not kind:
+        with path.open("rb") as file:
+            beginning = file.read(_ENOUGH)
+            file.seek(size - _ENOUGH)
+            ends = beginning + b"\n" + file.read()
+        kind = _recognise(Text(ends.decode(errors="replace")), None)
+    if kind == "transaction_log":
+        log = transaction_log.Log({path.name: partial(pa.OSFile, str(path))}, None)
+        return {"kind": kind, **transaction_log.parse_log(log, None)}
+    return parse_text(path.read_bytes().decode(errors="replace"), kind=kind)
 
 
 def _recognise(text: Text, argv: list[str] | None) -> str:

@@ -1,10 +1,12 @@
 """The recorded runs: what real binaries printed, and what was read from it, checked by review.
 
-``python tests/parse/parse_cases.py`` writes the golden files anew; read the difference before keeping it.
+``corpus/`` has a file for each version: by case the command line, what was printed, the status, and the logs by name. Cases whose
+text has one shape are there once. ``python tests/load/parse/parse_cases.py`` writes the golden files anew; read the difference
+before keeping it.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +14,45 @@ from benchlib.errors import ParseError
 from benchlib.load.parse import parse_text
 
 HERE = Path(__file__).parent
-GOLDEN = HERE / "golden"
+GOLDEN, PUBLISHED = HERE / "golden", HERE / "published"
 
 
 @dataclass(frozen=True)
 class Case:
     """One recorded run of one version."""
 
-    folder: Path
+    version: str
+    title: str
+    argv: list[str]
+    stdout: str
+    stderr: str
+    rc: int
+    logs: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        return f"{self.folder.parent.name}/{self.folder.name}"
-
-    @property
-    def argv(self) -> list[str]:
-        return json.loads((self.folder / "argv.json").read_text())
-
-    def read(self, name: str) -> str:
-        return (self.folder / name).read_text(encoding="utf-8")
+        return f"{self.version}/{self.title}"
 
     @property
     def both(self) -> str:
-        return self.read("stdout") + self.read("stderr")
+        return self.stdout + self.stderr
 
     @property
     def log(self) -> str:
-        """Return the log files of all threads as one text; empty when the run kept none."""
-        return "".join(each.read_text() for each in sorted(self.folder.glob("*.[0-9]*")))
+        """The log files of all threads as one text; empty when the run kept none."""
+        return "".join(self.logs.values())
 
 
-CASES = [Case(each) for each in sorted((HERE / "corpus").glob("*/*"))]
+CASES = [
+    Case(path.stem, title, **case)
+    for path in sorted((HERE / "corpus").glob("*.json"))
+    for title, case in json.loads(path.read_text(encoding="utf-8")).items()
+]
+
+
+def published(name: str) -> str:
+    """What others published of a tool's output."""
+    return (PUBLISHED / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def outcome(text: str, argv: list[str] | None = None) -> dict[str, Any]:
@@ -54,11 +64,11 @@ def outcome(text: str, argv: list[str] | None = None) -> dict[str, Any]:
 
 
 def observed(case: Case) -> dict[str, Any]:
-    """Return what is read from a case: its report, and its log where there is one."""
-    found = {"report": outcome(case.both, case.argv)}
+    """What is read from a case: its report, and its log where there is one."""
+    reports = {"report": outcome(case.both, case.argv)}
     if case.log:
-        found["log"] = outcome(case.log, case.argv)
-    return {key: plain(value) for key, value in found.items()}
+        reports["log"] = outcome(case.log, case.argv)
+    return {key: plain(report) for key, report in reports.items()}
 
 
 def plain(value: Any) -> Any:
@@ -71,8 +81,8 @@ def plain(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    for version in sorted({case.folder.parent.name for case in CASES}):
-        rows = {case.folder.name: observed(case) for case in CASES if case.folder.parent.name == version}
+    for version in sorted({case.version for case in CASES}):
+        rows = {case.title: observed(case) for case in CASES if case.version == version}
         (GOLDEN / f"{version}.json").write_text(
             json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         )

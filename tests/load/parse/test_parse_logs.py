@@ -1,4 +1,4 @@
-"""Reading pgbench's log files: a line per transaction, or per interval."""
+"""Reading pgbench's log files: a line per transaction."""
 
 import pytest
 
@@ -107,95 +107,6 @@ def test_a_log_of_failures_only_has_no_latency() -> None:
     assert (read["transactions"], read["failed_transactions"], read["latency_ms"]["p50"]) == (0, 1, None)
 
 
-@pytest.mark.parametrize("kind", ["transaction_log", "aggregate_log"])
-def test_an_empty_log_is_refused(kind: str) -> None:
+def test_an_empty_log_is_refused() -> None:
     with pytest.raises(ParseError, match="no line"):
-        parse_text("", kind=kind)
-
-
-TWO_THREADS = """\
-1795178550 1824 1610977 2490387597 214 6780
-1795178551 1976 2000690 4189635114 211 10890
-1795178550 1841 1538018 2326330900 214 6401
-1795178551 1667 1997776 4572080242 215 9738
-"""
-FIFTEEN = "1795178989 904 551197 1223340517 105 21841 0 0 0 0 0 106 107 0 0\n"
-
-
-def test_the_threads_intervals_are_merged() -> None:
-    read = parse_text(TWO_THREADS)
-    assert (read["kind"], read["complete"], read["interval_s"], read["threads"]) == (
-        "aggregate_log",
-        True,
-        1,
-        2,
-    )
-    assert read["transactions"] == 1824 + 1976 + 1841 + 1667
-    first, second = read["intervals"]
-    assert (first["start_epoch_s"], first["transactions"]) == (1795178550, 3665)
-    assert first["latency_mean_ms"] == pytest.approx((1610.977 + 1538.018) / 3665)
-    assert (first["latency_min_ms"], first["latency_max_ms"], second["latency_max_ms"]) == (
-        0.214,
-        6.78,
-        10.89,
-    )
-    assert (first["lag_mean_ms"], first["skipped"], first["retries"]) == (None, None, None)
-
-
-def test_up_to_14_skipped_transactions_are_among_the_count() -> None:
-    read = parse_text("1795178558 4195 3282534 5464010406 260 12571 1693981 1308096027 0 2164 1610\n")
-    row = read["intervals"][0]
-    assert (row["transactions"], row["skipped"]) == (2585, 1610)
-    assert row["latency_mean_ms"] == pytest.approx(3282.534 / 2585)
-    assert row["lag_mean_ms"] == pytest.approx(1693.981 / 2585)
-    assert (row["lag_min_ms"], row["lag_max_ms"]) == (0.0, 2.164)
-
-
-def test_from_15_on_zeros_stand_for_what_was_not_asked_for() -> None:
-    row = parse_text(FIFTEEN, argv=["pgbench", "-l", "--aggregate-interval=5", "--max-tries=2"])["intervals"][
-        0
-    ]
-    assert (row["retried"], row["retries"]) == (106, 107)
-    assert (row["skipped"], row["serialization_failures"], row["lag_mean_ms"]) == (None, None, None)
-    without = parse_text(FIFTEEN)["intervals"][0]
-    assert (without["retried"], without["skipped"], without["lag_mean_ms"]) == (106, 0, None)
-
-
-def test_19_in_development_adds_a_column_of_other_failures() -> None:
-    assert parse_text(FIFTEEN.replace("0 0\n", "0 0 8\n"))["intervals"][0]["other_failures"] == 8
-
-
-def test_intervals_that_do_not_line_up_are_pointed_out() -> None:
-    read = parse_text(TWO_THREADS, argv=["pgbench", "-l", "--aggregate-interval=2"])
-    assert read["notes"] == ["the threads' intervals do not line up, so they overlap"]
-
-
-def test_an_interval_without_transactions_has_no_latency() -> None:
-    row = parse_text(TWO_THREADS + "1795178552 0 0 0 0 0\n")["intervals"][2]
-    assert (row["transactions"], row["latency_mean_ms"], row["latency_max_ms"]) == (0, None, None)
-
-
-def test_the_last_figure_of_a_line_without_newline_is_doubtful() -> None:
-    row = parse_text(TWO_THREADS.rstrip())["intervals"][1]
-    assert (row["latency_max_ms"], row["transactions"]) == (None, 3643)
-    later = FIFTEEN.replace("1795178989", "1795178990")
-    assert parse_text(FIFTEEN + later.rstrip())["intervals"][1]["deadlock_failures"] == 0
-
-
-def test_a_sole_line_without_newline_could_have_had_any_shape() -> None:
-    with pytest.raises(ParseError, match="no line"):
-        parse_text(FIFTEEN.rstrip())
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["1795178552 10 20000 90000000 3000 4000", "1795178552 10 20000 4 1000 4000", "1795178552 0 5 25 5 5"],
-)
-def test_figures_that_contradict_each_other_are_refused(line: str) -> None:
-    with pytest.raises(ParseError, match="contradict"):
-        parse_text(TWO_THREADS + line + "\n")
-
-
-def test_a_torn_interval_is_left_out() -> None:
-    read = parse_text(TWO_THREADS + "1795178552 18")
-    assert (read["complete"], read["torn_lines"], len(read["intervals"])) == (False, 1, 2)
+        parse_text("", kind="transaction_log")

@@ -1,0 +1,198 @@
+"""The latencies of a trial's transactions: pgbench's log kept as compressed Parquet, and the figures in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from benchlib.errors import InputError, ParseError, StudyError
+from benchlib.load.parse.transaction_log import STATUSES, Log, Span, ahead, narrow, quantiles_ms
+
+SCHEMA = pa.schema(
+    {
+        "time_us": pa.int64(),
+        "latency_us": pa.int64(),
+        "schedule_lag_us": pa.int64(),
+        "client": pa.int64(),
+        "transaction": pa.int64(),
+        "script": pa.int64(),
+        "retries": pa.int64(),
+        "status": pa.dictionary(pa.int8(), pa.string()),
+    }
+)
+"""A row per transaction: when it ended (since the epoch), its latency (null unless its status is ``ok``), how
+late it started (null without ``--rate``), the client and its own count of transactions, the script (from 0),
+how often it was tried again (null without ``--max-tries``), and ``ok`` or pgbench's word."""
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+EDGES_US = np.array([0, *np.ceil(10 ** (np.arange(10, 81) / 10))], np.int64)
+"""Where the histogram's bins begin: ten per decade from 10 µs to 100 s, one below and one above."""
+
+_NOTE = b"benchlib"  # in the file's metadata: JSON, ``torn`` and ``thin``
+_NUMBERS = ("time_us", "latency_us", "schedule_lag_us", "client", "transaction", "retries")
+_THIN = ("time_us", "latency_us", "schedule_lag_us", "status")
+_FORMAT: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["script", "status"],
+    "column_encoding": dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+    "write_page_checksum": True,
+}
+_SECOND = 1_000_000  # µs
+_MOST_SECONDS = 1_000_000
+_TORN = re.compile(r"[0-9a-z ]{0,200}")
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long the transactions of one trial took; skipped and failed ones have no latency.
+
+    ``quantiles_ms`` (``p50``, ``p95``, ``p99``, ``p999``) interpolate linearly and are None without a
+    transaction. ``counts`` has a row per second from the first to the last in which a transaction ended, and
+    a column per bin that begins in ``EDGES_US``.
+    """
+
+    quantiles_ms: dict[str, float | None]
+    counts: NDArray[np.int64]
+
+
+def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
+    """Keep the log files of all threads of one pgbench, whose command line was ``argv``, as one Parquet file.
+
+    Its columns are ``SCHEMA``. A torn last line of a file is left out, and counted in the file's note. Nothing
+    is left at ``target`` when it fails.
+
+    Raises:
+        ParseError: a line that is none, named; columns that the command line does not ask for.
+        InputError: there is no log.
+        StudyError: the disk refused.
+
+    """
+    if not files:
+        raise InputError("no transaction log: pgbench writes one with --log")
+    log = Log({path.name: partial(pa.OSFile, str(path)) for path in files}, argv, strict=True)
+    if log.spans and not log.columns:
+        raise log.fault(log.spans[0])
+    if "lag_or_retries" in log.columns:
+        raise ParseError("the log's seventh column is lag or retries: only the command line can tell")
+    for name, tail in log.tails.items():
+        if not _TORN.fullmatch(tail):
+            raise ParseError(f"{name} does not end as a transaction log does: {tail[:80]!r}")
+    schema = SCHEMA.with_metadata({_NOTE: json.dumps({"torn": len(log.tails)})})
+    try:
+        with pq.ParquetWriter(target, schema, **_FORMAT) as writer:
+            for table in ahead(lambda span: _rows(log, span), log.spans):
+                writer.write_table(table)
+    except OSError as reason:
+        target.unlink(missing_ok=True)
+        raise StudyError(
+            f"cannot keep the transaction log in {target.parent}: {reason}; free some space and run again"
+        ) from reason
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def _rows(log: Log, span: Span) -> pa.Table:
+    """The lines of a span as rows of ``SCHEMA``."""
+    columns, _ = log.columns_of(span, log.columns)
+    status = pa.array(columns["status"], pa.int8())
+    absent = pa.nulls(len(status), pa.int64())
+    rows = {
+        "time_us": columns["epoch_s"] * _SECOND + columns["epoch_us"],
+        "latency_us": pa.array(columns["latency"], mask=columns["status"] != STATUSES.index("ok")),
+        "schedule_lag_us": columns.get("lag", absent),
+        "retries": columns.get("retries", absent),
+        "status": pa.DictionaryArray.from_arrays(status, STATUSES),
+        **{name: columns[name] for name in ("client", "transaction", "script")},
+    }
+    return pa.table([rows[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def read_latency(path: Path) -> Latency:
+    """The latencies in what ``keep_log`` kept.
+
+    Raises:
+        InputError: the file is damaged, or of another kind, or its times are not of one trial.
+
+    """
+
+    def columns(group: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read_row_group(group, ["time_us", "latency_us"], use_threads=False).drop_null()
+        return narrow(table["latency_us"].to_numpy()), table["time_us"].to_numpy() // _SECOND
+
+    with _readable(path), pq.ParquetFile(path) as file:
+        _note(file.schema_arrow)
+        parts = list(ahead(columns, range(file.num_row_groups)))
+    first = min((int(seconds.min()) for _, seconds in parts if len(seconds)), default=0)
+    last = max((int(seconds.max()) for _, seconds in parts if len(seconds)), default=-1)
+    if last - first > _MOST_SECONDS:
+        raise ParseError(f"transaction log: times from {first} to {last} s: not of one trial")
+    shape = last + 1 - first, len(EDGES_US)
+    counts = np.zeros(shape, np.int64)
+    for latencies, seconds in parts:
+        bins = np.searchsorted(EDGES_US, latencies, "right") - 1
+        counts += np.bincount((seconds - first) * shape[1] + bins, minlength=counts.size).reshape(shape)
+    ordered = np.sort(np.concatenate([np.array([], np.uint32), *(latencies for latencies, _ in parts)]))
+    if not len(ordered):
+        return Latency(dict.fromkeys(QUANTILES), counts)
+    return Latency(dict(zip(QUANTILES, quantiles_ms(ordered, QUANTILES.values()), strict=True)), counts)
+
+
+def thin_log(path: Path, target: Path) -> bool:
+    """Write a log that ``keep_log`` kept anew, with the same :class:`Latency`; False where it was thin already.
+
+    Of a transaction the second in which it ended remains, its latency, lag and status. Inside a second latencies and lags
+    are sorted, each for itself, which is what makes them small: a row is no transaction any more.
+
+    Raises:
+        InputError: the file is damaged, or of another kind.
+
+    """
+    with _readable(path):
+        note = _note(pq.read_schema(path))
+        if note.get("thin"):
+            return False
+        table = pq.read_table(path, columns=[*_THIN])
+    second = pc.multiply(pc.divide(table["time_us"], _SECOND), _SECOND)
+    table = table.set_column(0, "time_us", second)
+    done = table["latency_us"].is_valid()
+    by_latency, by_lag = (
+        table.filter(done).sort_by([("time_us", "ascending"), (name, "ascending")])
+        for name in ("latency_us", "schedule_lag_us")
+    )
+    by_latency = by_latency.set_column(2, "schedule_lag_us", by_lag["schedule_lag_us"])
+    rows = pa.concat_tables([by_latency, table.filter(pc.invert(done)).sort_by("time_us")])
+    absent = pa.nulls(len(rows), pa.int64())
+    columns = [rows[name] if name in _THIN else absent for name in SCHEMA.names]
+    schema = SCHEMA.with_metadata({_NOTE: json.dumps({**note, "thin": True})})
+    pq.write_table(pa.table(columns, schema=schema), target, **_FORMAT, compression_level=19)
+    return True
+
+
+def _note(schema: pa.Schema) -> dict[str, Any]:
+    note: dict[str, Any] = json.loads((schema.metadata or {})[_NOTE])
+    return note
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn what a damaged file raises into one error that names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError, ValueError) as reason:
+        raise InputError(
+            f"cannot read {path.parent.name}/{path.name}: damaged, or not kept by benchlib"
+        ) from reason
