@@ -86,7 +86,9 @@ def logs(out: Path, rounds: int, lines: int) -> list[Row]:
     frame = raw("logs", out, "--rounds", rounds, "--lines", lines)
     wall = frame.pivot(index="round", columns="contender", values="wall_s")
     return [
-        row_of(f"benchlib parse of {lines:,} log lines / {other}", list(wall["parse"] / wall[other]), "×", most)
+        row_of(
+            f"benchlib parse of {lines:,} log lines / {other}", list(wall["parse"] / wall[other]), "×", most
+        )
         for other, most in (("pyarrow", 1.5), ("pandas", None))
     ]
 
