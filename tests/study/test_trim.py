@@ -62,10 +62,7 @@ def derived(folder: StudyFolder) -> list[object]:
     trials = trials_frame(folder)
     found, logs = recorded(folder, trials), latencies(folder, trials)
     frames = [trials, progress_frame(folder), found.seconds, found.waits, found.checkpoints, found.costs]
-    figures = [
-        (trial, log.quantiles_ms, log.lag_quantiles_ms, log.failed, log.skipped)
-        for trial, log in logs.items()
-    ]
+    figures = [(trial, log.quantiles_ms, log.counts.tolist()) for trial, log in logs.items()]
     return [*(frame.to_csv() for frame in frames), found.logged, figures, folder.kept()]
 
 
