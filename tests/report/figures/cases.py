@@ -79,7 +79,7 @@ def make_latencies(levels, *, blocks=2, seconds=30):
                 took = 5000 * np.exp(random.normal(0, 0.4, 2000))
                 took[0] *= random.choice([1, 60])
                 counts[second] = np.histogram(took, [*EDGES_US, 1e12])[0]
-            made[level, block] = Latency(2000 * seconds, 0, 0, 0, None, {}, None, pd.DataFrame(), counts)
+            made[level, block] = Latency({}, counts)
     return made
 
 
