@@ -11,7 +11,6 @@ import pytest
 from bs4 import BeautifulSoup
 
 from benchlib.report.figures import forest
-from benchlib.report.figures.style import DARK, LIGHT, MARKS
 from benchlib.report.figures.tables import html_table
 from benchlib.report.page import IndexEntry, Link, linked, render_index, render_page
 
@@ -86,23 +85,6 @@ def test_ids_are_unique_and_anchors_lead_somewhere(each):
     assert set(refs) <= set(ids)
 
 
-def test_every_image_is_labelled(each):
-    for svg in each.find_all("svg"):
-        assert svg["role"] == "img"
-        assert re.search(r"\d", svg["aria-label"])
-    assert all(image["alt"] for image in each.find_all("img"))
-
-
-def test_light_dark_print_and_quiet_styles(each):
-    css = each.find("style").get_text()
-    for name in LIGHT:
-        assert f"--bl-{name}:{LIGHT[name]};" in css
-        assert css.count(f"--bl-{name}:{DARK[name]};") == 2
-    for part in ("prefers-color-scheme: dark", "@media print", "prefers-reduced-motion", ":focus-visible"):
-        assert part in css
-    assert each.find("button", class_="bl-theme").has_attr("hidden"), "shown by its script alone"
-
-
 def test_same_input_gives_the_same_bytes(notebook, page, html, index, analysis):
     other = copy.deepcopy(notebook)
     for number, cell in enumerate(other.cells):
@@ -152,11 +134,6 @@ def test_long_tables_are_folded_and_say_how_long_they_are(page, rows, folded):
     if fold:
         assert fold.summary.get_text() == "Every level (21 rows)"
         assert fold.find(class_="bl-scroll").table
-
-
-def test_the_index_names_what_is_kept_and_not_shown():
-    soup = BeautifulSoup(render_index([], left_out=[("hurt", "study.json is <damaged>")]), "html.parser")
-    assert "hurt: study.json is <damaged>" in soup.main.get_text()
 
 
 def test_contents_are_listed_for_wide_and_for_small_screens(soup):
@@ -226,12 +203,6 @@ def test_an_empty_notebook_without_a_verdict(page):
     assert soup.find("dl") is None
 
 
-def test_markup_in_the_header_is_escaped(page):
-    html = render_page(v4.new_notebook(), dataclasses.replace(page, title="<b>x</b>", headline='"><i>'))
-    assert "<b>x" not in html
-    assert "<i>" not in html
-
-
 def test_index_lists_every_study(index):
     soup = BeautifulSoup(index, "html.parser")
     studies = soup.find(class_="bl-studies").find_all("li", recursive=False)
@@ -249,15 +220,3 @@ def test_index_lists_every_study(index):
     assert studies[0].h3.a["href"] == "configuration.html"
     assert soup.find("a", href="how.html")
     assert len(soup.find_all("figure")) == 1
-
-
-def test_index_without_studies_says_how_to_get_one():
-    assert "benchlib run" in BeautifulSoup(render_index([]), "html.parser").main.get_text()
-
-
-@pytest.mark.parametrize("verdict", [*MARKS, "", "meaningfully slower"])
-def test_each_verdict_has_a_badge(verdict):
-    entry = dataclasses.replace(ENTRY, verdict=verdict, percent_change=None)
-    badge = BeautifulSoup(render_index([entry]), "html.parser").find(class_="bl-badge")
-    assert badge["style"].startswith("color:var(--bl-")
-    assert badge.find(attrs={"aria-hidden": "true"})

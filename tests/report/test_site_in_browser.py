@@ -182,16 +182,6 @@ def test_nothing_is_cut_off_and_every_figure_is_seen_and_told(site, tab, size):
     assert found(site, look) == []
 
 
-def test_headings_are_in_order_and_one_stands_above_all(site, tab):
-    def look(path):
-        show(tab, path)
-        levels = tab.evaluate("[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => +h.tagName[1])")
-        gaps = [f"h{a} then h{b}" for a, b in itertools.pairwise(levels) if b > a + 1]
-        return gaps + ([] if levels[:1] == [1] and levels.count(1) == 1 else [f"headings {levels}"])
-
-    assert found(site, look) == []
-
-
 def test_every_link_anchor_and_download_leads_somewhere(site, tab):
     links, anchors = {}, {}
     for path in site:

@@ -178,14 +178,6 @@ def test_with_nothing_kept_every_part_says_so() -> None:
         assert "No" in str(part)
 
 
-def test_the_same_studies_give_the_same_bytes(keep) -> None:
-    keep("one", 30)
-    keep("two", 20)
-    first, second = read_summary(), read_summary()
-    assert first.forest() == second.forest()
-    assert first.ranking() == second.ranking()
-
-
 def test_a_notebook_opens_the_studies_that_it_names(keep, monkeypatch: pytest.MonkeyPatch) -> None:
     keep("one", 30)
     keep("two", 20)

@@ -143,15 +143,6 @@ def test_a_server_that_is_not_ours_is_asked_what_it_is_and_has_no_installation_h
 
 
 @pytest.mark.usefixtures("two_builds")
-def test_a_study_of_servers_that_are_not_ours_alone_needs_no_installation(
-    plan_of, study_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runs, "Remote", FakeRemote)
-    plan = plan_of(base=Level(target="crm"))
-    assert provenance(study_of(plan=plan), tmp_path)["servers"] == []
-
-
-@pytest.mark.usefixtures("two_builds")
 def test_a_given_folder_is_told_by_its_file_system(study_of, tmp_path: Path) -> None:
     level = Level.model_validate({"storage": {"data": str(tmp_path)}})
     found = provenance(study_of(levels={"elsewhere": level}), tmp_path)
@@ -288,11 +279,3 @@ def test_waits_are_set_against_the_host_where_there_are_seconds_enough(sampled) 
     table = sampled(load=Load(duration_s=6)).correlation()
     assert "45 seconds of 9 trials" in table.html
     assert "IO: WALSync" in table.html
-
-
-def test_a_load_that_tells_no_progress_has_its_panels(sampled) -> None:
-    view = sampled(load=Load(duration_s=6))
-    for path in view.experiment.folder.path.glob("trials/*/stderr"):
-        path.write_text("")
-    assert "Operational speed (transactions/s): not recorded" in view.devices().alt
-    assert "Left out, since they stood still or were not recorded: tps," in view.correlation().html

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from bs4 import BeautifulSoup
 
-from benchlib.errors import InputError
 from benchlib.plan.level import Level
 from benchlib.report.figures.tables import Table
 from benchlib.report.sections.crash_costs import crashes
@@ -114,19 +113,7 @@ def test_no_loss_is_no_proof(view) -> None:
     assert "“torn” may lose something (power cut), and in 1 crash lost nothing: luck, not a promise." in words
 
 
-def test_ten_crashes_without_a_loss_leave_a_quarter_open(view) -> None:
-    words = note(crashes(view(*[("defaults", KILLED, {})] * 10)))
-    assert "with 10 crashes that cost nothing, up to 26 % of all" in words
-
-
 def test_who_is_left_out_is_said_with_the_reason(view) -> None:
     words = note(crashes(view(("defaults", KILLED, {}))))
     assert "Not crashed: “control”, its server is that of “defaults”." in words
     assert "No power was cut: that takes root" in words
-
-
-def test_a_damaged_crash_is_named(view) -> None:
-    kept = view(("defaults", KILLED, {}))
-    next(kept.experiment.folder.path.glob("crashes/*")).write_text("{")
-    with pytest.raises(InputError, match=r"crashes/killed-server-00-001\.json is damaged"):
-        crashes(kept)

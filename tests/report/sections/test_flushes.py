@@ -81,12 +81,6 @@ def test_what_need_not_write_is_held_to_no_limit(view) -> None:
     assert "implausible" not in figure.alt + figure.caption
 
 
-def test_a_level_that_failed_is_left_out(view) -> None:
-    alt = flushes(view(failing={"cache": "no space left"})).alt
-    assert "where the WAL lies: open_datasync 80.2" in alt
-    assert "cache" not in alt
-
-
 def test_where_it_was_not_run_a_sentence_says_so(view) -> None:
     said = flushes(view(None))
     assert isinstance(said, Statement)

@@ -105,13 +105,6 @@ def test_what_the_server_does_not_know_is_a_gap_and_counted(view) -> None:
     assert "any of two: no" not in figure.caption
 
 
-def test_what_was_before_the_load_is_left_out(view) -> None:
-    def kept(*_: object) -> dict[str, object]:
-        return {"lag": [reading(0, "replica1", 900.0, 900.0), reading(1, "replica1", 1.0, 1.0)]}
-
-    assert "900" not in replica_lag(view(kept)).alt
-
-
 def test_what_a_failover_loses_and_what_was_found(view) -> None:
     found, note = rows(view())
     assert list(found) == ["asynchronous", "any of two", "local"]

@@ -6,7 +6,6 @@ import pytest
 from bs4 import BeautifulSoup
 from fakes import FakeBench
 
-from benchlib.errors import InputError
 from benchlib.plan.level import Level
 from benchlib.report.sections.beside_published import published
 from benchlib.report.view import View
@@ -136,13 +135,6 @@ def test_levels_without_good_trials_are_not_measured(beside, experiment, tmp_pat
     assert {row["measured here"] for row in rows} == {"not measured here"}
 
 
-def test_a_single_block_has_a_change_and_no_interval(beside, experiment):
-    pair = {**ROW, "figure": "pair", "against": "tuned, durable"}
-    rows, _ = beside({**ROW, "words": "more"}, {**pair, "words": "more"}, of=experiment(TPS, blocks=1))
-    assert rows[0]["measured here"] == "+99.9\u00a0%, inconclusive"
-    assert rows[1]["measured here"] == "+33.3\u00a0% ‡"
-
-
 def test_before_anything_ran_what_was_published_is_shown_and_why_nothing_is_beside_it(beside, experiment):
     ((row,), note) = beside({**ROW, "low": 8, "unit": "MB", "against": ""}, of=experiment(None))
     assert row["published"] == "from 8\u00a0MB"
@@ -153,11 +145,6 @@ def test_before_anything_ran_what_was_published_is_shown_and_why_nothing_is_besi
 @pytest.mark.parametrize("notebook", ["combined", None])
 def test_a_study_without_published_figures_says_so(experiment, notebook):
     assert "No published figures" in str(published(experiment(None, notebook=notebook)))
-
-
-def test_a_damaged_file_is_refused(beside):
-    with pytest.raises(InputError, match=r"version\.csv, line 2"):
-        beside({**ROW, "value": "much"})
 
 
 def test_levels_that_are_compared_are_named_without_the_parts_that_they_share(beside):

@@ -78,13 +78,6 @@ def test_a_long_statement_is_cut_and_what_it_says_is_escaped(study):
     assert "<b>" not in shown.html
 
 
-def test_few_of_many_statements_are_shown(study):
-    many = [entry(f"SELECT {n}", calls=1, ms=float(n + 1)) for n in range(9)]
-    shown = server_statements(study(lambda level: many))
-    assert [caption.split(". ")[1] for caption in tables(shown)] == [f"SELECT {n}" for n in range(8, 2, -1)]
-    assert "Of 9 statements" in shown.html
-
-
 def test_without_the_extension_it_says_what_it_takes(study):
     assert "shared_preload_libraries = pg_stat_statements" in str(
         server_statements(study(lambda level: None))

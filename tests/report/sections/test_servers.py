@@ -137,14 +137,6 @@ def test_one_trial_has_a_cost_and_no_interval_and_a_failed_level_has_none(view) 
     assert rows(cost_per_million(study, {"beta": 0.72}))["check, beta"][1] == ""
 
 
-def test_what_loads_has_no_transactions_to_pay_for(view) -> None:
-    study = view()
-    study.experiment.__dict__["trials"] = study.experiment.trials.assign(
-        tps=study.experiment.trials["tps"].where(study.experiment.trials["level"].ne("run, beta"))
-    )
-    assert rows(cost_per_million(study, {"beta": 0.72}))["run, beta"][:2] == ["no transactions", ""]
-
-
 def test_without_a_price_there_is_a_sentence(view) -> None:
     found = cost_per_million(view(), {})
     assert isinstance(found, Statement)
