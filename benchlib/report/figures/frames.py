@@ -109,6 +109,17 @@ def percent_of_mean(frame: pd.DataFrame, column: str) -> "pd.Series[float]":
     return 100 * frame[column] / frame.groupby("level")[column].transform("mean")
 
 
+def binned(frame: pd.DataFrame, clock: str, bins: int) -> tuple[pd.DataFrame, float]:
+    """The means of each trial in at most `bins` spans of whole seconds, and how long a span is.
+
+    `frame`: columns `level, block`, `clock` (seconds, at the end of what was read), and figures.
+    """
+    end = float(frame[clock].max()) if len(frame) else 1.0
+    step = max(math.ceil(end / bins), 1.0)
+    spans = frame.assign(**{clock: np.ceil(frame[clock] / step - 1e-6) * step})
+    return spans.groupby(["level", "block", clock]).mean().reset_index(), step
+
+
 def plain(value: float, _: object = None) -> str:
     """An axis's tick: `2,000`, `0.5`."""
     return f"{value:,.6g}"

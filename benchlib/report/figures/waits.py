@@ -6,12 +6,12 @@ import pandas as pd
 
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Label, name_rows, row_places, stacked
-from benchlib.report.figures.frames import known, plain, wrapped
-from benchlib.report.figures.layout import canvas, styled
+from benchlib.report.figures.frames import amount, binned, known, plain, wrapped
+from benchlib.report.figures.layout import canvas, columns_for, panels, styled
 from benchlib.report.figures.style import MUTED, PAPER, Look
 
 CPU, IDLE = "CPU", "Client: ClientRead"
-WAITS_CAPTION = (
+_CAPTION = (
     "Each sample counts the load's sessions and their parallel workers by what they wait for; on the CPU are those that "
     "wait for nothing."
 )
@@ -26,7 +26,7 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
 
     ``waits``: ``level, block, second`` and a column of mean sessions per wait event, such as ``IO: WALSync``.
     """
-    shown, hands = colours_of(waits)
+    shown, hands = _colours_of(waits)
     trials = shown.groupby(["level", "block"]).mean().drop(columns="second")
     means = trials.groupby("level").mean().reindex(list(levels))
     labels = [Label(wrapped(level)) for level in levels]
@@ -58,12 +58,45 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
     return render(
         "waits",
         drawing,
-        alt=f"Mean sessions of the load by wait event. {waits_in_words(means)}",
-        caption=f"In the order of the key from left to right; means of the trials' means. {WAITS_CAPTION}",
+        alt=f"Mean sessions of the load by wait event. {_in_words(means)}",
+        caption=f"In the order of the key from left to right; means of the trials' means. {_CAPTION}",
     )
 
 
-def colours_of(waits: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Look]]:
+@styled
+def waits_over_time(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
+    """The load's sessions by wait event over time, a panel per level, means of the trials.
+
+    ``waits``: ``level, block, second`` and a column of mean sessions per wait event, such as ``IO: WALSync``.
+    """
+    shown, hands = _colours_of(waits)
+    spans, step = binned(shown, "second", 60)
+    means = spans.drop(columns="block").groupby(["level", "second"]).mean()
+    trials = spans.groupby("level")["block"].nunique()
+    end = float(spans["second"].max()) if len(spans) else 1.0
+    counts = [int(trials.get(level, 0)) for level in levels]
+    notes = [f"mean of {count} trial{'s' * (count != 1)}" if count else "not sampled" for count in counts]
+    columns = columns_for(len(levels))
+    drawing = canvas(30 + 135 * -(-len(levels) // columns), hands)
+    titles = list(zip(levels, notes, strict=True))
+    for level, axes in zip(levels, panels(drawing, titles, columns, sharex=True, sharey=True), strict=True):
+        axes.set(xlim=(0, end), ylim=(0, 1.02 * float(means.sum(axis=1).max())))
+        if level in trials:
+            stacked(axes, means.loc[level].rename_axis(index="at").reset_index(), hands, step)
+    drawing.supylabel("sessions, mean", color=MUTED)
+    drawing.supxlabel("seconds since the load began", color=MUTED)
+    return render(
+        "waits-over-time",
+        drawing,
+        alt=f"Sessions of the load by wait event over {amount(end)} seconds, by level. "
+        + _in_words(means.groupby("level").mean().reindex(list(levels))),
+        caption="Stacked in the order of the key from the bottom up"
+        + (f", in spans of {step:g} s. " if step > 1 else ", second by second. ")
+        + _CAPTION,
+    )
+
+
+def _colours_of(waits: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Look]]:
     """The frame with rare events as one, in the order in which they are stacked, by readable names; and each one's look."""
     events = [str(column) for column in waits if column not in (*_TRIAL, CPU, IDLE)]
     frequent, rare = events[: len(_HUES)], events[len(_HUES) :]
@@ -77,7 +110,7 @@ def colours_of(waits: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Look]]:
     return waits[[*_TRIAL, *hues]].rename(columns=_NAMES), looks
 
 
-def waits_in_words(means: pd.DataFrame) -> str:
+def _in_words(means: pd.DataFrame) -> str:
     """Mean sessions by event, level by level, for the alt text."""
     levels = []
     for level, row in means.iterrows():

@@ -9,8 +9,8 @@ import pandas as pd
 
 from benchlib.report.figures import Figure
 from benchlib.report.figures.frames import amount, known
+from benchlib.report.figures.machines import STAGES, lag_over_time
 from benchlib.report.figures.tables import Table, html_table
-from benchlib.report.figures.timelines import STAGES, lag_over_time
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import ReplicaReadings
