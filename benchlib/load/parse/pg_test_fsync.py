@@ -18,7 +18,7 @@ _SECTION = re.compile(
     r"|Test if fsync on non-write file descriptor is honored|Non-sync'ed \S+ writes):",
     re.IGNORECASE,
 )
-_ROW = re.compile(r"(\S.*?) +(?:(\d+(?:\.\d+)?) ops/sec(?: +(\d+(?:\.\d+)?) usecs/op)?|n/a\*?)")
+_ROW = re.compile(r"(\S.*?) (?:(\d+(?:\.\d+)?) ops/sec(?: (\d+(?:\.\d+)?) usecs/op)?|n/a\*?)")
 _SECONDS = re.compile(r"(\d+) seconds? per test")
 
 
@@ -34,7 +34,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
             section = heading[1].replace("Non-Sync'ed", "Non-sync'ed")  # as 9.4 spells it
         elif length := _SECONDS.fullmatch(line):
             seconds = int(length[1])
-        elif section and (row := _ROW.fullmatch(line)):
+        elif section and (row := _ROW.fullmatch(" ".join(line.split()))):
             methods.append(_method(section, row, line))
     if not methods:
         raise wanted(KIND, "METHOD  … ops/sec  … usecs/op", text)
@@ -52,5 +52,4 @@ def _method(section: str, row: re.Match[str], line: str) -> dict[str, Any]:
     ops, usecs = (None if value is None else float(value) for value in (row[2], row[3]))
     if ops and usecs is not None and abs(usecs - 1e6 / ops) > 0.51 + 0.01 * usecs:
         raise ParseError(f'{KIND}: "{line}" contradicts itself: {ops} ops/sec are {1e6 / ops:.0f} usecs/op')
-    method = re.sub(" +", " ", row[1])
-    return {"section": section, "method": method, "ops_per_s": ops, "usecs_per_op": usecs}
+    return {"section": section, "method": row[1], "ops_per_s": ops, "usecs_per_op": usecs}

@@ -18,8 +18,7 @@ REAL3 = rf"(-?\d+\.\d{{3}}|{NAN})"
 """A number printed with ``%.3f`` at the end of a line: fewer decimals mean a torn line."""
 
 _SPACES = {ord(c): " " for c in "\u00a0\u2007\u202f\u2009\t"} | {ord(c): None for c in "\ufeff\u200b\0"}
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\].*?(?:\x07|\x1b\\)|[@-Z\\^_()=>]B?)")
-_MARGINS = re.compile(r"^[ >]+| +$", re.MULTILINE)
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\^_()=>]B?)")
 
 
 class Text:
@@ -33,8 +32,8 @@ class Text:
         body = _ESCAPES.sub("", raw) if "\x1b" in raw else raw
         body = body.translate(_SPACES).replace("\r\n", "\n").replace("\r", "\n")
         self.terminated = body.endswith("\n") or not body
-        self.body = _MARGINS.sub("", body)
-        self.lines = self.body.split("\n")
+        self.lines = [line.lstrip(" >").rstrip(" ") for line in body.split("\n")]
+        self.body = "\n".join(self.lines)
         if self.terminated:
             self.lines.pop()
 
@@ -66,27 +65,18 @@ def wanted(kind: str, line: str, text: Text) -> ParseError:
     return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {found[0]}" if found else ""))
 
 
-# Severities as PostgreSQL's translations print them; the rest of pgbench speaks English only.
-_FATAL = (
-    "FATAL|PANIC|FATALE|FATALT|ВАЖНО|ПАНИКА|ФАТАЛЬНО|PANIK|PÁNICO|ÖLÜMCÜL|KATASTROFALNY|严重|"
-    "致命错误|致命的|치명적오류"
-)
-_ERROR = (
-    "error|fatal|ошибка|важно|Fehler|schwerwiegend|erreur|errore|erro|fatale|fel|hata|błąd|chyba|помилка|"
-    "错误|致命错误|エラー|致命的エラー|오류|치명적"
-)
 _FAULT = re.compile(
     r"client \d+ (?:script \d+ )?aborted"
     r"|Run was aborted"
-    r"|connection to (?:database|server)\b.*\bfailed"
     r"|could not (?:connect to server|create (?:connection|thread)|open log ?file|(?:send|receive) data)"
     r"|(?:no connection to the server|server closed the connection|lost synchronization with server)"
     r"|terminating connection|backend died"
     r"|(?:select|poll|ppoll)\(\) failed|invalid socket:"
-    rf"|^(?:{_FATAL}) ?: "
-    rf"|pgbench(?:\.exe)?: ?(?:{_ERROR}) ?:",
+    r"|^(?:FATAL|PANIC): "
+    r"|pgbench(?:\.exe)?: ?(?:error|fatal):",
     re.IGNORECASE,
 )
+_CONNECTION = re.compile(r"connection to (?:database|server)\b", re.IGNORECASE)
 _IGNORED = "(ignoring this error and continuing anyway)"
 
 
@@ -101,7 +91,7 @@ def faults(lines: Iterable[str]) -> list[str]:
         if _IGNORED in line:
             if found and "aborted" not in found[-1]:
                 found.pop()
-        elif _FAULT.search(line):
+        elif _FAULT.search(line) or ((to := _CONNECTION.search(line)) and "failed" in line[to.end() :]):
             found.append(line)
     return found
 
