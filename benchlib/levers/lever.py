@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo
 
-from benchlib.host.facts import existing
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
 from benchlib.levers.replicas import Replicas
@@ -84,11 +83,6 @@ class Wish:
     def data_mib(self) -> int:
         """About how much disk the level's data take, their WAL aside."""
         return self.plan.level_workload(self.name).data_mib(self.plan.scale)
-
-    @property
-    def existing_scratch(self) -> Path:
-        """The scratch folder, or the nearest folder above it that is there."""
-        return existing(self.scratch)
 
 
 @dataclass
