@@ -1,10 +1,12 @@
 """What differs between the levels of a study, as a table."""
 
 import json
+from collections.abc import Mapping
 
 import pandas as pd
 
 from benchlib.plan.model import Study
+from benchlib.plan.words import unpublished
 from benchlib.report.figures.tables import Quiet, Table, of_levels
 
 
@@ -41,9 +43,17 @@ def _crash_cost(study: Study, name: str) -> str:
 
 
 def _plain(study: Study) -> dict[str, dict[str, str]]:
-    """The levels of a study that has no words for them: the keys of each as they are kept, but for those that may name a path."""
-    kept = {
-        name: study.plan.level(name).model_dump(mode="json", include={"settings", "load", "host", "workload"})
-        for name in study.plan.factor.levels
+    """The levels of a study that has no words for them: what each names, key by key as it is kept, without a path or a host."""
+    plan = study.plan
+    kept = {name: plan.level(name).model_dump(mode="json", exclude_none=True) for name in plan.factor.levels}
+    keys = dict.fromkeys(key for level in kept.values() for key, value in level.items() if value)
+    return {
+        name: {key: _json(level.get(key), unpublished(plan)) for key in keys} for name, level in kept.items()
     }
-    return {name: {key: json.dumps(value) for key, value in keys.items()} for name, keys in kept.items()}
+
+
+def _json(value: object, aliases: Mapping[str, str]) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    for hidden, alias in aliases.items():
+        text = text.replace(json.dumps(hidden, ensure_ascii=False), json.dumps(alias))
+    return text if value else ""
