@@ -11,7 +11,8 @@ from xdist.scheduler import LoadScopeScheduling
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.levers import worded
 from benchlib.plan.level import Level
-from benchlib.plan.model import Factor, Load, Plan, Script, Study, Workload
+from benchlib.plan.model import Factor, Load, Plan, Study
+from benchlib.plan.workload import Script, Workload
 from benchlib.study.loop import design
 from benchlib.study.store import DATA_VARIABLE, StudyFolder
 

@@ -15,7 +15,8 @@ from typing import Any, Literal
 from benchlib.errors import InputError, LoadError
 from benchlib.host.shell import Completed, Shell
 from benchlib.load.parse import parse_text
-from benchlib.plan.model import Load, Script
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Script
 
 INIT_LIMIT_S = 24 * 3600.0
 """After how long loading is taken to hang."""

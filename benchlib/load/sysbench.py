@@ -13,7 +13,8 @@ from benchlib.errors import LoadError, PreflightError
 from benchlib.host.shell import which
 from benchlib.load.parse import parse_text
 from benchlib.load.pgbench import Connection
-from benchlib.plan.model import Load, Sysbench
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Sysbench
 
 _PREPARING_THREADS = 4
 

@@ -16,7 +16,8 @@ from benchlib.host.shell import Shell
 from benchlib.load import pgbench, sysbench
 from benchlib.load.parse import parse_text
 from benchlib.load.pgbench import Connection
-from benchlib.plan.model import Load, Script, Tool, Workload
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Script, Tool, Workload
 
 _KINDS: dict[Tool, str] = {
     "pgbench": "pgbench_summary",

@@ -14,7 +14,8 @@ from benchlib.plan.design import LOOKS, randomised_blocks
 from benchlib.plan.factors import make_factor
 from benchlib.plan.level import Level, LevelKey, SettingValue, first_problem, resolve_memory_shares
 from benchlib.plan.metrics import metric as known_metric
-from benchlib.plan.model import Factor, Load, Plan, Study, Workload
+from benchlib.plan.model import Factor, Load, Plan, Study
+from benchlib.plan.workload import Workload
 
 AUTO = "auto"
 _SPARE_CONNECTIONS = 20

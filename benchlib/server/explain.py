@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from benchlib.errors import ServerError
-from benchlib.plan.model import Workload, at_scale
+from benchlib.plan.workload import Workload, at_scale
 from benchlib.server.server import Server, reason_of
 
 

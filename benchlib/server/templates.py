@@ -10,7 +10,7 @@ from benchlib.host.shell import Shell
 from benchlib.load import pgbench
 from benchlib.load.tools import load_tool
 from benchlib.plan.level import Level, SettingValue
-from benchlib.plan.model import Workload, at_scale
+from benchlib.plan.workload import Workload, at_scale
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import (
     Installation,

@@ -24,7 +24,8 @@ from benchlib.load.latency import keep_log
 from benchlib.load.tools import Job, LoadTool, load_tool
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
-from benchlib.plan.model import Load, Measurement, Plan, Script, Workload
+from benchlib.plan.model import Load, Measurement, Plan
+from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
 from benchlib.server.explain import explained
 from benchlib.server.fsync import fsync_rates

@@ -21,7 +21,7 @@ from benchlib.levers.lever import Site
 from benchlib.levers.target import target_of
 from benchlib.load.pgbench import Connection
 from benchlib.plan.level import Level
-from benchlib.plan.model import Workload
+from benchlib.plan.workload import Workload
 from benchlib.server import statistics
 from benchlib.server.cluster import Cluster
 from benchlib.server.remote import Remote

@@ -20,7 +20,8 @@ from benchlib.host.sampler import Reader, Sampler, host_counters, server_ticks
 from benchlib.host.shell import ticks
 from benchlib.host.telemetry import telemetry, transaction_costs
 from benchlib.load import pgbench
-from benchlib.plan.model import Load, Script
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Script
 from benchlib.server.checkpoints import checkpoints
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import default_installation, runnable_by

@@ -6,8 +6,9 @@ import pytest
 
 from benchlib.levers import server_settings, worded
 from benchlib.plan.level import Level
-from benchlib.plan.model import Factor, Load, Plan, Script, Study, Workload
+from benchlib.plan.model import Factor, Load, Plan, Study
 from benchlib.plan.words import given_folders, size_words
+from benchlib.plan.workload import Script, Workload
 
 GB = 1 << 30
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from benchlib.errors import InputError, LoadError, ParseError
 from benchlib.host.shell import Shell
 from benchlib.load.pgbench import Connection, init_argv, initialise, run_argv, summary
-from benchlib.plan.model import Load, Script
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Script
 from benchlib.server.installations import find_pgbench
 
 HERE = Connection()

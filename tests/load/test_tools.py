@@ -10,7 +10,8 @@ from benchlib.load import sysbench, tools
 from benchlib.load.pgbench import Connection
 from benchlib.load.tools import LOADING, Job, check, load_tool, read
 from benchlib.load.workloads import load_workload
-from benchlib.plan.model import Load, Script, Sysbench, Tool
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Script, Sysbench, Tool
 
 SOCKET = Connection(host="/run/x", port=5432, user="postgres", dbname="bench")
 STUDY = Sysbench(test="oltp_write_only", tables=250, rows_per_scale=45)

@@ -7,7 +7,7 @@ import pytest
 
 from benchlib.errors import InputError
 from benchlib.load.workloads import load_workload, workload_names
-from benchlib.plan.model import Invariant, at_scale
+from benchlib.plan.workload import Invariant, at_scale
 
 OWN = """
 name = "own"

@@ -11,7 +11,8 @@ from benchlib.errors import ServerError
 from benchlib.host.shell import Shell, server_user, which
 from benchlib.load.tools import Job, check, load_tool
 from benchlib.load.workloads import load_workload
-from benchlib.plan.model import Load, Script, Workload
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Script, Workload
 from benchlib.server.cluster import Cluster
 from benchlib.server.explain import explained
 from benchlib.server.installations import Installation, find_pgbench

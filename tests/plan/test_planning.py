@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from benchlib.errors import InputError
 from benchlib.levers import BY_KEY
-from benchlib.plan.model import Script, Study, Workload
+from benchlib.plan.model import Study
 from benchlib.plan.planning import make_study, study_name
+from benchlib.plan.workload import Script, Workload
 
 GIB = 1 << 30
 WORKLOAD = Workload(name="w", title="W", scripts=(Script(builtin="select-only"),))

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level, LoadPatch
-from benchlib.plan.model import Factor, Load, Measurement, Plan, Script, Study, Workload
+from benchlib.plan.model import Factor, Load, Measurement, Plan, Study
+from benchlib.plan.workload import Script, Workload
 
 
 def factor(**changes: object) -> Factor:

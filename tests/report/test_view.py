@@ -12,7 +12,8 @@ from fakes import FakeBench
 from benchlib.errors import StudyError
 from benchlib.load.latency import keep_log
 from benchlib.plan.level import Level
-from benchlib.plan.model import Load, Workload
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Workload
 from benchlib.report.figures.tables import Table
 from benchlib.report.view import View
 from benchlib.server.installations import Installation

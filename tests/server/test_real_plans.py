@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from benchlib.errors import ServerError
-from benchlib.plan.model import Script, Workload
+from benchlib.plan.workload import Script, Workload
 from benchlib.report.plan_text import differences, outline, plan_text
 from benchlib.server.cluster import Cluster
 from benchlib.server.explain import explained

@@ -22,7 +22,8 @@ from benchlib.host.journal import Journal
 from benchlib.host.shell import ticks
 from benchlib.load import pgbench
 from benchlib.load.workloads import load_workload
-from benchlib.plan.model import Load, Script
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Script
 from benchlib.server import remote as remote_module
 from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench

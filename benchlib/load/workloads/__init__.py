@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from benchlib.errors import InputError
 from benchlib.plan.level import first_problem
-from benchlib.plan.model import Workload
+from benchlib.plan.workload import Workload
 
 _FOLDER = Path(__file__).parent
 

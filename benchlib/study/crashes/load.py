@@ -14,7 +14,7 @@ import psycopg
 
 from benchlib.errors import ServerError
 from benchlib.host.shell import ticks
-from benchlib.plan.model import Script, Workload
+from benchlib.plan.workload import Script, Workload
 from benchlib.server.cluster import Cluster
 from benchlib.server.server import reason_of
 

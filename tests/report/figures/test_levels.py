@@ -3,7 +3,8 @@
 from bs4 import BeautifulSoup, Tag
 
 from benchlib.plan.level import Level
-from benchlib.plan.model import Factor, Load, Plan, Script, Study, Workload
+from benchlib.plan.model import Factor, Load, Plan, Study
+from benchlib.plan.workload import Script, Workload
 from benchlib.report.figures.levels import levels_table
 
 WORDS = {
