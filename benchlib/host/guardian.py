@@ -60,15 +60,16 @@ class Run:
             os.close(self._pipe)
             self._pipe, self._guardian = _start_guardian(self.folder, self._lock)
 
-    def _end(self) -> Swept:
+    def _end(self, how: str) -> None:
         """Sweep in this process, which can report what resists, and dismiss the guardian."""
         try:
             swept = sweep(self.folder)
             with contextlib.suppress(BrokenPipeError):  # somebody has ended it
                 os.write(self._pipe, b"swept")
-            return swept
         finally:
             os.close(self._pipe)  # without that word, as after an impatient Ctrl-C, the guardian sweeps
+        if swept.resisting:
+            raise StudyError(f"{how}; and something is left behind: {_remedy(swept)}")
 
 
 def _on_guard(pid: int) -> bool:
@@ -105,12 +106,9 @@ def guarded_run(
         try:
             yield run
         except BaseException as reason:
-            if (swept := run._end()).resisting:
-                message = str(reason) or type(reason).__name__
-                raise StudyError(f"{message}; and something is left behind: {_remedy(swept)}") from reason
+            run._end(str(reason) or type(reason).__name__)
             raise
-        if (swept := run._end()).resisting:
-            raise StudyError(f"the run ended, but something is left behind: {_remedy(swept)}")
+        run._end("the run ended")
 
 
 def _remedy(swept: Swept) -> str:

@@ -44,15 +44,11 @@ def _read_change(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     for module in MODULES_OF_CHANGES:
-        try:
+        with contextlib.suppress(ImportError):  # a damaged installation: the other kinds are still undone
             import_module(module)
-        except (
-            ImportError
-        ) as reason:  # of a damaged installation: the other changes are to be undone all the same
-            raise ValueError(f"{module} cannot be imported") from reason
-        for kind in Change.__subclasses__():
-            if kind.model_fields["kind"].default == value.get("kind"):
-                return kind.model_validate(value)
+    for kind in Change.__subclasses__():
+        if kind.model_fields["kind"].default == value.get("kind"):
+            return kind.model_validate(value)
     raise ValueError("no such kind of change")
 
 

@@ -8,6 +8,7 @@ admin-guide/iostats and accounting/psi.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -20,6 +21,10 @@ import psutil
 
 from benchlib.errors import ServerError
 from benchlib.host.devices import ROOT
+from benchlib.host.facts import read
+
+Sample = dict[str, Any]
+"""Figures of one moment, in plain JSON types."""
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _TRIES = 3
@@ -28,8 +33,8 @@ _TRIES = 3
 class Source(Protocol):
     """What a reader asks, open while it is entered."""
 
-    def sample(self) -> dict[str, Any]:
-        """The figures of now, in plain JSON types."""
+    def sample(self) -> Sample:
+        """The figures of now."""
 
     def __enter__(self) -> Self: ...
 
@@ -70,8 +75,10 @@ class Sampler:
     def __enter__(self) -> Self:
         sources: list[tuple[Reader, Source]] = []
         for reader in self.readers:
+            self.raw[reader.key] = None
             try:
                 sources.append((reader, reader.open()))
+                self.raw[reader.key] = []
             except ServerError as reason:  # no reason to lose the trial
                 self.warnings.append(f"{reader.what} were not sampled: {reason}")
         self._started = time.monotonic()
@@ -80,13 +87,12 @@ class Sampler:
             "interval_s": self.interval_s,
             "ticks_per_s": _TICKS_PER_S,
             "readings": [],
-            **{reader.key: None for reader in self.readers},
-            **{reader.key: [] for reader, _ in sources},
         }
         self._keep("readings", self._host_and_servers)  # before the load has begun
-        self._start("the host's counters", self.interval_s, "readings", self._host, contextlib.nullcontext())
+        host = functools.partial(host_counters, self.devices)
+        self._start("readings", "the host's counters", self.interval_s, host, contextlib.nullcontext())
         for reader, source in sources:
-            self._start(reader.what, reader.every_s, reader.key, source.sample, source)
+            self._start(reader.key, reader.what, reader.every_s, source.sample, source)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,24 +101,14 @@ class Sampler:
             thread.join(5)  # one that hangs ends with its server
         self._keep("readings", self._host_and_servers)
 
-    def _host(self) -> dict[str, Any]:
-        return host_counters(self.devices)
+    def _host_and_servers(self) -> Sample:
+        return {**host_counters(self.devices), "server_ticks": server_ticks(self.servers())}
 
-    def _host_and_servers(self) -> dict[str, Any]:
-        return {**self._host(), "server_ticks": server_ticks(self.servers())}
-
-    def _keep(self, key: str, sample: Callable[[], dict[str, Any]]) -> None:
+    def _keep(self, key: str, sample: Callable[[], Sample]) -> None:
         at_s = time.monotonic() - self._started
         self.raw[key].append({"at_s": at_s, **sample()})
 
-    def _start(
-        self,
-        what: str,
-        every_s: float,
-        key: str,
-        sample: Callable[[], dict[str, Any]],
-        source: contextlib.AbstractContextManager[Any],
-    ) -> None:
+    def _start(self, key: str, what: str, every_s: float, sample: Callable[[], Sample], source: Any) -> None:
         def run() -> None:
             beat = 0
             with source:
@@ -130,7 +126,7 @@ class Sampler:
         self._threads[-1].start()
 
 
-def host_counters(devices: Sequence[str], *, root: Path = ROOT) -> dict[str, Any]:
+def host_counters(devices: Sequence[str], *, root: Path = ROOT) -> Sample:
     """What Linux has counted until now; null where a kernel lacks, hides or does not count it.
 
     ``cpu`` are the ticks of all CPUs (user, nice, system, idle, iowait, irq, softirq, steal), ``pressure`` the
@@ -145,7 +141,8 @@ def host_counters(devices: Sequence[str], *, root: Path = ROOT) -> dict[str, Any
         "dirty_kib": dirty and int(dirty[0]),
         "pressure": {"io": {kind: int(row[-1].removeprefix("total=")) for kind, row in io.items()}},
         "devices": {
-            name: [int(field) for field in _text(root / "sys/class/block" / name / "stat").split()] or None
+            name: [int(field) for field in (read(root / "sys/class/block" / name / "stat") or "").split()]
+            or None
             for name in devices
         },
     }
@@ -166,29 +163,16 @@ def server_ticks(pids: Sequence[int]) -> dict[str, int]:
 
 def _tree_seconds(server: psutil.Process) -> float:
     for _ in range(_TRIES):
-        before, seconds = server.cpu_times(), _seconds(server)
+        own = server.cpu_times()[:4]  # user, system, and both of the children that have ended
+        seconds = sum(own)
         for child in server.children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                seconds += _seconds(child)
-        after = server.cpu_times()
-        if (before.children_user, before.children_system) == (after.children_user, after.children_system):
+                seconds += sum(child.cpu_times()[:4])
+        if own[2:] == server.cpu_times()[2:4]:
             break  # else a child that ended meanwhile may have been seen neither living nor among the ended
-    return seconds
-
-
-def _seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system + times.children_user + times.children_system
+    return float(seconds)
 
 
 def _table(path: Path) -> dict[str, list[str]]:
     """The lines of a file by their first word."""
-    rows = (line.split() for line in _text(path).splitlines())
-    return {row[0]: row[1:] for row in rows if row}
-
-
-def _text(path: Path) -> str:
-    """A file's text; empty where the kernel has no such file, or keeps it from us."""
-    with contextlib.suppress(OSError):
-        return path.read_text()
-    return ""
+    return {row[0]: row[1:] for line in (read(path) or "").splitlines() if (row := line.split())}

@@ -26,9 +26,13 @@ _POSIX = Path("/dev/shm")
 _MAGIC = 679834894
 _CONTROL_MAGIC = 0x9A503D32
 _HEADER = struct.Struct("iiNNI")  # magic, creator, total and free size, control segment
-_WORD = struct.calcsize("P")
+_CONTROL = struct.Struct("III0P")  # magic, items, room for items; an item begins where a pointer may
 _SHM_RDONLY, _IPC_RMID = 0o10000, 0
 _PATIENCE_S = 1.0
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.shmat.restype = ctypes.c_void_p
+_LIBC.shmat.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
 
 
 def remove_left_below(folder: Path) -> None:
@@ -55,7 +59,7 @@ def remove_left_below(folder: Path) -> None:
         if magic == _MAGIC:
             for handle in (*_handles(control), control):
                 _unlink(handle, owner)
-            if _libc().shmctl(segment, _IPC_RMID, None) == -1:
+            if _LIBC.shmctl(segment, _IPC_RMID, None) == -1:
                 raise _error()
 
 
@@ -86,12 +90,11 @@ def _segment(pid_file: Path, owner: int) -> int | None:
 
 
 def _read(segment: int, size: int) -> bytes:
-    libc = _libc()
-    address = libc.shmat(segment, None, _SHM_RDONLY)
+    address = _LIBC.shmat(segment, None, _SHM_RDONLY)
     if address == ctypes.c_void_p(-1).value:
         raise _error()
     content = ctypes.string_at(address, size)
-    libc.shmdt(ctypes.c_void_p(address))
+    _LIBC.shmdt(ctypes.c_void_p(address))
     return content
 
 
@@ -102,18 +105,16 @@ def _error() -> OSError:
 def _handles(control: int) -> list[int]:
     """The segments that a control segment lists as in use.
 
-    Its header is three 32-bit words (magic, items, room for items); an item begins with the
-    segment's handle and its reference count. How long an item is has changed between versions,
-    and follows from the size of the whole.
+    An item begins with the segment's handle and its reference count. How long an item is has
+    changed between versions, and follows from the size of the whole.
     """
     with contextlib.suppress(FileNotFoundError):
         content = (_POSIX / f"PostgreSQL.{control}").read_bytes()
-        if len(content) > 16:
-            magic, items, room = struct.unpack_from("III", content)
-            start = -(-12 // _WORD) * _WORD
+        if len(content) > _CONTROL.size:
+            magic, items, room = _CONTROL.unpack_from(content)
             if magic == _CONTROL_MAGIC and items <= room and room:
-                step = (len(content) - start) // room
-                listed = (struct.unpack_from("II", content, start + n * step) for n in range(items))
+                step = (len(content) - _CONTROL.size) // room
+                listed = (struct.unpack_from("II", content, _CONTROL.size + n * step) for n in range(items))
                 return [handle for handle, references in listed if references]
     return []
 
@@ -123,10 +124,3 @@ def _unlink(handle: int, owner: int) -> None:
     with contextlib.suppress(FileNotFoundError):  # some lie in the server's main memory
         if path.stat().st_uid == owner:
             path.unlink()
-
-
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.shmat.restype = ctypes.c_void_p
-    libc.shmat.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
-    return libc

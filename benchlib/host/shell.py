@@ -107,7 +107,7 @@ class Shell:
         stdout: Path | None = None,
         stderr: Path | None = None,
         cwd: Path | None = None,
-        timeout_s: float | None = None,
+        timeout_s: float = math.inf,
         groups: Sequence[Path] = (),
         watch: Callable[[], None] | None = None,
     ) -> Completed:
@@ -125,20 +125,19 @@ class Shell:
 
         """
         with contextlib.ExitStack() as stack:
-            out = stack.enter_context(stdout.open("wb")) if stdout else subprocess.PIPE
-            err = stack.enter_context(stderr.open("wb")) if stderr else subprocess.PIPE
+            out, err = (
+                stack.enter_context(path.open("wb")) if path else subprocess.PIPE for path in (stdout, stderr)
+            )
             process = self._popen(argv, out, err, cwd, groups)
-            started = time.monotonic()
-            try:
-                out_text, err_text, cpu_s = _communicate(process, timeout_s, watch)
-            except BaseException as reason:
-                _stop(process)
-                if isinstance(reason, subprocess.TimeoutExpired):
-                    raise TimeLimitError(
-                        f"{Path(str(argv[0])).name} did not end within {timeout_s:g} s and was stopped"
-                    ) from None
-                raise
-            return Completed(process.returncode, out_text, err_text, time.monotonic() - started, cpu_s)
+        try:
+            return _communicate(process, timeout_s, watch)
+        except BaseException as reason:
+            _stop(process)
+            if isinstance(reason, subprocess.TimeoutExpired):
+                raise TimeLimitError(
+                    f"{Path(str(argv[0])).name} did not end within {timeout_s:g} s and was stopped"
+                ) from None
+            raise
 
     def start(
         self, argv: Sequence[str | Path], *, log: Path, cwd: Path | None = None, groups: Sequence[Path] = ()
@@ -220,29 +219,27 @@ def _admit(process: Process, groups: Sequence[Path]) -> None:
     process.stdin = None
 
 
-def _communicate(
-    process: Process, timeout_s: float | None, watch: Callable[[], None] | None
-) -> tuple[str, str, float]:
-    """Both outputs as text (empty where they go to files) and the CPU seconds of the process.
+def _communicate(process: Process, timeout_s: float, watch: Callable[[], None] | None) -> Completed:
+    """What the process left at its end.
 
     The kernel adds a child's CPU time to its parent's total when the child is reaped,
     so the total is read before and after: nothing else of ours ends meanwhile.
     """
-    before = os.times()
-    end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    before, started = os.times(), time.monotonic()
     while True:
-        step = timeout_s if watch is None else min(_WATCH_S, max(0.0, end - time.monotonic()))
+        left_s = started + timeout_s - time.monotonic()
         try:
-            outputs = process.communicate(timeout=step)
+            outputs = process.communicate(timeout=max(0.0, min(_WATCH_S, left_s)))
             break
         except subprocess.TimeoutExpired:
-            if watch is None or time.monotonic() >= end:
+            if left_s <= _WATCH_S:
                 raise
-            watch()
-    after = os.times()
-    cpu_s = (after.children_user + after.children_system) - (before.children_user + before.children_system)
+            if watch:
+                watch()
+    wall_s, after = time.monotonic() - started, os.times()
     out, err = ((output or b"").decode(errors="replace") for output in outputs)
-    return out, err, cpu_s
+    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return Completed(process.returncode, out, err, wall_s, cpu_s)
 
 
 def _stop(process: Process) -> None:

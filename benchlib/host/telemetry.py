@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -79,16 +80,14 @@ def thinned(raw: Raw) -> Raw:
     """
     if not raw.get("waits"):
         return raw
-    seconds: dict[int, tuple[int, Counter[tuple[str | None, str | None]]]] = {}
-    for sample in raw["waits"]:
-        second = math.ceil(sample["at_s"])
-        samples, sessions = seconds.get(second, (0, Counter()))
-        sessions.update({(kind, event): n for kind, event, n in sample["sessions"]})
-        seconds[second] = samples + sample.get("samples", 1), sessions
-    waits = [
-        {"at_s": second, "samples": samples, "sessions": [[*event, n] for event, n in sessions.items()]}
-        for second, (samples, sessions) in seconds.items()
-    ]
+    waits = []
+    for second, samples in groupby(raw["waits"], lambda sample: math.ceil(sample["at_s"])):
+        number, sessions = 0, Counter[tuple[str | None, str | None]]()
+        for sample in samples:
+            number += sample.get("samples", 1)
+            sessions.update({(kind, event): n for kind, event, n in sample["sessions"]})
+        counts = [[*event, n] for event, n in sessions.items()]
+        waits.append({"at_s": second, "samples": number, "sessions": counts})
     return {**raw, "waits": waits}
 
 
@@ -98,8 +97,8 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
     Switches are the whole host's, traffic and flushes those of the devices together.
     """
     ends = first, last = raw["readings"][0], raw["readings"][-1]
-    host = _rises(ends, _host_counters(*ends)).iloc[0]
-    devices = [_rises(ends, _device_counters(ends, name)).iloc[0] for name in last["devices"]]
+    host = _host_rises(ends).iloc[0]
+    devices = [_device_rises(ends, name).iloc[0] for name in last["devices"]]
     moved = pd.DataFrame(devices, columns=list(_FIELDS), dtype=float).sum(skipna=False, min_count=1)
     costs = {
         "server_cpu_ms": 1000 * _server_ticks(first, last) / raw["ticks_per_s"],
@@ -136,26 +135,28 @@ def _rises(readings: Sequence[Raw], counters: pd.DataFrame) -> pd.DataFrame:
     return rises.where(rises >= 0)
 
 
-def _host_counters(*readings: Raw) -> pd.DataFrame:
+def _host_rises(readings: Sequence[Raw]) -> pd.DataFrame:
     rows = [
-        [
-            *(reading["cpu"] or [None] * len(_CPU)),
-            reading["context_switches"],
-            reading["pressure"]["io"].get("some"),
-        ]
+        {
+            **dict(zip(_CPU, reading["cpu"] or (), strict=False)),
+            "context_switches": reading["context_switches"],
+            "io_stalled_us": reading["pressure"]["io"].get("some"),
+        }
         for reading in readings
     ]
-    return pd.DataFrame(rows, columns=[*_CPU, "context_switches", "io_stalled_us"], dtype=float)
+    return _rises(
+        readings, pd.DataFrame(rows, columns=[*_CPU, "context_switches", "io_stalled_us"], dtype=float)
+    )
 
 
-def _device_counters(readings: Sequence[Raw], name: str) -> pd.DataFrame:
+def _device_rises(readings: Sequence[Raw], name: str) -> pd.DataFrame:
     rows = [dict(enumerate(reading["devices"][name] or ())) for reading in readings]
     frame = pd.DataFrame(rows, columns=list(_FIELDS.values()), dtype=float)
-    return frame.set_axis(list(_FIELDS), axis=1)
+    return _rises(readings, frame.set_axis(list(_FIELDS), axis=1))
 
 
 def _host(readings: Sequence[Raw]) -> pd.DataFrame:
-    rises = _rises(readings, _host_counters(*readings))
+    rises = _host_rises(readings)
     ticks, seconds = rises[list(_CPU)].sum(axis=1, skipna=False), rises["seconds"]
     percent = 100 / ticks.where(ticks > 0)
     figures = {
@@ -171,7 +172,7 @@ def _host(readings: Sequence[Raw]) -> pd.DataFrame:
 
 
 def _device(readings: Sequence[Raw], name: str) -> pd.DataFrame:
-    rises = _rises(readings, _device_counters(readings, name))
+    rises = _device_rises(readings, name)
     seconds = rises["seconds"]
     frame = pd.DataFrame(
         {"at_s": [reading["at_s"] for reading in readings[1:]], "device": name}, index=rises.index

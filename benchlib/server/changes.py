@@ -102,7 +102,7 @@ class Altered(Change):
             StudyError: the server cannot be reached, or refuses.
 
         """
-        with _undoing(self, self.server) as connection:
+        with _undoing(self) as connection:
             alter_system(connection, self.name, self.former)
             reload(connection)
 
@@ -131,12 +131,12 @@ class Created(Change):
         """
         if self.what == "database":
             # template1 may hold what the site wants in its own databases, and be in use
-            connection.execute(self._statement("CREATE DATABASE {name} TEMPLATE template0"))
-            connection.execute(self._statement("COMMENT ON DATABASE {name} IS {mark}"))
+            self._execute(connection, "CREATE DATABASE {name} TEMPLATE template0")
+            self._execute(connection, "COMMENT ON DATABASE {name} IS {mark}")
         else:
             with connection.transaction():
-                connection.execute(self._statement("CREATE SCHEMA {name}"))
-                connection.execute(self._statement("COMMENT ON SCHEMA {name} IS {mark}"))
+                self._execute(connection, "CREATE SCHEMA {name}")
+                self._execute(connection, "COMMENT ON SCHEMA {name} IS {mark}")
 
     def undo(self) -> None:
         """Drop it, with who is still connected to the database.
@@ -145,30 +145,28 @@ class Created(Change):
             StudyError: the server cannot be reached, or refuses.
 
         """
-        with _undoing(self, self.server) as connection:
+        with _undoing(self) as connection:
             if self.what == "schema":
                 comment = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
                 if _one(connection, comment, self.name) == self.mark:
                     connection.execute(f"SET lock_timeout = '{_LOCK_LIMIT}'")
-                    connection.execute(self._statement("DROP SCHEMA {name} CASCADE"))
+                    self._execute(connection, "DROP SCHEMA {name} CASCADE")
                 return
-            comment = "SELECT coalesce(shobj_description(oid, 'pg_database'), %s) FROM pg_database WHERE datname = %s"
             # a crash may come between the database and its comment: then its name must do, which has the mark
-            if _one(connection, comment, self.mark, self.name) != self.mark or not self._is_named_by_mark():
+            comment = "SELECT coalesce(shobj_description(oid, 'pg_database'), %s) FROM pg_database WHERE datname = %s"
+            named_by_mark = self.name.endswith(self.mark.removeprefix("benchlib "))
+            if not named_by_mark or _one(connection, comment, self.mark, self.name) != self.mark:
                 return
-            forced = connection.info.server_version >= 130_000
-            if not forced:
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = current_user",
-                    [self.name],
-                )
-            connection.execute(self._statement("DROP DATABASE {name}" + " WITH (FORCE)" * forced))
+            if connection.info.server_version >= 130_000:
+                self._execute(connection, "DROP DATABASE {name} WITH (FORCE)")
+            else:
+                ours = "FROM pg_stat_activity WHERE datname = %s AND usename = current_user"
+                connection.execute(f"SELECT pg_terminate_backend(pid) {ours}", [self.name])
+                self._execute(connection, "DROP DATABASE {name}")
 
-    def _is_named_by_mark(self) -> bool:
-        return self.name.endswith(self.mark.removeprefix("benchlib "))
-
-    def _statement(self, statement: LiteralString) -> sql.Composed:
-        return sql.SQL(statement).format(name=sql.Identifier(self.name), mark=sql.Literal(self.mark))
+    def _execute(self, connection: psycopg.Connection[Any], statement: LiteralString) -> None:
+        names = {"name": sql.Identifier(self.name), "mark": sql.Literal(self.mark)}
+        connection.execute(sql.SQL(statement).format(**names))
 
 
 def _one(connection: psycopg.Connection[Any], query: LiteralString, *parameters: str) -> Any:
@@ -178,9 +176,9 @@ def _one(connection: psycopg.Connection[Any], query: LiteralString, *parameters:
 
 
 @contextlib.contextmanager
-def _undoing(change: Altered | Created, server: str) -> Iterator[psycopg.Connection[Any]]:
+def _undoing(change: Altered | Created) -> Iterator[psycopg.Connection[Any]]:
     try:
-        with connect_to(server) as connection:
+        with connect_to(change.server) as connection:
             yield connection
     except psycopg.Error as reason:
         raise StudyError(

@@ -25,17 +25,17 @@ _SOURCES = {
     "wal_full_page_images": (("wal", "wal_fpi"),),
 }
 _MOST_STATEMENTS = 20
-# columns of pg_stat_statements, in newer versions first
+# columns of pg_stat_statements
 _STATEMENT = {
-    "calls": ("calls",),
-    "rows": ("rows",),
-    "total_ms": ("total_exec_time", "total_time"),
-    "shared_blocks_hit": ("shared_blks_hit",),
-    "shared_blocks_read": ("shared_blks_read",),
-    "shared_blocks_dirtied": ("shared_blks_dirtied",),
-    "shared_blocks_written": ("shared_blks_written",),
-    "temp_blocks_written": ("temp_blks_written",),
-    "wal_bytes": ("wal_bytes",),
+    "calls": "calls",
+    "rows": "rows",
+    "total_ms": "total_exec_time",
+    "shared_blocks_hit": "shared_blks_hit",
+    "shared_blocks_read": "shared_blks_read",
+    "shared_blocks_dirtied": "shared_blks_dirtied",
+    "shared_blocks_written": "shared_blks_written",
+    "temp_blocks_written": "temp_blks_written",
+    "wal_bytes": "wal_bytes",
 }
 
 
@@ -45,17 +45,11 @@ def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
     ``wal_bytes`` is how far the WAL's position moved, since that is the same in all versions.
     ``buffers_by_backends`` are of all processes but checkpointer and background writer, new pages included.
     """
-    counts = {
-        name: next(
-            (
-                _between(before.get(view), after[view], column)
-                for view, column in sources
-                if column in (after.get(view) or ())
-            ),
-            None,
-        )
-        for name, sources in _SOURCES.items()
-    }
+    counts: dict[str, float | None] = dict.fromkeys(_SOURCES)
+    for name, sources in _SOURCES.items():
+        for view, column in sources:
+            if (rise := _between(before.get(view), after.get(view), column)) is not None:
+                counts[name] = rise
     counts["wal_bytes"] = _rise(_lsn_bytes(before["lsn"]), _lsn_bytes(after["lsn"]))
     if "buffers_backend" not in (after.get("bgwriter") or ()):
         counts["buffers_by_backends"] = _pages_by_backends(before, after)
@@ -64,23 +58,24 @@ def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
 
 def statement_counts(before: Snapshot, after: Snapshot) -> list[dict[str, Any]] | None:
     """The twenty statements with the most time, with ``query`` and its counts; None without pg_stat_statements."""
-    if (statements := after.get("statements")) is None:
+    if after.get("statements") is None:
         return None
-    earlier = {_statement_key(row): row for row in before.get("statements") or ()}
+    earlier = _statements(before)
     rows = []
-    for now in statements:
-        then = earlier.get(_statement_key(now), {})
-        row: dict[str, Any] = {"query": now["query"]}
-        for name, columns in _STATEMENT.items():
-            column = next((column for column in columns if column in now), None)
-            row[name] = _rise(then.get(column, 0), now[column]) if column else None
+    for key, now in _statements(after).items():
+        then = earlier.get(key, {})
+        row = {name: _rise(then.get(column, 0), now.get(column)) for name, column in _STATEMENT.items()}
         if row["calls"] and row["total_ms"] is not None:
-            rows.append(row)
+            rows.append({"query": now["query"], **row})
     return sorted(rows, key=lambda row: -row["total_ms"])[:_MOST_STATEMENTS]
 
 
-def _statement_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["queryid"], row.get("toplevel")
+def _statements(snapshot: Snapshot) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The rows of pg_stat_statements by what tells one from another, with the time's name of 13 and later."""
+    return {
+        (row["queryid"], row.get("toplevel")): {"total_exec_time": row.get("total_time"), **row}
+        for row in snapshot.get("statements") or ()
+    }
 
 
 def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:
@@ -93,13 +88,9 @@ def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:
             then = earlier.get(tuple(now[name] for name in key))
             for operation in ("write", "extend"):
                 # since 18 in bytes, before in operations of so many bytes each
-                size, column = (
-                    (1, f"{operation}_bytes")
-                    if f"{operation}_bytes" in now
-                    else (now["op_bytes"], f"{operation}s")
-                )
+                column = f"{operation}_bytes" if f"{operation}_bytes" in now else f"{operation}s"
                 if (rise := _between(then, now, column)) is not None:
-                    pages.append(rise * size / after["block_size"])
+                    pages.append(rise * now.get("op_bytes", 1) / after["block_size"])
     return sum(pages) if pages else None
 
 
@@ -111,9 +102,9 @@ def _lsn_bytes(lsn: str | None) -> int | None:
     return (int(high, 16) << 32) + int(low, 16)
 
 
-def _between(then: Mapping[str, Any] | None, now: Mapping[str, Any], column: str) -> float | None:
+def _between(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None, column: str) -> float | None:
     """How far a counter of a row rose; null where it was reset meanwhile, or one of them lacks it."""
-    if then is None or then.get("stats_reset") != now.get("stats_reset"):
+    if not then or not now or then.get("stats_reset") != now.get("stats_reset"):
         return None
     return _rise(then.get(column), now.get(column))
 
