@@ -14,7 +14,7 @@ import pytest
 from clusters import remains
 
 from benchlib.errors import PreflightError, StudyError, TrialError
-from benchlib.host import facts as host
+from benchlib.host import facts
 from benchlib.host.changes import is_mounted, loop_devices
 from benchlib.host.journal import Chapter, Journal
 from benchlib.host.lock import LOCK_VARIABLE
@@ -346,4 +346,4 @@ def test_nothing_is_mounted_under_a_name_that_was_used_before(
             folder = volumes.provide(GIVEN[3], "wal", run, Shell(server_user()), chapter)
             assert is_mounted(folder.parent)
     assert remains(scratch) == []
-    assert host.free_mib(run) > 0
+    assert facts.free_mib(run) > 0
