@@ -97,7 +97,9 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     share = waits[events].mean() / max(float(waits[events].sum(axis=1).mean()), 1e-9)
     events = [event for event in events if share[event] >= _LEAST][:_EVENTS]
     speed = progress.assign(second=progress["elapsed_s"].round())[[*_BY, "tps"]]
-    busy = seconds.assign(cpu_busy_percent=seconds["cpu_user_percent"] + seconds["cpu_system_percent"])
+    # rounded, or equal shares that are different sums would differ by a rounding error and so in rank
+    shares = (seconds["cpu_user_percent"] + seconds["cpu_system_percent"]).round(9)
+    busy = seconds.assign(cpu_busy_percent=shares)
     frame = waits.merge(busy, on=_BY).merge(speed.groupby(_BY, as_index=False).mean(), on=_BY, how="left")
     frame = frame[frame["second"] > 1]
     table = within_trials(frame, list(FIGURES), events)

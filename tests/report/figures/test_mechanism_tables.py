@@ -142,3 +142,13 @@ def test_very_small_figures_are_told_by_the_thousand():
     assert rows["Full-page images, per 1,000"][2] == "4.20 ± 0.16\n0.0\u00a0%"
     none = costs.assign(full_page_images_per_transaction=0.0)
     assert cells(table_of(none))[1]["Full-page images"] == ["0"] * 3
+
+
+def test_equal_shares_of_the_cpu_are_equal_however_they_are_added():
+    seconds, waits = make_seconds(LEVELS, seconds=20), make_waits(LEVELS, seconds=20)
+    odd = seconds["second"] % 2 == 1
+    seconds["cpu_user_percent"] = np.where(odd, 0.1, 0.3)
+    seconds["cpu_system_percent"] = np.where(odd, 0.2, 0.0)
+    assert "CPU busy" not in cells(correlation_table(seconds, waits, progress_of(seconds)))[1], (
+        "it stood still"
+    )
