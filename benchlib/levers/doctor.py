@@ -15,7 +15,7 @@ from benchlib.host.lock import held_by
 from benchlib.host.shell import server_user, which
 from benchlib.host.sweep import JOURNAL
 from benchlib.levers import LEVERS
-from benchlib.server.installations import default_installation, find_pgbench, installations
+from benchlib.server.installations import find_installation, find_pgbench, installations
 
 _TOOLS = {"sysbench": "sysbench", "iostat": "sysstat"}
 _MIN_FREE_MIB = 4096
@@ -40,7 +40,7 @@ def examine(data: Path) -> dict[str, Any]:
             for i in installations()
         ],
         "defaults": {
-            "server": _label(lambda: default_installation().label),
+            "server": _label(lambda: find_installation().label),
             "load_tool": _label(lambda: f"pgbench of {find_pgbench().label}"),
             "servers_run_as": _label(lambda: server_user() or f"user {os.geteuid()}"),
             "scratch_folder": str(scratch),

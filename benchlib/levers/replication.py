@@ -12,7 +12,7 @@ from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server
 from benchlib.levers.replicas import Replicas
 from benchlib.plan.level import Level, Model, SettingValue, is_off
 from benchlib.plan.model import Plan
-from benchlib.server.installations import default_installation, find_installation, find_program_for
+from benchlib.server.installations import find_installation, find_program_for
 
 _USUAL: dict[str, dict[str, Any]] = {
     "standalone": {"replicas": 0},
@@ -82,7 +82,7 @@ class ReplicationLever(Lever):
         why_not = no_server()
         if why_not is None:
             try:
-                find_program_for(default_installation(), "pg_basebackup")
+                find_program_for(find_installation(), "pg_basebackup")
             except BenchlibError as reason:
                 why_not = str(reason)
         return [Finding(self.key, why_not)]

@@ -90,6 +90,8 @@ class Cluster(Server):
         )  # fmt: skip
         if done.returncode != 0:
             raise ServerError(f"initdb failed: {failure_reason(done.stderr)}")
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.write(f"include_if_exists '{self.settings_file}'\n")
 
     def clone(
         self,
@@ -127,11 +129,6 @@ class Cluster(Server):
         # the default since 15; a chart marks checkpoints
         conf.write_text(conf_text({"log_checkpoints": True, **settings}))
         self.shell.own(conf)
-        main = self.data / "postgresql.conf"
-        include = f"include '{self.settings_file}'\n"
-        if include not in main.read_text():
-            with main.open("a") as file:
-                file.write(include)
 
     def refusal(self) -> str | None:
         """Why the server would not take its configured settings, in its own words; None if it would."""
@@ -148,35 +145,17 @@ class Cluster(Server):
             SettingError: it ran, but not with the settings that were asked for, and was stopped.
 
         """
-        self._process = self.shell.start(
-            [
-                self.installation.program("postgres"),
-                "-D",
-                self.data,
-                "-h",
-                "",
-                "-k",
-                self.sockets,
-                "-p",
-                str(PORT),
-            ],
-            log=self.log,
-            groups=self.groups,
-        )
-        for _ in ticks(START_LIMIT_S):
-            if self._process.poll() is not None:
-                self._process = None
-                raise ServerError(
-                    f"{self.installation.label} did not start: {failure_reason(self.log_text())}"
-                )
-            with contextlib.suppress(psycopg.OperationalError), self.connect("postgres"):
-                break
-        else:
-            self.stop(immediately=True)
-            raise ServerError(
-                f"{self.installation.label} did not answer within {START_LIMIT_S:.0f} s of its start"
-            )
+        label, program = self.installation.label, self.installation.program("postgres")
+        argv: list[str | Path] = [program, "-D", self.data, "-h", "", "-k", self.sockets, "-p", str(PORT)]
+        self._process = self.shell.start(argv, log=self.log, groups=self.groups)
         try:
+            for _ in ticks(START_LIMIT_S):
+                if not self.running:
+                    raise ServerError(f"{label} did not start: {failure_reason(self.log_text())}")
+                with contextlib.suppress(psycopg.OperationalError), self.connect("postgres"):
+                    break
+            else:
+                raise ServerError(f"{label} did not answer within {START_LIMIT_S:.0f} s of its start")
             self.check_settings("postgres")
         except BaseException:
             self.stop(immediately=True)
@@ -186,13 +165,9 @@ class Cluster(Server):
         """Stop the server: a fast shutdown, or at once; SIGKILL is the last resort."""
         if self._process is None:
             return
-        steps = [(signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)]
-        if not immediately:
-            steps.insert(0, (signal.SIGINT, STOP_LIMIT_S))
-        for sig, patience in steps:
-            if self._process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    self._process.send_signal(sig)
+        steps = [(signal.SIGINT, STOP_LIMIT_S), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)]
+        for sig, patience in steps[immediately:]:
+            self._process.send_signal(sig)  # to one that has ended it sends nothing
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
                 break

@@ -157,28 +157,18 @@ def _unpack(folder: Path) -> Path:
     """
     [archive] = folder.glob("*.tgz")  # the name that npm tells is wrong in some of its versions
     with tarfile.open(archive) as packed:
-        for member in packed:
-            if member.isdir():
-                continue
-            source, target = packed.extractfile(member), folder / member.name
-            if source is None or not target.resolve().is_relative_to(folder.resolve()):
-                raise InstallError(f"the package holds more than files of its own: {member.name}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(source.read())
-            target.chmod(0o755 if member.mode & 0o100 else 0o644)
+        packed.extractall(folder, filter="data")
     package = folder / "package"
     native = package / "native"
     if not native.is_dir():
         raise InstallError("the package holds no programs (wanted package/native in it)")
-    for path in [native, *native.rglob("*/")]:
-        path.chmod(0o755)
+    for path in [native, *native.rglob("*")]:
+        path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
     listed = native / "pg-symlinks.json"
     for link in json.loads(listed.read_text()) if listed.exists() else []:
-        source, target = package / link["source"], package / link["target"]
-        if not all(path.resolve().is_relative_to(native.resolve()) for path in (source, target)):
-            raise InstallError(f"the package lists a link that leads outside of it: {link['target']}")
+        target = package / link["target"]
         if not target.is_symlink() and not target.exists():
-            target.symlink_to(os.path.relpath(source, target.parent))
+            target.symlink_to(os.path.relpath(package / link["source"], target.parent))
     return native
 
 

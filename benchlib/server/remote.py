@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import statistics
-import time
+import timeit
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -99,8 +99,10 @@ class Remote(Server):
             allowed = [f"{place} of our own", *(f"ALTER SYSTEM {name}" for name in settings), checkpoints]
             encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
             name = "server by URI" if "://" in target.server else f"service {target.server}"
+            round_trips_s = timeit.repeat(lambda: connection.execute("SELECT 1"), number=1, repeat=9)
+            answers = f"answers in {1000 * statistics.median(round_trips_s):.2g} ms"
             return [
-                (name, f"PostgreSQL {version}, answers in {_round_trip_ms(connection):.2g} ms, {encrypted}"),
+                (name, f"PostgreSQL {version}, {answers}, {encrypted}"),
                 (f"{name}, connections", rights.connections(connection, target, clients)),
                 (f"{name}, rights", ", ".join(allowed)),
                 (f"{name}, disk", rights.disk(connection, needs_mib)),
@@ -249,13 +251,3 @@ def _reaching(target: Target) -> Iterator[psycopg.Connection[Any]]:
         message = reason_of(error)
         hint = next((hint for mark, hint in _HINTS.items() if mark in message), "")
         raise PreflightError(f"the target “{target.server}” cannot be used: {message}{hint}") from error
-
-
-def _round_trip_ms(connection: psycopg.Connection[Any]) -> float:
-    """How long an empty question takes, in milliseconds: the median of nine."""
-    times = []
-    for _ in range(9):
-        started = time.perf_counter()
-        connection.execute("SELECT 1")
-        times.append(time.perf_counter() - started)
-    return 1000 * statistics.median(times)

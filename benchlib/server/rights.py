@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import psycopg
@@ -40,21 +39,24 @@ _TABLES_OF_OTHERS = """
                       AND d.deptype = 'e')
 """
 
-_LIMITS = """
+_LIMIT = """
     -- sessions of ours that have just ended may still be there
     WITH others AS (SELECT * FROM pg_stat_activity WHERE pid <> pg_backend_pid()
                     AND NOT (usename = current_user AND application_name = 'benchlib'))
-    SELECT current_setting('max_connections')::int AS most,
-           current_setting('superuser_reserved_connections')::int
-             + coalesce(current_setting('reserved_connections', true), '0')::int AS reserved,
-           -- what a session is, the server tells only of our own; every client's has a database
-           (SELECT count(*)::int FROM others
-            WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend') AS in_use,
-           (SELECT count(*)::int FROM others WHERE usename = current_user) AS role_in_use,
-           (SELECT count(*)::int FROM others WHERE datname = current_database()) AS database_in_use,
-           (SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user) AS role_limit,
-           (SELECT datconnlimit FROM pg_database WHERE datname = current_database()) AS database_limit
+    SELECT *, most - reserved - in_use AS free FROM (
+        SELECT 'max_connections' AS name, current_setting('max_connections')::int AS most,
+               current_setting('superuser_reserved_connections')::int
+                 + coalesce(current_setting('reserved_connections', true), '0')::int AS reserved,
+               -- what a session is, the server tells only of our own; every client's has a database
+               (SELECT count(*)::int FROM others
+                WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend') AS in_use
+        UNION ALL SELECT 'our role''s limit', rolconnlimit, 0, (SELECT count(*)::int FROM others WHERE usename = rolname)
+        FROM pg_roles WHERE rolname = current_user AND rolconnlimit >= 0
+        UNION ALL SELECT 'the database''s limit', datconnlimit, 0, (SELECT count(*)::int FROM others AS o WHERE o.datname = d.datname)
+        FROM pg_database AS d WHERE datname = current_database() AND datconnlimit >= 0 AND %s
+    ) AS limits ORDER BY free LIMIT 1
 """
+"""The limit on connections that leaves us the fewest; the database's counts where the load runs in it."""
 
 _READS_FILE = """
     has_function_privilege('pg_show_all_file_settings()', 'EXECUTE') AND has_table_privilege('pg_file_settings', 'SELECT')
@@ -123,19 +125,10 @@ def connections(connection: psycopg.Connection[Any], target: Target, clients: in
         PreflightError: there are not so many.
 
     """
-    row = _row(connection, _LIMITS)
-    limits = [("max_connections", row["most"], row["in_use"])]
-    if row["role_limit"] >= 0:
-        limits.append(("our role's limit", row["role_limit"], row["role_in_use"]))
-    if target.own_schema and row["database_limit"] >= 0:
-        limits.append(("the database's limit", row["database_limit"], row["database_in_use"]))
-    rooms = []
-    for name, limit, in_use in limits:
-        reserved = row["reserved"] if name == "max_connections" else 0
-        less = f" less {reserved} reserved" if name == "max_connections" else ""
-        rooms.append((limit - reserved - in_use, f"{name} {limit:,}{less} less {in_use} in use"))
-    free, reason = min(rooms)
-    needed = clients + _OUR_SESSIONS
+    limit = _row(connection, _LIMIT, [target.own_schema is not None])
+    reserved = f" less {limit['reserved']} reserved" if limit["reserved"] else ""
+    reason = f"{limit['name']} {limit['most']:,}{reserved} less {limit['in_use']} in use"
+    free, needed = limit["free"], clients + _OUR_SESSIONS
     if needed > free:
         raise PreflightError(
             f"{clients:,} clients and {_OUR_SESSIONS} sessions of ours need {needed:,} connections, the target has room for "
@@ -171,13 +164,13 @@ def _free_mib(connection: psycopg.Connection[Any]) -> int | None:
         with connection.transaction(force_rollback=True):
             connection.execute("CREATE TEMPORARY TABLE benchlib_df (line text)")
             connection.execute("COPY benchlib_df FROM PROGRAM 'df -Pk .'")
-            lines = [row[0] for row in connection.execute("SELECT line FROM benchlib_df")]
+            free = r"SELECT min(substring(line FROM '\s(\d+)\s+\d+%\s')::bigint >> 10)::int AS mib FROM benchlib_df"
+            mib: int | None = _row(connection, free)["mib"]
+            return mib
     except psycopg.DatabaseError:
         if connection.closed:
             raise
         return None
-    match = re.search(r"\s(\d+)\s+\d+%\s", lines[-1]) if lines else None
-    return int(match[1]) >> 10 if match else None
 
 
 def refusals(connection: psycopg.Connection[Any], settings: Mapping[str, SettingValue]) -> list[str]:
@@ -190,76 +183,56 @@ def refusals(connection: psycopg.Connection[Any], settings: Mapping[str, Setting
         psycopg.Error: the server refuses to be asked.
 
     """
-    return [f"{name} = {spelled(value)}: {why}" for name, value, why in _refused(connection, settings)]
-
-
-def _refused(
-    connection: psycopg.Connection[Any], settings: Mapping[str, SettingValue]
-) -> Iterator[tuple[str, SettingValue, str]]:
     # before 15 no role but superusers could be given the right
     granted = connection.info.server_version >= 150_000
-    query = sql.SQL(_PARAMETERS).format(
-        may_alter=sql.SQL(
-            "has_parameter_privilege(name, 'ALTER SYSTEM')"
-            if granted
-            else "current_setting('is_superuser') = 'on'"
-        ),
-        reads_file=sql.SQL(_READS_FILE),
+    privilege = (
+        "has_parameter_privilege(name, 'ALTER SYSTEM')"
+        if granted
+        else "current_setting('is_superuser') = 'on'"
     )
+    query = sql.SQL(_PARAMETERS).format(may_alter=sql.SQL(privilege), reads_file=sql.SQL(_READS_FILE))
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = {row["name"]: row for row in cursor.execute(query, [[name.lower() for name in settings]])}
+    lines = []
     for name, value in settings.items():
         row = rows.get(name.lower())
-        if row is None:
-            yield name, value, "the server has no such parameter"
-        elif (
-            why := _by_nature(name, value, row) or _by_rights(row) or _by_value(connection, name, value, row)
-        ):
-            yield name, value, why
+        if reason := _reason(connection, name, value, row) if row else "the server has no such parameter":
+            lines.append(f"{name} = {spelled(value)}: {reason}")
+    return lines
 
 
-def _by_nature(name: str, value: SettingValue, row: Mapping[str, Any]) -> str | None:
-    if row["context"] == "postmaster":
-        return "needs a restart of the server, which is not ours to restart"
-    if row["context"] == "internal":
-        return "was decided when the server was built or initialised"
-    if name in _ENDANGERING and is_off(value):
-        return "would endanger every database of a server that is not ours"
-    if name in _NAME_LISTS:
-        return "a list of names cannot be given back as it was: leave it to the server's owner"
-    if row["source"] in _FIXED_BY:
-        return f"decided by {_FIXED_BY[row['source']]}, which ALTER SYSTEM does not overrule"
-    return None
-
-
-def _by_rights(row: Mapping[str, Any]) -> str | None:
-    if not row["allowed"]:
-        return "this server does not allow ALTER SYSTEM (allow_alter_system = off)"
-    if not row["may_alter"]:
-        return (
-            "our role may not ALTER SYSTEM it (superusers may, and from PostgreSQL 15 on who was granted it)"
-        )
-    if not row["may_reload"]:
-        return "our role may not have the server reload its settings (GRANT EXECUTE ON FUNCTION pg_reload_conf())"
-    if not row["former_known"]:
-        return "our role may not see what it would replace (GRANT pg_read_all_settings)"
-    return None
-
-
-def _by_value(
+def _reason(
     connection: psycopg.Connection[Any], name: str, value: SettingValue, row: Mapping[str, Any]
 ) -> str | None:
-    if row["context"] not in ("user", "superuser"):
-        return None
-    try:
-        with connection.transaction(force_rollback=True):
-            connection.execute("SELECT set_config(%s, %s, true)", [name, spelled(value)])
-    except psycopg.errors.InsufficientPrivilege:
-        return None  # the right to alter it does not include this one
-    except psycopg.DatabaseError as error:
-        if connection.closed:
-            raise
-        return reason_of(error)
+    """Why one setting cannot be set, of the server's own ``row`` for its parameter; None if it can."""
+    reasons = {
+        "needs a restart of the server, which is not ours to restart": row["context"] == "postmaster",
+        "was decided when the server was built or initialised": row["context"] == "internal",
+        "would endanger every database of a server that is not ours": name in _ENDANGERING and is_off(value),
+        "a list of names cannot be given back as it was: leave it to the server's owner": name in _NAME_LISTS,
+        f"decided by {_FIXED_BY.get(row['source'])}, which ALTER SYSTEM does not overrule": row["source"]
+        in _FIXED_BY,
+        "this server does not allow ALTER SYSTEM (allow_alter_system = off)": not row["allowed"],
+        "our role may not ALTER SYSTEM it (superusers may, and from PostgreSQL 15 on who was granted it)": not row[
+            "may_alter"
+        ],
+        "our role may not have the server reload its settings (GRANT EXECUTE ON FUNCTION pg_reload_conf())": not row[
+            "may_reload"
+        ],
+        "our role may not see what it would replace (GRANT pg_read_all_settings)": not row["former_known"],
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), None):
+        return reason
+    if row["context"] in ("user", "superuser"):
+        try:
+            with connection.transaction(force_rollback=True):
+                connection.execute("SELECT set_config(%s, %s, true)", [name, spelled(value)])
+        except psycopg.errors.InsufficientPrivilege:
+            return None  # the right to alter it does not include this one
+        except psycopg.DatabaseError as error:
+            if connection.closed:
+                raise
+            return reason_of(error)
     return None
 
 
@@ -279,6 +252,8 @@ def former_values(connection: psycopg.Connection[Any], names: Iterable[str]) -> 
     return {name: former.get(name.lower()) for name in names}
 
 
-def _row(connection: psycopg.Connection[Any], query: str) -> dict[str, Any]:
+def _row(
+    connection: psycopg.Connection[Any], query: str, parameters: list[bool] | None = None
+) -> dict[str, Any]:
     with connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query).fetchall()[0]
+        return cursor.execute(query, parameters).fetchall()[0]

@@ -146,8 +146,9 @@ class Server:
             ServerError: as :meth:`query`.
 
         """
-        names = ("fsync", "synchronous_commit", "wal_sync_method")
-        return {name: str(self.value(f"SHOW {name}")) for name in names}
+        names = ["fsync", "synchronous_commit", "wal_sync_method"]
+        rows = self.query("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", parameters=[names])
+        return {row["name"]: row["setting"] for row in rows}
 
     def want(self, settings: Mapping[str, SettingValue]) -> None:
         """Say which settings :meth:`check_settings` is to expect from now on."""

@@ -33,8 +33,6 @@ FAST_LOADING: dict[str, SettingValue] = {
     "max_wal_senders": 0,
 }
 
-Empty = tuple[Path, tuple[str, ...]]
-
 
 class Templates:
     """The clusters that are copied, under ``folder``: one for each installation, initdb options and data set."""
@@ -44,8 +42,8 @@ class Templates:
         self.shell = shell
         self.scale = scale
         self.tell = tell
-        self._empty: dict[Empty, Cluster] = {}
-        self._loaded: dict[tuple[Empty, tuple[object, ...]], Cluster] = {}
+        self._empty: dict[tuple[Path, tuple[str, ...]], Cluster] = {}
+        self._loaded: dict[tuple[Path, tuple[object, ...]], Cluster] = {}
         self._reachable: dict[Path, Installation] = {}
 
     def installation(self, level: Level) -> Installation:
@@ -84,7 +82,7 @@ class Templates:
     def loaded(self, level: Level, workload: Workload) -> Cluster:
         """The loaded, stopped cluster that those of a level with this workload are copies of."""
         empty = self.empty(level)
-        key = ((empty.installation.bindir, level.initdb), workload.contents)
+        key = (empty.folder, workload.contents)
         if key not in self._loaded:
             self.tell(f"loading the data set into {empty.installation.label}")
             template = empty.clone(self.folder / f"t{len(self._loaded)}")

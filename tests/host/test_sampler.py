@@ -24,7 +24,7 @@ from benchlib.plan.model import Load
 from benchlib.plan.workload import Script
 from benchlib.server.checkpoints import checkpoints
 from benchlib.server.cluster import Cluster
-from benchlib.server.installations import default_installation, runnable_by
+from benchlib.server.installations import find_installation, runnable_by
 from benchlib.server.statistics import Waits
 
 needs_linux = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")
@@ -231,7 +231,7 @@ def test_a_trial(version: str, new_cluster: Callable[[str], Cluster], scratch: P
     cluster.configure({"autovacuum": False, "log_checkpoints": True})
     cluster.start()
     cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
-    program = runnable_by(cluster.shell, default_installation(), scratch).program("pgbench")
+    program = runnable_by(cluster.shell, find_installation(), scratch).program("pgbench")
     pgbench.initialise(cluster.shell, pgbench.init_argv(program, cluster.connection, 1, steps="dtgp"))
     load = Load(clients=4, threads=1, duration_s=2)
     argv = pgbench.run_argv(program, cluster.connection, load, [(Script(builtin="tpcb-like"), None)])

@@ -89,6 +89,7 @@ class Registry:
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registry]:
+    monkeypatch.setattr(os, "sync", lambda: None)  # of the whole machine
     monkeypatch.setattr(module, "_WHEELS", ())
     monkeypatch.setattr(module, "_LAYOUTS", ())
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
@@ -226,15 +227,10 @@ def test_what_npm_says_is_the_reason_in_one_line(registry: Registry, npm: str, m
     assert kept() == set()
 
 
-def outside(source: str, target: str) -> dict[str, str]:
-    return {"package/native/pg-symlinks.json": json.dumps([{"source": source, "target": target}])}
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (outside("native/../../../x", "native/lib/x"), "a link that leads outside of it: native/lib/x"),
-        ({"package/../../evil": ""}, "holds more than files of its own: package/../../evil"),
+        ({"package/../../evil": ""}, "is damaged: .*evil.* outside the destination"),
         (
             {"package/native/bin/initdb": "#!/bin/sh\necho 'initdb: error while loading libx.so' >&2; exit 127\n"},
             "the fetched initdb does not run here: error while loading libx.so",
@@ -302,10 +298,10 @@ def test_a_cache_that_cannot_be_written_is_told(registry: Registry) -> None:
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, data: bytes) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(tarfile, "copyfileobj", full)
     with pytest.raises(InstallError, match=r"cannot install into .*: No space left on device"):
         registry.install("11.22")
     assert kept() == set()

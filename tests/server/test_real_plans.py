@@ -37,6 +37,6 @@ def test_a_real_servers_plans(version, new_cluster: Callable[[str], Cluster]):
     spilt, fitting = found["64kB"], found["64MB"]
     assert "(on disk)" in "".join(outline(spilt))
     assert "(on disk)" not in "".join(outline(fitting))
-    assert "(on disk); + " in differences(fitting, spilt)
+    assert "Sort (on disk)" in differences(fitting, spilt)
     assert "Sort Space Type: Disk" in plan_text(spilt)
     assert "Seq Scan on t (rows=40000)" in plan_text(fitting)
