@@ -17,7 +17,10 @@ from benchlib.study.experiment import Experiment
 
 def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.NotebookNode) -> list[Link]:
     """Write a study's trials, its plan and its executed notebook beside its page; the links to them."""
-    name, words = experiment.folder.name, hidden_words(experiment)
+    name, words = experiment.folder.name, unpublished(experiment.plan)
+    workload = str(experiment.study.parameters.get("workload", ""))
+    if "/" in workload:
+        words[workload] = Path(workload).name
     study = without(experiment.study.model_dump(mode="json"), words)
     (root / f"{name}.trials.csv").write_text(without(experiment.trials.to_csv(index=False), words))
     (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
@@ -27,12 +30,6 @@ def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.Noteb
         Link("study (JSON)", f"{name}.study.json"),
         Link("notebook", f"{name}.ipynb"),
     ]
-
-
-def hidden_words(experiment: Experiment) -> dict[str, str]:
-    """The paths and addresses that a study names and nothing published repeats, with what stands for each."""
-    workload = str(experiment.study.parameters.get("workload", ""))
-    return {**unpublished(experiment.plan), **({workload: Path(workload).name} if "/" in workload else {})}
 
 
 def without(value: Any, words: Mapping[str, str]) -> Any:

@@ -27,7 +27,7 @@ from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.report.downloads import write_downloads
 from benchlib.report.execute import execute, find_notebook, kernel, notebook_parameters
-from benchlib.report.figures.frames import given_up
+from benchlib.report.figures.frames import given_up, rows_of
 from benchlib.report.page import Link, Page, render_page
 from benchlib.report.site import check_page_is_free, reports_root, write_site
 from benchlib.report.summary import read_summary
@@ -239,12 +239,11 @@ def _rendered(job: _Job) -> Path:
 
 def _page(experiment: Experiment, downloads: Sequence[Link]) -> Page:
     analysis = experiment.analysis
-    lead = dict[Any, Any](analysis.table.set_index("level").loc[leading(analysis)])
     return Page(
         title=experiment.study.title,
         question=experiment.plan.factor.question,
         headline=analysis.headline(),
-        verdict=lead["verdict"],
+        verdict=rows_of(analysis)[leading(analysis)]["verdict"],
         facts=experiment.facts(),
         durability=given_up(experiment.durability()),
         downloads=downloads,

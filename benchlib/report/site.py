@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from benchlib.errors import InputError
 from benchlib.report import calibration_page
+from benchlib.report.figures.frames import known, rows_of
 from benchlib.report.page import IndexEntry, Link, linked, render_index, render_prose
 from benchlib.report.summary import Summary
 from benchlib.stats.analysis import leading
@@ -102,7 +101,7 @@ def _label(experiment: Experiment, titles: Counter[str]) -> str:
 
 def _entry(experiment: Experiment, link: Link) -> IndexEntry:
     level = leading(experiment.analysis)
-    lead = dict[Any, Any](experiment.analysis.table.set_index("level").loc[level])
+    lead = rows_of(experiment.analysis)[level]
     facts = dict(experiment.facts())
     return IndexEntry(
         title=link.label,
@@ -110,7 +109,7 @@ def _entry(experiment: Experiment, link: Link) -> IndexEntry:
         headline=experiment.analysis.headline(),
         question=experiment.plan.factor.question,
         verdict=lead["verdict"],
-        percent_change=None if math.isnan(lead["percent_change"]) else lead["percent_change"],
+        percent_change=lead["percent_change"] if known(lead["percent_change"]) else None,
         meta=[facts["Measured"], facts["Machine"]],
         durability=experiment.durability().get(level, ""),
     )

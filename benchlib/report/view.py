@@ -17,7 +17,7 @@ from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan
 from benchlib.plan.words import rates_words
 from benchlib.report import figures as plots
-from benchlib.report.figures.frames import in_common, signed
+from benchlib.report.figures.frames import by_value, in_common, signed
 from benchlib.report.figures.levels import levels_table
 from benchlib.report.figures.mechanism import comparable, correlation_table, costs_table, statements_table
 from benchlib.report.figures.style import FEW
@@ -76,18 +76,14 @@ class View:
 
     def summary(self) -> Statement:
         """What will run, how long it takes, and what is kept already."""
-        experiment, study, load, left = (
-            self.experiment,
-            self.experiment.study,
-            self._plan.load,
-            self._to_run(),
-        )
+        experiment, study, load = self.experiment, self.experiment.study, self._plan.load
+        left = self._to_run()
         minutes = max(1, round(left * (load.duration_s + load.warmup_s + 1) / 60))
         state = f"{left} to run, about {minutes} min" if left else "kept"
         stops = ", or fewer if all is settled earlier" if self._plan.looks else ""
-        loads = [self._plan.level_load(name) for name in self._levels]
+        loads = map(self._plan.level_load, self._levels)
         counts = sorted({min(load.threads, load.clients) for load in loads})
-        threads = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+        threads = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
         text = (
             f"Study “{study.name}”: {len(self._levels)} arms × {study.blocks} blocks = "
             f"{len(study.trials)} trials of {load.duration_s} s{stops} ({state}). Load: {experiment.workloads()}, "
@@ -98,11 +94,9 @@ class View:
         if (profile := study.parameters.get("profile", "full")) != "full":
             text += f"These are the sizes of the profile “{profile}”, scaled down from the original study's, which are “full”."
         if study.left_out:
-            levels: dict[str, list[str]] = {}
-            for name, reason in study.left_out.items():
-                levels.setdefault(reason, []).append(f"“{name}”")
             pronoun = "it" if len(study.left_out) == 1 else "them"
-            reasons = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in levels.items())
+            levels = by_value(study.left_out)
+            reasons = "; ".join(f"“{'”, “'.join(names)}” ({reason})" for reason, names in levels.items())
             text += f" Left out, since this machine cannot run {pronoun}: {reasons}."
         return Statement(text)
 
@@ -235,9 +229,10 @@ class View:
 
     def waits(self) -> plots.Figure | Statement:
         """What the load's sessions waited for, a bar per level."""
-        if self.experiment.recorded.waits.empty:
+        waits = self.experiment.recorded.waits
+        if waits.empty:
             return self._unsampled("what the sessions waited for")
-        return plots.waits_by_level(self.experiment.recorded.waits, self._levels)
+        return plots.waits_by_level(waits, self._levels)
 
     def waits_over_time(self) -> plots.Figure | None:
         """The same over time, a panel per level; None where nothing was sampled, as :meth:`waits` says."""

@@ -83,12 +83,17 @@ def spoken(level: str, row: Row) -> str:
     return f"{text}, {row['verdict'] if isinstance(row['verdict'], str) else 'no verdict'}"
 
 
+def by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
+    """The keys of each value, in their order: `{loss: levels}` of `{level: loss}`."""
+    keys: dict[str, list[str]] = {}
+    for key, value in values.items():
+        keys.setdefault(value, []).append(key)
+    return keys
+
+
 def given_up(lost: Mapping[str, str]) -> list[str]:
     """What a crash may cost, each loss once, after the levels that risk it: `a, b – the last commits`."""
-    levels: dict[str, list[str]] = {}
-    for level, loss in lost.items():
-        levels.setdefault(loss, []).append(level)
-    return [f"{', '.join(names)} – {loss}" for loss, names in levels.items()]
+    return [f"{', '.join(names)} – {loss}" for loss, names in by_value(lost).items()]
 
 
 def wrapped(text: str, chars: int = 28) -> str:

@@ -38,10 +38,7 @@ def published(experiment: Experiment) -> Table:
         raise NothingToShowError("No published figures are kept that this study could be set beside.")
     analysis, remark = _analysis(experiment)
     rows = beside(experiment, analysis, figures)
-    sources = list(dict.fromkeys(zip(rows["source"], rows["conditions"], strict=True)))
-    numbers = [
-        f"[{1 + sources.index(pair)}]" for pair in zip(rows["source"], rows["conditions"], strict=True)
-    ]
+    sources = rows.groupby(["source", "conditions"], sort=False)
     rows["level"] = [levels or Quiet("none") for levels in rows["levels"]]
     notes = [remark]
     if rows["measured here"].str.contains(ALONE).any():
@@ -51,9 +48,10 @@ def published(experiment: Experiment) -> Table:
         )
     for note, about in figures[figures["note"] != ""].groupby("note", sort=False)["figure"].unique().items():
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
-    notes += [f"[{number}] {source}: {conditions}." for number, (source, conditions) in enumerate(sources, 1)]
+    rows["number"] = [f"[{number + 1}]" for number in sources.ngroup()]
+    notes += [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
     return html_table(
-        rows.assign(source=numbers)[["figure", "published", "measured here", "level", "source"]],
+        rows.assign(source=rows["number"])[["figure", "published", "measured here", "level", "source"]],
         "Published, and measured here",
         note=Markup("<br>").join(notes),
     )
@@ -84,11 +82,9 @@ def _analysis(experiment: Experiment) -> tuple[Analysis | None, str]:
     except StudyError as reason:
         return None, f"Nothing has been compared here: {reason}."
     plan = experiment.plan
-    clients = sorted({plan.level_load(name).clients for name in plan.factor.levels})
-    several = f"{clients[0]} to {clients[-1]}" if len(clients) > 1 else f"{clients[0]}"
     return analysis, (
         "The two may well differ: the published figures come from other machines, sizes and versions. "
-        f"Here: {facts['Server']}; {facts['Machine']}; {several} clients, scale {plan.scale:,}, "
+        f"Here: {facts['Server']}; {facts['Machine']}; {experiment.clients()}, scale {plan.scale:,}, "
         f"{plan.load.duration_s} s a trial. That the direction agrees says more than the size."
     )
 

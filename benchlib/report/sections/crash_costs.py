@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from benchlib.plan.level import Level, is_off
-from benchlib.report.figures.frames import amount
+from benchlib.report.figures.frames import amount, by_value
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.crashed import KILLED, KINDS, POWER_CUT, Crash, Kind, kept_crashes, left_out
@@ -53,10 +53,8 @@ def crashes(experiment: Experiment) -> Table:
             notes.append(_contradiction(experiment.plan.level(name), f"“{name}”", promised, of_level))
             if not any(map(_harmed, of_level)):
                 harmless.append(len(of_level))
-        names: dict[str, list[str]] = {}
-        for name, reason in left_out(experiment.plan, kind).items():
-            names.setdefault(reason, []).append(f"“{name}”")
-        notes += [f"Not crashed: {', '.join(levels)}, {reason}." for reason, levels in names.items()]
+        for reason, names in by_value(left_out(experiment.plan, kind)).items():
+            notes.append(f"Not crashed: “{'”, “'.join(names)}”, {reason}.")
     if harmless:
         notes.append(_bound(min(harmless)))
     numbers = ("crashes", "commits lost", "oldest lost, ms before")

@@ -13,10 +13,11 @@ from scipy.stats import ttest_1samp
 from benchlib.errors import InputError
 from benchlib.plan.settings import quantity, shown
 from benchlib.plan.words import size_words
-from benchlib.report.figures.frames import amount, interval, known, rows_of, signed
+from benchlib.report.figures.frames import amount, by_value, interval, known, rows_of, signed
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
+from benchlib.study.published import matching
 from benchlib.study.records import Parameters
 
 OWN = "PostgreSQL's own"
@@ -37,10 +38,12 @@ def server_settings(experiment: Experiment) -> Table:
         raise NothingToShowError(
             "What the servers run with was not kept with these trials, so their defaults are not known."
         )
-    alike: dict[str, list[str]] = {}
-    for level, parameters in kept.items():
-        alike.setdefault(str({name: row["setting"] for name, row in parameters.items()}), []).append(level)
-    servers = [kept[names[0]] for names in alike.values()]
+    settings = {
+        level: str({name: row["setting"] for name, row in parameters.items()})
+        for level, parameters in kept.items()
+    }
+    alike = list(by_value(settings).values())
+    servers = [kept[levels_alike[0]] for levels_alike in alike]
     rows = []
     for name in sorted({name for parameters in servers for name in parameters}):
         of_servers = [parameters.get(name) for parameters in servers]
@@ -56,7 +59,7 @@ def server_settings(experiment: Experiment) -> Table:
     note += "a host, a folder or a user only that they are set is shown."
     if absent := [level for level in levels if level not in kept]:
         note += f" Nothing was kept of {', '.join(absent)}."
-    columns = ["setting", *(_heading(names, list(kept)) for names in alike.values()), OWN]
+    columns = ["setting", *(_heading(levels_alike, list(kept)) for levels_alike in alike), OWN]
     frame = pd.DataFrame(rows, columns=columns, dtype=object)
     return html_table(frame, "What the servers run with, beside PostgreSQL's own defaults", note=note)
 
@@ -65,7 +68,8 @@ def server_settings(experiment: Experiment) -> Table:
 def cost_per_million(experiment: Experiment, prices: Mapping[str, float], currency: str = "") -> Table:
     """What a million transactions cost at each level, given what its server costs an hour.
 
-    A key of ``prices`` is a level's name, or whole comma-separated parts of it: ``crm`` is the price of "run, crm".
+    A key of ``prices`` is a level's name, or comma-separated parts of names: ``crm`` is the price of "run, crm".
+    A level's own price goes before one by parts.
     The cost is price / throughput by the geometric mean of the trials, with the t interval (95 %) of its logarithm;
     the change against another level is the ratio of prices / the analysis's ratio of throughputs, with its interval.
 
@@ -140,52 +144,42 @@ def _shown(row: Mapping[str, Any], which: str) -> str:
     return size_words(int(read[0])) if read and read[1] == "B" else f"{value} {unit}"
 
 
-def _parts(name: str) -> list[str]:
-    return [part.strip() for part in name.split(",")]
-
-
 def _heading(levels: list[str], all_levels: list[str]) -> str:
     """What some levels are called together: "crm" for "load, crm" and "run, crm", if no other has this part; else all names."""
     if len(levels) == len(all_levels):
         return "all servers"
-    others = {part for name in all_levels if name not in levels for part in _parts(name)}
-    shared = set.intersection(*(set(_parts(name)) for name in levels)) - others
-    return ", ".join(part for part in _parts(levels[0]) if part in shared) or "; ".join(levels)
+    others = {part for name in all_levels if name not in levels for part in name.split(", ")}
+    shared = set.intersection(*(set(name.split(", ")) for name in levels)) - others
+    return ", ".join(part for part in levels[0].split(", ") if part in shared) or "; ".join(levels)
 
 
 def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
     """The price of each level that has one: its own, or else that of some parts of its name."""
-    keys: dict[str, list[str]] = {}
+    keys: dict[str, str] = {}
     for key, price in prices.items():
         if isinstance(price, bool) or not known(price) or price <= 0:
             raise InputError(f"prices: '{key}' is {price!r}: want a price per hour above 0, or leave it out")
-        part = f", {', '.join(_parts(key))}, "
-        priced = [level for level in levels if part in f", {', '.join(_parts(level))}, "]
-        if not priced:
+        if not (priced := matching(key, levels)):
             raise InputError(
                 f"prices: no level is called '{key}', or has it between commas; there are {'; '.join(levels)}"
             )
         for level in priced:
-            keys.setdefault(level, []).append(key)
-    for level, (first, *more) in keys.items():
-        if more and level not in (first, *more):
-            raise InputError(f"prices: level '{level}' has two, of '{first}' and of '{more[0]}'")
-    return {level: prices[level if level in of else of[0]] for level, of in keys.items()}
+            if level in prices and level != key:
+                continue
+            if level in keys:
+                raise InputError(f"prices: level '{level}' has two, of '{keys[level]}' and of '{key}'")
+            keys[level] = key
+    return {level: prices[key] for level, key in keys.items()}
 
 
 def _cost(price: float, tps: pd.Series) -> tuple[str, str]:
     """The cost of a million transactions and its interval; from one trial there is none."""
     logs = np.log(tps)
-    center, *ends = (price * 1e6 / (_PER_HOUR * math.exp(log)) for log in (logs.mean(), *_ends(logs)))
-    return amount(center), f"[{amount(ends[0])}, {amount(ends[1])}]" if ends else ""
-
-
-def _ends(logs: pd.Series) -> tuple[float, ...]:
-    """The higher and the lower end of the 95 % interval of a mean; none of one value."""
-    if len(logs) < 2:
-        return ()
-    interval = ttest_1samp(logs, 0).confidence_interval(0.95)
-    return float(interval.high), float(interval.low)
+    points = [logs.mean()]
+    if len(logs) > 1:
+        points += reversed(ttest_1samp(logs, 0).confidence_interval(0.95))
+    cost, *ends = (amount(price * 1e6 / (_PER_HOUR * math.exp(point))) for point in points)
+    return cost, f"[{', '.join(ends)}]" if ends else ""
 
 
 def _change(
