@@ -139,9 +139,7 @@ class Shell:
                 ) from None
             raise
 
-    def start(
-        self, argv: Sequence[str | Path], *, log: Path, cwd: Path | None = None, groups: Sequence[Path] = ()
-    ) -> Process:
+    def start(self, argv: Sequence[str | Path], *, log: Path, groups: Sequence[Path] = ()) -> Process:
         """Start a process that stays; its output is appended to ``log``; ``groups`` as in :meth:`run`.
 
         Raises:
@@ -149,7 +147,7 @@ class Shell:
 
         """
         with log.open("ab") as out:
-            return self._popen(argv, out, subprocess.STDOUT, cwd, groups)
+            return self._popen(argv, out, subprocess.STDOUT, None, groups)
 
     def _popen(
         self,

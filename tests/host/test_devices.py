@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,63 +15,37 @@ from benchlib.host.devices import block_devices, number, queue_of
 
 
 def run(*argv: str | Path) -> str:
-    return subprocess.run([*map(str, argv)], check=True, capture_output=True, text=True).stdout.strip()
-
-
-@pytest.fixture
-def loop(tmp_path: Path) -> Iterator[Callable[[], str]]:
-    """Attaches loop devices over files of 320 MiB; gives their names."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can attach loop devices")
-    attached: list[str] = []
-
-    def attach() -> str:
-        file = tmp_path / f"disk{len(attached)}"
-        with file.open("wb") as out:
-            out.truncate(320 << 20)
-        try:
-            attached.append(run("losetup", "--find", "--show", file))
-        except (OSError, subprocess.CalledProcessError) as reason:
-            pytest.skip(f"no loop devices here: {reason}")
-        return Path(attached[-1]).name
-
-    yield attach
-    for device in attached:
-        run("losetup", "--detach", device)
-
-
-@pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    folders: list[Path] = []
-
-    def make(kind: str, source: str) -> Path:
-        folder = tmp_path / f"mounted{len(folders)}"
-        folder.mkdir()
-        try:
-            run("mount", "-t", kind, source, folder)
-        except subprocess.CalledProcessError as reason:
-            pytest.skip(f"cannot mount {kind} here: {reason.stderr.strip()}")
-        folders.append(folder)
-        return folder
-
-    yield make
-    for folder in folders:
-        run("umount", folder)
-
-
-def make_file_system(kind: str, *names: str) -> None:
     try:
-        run(f"mkfs.{kind}", "-q", *(f"/dev/{name}" for name in names))
-    except FileNotFoundError:
-        pytest.skip(f"no mkfs.{kind} here")
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as reason:
+        pytest.skip(f"this machine cannot {argv[0]}: {reason}")
+
+
+@pytest.fixture
+def file_system(tmp_path: Path) -> Iterator[Callable[[str, int], tuple[list[str], Path]]]:
+    """Makes a file system over so many loop devices; gives their names and where it is mounted."""
+    with ExitStack() as stack:
+
+        def make(kind: str, disks: int) -> tuple[list[str], Path]:
+            loops, folder = [], tmp_path / "mounted"
+            for file in (tmp_path / f"disk{n}" for n in range(disks)):
+                file.touch()
+                os.truncate(file, 320 << 20)
+                loops.append(run("losetup", "--find", "--show", file))
+                stack.callback(run, "losetup", "--detach", loops[-1])
+            run(f"mkfs.{kind}", "-q", *loops)
+            folder.mkdir()
+            run("mount", "-t", kind, loops[-1], folder)
+            stack.callback(run, "umount", folder)
+            return [Path(loop).name for loop in loops], folder
+
+        yield make
 
 
 def test_a_file_system_is_on_the_device_that_it_was_made_on(
-    loop: Callable[[], str], mount: Callable[..., Path]
+    file_system: Callable[[str, int], tuple[list[str], Path]],
 ) -> None:
-    name = loop()
-    make_file_system("ext4", name)
-    folder = mount("ext4", f"/dev/{name}")
+    (name,), folder = file_system("ext4", 1)
     (folder / "below").mkdir()
     assert block_devices(folder / "below") == [name]
     device = Path(f"/dev/{name}").stat().st_rdev
@@ -78,18 +53,13 @@ def test_a_file_system_is_on_the_device_that_it_was_made_on(
     assert queue_of(name) == name
 
 
-def test_btrfs_over_two_devices_is_on_both(loop: Callable[[], str], mount: Callable[..., Path]) -> None:
-    names = [loop(), loop()]
-    make_file_system("btrfs", *names)
-    folder = mount("btrfs", f"/dev/{names[1]}")
+def test_btrfs_over_two_devices_is_on_both(
+    file_system: Callable[[str, int], tuple[list[str], Path]],
+) -> None:
+    names, folder = file_system("btrfs", 2)
     run("btrfs", "subvolume", "create", folder / "volume")
     for path in (folder, folder / "volume"):  # a subvolume has a device number of its own
         assert block_devices(path) == sorted(names)
-
-
-def test_what_the_kernel_makes_up_is_on_no_device() -> None:
-    folder = next((path for path in map(Path, ("/proc", "/dev/shm")) if path.exists()), None)
-    assert folder is None or block_devices(folder) == []
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -100,39 +70,26 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
             ask("sdzz")
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A sysfs with a disk ``sda`` and its partition ``sda1``."""
-    disk = tmp_path / "root/sys/devices/pci/block/sda"
-    (disk / "sda1").mkdir(parents=True)
-    (disk / "dev").write_text("8:0\n")
-    (disk / "sda1/dev").write_text("8:1\n")
-    (disk / "sda1/partition").write_text("1\n")
-    for folder in ("class/block", "dev/block"):
-        (tmp_path / "root/sys" / folder).mkdir(parents=True)
-    for place in (disk, disk / "sda1"):
-        (tmp_path / "root/sys/class/block" / place.name).symlink_to(place)
-        (tmp_path / "root/sys/dev/block" / (place / "dev").read_text().strip()).symlink_to(place)
-    return tmp_path / "root"
-
-
-def test_a_partition_is_named_itself_and_its_queue_is_its_disks(root: Path, tmp_path: Path) -> None:
-    here = tmp_path.stat().st_dev
-    (root / f"sys/dev/block/{os.major(here)}:{os.minor(here)}").symlink_to(
-        (root / "sys/class/block/sda1").resolve()
-    )
+def test_a_partition_is_named_itself_and_its_queue_is_its_disks(tmp_path: Path) -> None:
+    root, here = tmp_path / "root", tmp_path.stat().st_dev
+    disk, partition = root / "sys/class/block/sda", root / "sys/class/block/sda1"
+    (root / "real/sda/sda1").mkdir(parents=True)
+    (root / "real/sda/sda1/dev").write_text("8:1\n")
+    (root / "real/sda/sda1/partition").write_text("1\n")
+    for folder in (disk.parent, root / "sys/dev/block"):
+        folder.mkdir(parents=True)
+    disk.symlink_to(root / "real/sda")
+    partition.symlink_to(root / "real/sda/sda1")
+    (root / f"sys/dev/block/{os.major(here)}:{os.minor(here)}").symlink_to(partition.resolve())
     assert block_devices(tmp_path, root=root) == ["sda1"]
-    assert queue_of("sda1", root=root) == "sda"
-    assert queue_of("sda", root=root) == "sda"
+    assert queue_of("sda1", root=root) == queue_of("sda", root=root) == "sda"
     assert number("sda1", root=root) == "8:1"
 
 
-def test_a_mount_hides_the_one_before_it(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Overlays name no device, and neither does what merely looks like a path."""
-    (tmp_path / "inner").mkdir()
-    parts = [("/", "/dev/sda1"), (str(tmp_path), str(tmp_path)), (str(tmp_path), "overlay")]
-    mounts = [SimpleNamespace(mountpoint=point, device=device) for point, device in parts]
+@pytest.mark.parametrize("source", ["overlay", "/"])
+def test_what_is_mounted_of_no_device_is_on_none(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = [SimpleNamespace(mountpoint="/", device=source)]
     monkeypatch.setattr(devices.psutil, "disk_partitions", lambda all: mounts)
-    assert block_devices(tmp_path / "inner", root=root) == []
-    mounts.pop()
-    assert block_devices(tmp_path / "inner", root=root) == [], "a folder is no device"
+    assert block_devices(tmp_path, root=tmp_path) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlib.host.changes import MARKER, Made, Mounted, Written, is_mounted
+from benchlib.host.changes import Made, Mounted, is_mounted
 from benchlib.host.journal import Journal
 from benchlib.host.sweep import JOURNAL, processes_of, sweep
 
@@ -74,29 +74,6 @@ def test_a_mount_that_is_noted_is_undone_first(folder: Path, mounted: Path, jour
     assert swept.resisting == []
     assert not folder.exists()
     assert str(swept) == f"run-x: undid the {change}; removed its folder"
-
-
-def test_what_resists_keeps_its_journal_and_is_tried_again(
-    folder: Path, journal: Journal, tmp_path: Path
-) -> None:
-    tunable = tmp_path / "tunable"
-    tunable.write_text("7")
-    made = Made(folder=tmp_path / "benchlib-x")
-    made.make()
-    (made.folder / MARKER).unlink()
-    (made.folder / "somebody's").touch()
-    chapter = journal.chapter()
-    chapter.note(made)
-    chapter.note(Written(path=tunable, former="60", value="7"))
-    for undone in ([f"{tunable} set to 7, before 60"], []):
-        swept = sweep(folder)
-        assert len(swept.resisting) == 1
-        assert swept.undone == undone
-        assert tunable.read_text() == "60"
-        assert list(folder.iterdir()) == [journal.path]
-    (made.folder / "somebody's").unlink()
-    assert sweep(folder).resisting == []
-    assert not folder.exists()
 
 
 def test_a_journal_that_cannot_be_read_in_part_stays_for_a_person(folder: Path, journal: Journal) -> None:
