@@ -37,7 +37,7 @@ from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.changes import OURS, Grouped, Written, write_kernel_file
 from benchlib.host.devices import number, queue_of
 from benchlib.host.journal import Chapter
-from benchlib.levers.lever import Size
+from benchlib.levers.lever import Size, refusal
 from benchlib.plan.level import Model
 
 Kind = Literal["io", "memory"]
@@ -127,11 +127,7 @@ def check(caps: Caps, devices: Sequence[str]) -> None:
 
 def why_not(kind: Kind) -> str | None:
     """Why caps of this kind cannot be had here; None if they can."""
-    try:
-        _hierarchy(kind)
-    except PreflightError as reason:
-        return str(reason)
-    return None
+    return refusal(_hierarchy, kind)
 
 
 def remarks(caps: Caps) -> list[str]:

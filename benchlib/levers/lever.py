@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo
 
+from benchlib.errors import BenchlibError
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
 from benchlib.levers.replicas import Replicas
@@ -211,3 +212,12 @@ class Lever:
 def no_server() -> str | None:
     """Why no server of ours can run here; None if one can."""
     return None if installations() else "no PostgreSQL found"
+
+
+def refusal(attempt: Callable[..., object], *args: object) -> str | None:
+    """Why what is attempted cannot be had; None if it can."""
+    try:
+        attempt(*args)
+    except BenchlibError as reason:
+        return str(reason)
+    return None

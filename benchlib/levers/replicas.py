@@ -21,7 +21,7 @@ from benchlib.errors import InvariantError, ServerError
 from benchlib.host.shell import ticks
 from benchlib.server.cluster import Cluster
 from benchlib.server.replica import Replica
-from benchlib.server.server import reason_of
+from benchlib.server.server import asking, reason_of
 
 STREAM_LIMIT_S = 60.0
 CATCH_UP_LIMIT_S = 300.0
@@ -216,19 +216,16 @@ class Replicas:
             ServerError: it was not acknowledged in time, or a server is gone.
 
         """
-        try:
-            with contextlib.ExitStack() as stack:
-                # connected beforehand, so that the answers come at once
-                replicas = {replica.name: stack.enter_context(replica.connect()) for replica in living}
-                primary = stack.enter_context(self.primary.connect())
-                stalled = stack.enter_context(_cancelled_after(primary, ACKNOWLEDGE_LIMIT_S))
-                position = str(_one(primary, "SELECT pg_logical_emit_message(true, 'benchlib', 'last')"))
-                if stalled.is_set():
-                    raise ServerError(f"no replica confirmed a commit within {ACKNOWLEDGE_LIMIT_S:.0f} s")
-                past = f"SELECT ({how_far}) >= '{position}'"
-                return position, tuple(name for name, c in replicas.items() if how_far and _one(c, past))
-        except psycopg.Error as reason:
-            raise ServerError(f"a server refused or went away: {reason_of(reason)}") from reason
+        with asking(), contextlib.ExitStack() as stack:
+            # connected beforehand, so that the answers come at once
+            replicas = {replica.name: stack.enter_context(replica.connect()) for replica in living}
+            primary = stack.enter_context(self.primary.connect())
+            stalled = stack.enter_context(_cancelled_after(primary, ACKNOWLEDGE_LIMIT_S))
+            position = str(_one(primary, "SELECT pg_logical_emit_message(true, 'benchlib', 'last')"))
+            if stalled.is_set():
+                raise ServerError(f"no replica confirmed a commit within {ACKNOWLEDGE_LIMIT_S:.0f} s")
+            past = f"SELECT ({how_far}) >= '{position}'"
+            return position, tuple(name for name, c in replicas.items() if how_far and _one(c, past))
 
     def _catch_up(self, position: str, living: Sequence[Replica], limit_s: float) -> None:
         for replica in living:
@@ -267,11 +264,8 @@ class Watch:
         primary = self._replicas.primary
         self._waits = self._replicas.waits_for()[1] is not None
         self._started = time.monotonic()
-        try:
-            # before the load, which may take every connection there is
+        with asking():  # before the load, which may take every connection there is
             self._connection = primary.connect(primary.maintenance)
-        except psycopg.Error as reason:
-            raise ServerError(f"the server refused or went away: {reason_of(reason)}") from reason
         self._sampler.start()
         return self
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from benchlib.errors import BenchlibError, PreflightError
-from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server
+from benchlib.errors import PreflightError
+from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
 from benchlib.levers.replicas import Replicas
 from benchlib.plan.level import Level, Model, SettingValue, is_off
 from benchlib.plan.model import Plan
@@ -79,13 +79,8 @@ class ReplicationLever(Lever):
 
     def survey(self, scratch: Path) -> list[Finding]:
         """Replicas are copies that pg_basebackup makes."""
-        why_not = no_server()
-        if why_not is None:
-            try:
-                find_program_for(find_installation(), "pg_basebackup")
-            except BenchlibError as reason:
-                why_not = str(reason)
-        return [Finding(self.key, why_not)]
+        lacking = no_server() or refusal(lambda: find_program_for(find_installation(), "pg_basebackup"))
+        return [Finding(self.key, lacking)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """See whether the settings leave room for the replicas, and whether pg_basebackup is here.

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import get_args
 
-from benchlib.errors import BenchlibError, PreflightError
+from benchlib.errors import PreflightError
 from benchlib.host.devices import block_devices
 from benchlib.host.facts import available_memory_mib, existing
 from benchlib.levers import control_groups, volumes
-from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server
+from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
 from benchlib.levers.volumes import FileSystem, Place
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
@@ -46,7 +46,12 @@ class StorageLever(Lever):
         caps = control_groups.why_not("io") or (None if block_devices(existing(scratch)) else _NO_DEVICE)
         return [
             Finding(self.key, no_server(), "in folders that are there"),
-            *(Finding(f"storage: {kind}", _why_not_made(kind, scratch)) for kind in get_args(FileSystem)),
+            *(
+                Finding(
+                    f"storage: {kind}", refusal(volumes.check, Place(file_system=kind, size=_SMALL), scratch)
+                )
+                for kind in get_args(FileSystem)
+            ),
             Finding("storage: caps on I/O", caps),
             Finding("storage: cap on memory", control_groups.why_not("memory")),
         ]
@@ -149,14 +154,6 @@ def _places(storage: Storage) -> dict[str, Place]:
     return {
         name: place for name, place in (("data", storage.data), ("wal", storage.wal)) if place is not None
     }
-
-
-def _why_not_made(kind: FileSystem, scratch: Path) -> str | None:
-    try:
-        volumes.check(Place(file_system=kind, size=_SMALL), scratch)
-    except BenchlibError as reason:
-        return str(reason)
-    return None
 
 
 def _place_words(place: Place, folders: dict[str, str]) -> str:

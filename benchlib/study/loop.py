@@ -71,6 +71,7 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
 
     More blocks than before are added to the study; fewer leave it as it is, so that a rerun
     never throws a measurement away. Parameters that are no part of the plan, such as prices, are the last run's.
+    A study of an earlier version gets the words for its levels.
 
     Raises:
         InputError: a study of that name exists with another plan; the message says what differs.
@@ -80,13 +81,17 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
         folder.write(study)
         return study
     kept = same_study(folder, study)
-    if study.blocks < kept.blocks or (study.blocks == kept.blocks and study.parameters == kept.parameters):
-        return kept
-    # from what is kept: the plan asked for may name its levels in another order
-    more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)
-    kept = kept.model_copy(update={"trials": kept.trials + more, "parameters": study.parameters})
-    folder.write(kept)
-    return kept
+    changes: dict[str, Any] = {}
+    if not kept.levels_in_words:  # of an earlier version
+        changes = {"levels_in_words": study.levels_in_words, "crash_costs": study.crash_costs}
+    if study.blocks >= kept.blocks:
+        # from what is kept: the plan asked for may name its levels in another order
+        more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)
+        changes |= {"trials": kept.trials + more, "parameters": study.parameters}
+    now = kept.model_copy(update=changes)
+    if now != kept:
+        folder.write(now)
+    return now
 
 
 def same_study(folder: StudyFolder, study: Study) -> Study:

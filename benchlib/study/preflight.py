@@ -64,24 +64,18 @@ def builds_differ(plan: Plan) -> str | None:
 
 
 def _ask_levers(plan: Plan, scratch: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """What the levers have to say of this machine, and why levels cannot run; of levels that are alike asked once."""
+    """What the levers have to say of this machine, and why levels cannot run."""
     answers: list[tuple[str, str]] = []
-    reasons: dict[str, str | None] = {}
     refused: dict[str, str] = {}
     tried: set[str] = set()
     for name in plan.factor.levels:
         wish = Wish(plan, name, scratch, tried)
-        alike = wish.level.model_dump_json()
-        if alike not in reasons:
-            try:
-                for lever in LEVERS:
-                    if lever.elsewhere or not wish.level.target:
-                        answers += lever.check(wish)
-                reasons[alike] = None
-            except PreflightError as reason:
-                reasons[alike] = str(reason)
-        if why_not := reasons[alike]:
-            refused[name] = why_not
+        try:
+            for lever in LEVERS:
+                if lever.elsewhere or not wish.level.target:
+                    answers += lever.check(wish)
+        except PreflightError as reason:
+            refused[name] = str(reason)
     return answers, refused
 
 
