@@ -1,17 +1,27 @@
 """A scratch folder and clusters of a test's own. No test meets a user's run or data."""
 
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchlib.host.changes import mount_points
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.shell import Shell, server_user
+from benchlib.load.workloads import load_workload
+from benchlib.plan.design import Trial
+from benchlib.plan.level import Level
+from benchlib.plan.model import Factor, Load, Measurement, Plan
+from benchlib.server import templates
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, runnable_by
+from benchlib.study.bench import Bench, open_bench
 from benchlib.study.store import DATA_VARIABLE
 
 VERSIONS = ("16", "18")
@@ -94,3 +104,60 @@ def remains(scratch: Path) -> list[str]:
         if str(scratch) in file.read_text()
     ]
     return [*mounts, *loops, *(str(f) for f in scratch.rglob("benchlib-*"))]
+
+
+@pytest.fixture
+def ready_clusters(shelter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benches copy the cluster that initdb made for the first of them, run one copy of an installation, and do not sync."""
+    create = Cluster.create
+
+    def copied(cluster: Cluster, initdb_options: Sequence[str] = ()) -> None:
+        key = (str(cluster.installation.bindir), *initdb_options)
+        if key not in _READY:
+            _READY[key] = Cluster(cluster.shell, cluster.installation, shelter / f"ready{len(_READY)}")
+            create(_READY[key], initdb_options)
+        _READY[key].clone(cluster.folder)
+
+    monkeypatch.setattr(Cluster, "create", copied)
+    monkeypatch.setattr(os, "sync", lambda: None)  # no figure of a test depends on what is dirty elsewhere
+    monkeypatch.setattr(templates, "runnable_by", lambda shell, one, _: runnable_by(shell, one, shelter))
+
+
+_READY: dict[tuple[str, ...], Cluster] = {}
+
+
+def bench_plan(
+    levels: Mapping[str, Any], workload: str = "insert", load: Mapping[str, Any] | None = None, **more: Any
+) -> Plan:
+    """A plan of trials of a second; the first level is the baseline."""
+    return Plan(
+        factor=Factor(
+            question="?", baseline=next(iter(levels)), levels={k: Level.model_validate(v) for k, v in levels.items()}
+        ),
+        workload=load_workload(workload),
+        load=Load.model_validate({"clients": 2, "threads": 1, "duration_s": 1, "warmup_s": 0, **(load or {})}),
+        **{"scale": 1, "seed": 7, **more},
+    )  # fmt: skip
+
+
+class Trials:
+    """Runs single trials on benches that are closed after the test."""
+
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self._stack, self._folder, self._numbers = stack, folder, count(1)
+
+    def bench(self, plan: Plan) -> Bench:
+        return self._stack.enter_context(open_bench(plan, "test"))
+
+    def run(self, bench: Bench, level: str) -> tuple[Measurement, Path]:
+        """The measurement and the raw files of one more trial."""
+        number = next(self._numbers)
+        folder = self._folder / f"raw-{number}"
+        folder.mkdir()
+        return bench.measure(Trial(1, number, level, number), folder), folder
+
+
+@pytest.fixture
+def trials(ready_clusters: None, scratch: Path, tmp_path: Path) -> Iterator[Trials]:
+    with ExitStack() as stack:
+        yield Trials(stack, tmp_path)

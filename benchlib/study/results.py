@@ -120,14 +120,13 @@ def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
 
     ``{"vm.swappiness": {"60": "defaults, control", "0": "tuned"}}``
     """
-    levels: dict[tuple[str, str], dict[str, None]] = {}
-    order = list(folder.read().plan.factor.levels)
-    for m in sorted(folder.kept().values(), key=lambda m: order.index(m.trial.level)):
-        for in_force in m.host.items():
-            levels.setdefault(in_force, {})[m.trial.level] = None
-    by_name: dict[str, dict[str, str]] = {}
-    for (name, value), names in levels.items():
-        by_name.setdefault(name, {})[value] = ", ".join(names)
+    kept, by_name = folder.kept().values(), dict[str, dict[str, str]]()
+    for level in folder.read().plan.factor.levels:
+        for name, value in dict.fromkeys(
+            item for m in kept if m.trial.level == level for item in m.host.items()
+        ):
+            values = by_name.setdefault(name, {})
+            values[value] = f"{values[value]}, {level}" if value in values else level
     return by_name
 
 

@@ -235,10 +235,8 @@ class OwnStand(Stand):
 
     def check_running(self) -> None:
         """What the levers look at, and its process."""
-        for check in (*self.site.checks, self._check_process):
+        for check in self.site.checks:
             check()
-
-    def _check_process(self) -> None:
         if not self.server.running:
             lines = self.server.log_text().strip().splitlines() or ["it said nothing"]
             raise ServerError(f"the server ended during the trial: {lines[-1]}")

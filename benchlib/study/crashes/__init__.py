@@ -20,9 +20,11 @@ Beside that, all clusters have data checksums, which tell a torn page; the level
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -49,16 +51,14 @@ from benchlib.study.crashed import (
     left_out,
     without_load,
 )
-from benchlib.study.crashes import ways
 from benchlib.study.crashes.damage import Row, examine, last_cries
 from benchlib.study.crashes.load import WORKLOAD, CrashLoad
+from benchlib.study.crashes.ways import WAYS
 from benchlib.study.stand import OwnStand
 from benchlib.study.store import StudyFolder
 
 Tell = Callable[[str], None]
 
-_MOMENT_S = {KILLED: (0.3, 1.5), POWER_CUT: (1.0, 4.0)}
-"""Between which times after the load has begun the crash comes."""
 _DISK = Place(file_system="ext4", size=640 << 20)
 _GROUND = Place(file_system="xfs", size=1536 << 20)
 """Holds the disk's file and its copy where the scratch folder's own file system cannot reflink."""
@@ -150,23 +150,22 @@ def crash(
     and with everything on its disk. ``study`` names the run to anyone who finds the host taken.
 
     Raises:
-        PreflightError: a kind cannot be had here, or another run is under way.
+        PreflightError: another run is under way.
         StudyError: a level's cluster cannot be built or loaded; the rounds that were kept are safe.
 
     """
     scratch = scratch or scratch_root()
     with guarded_run(scratch, f"crashing “{study}”", tell) as run, run.journal.chapter() as chapter:
-        templates = Templates(run.folder, Shell(server_user()), 1, tell)
-        ground: Path | None = None
-        try:
+
+        @cache
+        def ground() -> Path:
+            tell("making a disk that can be copied in one moment")
+            shares = can_share(run.folder)
+            return run.folder if shares else volumes.provide(_GROUND, "ground", run.folder, Shell(), chapter)
+
+        with contextlib.closing(Templates(run.folder, Shell(server_user()), 1, tell)) as templates:
             for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
-                if kind == POWER_CUT and ground is None:
-                    check(kind, scratch)
-                    tell("making a disk that can be copied in one moment")
-                    ground = run.folder if can_share(run.folder) else volumes.provide(
-                        _GROUND, "ground", run.folder, Shell(), chapter
-                    )  # fmt: skip
-                level = _as_crashed(plan.level(name), ground if kind == POWER_CUT else None)
+                level = _as_crashed(plan.level(name), ground() if kind == POWER_CUT else None)
                 todo = list(group)
                 try:
                     while todo:
@@ -175,8 +174,6 @@ def crash(
                     raise
                 except BenchlibError as reason:
                     raise StudyError(f"level “{name}” cannot be crashed ({kind}): {reason}") from reason
-        finally:
-            templates.close()
 
 
 def _as_crashed(level: Level, ground: Path | None) -> Level:
@@ -209,7 +206,7 @@ def _crash_level(
             while todo:
                 this = todo.pop(0)
                 tell(f"“{this.level}”, {this.kind}")
-                crashed = _round(level, stand, run, this, Random(f"{seed} {this.model_dump_json()}"))
+                crashed = _round(stand, run, this, Random(f"{seed} {this.model_dump_json()}"))
                 keep(crashed)
                 if crashed.damage and this.kind == KILLED:
                     return  # nobody knows what state it is in
@@ -217,26 +214,18 @@ def _crash_level(
         stand.discard()
 
 
-def _round(level: Level, stand: OwnStand, run: Run, this: Round, random: Random) -> Crash:
-    cluster = stand.server
+def _round(stand: OwnStand, run: Run, this: Round, random: Random) -> Crash:
+    way, version = WAYS[this.kind], stand.server.version()
     stand.checkpoint()
     os.sync()
-    version, log = cluster.version(), cluster.log_size()
-    after_s = random.uniform(*_MOMENT_S[this.kind])
-    with CrashLoad(cluster, this.number, random, checkpoints=this.kind == POWER_CUT) as load:
+    after_s = random.uniform(*way.after_s)
+    with CrashLoad(stand.server, this.number, random, checkpoints=this.kind == POWER_CUT) as load:
         started = time.monotonic()
         time.sleep(after_s)
         load.over()
-        moment = ways.kill(cluster) if this.kind == KILLED else ways.copy_disk(level)
-        if this.kind == KILLED:
-            load.end()  # what was acknowledged may still be on its way
-    cluster.stop()  # the killed one is collected; the other goes on from here when the copy has been asked
-    if this.kind == KILLED:
-        rows, recovery_s, damage = _restarted(cluster, this.number, log)
-    else:
-        with ways.from_copy(level, stand, run) as copy:
-            rows, recovery_s, damage = _restarted(copy, this.number, 0)
-        cluster.start()
+        moment = way.crash(stand)
+    with way.remains(stand, run) as cluster:
+        rows, recovery_s, damage = _restarted(cluster, this.number)
     acknowledged = {
         (client, number): at
         for client, times in enumerate(load.acknowledged)
@@ -259,11 +248,9 @@ def _round(level: Level, stand: OwnStand, run: Run, this: Round, random: Random)
     )
 
 
-def _restarted(
-    cluster: Cluster, number: int, log: int
-) -> tuple[set[Row] | None, float | None, tuple[str, ...]]:
+def _restarted(cluster: Cluster, number: int) -> tuple[set[Row] | None, float | None, tuple[str, ...]]:
     """Start a server again: the rows of the round, how long recovery took, and what is damaged."""
-    started = time.monotonic()
+    log, started = cluster.log_size(), time.monotonic()
     try:
         cluster.start()
     except ServerError:

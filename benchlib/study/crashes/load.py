@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from random import Random
-from types import TracebackType
 from typing import Self
 
 import psycopg
@@ -41,6 +42,8 @@ _COMMIT = "WITH counted AS (UPDATE pages SET value = value + 1 WHERE id = %s) IN
 _DIRTY = "UPDATE pages SET filler = filler WHERE id %% 2 = 1 AND (id / 8) %% 10 = %s"
 _FIRST_COMMITS_S = 30.0
 
+Step = Callable[[psycopg.Connection, Random, int], None]
+
 
 class CrashLoad:
     """Runs while it is entered, from when each writer has committed; ``checkpoints`` has one checkpoint follow the other.
@@ -54,28 +57,25 @@ class CrashLoad:
         self._cluster = cluster
         self._round = number
         self._checkpoints = checkpoints
-        self._failures: list[str] = []
+        self._random = random
         self._over = threading.Event()
-        sessions = [*map(self._writer, range(WRITERS)), self._dirtier()]
-        seeds = [random.random() for _ in sessions]
-        self._threads = [
-            threading.Thread(target=self._run, args=(session, Random(seed)), daemon=True)
-            for session, seed in zip(sessions, seeds, strict=True)
-        ]
+        self._pool = ThreadPoolExecutor(WRITERS + 1)
+        self._sessions: list[Future[None]] = []
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        steps: list[Step] = [*(partial(self._commit, client) for client in range(WRITERS)), self._dirty]
+        for step in steps:
+            self._sessions.append(self._pool.submit(self._run, step, Random(self._random.random())))
         for _ in ticks(_FIRST_COMMITS_S):
-            if self._failures or all(self.acknowledged):
+            if all(self.acknowledged) or any(session.done() for session in self._sessions):
                 return self
-        self.end()
+        self.__exit__()
         raise ServerError(f"a session did not commit anything within {_FIRST_COMMITS_S:.0f} s")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, reason: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
+    def __exit__(self, *_: object) -> None:
+        """Wait until every session has ended."""
+        self._over.set()
+        self._pool.shutdown()
 
     def over(self) -> None:
         """From now on a session that fails is no surprise.
@@ -84,41 +84,27 @@ class CrashLoad:
             ServerError: one has failed before.
 
         """
-        self._over.set()
-        if self._failures:
-            raise ServerError(f"the load ended before the crash: {self._failures[0]}")
-
-    def end(self) -> None:
-        """Wait until every session has ended."""
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, session: Callable[[psycopg.Connection, Random, int], None], random: Random) -> None:
         try:
-            with self._cluster.connect() as connection:
-                for number in count():
-                    if self._over.is_set():
-                        return
-                    session(connection, random, number)
+            for session in self._sessions:
+                if session.done():
+                    session.result()
         except psycopg.Error as reason:
-            if not self._over.is_set():
-                self._failures.append(reason_of(reason))
+            raise ServerError(f"the load ended before the crash: {reason_of(reason)}") from reason
+        self._over.set()
 
-    def _writer(self, client: int) -> Callable[[psycopg.Connection, Random, int], None]:
-        times = self.acknowledged[client]
+    def _run(self, step: Step, random: Random) -> None:
+        with self._cluster.connect() as connection:
+            for number in count():
+                if self._over.is_set():
+                    return
+                step(connection, random, number)
 
-        def commit(connection: psycopg.Connection, random: Random, number: int) -> None:
-            row = 2 * random.randint(1, PAGE_ROWS // 2)
-            connection.execute(_COMMIT, (row, self._round, client, number), prepare=True)
-            times.append(time.monotonic())
+    def _commit(self, client: int, connection: psycopg.Connection, random: Random, number: int) -> None:
+        row = 2 * random.randint(1, PAGE_ROWS // 2)
+        connection.execute(_COMMIT, (row, self._round, client, number), prepare=True)
+        self.acknowledged[client].append(time.monotonic())
 
-        return commit
-
-    def _dirtier(self) -> Callable[[psycopg.Connection, Random, int], None]:
-        def dirty(connection: psycopg.Connection, random: Random, number: int) -> None:
-            connection.execute(_DIRTY, (random.randrange(10),))
-            if self._checkpoints:
-                connection.execute("CHECKPOINT")
-
-        return dirty
+    def _dirty(self, connection: psycopg.Connection, random: Random, _number: int) -> None:
+        connection.execute(_DIRTY, (random.randrange(10),))
+        if self._checkpoints:
+            connection.execute("CHECKPOINT")

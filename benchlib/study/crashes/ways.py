@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -18,23 +20,24 @@ from benchlib.host.shell import ticks
 from benchlib.levers import volumes
 from benchlib.levers.storage import storage_of
 from benchlib.levers.volumes import Place
-from benchlib.plan.level import Level, SettingValue
+from benchlib.plan.level import SettingValue
 from benchlib.server.cluster import Cluster
 from benchlib.server.copying import share_blocks
+from benchlib.study.crashed import KILLED, POWER_CUT, Kind
 from benchlib.study.stand import OwnStand
 
 _DEATH_S = 10.0
 
 
-def kill(cluster: Cluster) -> float:
-    """Kill all processes of a server at once; when, in seconds of :func:`time.monotonic`.
+def _kill(stand: OwnStand) -> float:
+    """Kill all processes of the server at once.
 
     Raises:
         ServerError: it is gone already, or a process does not die.
 
     """
     try:
-        postmaster = psutil.Process(cluster.pid)
+        postmaster = psutil.Process(stand.server.pid)
         processes = [postmaster, *postmaster.children(recursive=True)]
     except psutil.NoSuchProcess:
         raise ServerError("the server was gone before the crash") from None
@@ -54,39 +57,51 @@ def _alive(process: psutil.Process) -> bool:
     return False
 
 
-def copy_disk(level: Level) -> float:
-    """Copy the file behind a level's disk in one moment; when that began, in seconds of :func:`time.monotonic`.
+@contextlib.contextmanager
+def _after_kill(stand: OwnStand, run: Run) -> Iterator[Cluster]:
+    """The killed server itself, collected."""
+    stand.server.stop()
+    yield stand.server
+
+
+def _copy_disk(stand: OwnStand) -> float:
+    """Copy the file behind the stand's disk in one moment.
 
     Raises:
         OSError: the file system below cannot share blocks.
 
     """
-    image = _image(level)
+    _, image = _disk(stand)
     moment = time.monotonic()
     share_blocks(image, image.with_name("copy"))
     return moment
 
 
 @contextlib.contextmanager
-def from_copy(level: Level, stand: OwnStand, run: Run) -> Iterator[Cluster]:
-    """A cluster on the copy of a level's disk, configured and not started; the copy goes at the end.
+def _after_copy(stand: OwnStand, run: Run) -> Iterator[Cluster]:
+    """A cluster on the copy of the stand's disk, which goes at the end; then the stand's own server goes on.
 
     Raises:
         TrialError: the copy cannot be mounted.
 
     """
-    original = stand.server
-    copy = _image(level).with_name("copy")
+    original, (place, image) = stand.server, _disk(stand)
+    original.stop()
+    copy = image.with_name("copy")
     cluster = Cluster(original.shell, original.installation, run.folder / "copy", original.groups)
+    # one sync of the file system, not one of each of a thousand files, which is most of a short recovery
+    quick: dict[str, SettingValue] = (
+        {"recovery_init_sync_method": "syncfs"} if cluster.installation.major >= 14 else {}
+    )
     try:
         with run.journal.chapter() as chapter:
-            disk = volumes.mount_image(_disk(level), copy, "copy", run.folder, chapter)
+            disk = volumes.mount_image(place, copy, "copy", run.folder, chapter)
             for folder in (cluster.folder, cluster.sockets):
                 cluster.shell.make_directory(folder)
             cluster.data.symlink_to(disk / "data")
             # after a power cut no process has the number that it holds; here others go on
             (cluster.data / "postmaster.pid").unlink(missing_ok=True)
-            cluster.configure({**_quick_recovery(cluster), **original.wanted})
+            cluster.configure({**quick, **original.wanted})
             try:
                 yield cluster
             finally:
@@ -95,20 +110,31 @@ def from_copy(level: Level, stand: OwnStand, run: Run) -> Iterator[Cluster]:
     finally:
         shutil.rmtree(cluster.folder, ignore_errors=True)
         copy.unlink(missing_ok=True)
+    original.start()
 
 
-def _quick_recovery(cluster: Cluster) -> dict[str, SettingValue]:
-    """One sync of the file system instead of one of each of a thousand files, which is most of a short recovery."""
-    return {"recovery_init_sync_method": "syncfs"} if cluster.installation.major >= 14 else {}
-
-
-def _disk(level: Level) -> Place:
-    disk = storage_of(level).data
+def _disk(stand: OwnStand) -> tuple[Place, Path]:
+    """The one disk of a stand, and the file behind it."""
+    disk = storage_of(stand.level).data
     assert disk is not None
-    return disk
+    (image,) = Path(str(disk.path)).glob(f"{OURS}*/image")
+    return disk, image
 
 
-def _image(level: Level) -> Path:
-    """The file of the one disk that is below the level's ground."""
-    (image,) = Path(str(_disk(level).path)).glob(f"{OURS}*/image")
-    return image
+@dataclass(frozen=True)
+class Way:
+    """A way to crash a server.
+
+    The crash comes between the times ``after_s``, in seconds of load. ``crash`` tells when it did, in seconds of
+    :func:`time.monotonic`; ``remains`` has a cluster on what it left, not started.
+    """
+
+    after_s: tuple[float, float]
+    crash: Callable[[OwnStand], float]
+    remains: Callable[[OwnStand, Run], AbstractContextManager[Cluster]]
+
+
+WAYS: dict[Kind, Way] = {
+    KILLED: Way((0.3, 1.5), _kill, _after_kill),
+    POWER_CUT: Way((1.0, 4.0), _copy_disk, _after_copy),
+}
