@@ -116,32 +116,29 @@ def test_the_capacity_is_that_of_the_baseline_without_a_limit(host, view_of) -> 
     assert (capacity.blocks, capacity.plan.metric) == (3, "tps")
 
 
-def test_what_the_capacity_was_is_kept_and_shown(host, view_of) -> None:
+def test_what_the_capacity_was_is_kept_and_a_level_may_have_a_share_or_a_rate_of_its_own(
+    host, view_of
+) -> None:
     host.reaches = {"control": 1010.0}
-    view = view_of()
-    view.runner.run(QUIET)
-    assert StudyFolder("rated").read().provenance["capacity"] == {
-        "tps": 1005.0,
-        "lowest_tps": 1000.0,
-        "highest_tps": 1010.0,
-        "trials": "6 of 3 s",
-        "rates": {"50 % of capacity": "502 tps"},
-    }
-    assert "50 % of capacity" in view.provenance().html
-
-
-def test_a_level_may_have_a_share_or_a_rate_of_its_own(host, view_of) -> None:
     levels = {
         "80": Level(load=LoadPatch(rate="80 % of capacity")),
         "few": Level(load=LoadPatch(rate=100)),
     }
     view = view_of(levels=levels)
     view.runner.run(QUIET)
+    assert StudyFolder("rated").read().provenance["capacity"] == {
+        "tps": 1005.0,
+        "lowest_tps": 1000.0,
+        "highest_tps": 1010.0,
+        "trials": "6 of 3 s",
+        "rates": {"50 % of capacity": "502 tps", "80 % of capacity": "804 tps"},
+    }
+    assert "50 % of capacity" in view.provenance().html
     rates = {name: view.experiment.plan.level_load(name).rate for name in view.experiment.plan.factor.levels}
-    assert rates == {"defaults": 500.0, "control": 500.0, "80": 800.0, "few": 100.0}
+    assert rates == {"defaults": 502.0, "control": 502.0, "80": 804.0, "few": 100.0}
     assert "each level at its own rate" in str(view.summary())
-    for words in ("500 tps (50 % of capacity)", "800 tps (80 % of capacity)", "100 tps"):
-        assert words in view.levels().html
+    for rate in ("502 tps (50 % of capacity)", "804 tps (80 % of capacity)", "100 tps"):
+        assert rate in view.levels().html
 
 
 def test_a_rate_in_numbers_needs_no_capacity(host, view_of) -> None:

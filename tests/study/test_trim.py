@@ -86,14 +86,12 @@ def test_the_page_of_a_trimmed_study_is_the_same_but_for_a_line(study: StudyFold
     assert NOTE in View(shown(study)).provenance().html
 
 
-def test_what_is_derived_is_the_same_to_the_last_digit(study: StudyFolder) -> None:
+def test_what_is_derived_is_the_same_to_the_last_digit_and_trimming_again_changes_nothing(
+    study: StudyFolder,
+) -> None:
     before = derived(study)
     trim(study)
     assert derived(study) == before
-
-
-def test_trimming_again_changes_nothing(study: StudyFolder) -> None:
-    trim(study)
     once = everything(study)
     assert trim(study)[0] == trim(study)[1]
     assert everything(study) == once
