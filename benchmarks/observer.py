@@ -25,7 +25,8 @@ import pandas as pd
 import benchlib
 from benchlib.host.guardian import guarded_run, scratch_root
 from benchlib.host.shell import Shell, server_user
-from benchlib.load import pgbench
+from benchlib.load.pgbench import Pgbench
+from benchlib.load.tool import Job
 from benchlib.load.workloads import load_workload
 from benchlib.plan.design import randomised_blocks
 from benchlib.plan.level import Level
@@ -44,7 +45,9 @@ def watched_load(
 ) -> pd.DataFrame:
     """Run the load, switching the sampler; a row for each turn with the mean of its whole seconds' tps."""
     scripts = [(script, None) for script in stand.workload.scripts]
-    argv = pgbench.run_argv(program, stand.connection, load, scripts, seed=seed, progress_timestamp=True)
+    tool = Pgbench(program)
+    argv = tool.argv(Job(stand.connection, stand.workload, load, 10, seed, scripts))
+    argv.insert(1, "--progress-timestamp")
     turns = []
     with tempfile.TemporaryDirectory() as folder:
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
@@ -57,7 +60,7 @@ def watched_load(
                 time.sleep(turn_s + 1)  # one second of each belongs to two turns
                 turns.append((trial.block, trial.position, trial.level, started, time.time()))
         runner.join()
-        report = pgbench.summary(stdout.read_text(), stderr.read_text(), 0, argv)
+        report = tool.report(stdout.read_text(), stderr.read_text(), 0, argv)
     readings = pd.DataFrame(report["progress"])
     rows = []
     for block, position, level, begun, ended in turns:

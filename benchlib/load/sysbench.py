@@ -1,4 +1,4 @@
-"""sysbench: its command lines for PostgreSQL, and what a finished run reported.
+"""sysbench: its command lines for PostgreSQL.
 
 Source of the options: ``sysbench --help`` and ``sysbench oltp_write_only help`` of version 1.0. What is left
 empty of the connection, libpq finds in the environment, where passwords are too.
@@ -7,14 +7,13 @@ empty of the connection, libpq finds in the environment, where passwords are too
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from benchlib.errors import LoadError, PreflightError
+from benchlib.errors import PreflightError
 from benchlib.host.shell import which
-from benchlib.load.parse import parse_text
-from benchlib.load.pgbench import Connection
+from benchlib.load.tool import Connection, Job, LoadTool
 from benchlib.plan.model import Load
-from benchlib.plan.workload import Sysbench
+from benchlib.plan.workload import Workload
 
 _PREPARING_THREADS = 4
 
@@ -26,96 +25,76 @@ def find_sysbench() -> Path:
         PreflightError: it is not installed.
 
     """
-    if found := which("sysbench"):
-        return found
+    if program := which("sysbench"):
+        return program
     raise PreflightError("no sysbench found on the PATH: install the package sysbench (version 1.0)")
 
 
-def why_not(load: Load) -> str | None:
-    """What a load asks for that sysbench cannot do; None where it can do all of it."""
-    asked = {
-        "a log of its transactions, which the metric needs": load.transaction_log,
-        "the protocol 'extended'": load.protocol == "extended",
-        "a rate that is no whole number": isinstance(load.rate, float) and not load.rate.is_integer(),
-        "a latency limit": load.latency_limit_ms is not None,
-        "a number of tries": load.max_tries is not None,
-        "a connection for each transaction": load.connect_per_transaction,
-        "a report per command": load.report_per_command,
-        "variables": bool(load.variables),
-    }
-    wanting = [words for words, wanted in asked.items() if wanted]
-    return f"sysbench has no such thing as {', '.join(wanting)}" if wanting else None
+class Sysbench(LoadTool):
+    """One of sysbench's tests, each client in a thread of its own."""
 
+    name: ClassVar = "sysbench"
+    kind: ClassVar = "sysbench"
 
-def prepare_argv(program: Path | str, connection: Connection, test: Sysbench, scale: int) -> list[str]:
-    """The command line that makes and fills a test's tables, several at a time."""
-    threads = min(_PREPARING_THREADS, test.tables)
-    return [*_options(program, connection, test, scale), f"--threads={threads}", "prepare"]
+    @staticmethod
+    def refusal(load: Load) -> str | None:
+        """What pgbench can do and sysbench cannot."""
+        wishes = {
+            "a log of its transactions, which the metric needs": load.transaction_log,
+            "the protocol 'extended'": load.protocol == "extended",
+            "a rate that is no whole number": isinstance(load.rate, float) and not load.rate.is_integer(),
+            "a latency limit": load.latency_limit_ms is not None,
+            "a number of tries": load.max_tries is not None,
+            "a connection for each transaction": load.connect_per_transaction,
+            "a report per command": load.report_per_command,
+            "variables": bool(load.variables),
+        }
+        refused = ", ".join(wish for wish, asked in wishes.items() if asked)
+        return f"sysbench has no such thing as {refused}" if refused else None
 
+    def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
+        """The command line that makes and fills a test's tables, several at a time."""
+        assert workload.sysbench is not None
+        threads = min(_PREPARING_THREADS, workload.sysbench.tables)
+        return [*self._options(connection, workload, scale), f"--threads={threads}", "prepare"]
 
-def run_argv(
-    program: Path | str,
-    connection: Connection,
-    test: Sysbench,
-    load: Load,
-    scale: int,
-    *,
-    seed: int,
-    duration_s: int | None = None,
-) -> list[str]:
-    """The command line of one load, each client in a thread of its own. ``duration_s`` replaces the load's own."""
-    return [
-        *_options(program, connection, test, scale),
-        f"--threads={load.clients}",
-        f"--time={load.duration_s if duration_s is None else duration_s}",
-        "--events=0",
-        f"--rate={int(load.rate or 0)}",
-        f"--db-ps-mode={'auto' if load.protocol == 'prepared' else 'disable'}",
-        f"--rand-seed={seed}",
-        "--report-interval=1",
-        "run",
-    ]
+    def argv(self, job: Job) -> list[str]:
+        """Run the test for a time, with a reading of the progress each second."""
+        load = job.load
+        return [
+            *self._options(job.connection, job.workload, job.scale),
+            f"--threads={load.clients}",
+            f"--time={load.duration_s}",
+            "--events=0",
+            f"--rate={int(load.rate or 0)}",
+            f"--db-ps-mode={'auto' if load.protocol == 'prepared' else 'disable'}",
+            f"--rand-seed={job.seed}",
+            "--report-interval=1",
+            "run",
+        ]
 
+    @staticmethod
+    def translated(parsed: dict[str, Any]) -> dict[str, Any]:
+        """Its clients are its threads, and what it ignored it ran again."""
+        return {
+            "errors": parsed["error_lines"],
+            "clients": parsed["threads"],
+            # it runs again what met a deadlock or a conflict; any other error ends it
+            "retried_transactions": parsed["errors"],
+            "failed_transactions": 0,
+        }
 
-def _options(program: Path | str, connection: Connection, test: Sysbench, scale: int) -> list[str]:
-    return [
-        str(program),
-        test.test,
-        "--db-driver=pgsql",
-        f"--pgsql-host={connection.host or ''}",
-        f"--pgsql-port={connection.port or ''}",
-        f"--pgsql-user={connection.user or ''}",
-        f"--pgsql-db={connection.dbname}",
-        f"--tables={test.tables}",
-        f"--table-size={test.rows_per_scale * scale}",
-    ]
-
-
-def summary(stdout: str, stderr: str, returncode: int) -> dict[str, Any]:
-    """What a finished load reported, as data, once it is certain that it can be trusted.
-
-    Raises:
-        LoadError: it failed, or did nothing.
-        ParseError: the report is not one.
-
-    """
-    if returncode != 0:
-        raise LoadError(f"sysbench {ending(returncode)}: {reason(stdout, stderr)}")
-    report = parse_text(f"{stdout}\n{stderr}", kind="sysbench")
-    if not report["complete"]:
-        raise LoadError(f"sysbench did not run to its end: {reason(stdout, stderr)}")
-    if not report["transactions"]:
-        raise LoadError("sysbench finished without a single transaction")
-    return report
-
-
-def ending(returncode: int) -> str:
-    """How a process ended, in words: sysbench crashes where its server goes away."""
-    return f"ended with status {returncode}" if returncode > 0 else f"was ended by signal {-returncode}"
-
-
-def reason(stdout: str, stderr: str) -> str:
-    """The line that says why; 1.0 prints its errors among its output."""
-    lines = [line.strip() for line in f"{stderr}\n{stdout}".splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("FATAL:", "ALERT:", "PANIC:"))]
-    return (telling or lines[-1:] or ["it said nothing"])[0]
+    def _options(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
+        test = workload.sysbench
+        assert test is not None
+        return [
+            str(self.program),
+            test.test,
+            "--db-driver=pgsql",
+            f"--pgsql-host={connection.host or ''}",
+            f"--pgsql-port={connection.port or ''}",
+            f"--pgsql-user={connection.user or ''}",
+            f"--pgsql-db={connection.dbname}",
+            f"--tables={test.tables}",
+            f"--table-size={test.rows_per_scale * scale}",
+        ]

@@ -20,7 +20,7 @@ import psycopg
 
 from benchlib.errors import ServerError
 from benchlib.host.shell import Process, Shell, connection_variables, ticks
-from benchlib.load.pgbench import Connection
+from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.copying import copy_tree

@@ -21,7 +21,7 @@ import psycopg
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
-from benchlib.load.pgbench import Connection
+from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import spelled
 from benchlib.server import rights

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchlib.errors import PreflightError, TrialError
 from benchlib.host.shell import Shell
-from benchlib.load import pgbench
+from benchlib.load.tool import Connection
 from benchlib.load.tools import load_tool
 from benchlib.plan.level import Level, SettingValue
 from benchlib.plan.workload import Workload, at_scale
@@ -119,7 +119,7 @@ class Templates:
 
 def load(
     server: Server,
-    connection: pgbench.Connection,
+    connection: Connection,
     workload: Workload,
     scale: int,
     shell: Shell,

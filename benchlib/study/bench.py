@@ -21,7 +21,8 @@ from benchlib.host.guardian import Run, guarded_run, scratch_root
 from benchlib.host.shell import Completed, Shell, server_user
 from benchlib.levers import server_settings
 from benchlib.load.latency import keep_log
-from benchlib.load.tools import Job, LoadTool, load_tool
+from benchlib.load.tool import Job, LoadTool
+from benchlib.load.tools import load_tool
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load, Measurement, Plan
@@ -176,7 +177,7 @@ class Bench:
         before = statistics.snapshot(server)
 
         logs = self._log_folder(stand) if load.transaction_log else None
-        argv = tool.argv(self._job(stand, load, trial.seed, log_prefix=logs and logs / "log"))
+        argv = tool.argv(self._job(stand, load, trial.seed, logs and logs / "log"))
         notes.load_argv = [Path(argv[0]).name, *argv[1:]]
         with (
             stand.watched(notes.warnings, folder) as watch,
@@ -225,7 +226,7 @@ class Bench:
             return
         folder = self.run.folder / "warm-up"
         folder.mkdir(exist_ok=True)
-        argv = tool.argv(self._job(stand, load, seed, duration_s=load.warmup_s))
+        argv = tool.argv(self._job(stand, load.model_copy(update={"duration_s": load.warmup_s}), seed))
         with stand.watched([]) as watch:
             done = _drive(stand, tool.limit_s(load), argv, folder, watch)
         tool.report(*_outputs(folder), done.returncode, argv)
@@ -233,9 +234,9 @@ class Bench:
     def _tool(self, workload: Workload) -> LoadTool:
         return load_tool(workload.tool, self.templates.pgbench())
 
-    def _job(self, stand: Stand, load: Load, seed: int, **more: Any) -> Job:
+    def _job(self, stand: Stand, load: Load, seed: int, log_prefix: Path | None = None) -> Job:
         scripts = self._scripts(stand)
-        return Job(stand.connection, stand.workload, load, self.plan.scale, seed, scripts, **more)
+        return Job(stand.connection, stand.workload, load, self.plan.scale, seed, scripts, log_prefix)
 
     def _scripts(self, stand: Stand) -> list[tuple[Script, Path | None]]:
         """The workload's scripts, those that are SQL written to files that the load tool can read."""

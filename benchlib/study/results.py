@@ -15,7 +15,8 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.load.latency import Latency, read_latency
-from benchlib.load.tools import LOADING, read
+from benchlib.load.pgbench import LOADING
+from benchlib.load.tools import read
 from benchlib.plan.model import Measurement, Plan
 from benchlib.stats import Concern, validity
 from benchlib.study.records import Counters, Flushes

@@ -19,7 +19,7 @@ from benchlib.host.shell import Shell
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Site
 from benchlib.levers.target import target_of
-from benchlib.load.pgbench import Connection
+from benchlib.load.tool import Connection
 from benchlib.plan.level import Level
 from benchlib.plan.workload import Workload
 from benchlib.server import statistics

@@ -19,9 +19,10 @@ from benchlib.host.devices import block_devices
 from benchlib.host.sampler import Reader, Sampler, host_counters, server_ticks
 from benchlib.host.shell import ticks
 from benchlib.host.telemetry import telemetry, transaction_costs
-from benchlib.load import pgbench
+from benchlib.load.pgbench import Pgbench
+from benchlib.load.tool import Job
+from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
-from benchlib.plan.workload import Script
 from benchlib.server.checkpoints import checkpoints
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import find_installation, runnable_by
@@ -222,10 +223,11 @@ def test_a_trial(version: str, new_cluster: Callable[[str], Cluster], scratch: P
     cluster.configure({"autovacuum": False, "log_checkpoints": True})
     cluster.start()
     cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
-    program = runnable_by(cluster.shell, find_installation(), scratch).program("pgbench")
-    pgbench.initialise(cluster.shell, pgbench.init_argv(program, cluster.connection, 1, steps="dtgp"))
+    pgbench = Pgbench(runnable_by(cluster.shell, find_installation(), scratch).program("pgbench"))
+    workload = load_workload("tpcb-like")
+    pgbench.fill(cluster.shell, cluster.connection, workload, 1)
     load = Load(clients=4, threads=1, duration_s=2)
-    argv = pgbench.run_argv(program, cluster.connection, load, [(Script(builtin="tpcb-like"), None)])
+    argv = pgbench.argv(Job(cluster.connection, workload, load, 1, 7, [(workload.scripts[0], None)]))
     cluster.checkpoint()
     devices, pid = block_devices(cluster.data), cluster.pid or 0
     reader = Reader("waits", "wait events", 0.1, lambda: Waits(cluster))
@@ -235,7 +237,7 @@ def test_a_trial(version: str, new_cluster: Callable[[str], Cluster], scratch: P
         cluster.checkpoint()
     assert sampler.warnings == []
     raw = sampler.raw
-    transactions = pgbench.summary(out.read_text(), err.read_text(), done.returncode, argv)["transactions"]
+    transactions = pgbench.report(out.read_text(), err.read_text(), done.returncode, argv)["transactions"]
 
     frames, costs = telemetry(raw), transaction_costs(raw, transactions)
     assert frames.host["at_s"].is_monotonic_increasing

@@ -1,20 +1,187 @@
-"""The load tools: their command lines, their reports in the words of all, and what they are refused for."""
+"""The load tools: their command lines, their reports in the same words, and runs that cannot be believed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchlib.errors import LoadError, ParseError, PreflightError
-from benchlib.host.shell import which
-from benchlib.load import sysbench, tools
-from benchlib.load.pgbench import Connection
-from benchlib.load.tools import LOADING, Job, check, load_tool, read
+from benchlib.host.shell import Shell
+from benchlib.load import sysbench
+from benchlib.load.pgbench import LOADING, Pgbench, PgbenchInit
+from benchlib.load.sysbench import Sysbench
+from benchlib.load.tool import Connection, Job, LoadTool
+from benchlib.load.tools import check, load_tool, read
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
-from benchlib.plan.workload import Script, Sysbench, Tool
+from benchlib.plan.workload import Script, Tool, Workload
+from benchlib.server.installations import find_pgbench
 
+HERE = Connection()
 SOCKET = Connection(host="/run/x", port=5432, user="postgres", dbname="bench")
-STUDY = Sysbench(test="oltp_write_only", tables=250, rows_per_scale=45)
+NOWHERE = Connection(host="/nonexistent/sockets", port=5432, user="postgres", dbname="bench")
+UNREACHED = 'connection to server on socket "/nonexistent/sockets/.s.PGSQL.5432" failed'
+PGBENCH, LOADER, SYSBENCH_TOOL = (
+    Pgbench(Path("pgbench")),
+    PgbenchInit(Path("pgbench")),
+    Sysbench(Path("sysbench")),
+)
+
+
+def job(
+    name: str, load: Load | None = None, connection: Connection = HERE, scale: int = 9, **more: Any
+) -> Job:
+    """A job of a workload that comes along, each of its SQL scripts in a file."""
+    workload = load_workload(name)
+    scripts = [(each, Path(f"/x/{n}.sql") if each.sql else None) for n, each in enumerate(workload.scripts)]
+    return Job(connection, workload, load or Load(), scale, 7, scripts, **more)
+
+
+# --- command lines ------------------------------------------------------------------------
+
+
+def test_pgbench_runs_a_built_in_script() -> None:
+    assert PGBENCH.argv(job("tpcb-like", Load(clients=100, threads=200, duration_s=300), SOCKET)) == [
+        "pgbench", "--host=/run/x", "--port=5432", "--username=postgres", "--client=100", "--jobs=100",
+        "--protocol=simple", "--time=300", "--no-vacuum", "--progress=1", "--random-seed=7",
+        "--builtin=tpcb-like", "bench",
+    ]  # fmt: skip
+
+
+def test_pgbench_mixes_scripts_by_weight_with_every_option_of_a_load() -> None:
+    load = Load(
+        clients=5, threads=2, duration_s=60, rate=250.5, latency_limit_ms=50, max_tries=3, protocol="prepared",
+        connect_per_transaction=True, report_per_command=True, variables={"rows": 1000},
+    )  # fmt: skip
+    assert PGBENCH.argv(job("mixed", load, log_prefix=Path("/x/log"))) == [
+        "pgbench", "--client=5", "--jobs=2", "--protocol=prepared", "--time=60", "--no-vacuum", "--progress=1",
+        "--rate=250.5", "--latency-limit=50", "--max-tries=3", "--connect", "--report-per-command",
+        "--random-seed=7", "--scale=9", "--log", "--log-prefix=/x/log", "--define=rows=1000",
+        "--file=/x/0.sql@7", "--file=/x/1.sql@2", "--file=/x/2.sql@1", "bench",
+    ]  # fmt: skip
+
+
+def test_pgbench_is_told_the_scale_only_for_scripts_of_ones_own_on_its_tables() -> None:
+    assert "--scale=9" not in PGBENCH.argv(job("tpcb-like")) + PGBENCH.argv(job("joins"))
+
+
+@pytest.mark.parametrize(
+    ("rate", "option"),
+    [(1_234_567.0, "--rate=1234567"), (1e-7, "--rate=1e-07"), (123456.789, "--rate=123456.789")],
+)
+def test_a_number_is_written_with_all_its_digits(rate: float, option: str) -> None:
+    assert option in PGBENCH.argv(job("tpcb-like", Load(rate=rate)))
+
+
+def test_a_path_with_an_at_sign_is_not_taken_for_a_weight() -> None:
+    script = (Script(sql="SELECT 1;\n"), Path("/home/a@b/x.sql"))
+    argv = PGBENCH.argv(Job(HERE, load_workload("insert"), Load(), 1, 7, [script]))
+    assert argv[-2] == "--file=/home/a@b/x.sql@1"
+
+
+def test_pgbench_makes_its_tables_with_pages_as_full_as_the_workload_says() -> None:
+    made = ["pgbench", "--initialize", "--scale=10000", "--fillfactor=90", "--quiet", "bench"]
+    assert PGBENCH.fill_argv(HERE, load_workload("tpcb-like-90"), 10_000) == made
+    assert LOADER.argv(job("load", scale=10_000)) == made
+    assert not any("fillfactor" in each for each in PGBENCH.fill_argv(HERE, load_workload("tpcb-like"), 1))
+    assert PGBENCH.fill_argv(HERE, load_workload("joins"), 1) == []
+    assert LOADER.fill_argv(HERE, load_workload("load"), 1) == []
+
+
+def test_sysbench_writes_from_1000_threads() -> None:
+    load = Load(clients=1000, threads=8, protocol="prepared", duration_s=600)
+    workload = load_workload("sysbench-write-only")
+    assert workload.sysbench is not None
+    tables, rows = workload.sysbench.tables, workload.sysbench.rows_per_scale
+    place = [
+        "--db-driver=pgsql",
+        "--pgsql-host=/run/x",
+        "--pgsql-port=5432",
+        "--pgsql-user=postgres",
+        "--pgsql-db=bench",
+    ]
+    size = [f"--tables={tables}", f"--table-size={rows * 100}"]
+    assert SYSBENCH_TOOL.argv(job("sysbench-write-only", load, SOCKET, 100)) == [
+        "sysbench", "oltp_write_only", *place, *size, "--threads=1000", "--time=600", "--events=0", "--rate=0",
+        "--db-ps-mode=auto", "--rand-seed=7", "--report-interval=1", "run",
+    ]  # fmt: skip
+    assert "--db-ps-mode=disable" in SYSBENCH_TOOL.argv(job("sysbench-write-only"))
+    several = f"--threads={min(4, tables)}"
+    filling = ["sysbench", "oltp_write_only", *place, *size, several, "prepare"]
+    assert SYSBENCH_TOOL.fill_argv(SOCKET, workload, 100) == filling
+
+
+def test_of_a_server_elsewhere_only_the_database_is_in_the_arguments() -> None:
+    """libpq finds the rest in the environment, and has to be left to: sysbench's own defaults are others."""
+    argv = SYSBENCH_TOOL.argv(job("sysbench-write-only", connection=Connection(dbname="ours")))
+    options = {option for option in argv if "pgsql-" in option}
+    assert options == {"--pgsql-host=", "--pgsql-port=", "--pgsql-user=", "--pgsql-db=ours"}
+
+
+LOADS = st.builds(
+    Load,
+    clients=st.integers(1, 200),
+    threads=st.integers(1, 300),
+    protocol=st.sampled_from(["simple", "extended", "prepared"]),
+    duration_s=st.integers(1, 7 * 86400),
+    rate=st.none() | st.floats(1e-3, 1e7),
+    latency_limit_ms=st.none() | st.floats(1e-3, 1e6),
+    max_tries=st.none() | st.integers(1, 1000),
+    connect_per_transaction=st.booleans(),
+    report_per_command=st.booleans(),
+    variables=st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True), st.integers() | st.floats(-9, 9) | st.text("ab =@", min_size=1, max_size=4), max_size=2),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def real() -> Pgbench:
+    return Pgbench(find_pgbench().program("pgbench"))
+
+
+@pytest.mark.pg
+@settings(max_examples=20)
+@given(
+    load=LOADS,
+    log=st.none() | st.just(Path("/x y")),
+    weights=st.lists(st.integers(1, 1_000_000), min_size=1, max_size=4),
+    scale=st.integers(1, 10**6),
+    fillfactor=st.integers(10, 100),
+)
+def test_pgbench_accepts_every_command_line(
+    real: Pgbench, tmp_path_factory: pytest.TempPathFactory, load: Load, log: Path | None, weights: list[int], scale: int, fillfactor: int
+) -> None:  # fmt: skip
+    """Where no server is, it has accepted its options if it tried to connect."""
+    path = tmp_path_factory.getbasetemp() / "a@b 1.sql"
+    path.write_text("SELECT :rows;\n")
+    scripts = [
+        (Script(sql="SELECT 1;\n", weight=weight), path)
+        if number % 2 == 0
+        else (Script(builtin="select-only", weight=weight), None)
+        for number, weight in enumerate(weights)
+    ]
+    own = [script for script, _ in scripts]
+    workload = Workload.model_validate({"name": "w", "title": "W", "scripts": own, "fillfactor": fillfactor})
+    argv = real.argv(Job(NOWHERE, workload, load, scale, 7, scripts, log))
+    for each in (argv, real.fill_argv(NOWHERE, workload, scale)):
+        assert UNREACHED in Shell().run(each, timeout_s=60).stderr
+    wrong = [each.replace("--jobs=", "--jobs=-") for each in argv]
+    assert UNREACHED not in Shell().run(wrong, timeout_s=60).stderr, "a usage error would have been noticed"
+
+
+@pytest.mark.pg
+def test_a_load_that_cannot_connect_is_told_in_pgbenchs_words(real: Pgbench) -> None:
+    argv = real.argv(job("tpcb-like", connection=NOWHERE))
+    done = Shell().run(argv, timeout_s=60)
+    with pytest.raises(LoadError, match="status 1: pgbench: error: connection to server on socket"):
+        real.report(done.stdout, done.stderr, done.returncode, argv)
+    with pytest.raises(LoadError, match=r"^loading the data failed: pgbench: error: connection to server"):
+        real.fill(Shell(), NOWHERE, load_workload("tpcb-like"), 1)
+
+
+# --- reports ------------------------------------------------------------------------------
+
 SYSBENCH = """sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)
 
 Running the test with following options:
@@ -50,20 +217,32 @@ vacuuming...
 creating primary keys...
 done in 0.37 s (drop tables 0.00 s, create tables 0.01 s, client-side generate 0.20 s, vacuum 0.08 s, primary keys 0.08 s).
 """
-PGBENCH = """transaction type: <builtin: select only>
+STDOUT = """\
+pgbench (18.4)
+transaction type: <builtin: TPC-B (sort of)>
 scaling factor: 1
 query mode: simple
-number of clients: 2
-number of threads: 1
+number of clients: 4
+number of threads: 2
 maximum number of tries: 1
-duration: 1 s
-number of transactions actually processed: 10000
+duration: 3 s
+number of transactions actually processed: 6000
 number of failed transactions: 0 (0.000%)
-latency average = 0.200 ms
-initial connection time = 2.000 ms
-tps = 10000.000000 (without initial connection time)
+latency average = 2.000 ms
+latency stddev = 1.000 ms
+initial connection time = 4.567 ms
+tps = 2000.000000 (without initial connection time)
 """
-TEXTS: dict[Tool, str] = {"pgbench": PGBENCH, "pgbench-init": LOADED, "sysbench": SYSBENCH}
+SEED = "pgbench: setting random seed to 1\n"
+PROGRESS = "progress: 1.0 s, 2000.0 tps, lat 2.000 ms stddev 1.000, 0 failed\n"
+ABORTED = (
+    "FATAL:  terminating connection due to administrator command\n"
+    "pgbench: error: client 0 aborted in command 7 (SQL) of script 0; perhaps the backend died while processing\n"
+    "pgbench: error: Run was aborted; the above results are incomplete.\n"
+)
+
+
+TEXTS: dict[Tool, str] = {"pgbench": STDOUT, "pgbench-init": LOADED, "sysbench": SYSBENCH}
 COMMON = {
     "complete", "errors", "transactions", "failed_transactions", "retried_transactions", "tps", "speed", "latency_average_ms",
     "latency_stddev_ms", "clients", "threads", "init_s", "progress", "scripts", "statements",
@@ -78,77 +257,76 @@ def test_every_report_has_the_same_words(tool: Tool) -> None:
     assert report["errors"] == report["scripts"] == report["statements"] == []
     assert (report["tps"] is None) == (report["transactions"] is None) == (tool == "pgbench-init")
     assert (report["init_s"] is None) == (tool != "pgbench-init")
+    speed = {"pgbench": 2000, "sysbench": 1008.10, "pgbench-init": 100_000 / 0.37}[tool]
+    assert report["speed"] == pytest.approx(speed)
 
 
 def test_what_sysbench_ran_again_is_retried_and_nothing_failed() -> None:
     report = read("sysbench", SYSBENCH)
-    assert (report["transactions"], report["tps"], report["latency_average_ms"]) == (2017, 1008.10, 3.61)
     assert (report["retried_transactions"], report["failed_transactions"]) == (5, 0)
     assert (report["clients"], report["threads"]) == (4, 4)
     assert report["latency_stddev_ms"] is None, "it does not tell"
-    assert [(row["elapsed_s"], row["tps"]) for row in report["progress"]] == [(1, 1040.02), (2, 976.68)]
 
 
 def test_how_long_loading_took_is_its_metric() -> None:
-    report = read("pgbench-init", LOADED)
+    report = LOADER.report("", LOADED, 0, ["pgbench", "--initialize"])
     assert (report["init_s"], report["rows"], report["scale"]) == (0.37, 100_000, 1)
-    assert {part: report[part] for part in LOADING} == {
-        "init_rows_s": 0.2,
-        "init_vacuum_s": 0.08,
-        "init_keys_s": 0.08,
-    }
+    assert [report[part] for part in LOADING] == [0.2, 0.08, 0.08]
     untold = read("pgbench-init", "creating tables...\ndone.\n")
-    assert [untold[part] for part in LOADING] == [None] * 3
+    assert [untold[part] for part in (*LOADING, "speed")] == [None] * 4
+    rows = "100000 of 100000 tuples (100%) done (elapsed 0.07 s, remaining 0.00 s)\n"
+    assert read("pgbench-init", LOADED.replace(rows, ""))["speed"] is None
 
 
-def test_speed_is_one_measure_of_loads_and_of_loading() -> None:
-    assert read("pgbench", PGBENCH)["speed"] == 10_000
-    assert read("sysbench", SYSBENCH)["speed"] == 1008.10
-    assert read("pgbench-init", LOADED)["speed"] == pytest.approx(100_000 / 0.37)
+REFUSED = "Initializing worker threads...\n\nFATAL: Connection to database failed: FATAL:  sorry, too many clients already\n"
+IDLE = STDOUT[: STDOUT.index("number of failed")].replace("6000", "0")  # versions print nothing more then
 
 
 @pytest.mark.parametrize(
-    "told",
+    ("tool", "stdout", "stderr", "returncode", "message"),
     [
-        LOADED.replace("100000 of 100000 tuples (100%) done (elapsed 0.07 s, remaining 0.00 s)\n", ""),
-        "done.\n",
+        (PGBENCH, STDOUT, SEED + PROGRESS + ABORTED, 2, "pgbench ended with status 2: FATAL:  terminating connection due to"),
+        (PGBENCH, "", SEED + "pgbench: error: connection to server failed: FATAL:  sorry, too many clients already\n", 1, "pgbench ended with status 1: pgbench: error: connection to server failed: FATAL:  sorry, too many"),
+        (PGBENCH, "", SEED + PROGRESS, 2, "pgbench ended with status 2: it said nothing"),
+        (PGBENCH, "", SEED + "Segmentation fault\n" + PROGRESS, -11, "pgbench was ended by signal 11: Segmentation fault"),
+        (PGBENCH, STDOUT, SEED + ABORTED, 0, "pgbench did not run to its end: FATAL:  terminating"),
+        (PGBENCH, IDLE, SEED, 0, "pgbench finished without a single transaction"),
+        (PGBENCH, IDLE.replace("processed: 0", "processed: 0/20"), SEED, 0, "pgbench finished without a single transaction"),
+        (LOADER, "", "dropping old tables...\npgbench: error: PQputline failed\n", 1, "pgbench --initialize ended with status 1: pgbench: error: PQputline failed"),
+        (LOADER, "", LOADED + "pgbench: error: PQputline failed\n", 0, "pgbench --initialize did not run to its end: pgbench: error: PQputline"),
+        (SYSBENCH_TOOL, REFUSED, "", 1, "sysbench ended with status 1: FATAL: Connection to database failed: FATAL:  sorry"),
+        (SYSBENCH_TOOL, "Threads started!\n\n", "", -11, "sysbench was ended by signal 11: Threads started!"),
+        (SYSBENCH_TOOL, f"{SYSBENCH}FATAL: PQexec() failed: 7 the database system is shutting down\n", "", 0, "sysbench did not run to its end: FATAL: PQexec"),
+        (SYSBENCH_TOOL, SYSBENCH.replace("2017   (1008.10", "0   (0.00"), "", 0, "sysbench finished without a single transaction"),
     ],
-    ids=["no rows", "no seconds"],
-)
-def test_a_speed_of_loading_that_is_not_told_is_not_known(told: str) -> None:
-    assert read("pgbench-init", told)["speed"] is None
-
-
-def test_study_e_writes_from_1000_threads_into_250_tables_of_450_000_rows() -> None:
-    load = Load(clients=1000, threads=8, protocol="prepared", duration_s=600)
-    argv = sysbench.run_argv("sysbench", SOCKET, STUDY, load, 10_000, seed=7)
-    assert argv == [
-        "sysbench", "oltp_write_only", "--db-driver=pgsql", "--pgsql-host=/run/x", "--pgsql-port=5432",
-        "--pgsql-user=postgres", "--pgsql-db=bench", "--tables=250", "--table-size=450000", "--threads=1000", "--time=600",
-        "--events=0", "--rate=0", "--db-ps-mode=auto", "--rand-seed=7", "--report-interval=1", "run",
-    ]  # fmt: skip
-    assert "--db-ps-mode=disable" in sysbench.run_argv("sysbench", SOCKET, STUDY, Load(), 1, seed=7)
-    assert "--time=5" in sysbench.run_argv("sysbench", SOCKET, STUDY, load, 1, seed=7, duration_s=5)
-
-
-def test_its_tables_are_made_several_at_a_time() -> None:
-    argv = sysbench.prepare_argv("sysbench", SOCKET, STUDY, 2)
-    assert argv[-2:] == ["--threads=4", "prepare"]
-    assert "--table-size=90" in argv
-    assert "--threads=1" in sysbench.prepare_argv(
-        "sysbench", SOCKET, STUDY.model_copy(update={"tables": 1}), 2
-    )
-
-
-def test_of_a_server_elsewhere_only_the_database_is_in_the_arguments() -> None:
-    """libpq finds the rest in the environment, and has to be left to: sysbench's own defaults are others."""
-    argv = sysbench.run_argv("sysbench", Connection(dbname="ours"), STUDY, Load(), 1, seed=7)
-    words = {word for word in argv if "pgsql-" in word}
-    assert words == {"--pgsql-host=", "--pgsql-port=", "--pgsql-user=", "--pgsql-db=ours"}
+)  # fmt: skip
+def test_a_run_that_failed_is_an_error_of_one_line_that_says_why(
+    tool: LoadTool, stdout: str, stderr: str, returncode: int, message: str
+) -> None:
+    with pytest.raises(LoadError) as caught:
+        tool.report(stdout, stderr, returncode, [])
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("tool", "stdout"),
+    [
+        *((PGBENCH, text) for text in ("", "hello\n", STDOUT[:200], STDOUT.replace("6000", "60"))),
+        (SYSBENCH_TOOL, "Threads started!\n"),
+        (LOADER, "creating tables...\n"),
+    ],
+)
+def test_what_is_no_report_is_never_a_figure(tool: LoadTool, stdout: str) -> None:
+    with pytest.raises(ParseError):
+        tool.report(stdout, SEED, 0, [])
+
+
+# --- what a load may ask for --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
     [
         ({"transaction_log": True}, "a log of its transactions"),
         ({"protocol": "extended"}, "the protocol 'extended'"),
@@ -160,12 +338,12 @@ def test_of_a_server_elsewhere_only_the_database_is_in_the_arguments() -> None:
     ],
 )
 def test_what_sysbench_cannot_do_is_refused_beforehand(
-    asked: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
+    asked: dict[str, object], refusal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sysbench, "which", lambda name: Path("/usr/bin/sysbench"))
     workload = load_workload("sysbench-read-write")
     with pytest.raises(
-        PreflightError, match=f"workload 'sysbench-read-write': sysbench has no such thing as .*{words}"
+        PreflightError, match=f"workload 'sysbench-read-write': sysbench has no such thing as .*{refusal}"
     ):
         check(workload, Load.model_validate(asked))
     check(workload, Load(rate=100, protocol="prepared"))
@@ -180,80 +358,8 @@ def test_a_quantile_of_loading_is_refused() -> None:
 
 def test_an_absent_sysbench_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysbench, "which", lambda name: None)
-    for ask in (
-        lambda: check(load_workload("sysbench-write-only"), Load()),
-        lambda: load_tool("sysbench", Path("pgbench")),
-    ):
-        with pytest.raises(
-            PreflightError, match="no sysbench found on the PATH: install the package sysbench"
-        ):
-            ask()
-    assert load_tool("pgbench", Path("pgbench")).warms
-
-
-CRASHED = "Threads started!\n\n"
-REFUSED = "Initializing worker threads...\n\nFATAL: Connection to database failed: FATAL:  sorry, too many clients already\n"
-
-
-@pytest.mark.parametrize(
-    ("stdout", "returncode", "words"),
-    [
-        (REFUSED, 1, "sysbench ended with status 1: FATAL: Connection to database failed: FATAL:  sorry, too many"),
-        (CRASHED, -11, "sysbench was ended by signal 11: Threads started!"),
-        ("", 1, "sysbench ended with status 1: it said nothing"),
-        (f"{SYSBENCH}FATAL: PQexec() failed: 7 the database system is shutting down\n", 0, "did not run to its end: FATAL: PQexec"),
-        (SYSBENCH.replace("2017   (1008.10", "0   (0.00"), 0, "without a single transaction"),
-    ],
-)  # fmt: skip
-def test_a_run_of_sysbench_that_failed_is_told(stdout: str, returncode: int, words: str) -> None:
-    with pytest.raises(LoadError) as caught:
-        sysbench.summary(stdout, "", returncode)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_report_that_is_none_is_refused() -> None:
-    with pytest.raises(ParseError):
-        sysbench.summary("Threads started!\n", "", 0)
-
-
-def test_a_load_that_failed_is_told_in_pgbench_s_words() -> None:
-    tool = load_tool("pgbench-init", Path("pgbench"))
-    died = "dropping old tables...\npgbench: error: PQputline failed\n"
-    for text, returncode in ((died, 1), (LOADED + died, 0)):
-        with pytest.raises((LoadError, ParseError)) as caught:
-            tool.report("", text, returncode, ["pgbench", "--initialize"])
-        assert "\n" not in str(caught.value)
-    with pytest.raises(LoadError, match="loading the data failed: pgbench: error: PQputline failed"):
-        tool.report("", died, 1, ["pgbench", "--initialize"])
-    assert not tool.warms
-    assert tool.report("", LOADED, 0, ["pgbench", "--initialize"])["init_s"] == 0.37
-
-
-def test_pgbench_is_told_the_scale_of_its_tables_only_for_scripts_of_one_s_own() -> None:
-    tool = load_tool("pgbench", Path("pgbench"))
-
-    def argv(name: str) -> list[str]:
-        workload = load_workload(name)
-        scripts: list[tuple[Script, Path | None]] = [
-            (script, Path("/x.sql") if script.sql else None) for script in workload.scripts
-        ]
-        return tool.argv(Job(SOCKET, workload, Load(), 9, 7, scripts))
-
-    assert "--scale=9" in argv("mixed")
-    assert [word for word in argv("mixed") if word.startswith("--file")] == [
-        f"--file=/x.sql@{n}" for n in (7, 2, 1)
-    ]
-    assert "--scale=9" not in argv("tpcb-like")
-    assert "--scale=9" not in argv("joins")
-
-
-def test_loading_is_pgbench_s_own_with_the_pages_as_full_as_the_workload_says() -> None:
-    tool = load_tool("pgbench-init", Path("pgbench"))
-    argv = tool.argv(Job(SOCKET, load_workload("load"), Load(), 10_000, 7))
-    assert argv[1] == "--initialize"
-    assert {"--scale=10000", "--fillfactor=90"} <= set(argv)
-
-
-def test_the_doctor_and_the_tool_look_for_the_same_program() -> None:
-    assert tools.sysbench.which is which
+    message = "no sysbench found on the PATH: install the package sysbench"
+    with pytest.raises(PreflightError, match=message):
+        check(load_workload("sysbench-write-only"), Load())
+    with pytest.raises(PreflightError, match=message):
+        load_tool("sysbench", Path("pgbench"))

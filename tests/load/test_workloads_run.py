@@ -9,7 +9,8 @@ import pytest
 
 from benchlib.errors import ServerError
 from benchlib.host.shell import Shell, server_user, which
-from benchlib.load.tools import Job, check, load_tool
+from benchlib.load.tool import Job
+from benchlib.load.tools import check, load_tool
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Script, Workload

@@ -20,10 +20,10 @@ from foreign import Foreign
 from benchlib.errors import LoadError, PreflightError, ServerError, SettingError, StudyError
 from benchlib.host.journal import Journal
 from benchlib.host.shell import ticks
-from benchlib.load import pgbench
+from benchlib.load.pgbench import Pgbench
+from benchlib.load.tool import Job
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
-from benchlib.plan.workload import Script
 from benchlib.server import remote as remote_module
 from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench
@@ -32,7 +32,8 @@ from benchlib.server.target import Target
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 
-PGBENCH = find_pgbench().program("pgbench")
+PGBENCH = Pgbench(find_pgbench().program("pgbench"))
+TPCB = load_workload("tpcb-like")
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
@@ -42,11 +43,11 @@ def eventually(condition: Callable[[], bool]) -> bool:
 def run(remote: Remote) -> dict[str, object]:
     """Load pgbench's tables and drive them."""
     shell = remote.shell()
-    pgbench.initialise(shell, pgbench.init_argv(PGBENCH, remote.connection, 1))
+    PGBENCH.fill(shell, remote.connection, TPCB, 1)
     load = Load(duration_s=1, clients=2, threads=1)
-    argv = pgbench.run_argv(PGBENCH, remote.connection, load, [(Script(builtin="tpcb-like"), None)])
+    argv = PGBENCH.argv(Job(remote.connection, TPCB, load, 1, 7, [(TPCB.scripts[0], None)]))
     done = shell.run(argv)
-    return pgbench.summary(done.stdout, done.stderr, done.returncode, argv)
+    return PGBENCH.report(done.stdout, done.stderr, done.returncode, argv)
 
 
 def test_a_database_of_our_own_is_made_used_and_dropped(foreign: Foreign, journal: Journal) -> None:
@@ -237,10 +238,10 @@ def test_a_server_that_vanishes_is_one_clear_line_and_what_was_changed_is_given_
 ) -> None:
     remote = Remote.open(Target(server="boss"), "any", journal.chapter())
     remote.configure({"work_mem": "8MB"}, journal.chapter())
+    load, busy = Load(duration_s=20), load_workload("insert")
     script = tmp_path / "script.sql"
     script.write_text("SELECT 1;\n")
-    load = Load(duration_s=20)
-    argv = pgbench.run_argv(PGBENCH, remote.connection, load, [(Script(sql="SELECT 1"), script)])
+    argv = PGBENCH.argv(Job(remote.connection, busy, load, 1, 7, [(busy.scripts[0], script)]))
     with ThreadPoolExecutor() as pool:
         running = pool.submit(remote.shell().run, argv)
         in_use = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'"
@@ -249,7 +250,7 @@ def test_a_server_that_vanishes_is_one_clear_line_and_what_was_changed_is_given_
         done = running.result()
     try:
         with pytest.raises(LoadError, match=r"terminat|server closed the connection|aborted") as lost:
-            pgbench.summary(done.stdout, done.stderr, done.returncode, argv)
+            PGBENCH.report(done.stdout, done.stderr, done.returncode, argv)
         assert "\n" not in str(lost.value)
         for ask in (lambda: remote.query("SELECT 1"), remote.shell, lambda: remote.configure({"jit": 0}, journal.chapter()),
                     remote.checkpoint, lambda: statistics.snapshot(remote)):  # fmt: skip
@@ -350,13 +351,9 @@ def test_a_planted_password_appears_nowhere(
         remote = Remote.open(Target(server="boss"), "secret", chapter)
         remote.configure({"work_mem": "8MB"}, chapter)
         shell = remote.shell()
-        pgbench.initialise(shell, pgbench.init_argv(PGBENCH, remote.connection, 1, steps="dt"))
-        script = trial / "script.sql"
-        script.write_text("SELECT 1;\n")
-        argv = pgbench.run_argv(
-            PGBENCH, remote.connection, Load(duration_s=1), [(Script(sql=script.read_text()), script)],
-            log_prefix=trial / "log",
-        )  # fmt: skip
+        PGBENCH.fill(shell, remote.connection, TPCB, 1)
+        scripts = [(TPCB.scripts[0], None)]
+        argv = PGBENCH.argv(Job(remote.connection, TPCB, Load(duration_s=1), 1, 7, scripts, trial / "log"))
         done = shell.run(argv, stdout=trial / "stdout", stderr=trial / "stderr")
         (trial / "measurement").write_text(
             repr((done, remote.identity(), remote.check_settings(), remote.__dict__.keys()))
