@@ -245,6 +245,8 @@ def analyze(
 def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
     """Show what a tool printed as data: pgbench, its logs, pg_test_fsync, sysbench.
 
+    Logs of two runs in one file are refused; in a log of more than 8 MiB this is checked only in samples.
+
     \b
     Examples:
       benchlib parse run.txt --json

@@ -46,12 +46,6 @@ def refused(name: str) -> str:
     return str(caught.value)
 
 
-def test_the_workloads_of_the_studies_come_along() -> None:
-    pgbench = {"insert", "select-only", "simple-update", "tpcb-like", "mixed", "sort-hash", "index-build"}
-    shapes = {"joins", "joins-full-outer", "joins-union", "latest-in-place", "latest-temporary"}
-    assert pgbench | shapes | {"load", "sysbench-write-only", "sysbench-read-write"} <= set(workload_names())
-
-
 @pytest.mark.parametrize("name", workload_names())
 def test_each_has_its_file_s_name_prose_and_something_that_must_hold_afterwards(name: str) -> None:
     workload = load_workload(name)
@@ -82,9 +76,7 @@ def test_a_workload_of_one_s_own_is_given_by_its_path(own) -> None:
     assert [(s.builtin, s.weight) for s in workload.scripts] == [(None, 3), ("select-only", 1)]
 
 
-@pytest.mark.parametrize(
-    "name", ["tpcb", "TPCB-LIKE", "", "/nonexistent/x.toml", "../workloads", "tpcb-like.toml"]
-)
+@pytest.mark.parametrize("name", ["tpcb", "", "../workloads", "tpcb-like.toml"])
 def test_an_unknown_name_is_told_with_those_that_there_are(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +88,7 @@ def test_an_unknown_name_is_told_with_those_that_there_are(
     assert message.endswith(", or give the path of a .toml file")
 
 
-@pytest.mark.parametrize("text", [b"name = ", b"[scripts", b"a = 1\na = 2\n", b'name = "\xff"', b"\x00"])
+@pytest.mark.parametrize("text", [b"name = ", b'name = "\xff"'])
 def test_a_file_that_is_not_toml_is_named(own, text: bytes) -> None:
     assert refused(own(text)).startswith("workload own.toml is not TOML: ")
 
@@ -104,38 +96,18 @@ def test_a_file_that_is_not_toml_is_named(own, text: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (('title = "One’s own"\n', ""), "workload own.toml: title: Field required"),
-        (("weight = 3", "wait = 3"), "workload own.toml: scripts.0.wait: Extra inputs are not permitted"),
-        (("weight = 3", "weight = -3"), "workload own.toml: scripts.0.weight: Input should be greater"),
-        (
-            ('builtin = "select-only"', 'builtin = "select"'),
-            "workload own.toml: scripts.1.builtin: Input should be",
-        ),
-        (('builtin = "select-only"', "weight = 1"), "workload own.toml: scripts.1: a script has either"),
-        (
-            ("[invariant]", "[invariant]\nper_transaction = [1]"),
-            "workload own.toml: 'per_transaction' has one number, or",
-        ),
-        (
-            ("pgbench_tables", 'tool = "sysbench"\npgbench_tables'),
-            "workload own.toml: sysbench brings its own tables",
-        ),
-        (
-            ("pgbench_tables", 'tool = "hammerdb"\npgbench_tables'),
-            "workload own.toml: tool: Input should be 'pgbench'",
-        ),
-        (
-            ("pgbench_tables", 'like = "tpcb"\npgbench_tables'),
-            "workload own.toml: like: 'tpcb' is none of calibrated, ",
-        ),
-        (("pgbench_tables", 'like = ["a"]\npgbench_tables'), "workload own.toml: like: ['a'] is none of"),
-        (("[invariant]", "[invariants]"), "workload own.toml: invariants: Extra inputs are not permitted"),
-        (("pgbench_tables = false", 'pgbench_tables = "perhaps"'), "workload own.toml: pgbench_tables: "),
+        (('title = "One’s own"\n', ""), "title: Field required"),
+        (("weight = 3", "wait = 3"), "scripts.0.wait: Extra inputs are not permitted"),
+        (('builtin = "select-only"', "weight = 1"), "scripts.1: a script has either"),
+        (("[invariant]", "[invariant]\nper_transaction = [1]"), "'per_transaction' has one number, or"),
+        (("pgbench_tables", 'tool = "sysbench"\npgbench_tables'), "sysbench brings its own tables"),
+        (("pgbench_tables", 'like = "tpcb"\npgbench_tables'), "like: 'tpcb' is none of calibrated, "),
+        (("pgbench_tables", 'like = ["a"]\npgbench_tables'), "like: ['a'] is none of"),
     ],
 )
 def test_a_wrong_key_is_named(own, change: tuple[str, str], why: str) -> None:
     assert change[0] in OWN
-    assert refused(own(OWN.replace(*change))).startswith(why)
+    assert refused(own(OWN.replace(*change))).startswith(f"workload own.toml: {why}")
 
 
 def test_a_file_without_scripts_or_without_anything_is_refused(own) -> None:
@@ -189,7 +161,7 @@ def test_loading_is_told_the_scale() -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["SELECT 1", " select 1", "-- why\nWITH a AS (SELECT 1) TABLE a", "(SELECT 1)", "UPDATE t SET a = 1", "VALUES (1)"],
+    [" select 1", "-- why\nWITH a AS (SELECT 1) TABLE a", "(SELECT 1)", "UPDATE t SET a = 1"],
 )  # fmt: skip
 def test_what_has_a_plan_may_be_explained(own, statement: str) -> None:
     assert load_workload(own(explaining(statement))).explain == (statement,)
@@ -197,7 +169,7 @@ def test_what_has_a_plan_may_be_explained(own, statement: str) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["CREATE INDEX ON t (i)", "ANALYZE t", "VACUUM", "DROP TABLE t", "COMMIT", "", "-- SELECT", "SELECTED", "EXPLAIN SELECT 1"],
+    ["CREATE INDEX ON t (i)", "", "-- SELECT", "SELECTED", "EXPLAIN SELECT 1"],
 )  # fmt: skip
 def test_what_has_no_plan_is_refused(own, statement: str) -> None:
     message = refused(own(explaining(statement)))

@@ -29,31 +29,31 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
     Raises ParseError when the load did not end, or when the text holds two loads.
     """
-    found: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     timed: list[re.Match[str]] = []
     for line in text.lines:
         if tuples := _TUPLES.fullmatch(line):
-            put(found, "planned", int(tuples[2]), line=line, kind=KIND)
+            put(counts, "planned", int(tuples[2]), line=line, kind=KIND)
             if tuples[1] == tuples[2]:
-                put(found, "rows", int(tuples[2]), line=line, kind=KIND)
-                put(found, "load_elapsed_s", float(tuples[4]), line=line, kind=KIND)
+                put(counts, "rows", int(tuples[2]), line=line, kind=KIND)
+                put(counts, "load_elapsed_s", float(tuples[4]), line=line, kind=KIND)
         elif done := _DONE.fullmatch(line):
             timed.append(done)
     untimed = text.lines.count("done.")
     if not timed and not untimed:
         raise wanted(KIND, "done in … s (…).", text)
-    if "planned" in found and "rows" not in found:
-        raise wanted(KIND, f"{found['planned']} of {found['planned']} tuples (100%) done (…)", text)
+    if "planned" in counts and "rows" not in counts:
+        raise wanted(KIND, f"{counts['planned']} of {counts['planned']} tuples (100%) done (…)", text)
     if len(timed) > 1 or untimed > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
         raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
-    rows, asked = found.get("rows"), options(argv).get("scale", "")
+    rows, asked = counts.get("rows"), options(argv).get("scale", "")
     scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() else None
     errors = faults(text.lines)
     return {
         "complete": not errors,
         "rows": rows,
         "scale": scale,
-        "load_elapsed_s": found.get("load_elapsed_s"),
+        "load_elapsed_s": counts.get("load_elapsed_s"),
         "phases_s": _phases(timed[0]) if timed else {"total": None},
         "errors": errors,
     }

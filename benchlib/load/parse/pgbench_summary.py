@@ -160,24 +160,24 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
                 f'{KIND}: two summaries in one text (two lines "{once}…"); parse each on its own'
             )
     for index, line in enumerate(text.lines):
-        if found := _TPS.fullmatch(line):
-            if found[2].lower() in tps:
+        if match := _TPS.fullmatch(line):
+            if match[2].lower() in tps:
                 raise ParseError(
                     f'{KIND}: two summaries in one text (a second "{line}"); parse each on its own'
                 )
-            tps[found[2].lower()] = real(found[1])
-        elif found := _PROGRESS.fullmatch(line):
-            _add_reading(progress, found, line)
-        elif found := _SCRIPT_START.fullmatch(line):
+            tps[match[2].lower()] = real(match[1])
+        elif match := _PROGRESS.fullmatch(line):
+            _add_reading(progress, match, line)
+        elif match := _SCRIPT_START.fullmatch(line):
             rows = None
             if not text.torn(index):
-                scripts.append({"script": int(found[1]), "name": _words(found[2])})
-        elif found := _STATEMENTS.fullmatch(line):
+                scripts.append({"script": int(match[1]), "name": _words(match[2])})
+        elif match := _STATEMENTS.fullmatch(line):
             if rows:
                 raise wanted(KIND, f"SQL script {len(scripts) + 1}: …", text)
-            rows = _ROWS[found[1]]
-        elif rows and (found := rows.fullmatch(line)):
-            statements.append(_statement(found, scripts, torn=text.torn(index)))
+            rows = _ROWS[match[1]]
+        elif rows and (match := rows.fullmatch(line)):
+            statements.append(_statement(match, scripts, torn=text.torn(index)))
         elif scripts:
             if not text.torn(index):
                 _read(line, _SCRIPT_LINES, scripts[-1])
@@ -234,8 +234,8 @@ def _finish(
 
 def _read(line: str, table: Table, into: dict[str, Any]) -> bool:
     for pattern, names in table:
-        if found := pattern.fullmatch(line):
-            for (key, convert), value in zip(names, found.groups(), strict=True):
+        if match := pattern.fullmatch(line):
+            for (key, convert), value in zip(names, match.groups(), strict=True):
                 if value is not None or convert is bool:
                     put(into, key, convert(value), line=line, kind=KIND)
             return True
@@ -261,18 +261,18 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, 
     return chosen
 
 
-def _statement(found: re.Match[str], scripts: list[dict[str, Any]], *, torn: bool) -> dict[str, Any]:
-    statement = _words(found[4])
-    whole_text = found[4].endswith(";") and not found[4].endswith("\\;")
+def _statement(match: re.Match[str], scripts: list[dict[str, Any]], *, torn: bool) -> dict[str, Any]:
+    statement = _words(match[4])
+    whole_text = match[4].endswith(";") and not match[4].endswith("\\;")
     if torn and not whole_text:
         statement = None  # the numbers are whole, the words may not be
     script = scripts[-1]["script"] if scripts else 1
-    values = (script, real(found[1]), whole(found[2] or None), whole(found[3] or None), statement)
+    values = (script, real(match[1]), whole(match[2] or None), whole(match[3] or None), statement)
     return dict(zip(_STATEMENT_KEYS, values, strict=True))
 
 
-def _add_reading(progress: list[dict[str, Any]], found: re.Match[str], line: str) -> None:
-    when, tps, latency, stddev, failed, lag, skipped, retried, retries = found.groups()
+def _add_reading(progress: list[dict[str, Any]], match: re.Match[str], line: str) -> None:
+    when, tps, latency, stddev, failed, lag, skipped, retried, retries = match.groups()
     epoch = float(when) if len(when.partition(".")[2]) == 3 else None  # --progress-timestamp
     elapsed = None if epoch is not None else float(when)
     counts = (whole(failed), real(lag), whole(skipped), whole(retried), whole(retries))

@@ -59,7 +59,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     Raises ParseError when a line is missing, when figures contradict each other, and when the
     text holds two runs.
     """
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     progress: list[dict[str, Any]] = []
     for line in text.lines:
         reading = next(filter(None, (pattern.fullmatch(line) for pattern in _READINGS)), None)
@@ -71,37 +71,40 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
             if match := pattern.fullmatch(line):
                 for name, value in zip(names, match.groups(), strict=True):
                     kept = value if name == "version" else int(value) if name in _COUNTS else float(value)
-                    put(found, name, kept, line=line, kind=KIND)
+                    put(figures, name, kept, line=line, kind=KIND)
     for key, line in (
         ("transactions", "transactions: N (… per sec.)"),
         ("duration_s", "total time: …s"),
         ("latency_average_ms", "avg: …"),
     ):
-        if key not in found:
+        if key not in figures:
             raise wanted(KIND, line, text)
-    _check(found, progress)
+    _check(figures, progress)
     errors = [line for line in text.lines if _FAULT.search(line)]
     return {
         "complete": not errors,
         **dict.fromkeys(_KEYS),
-        **found,
+        **figures,
         "progress": progress,
         "error_lines": errors,
     }
 
 
-def _check(found: dict[str, Any], progress: list[dict[str, Any]]) -> None:
+def _check(figures: dict[str, Any], progress: list[dict[str, Any]]) -> None:
     for count, rate in (("transactions", "tps"), ("queries", "queries_per_s")):
-        if count in found and abs(found[count] - found[rate] * found["duration_s"]) > 1 + 0.05 * found[count]:
+        if (
+            count in figures
+            and abs(figures[count] - figures[rate] * figures["duration_s"]) > 1 + 0.05 * figures[count]
+        ):
             raise ParseError(
-                f"{KIND}: {found[count]} {count} in {found['duration_s']} s are not {found[rate]} per second"
+                f"{KIND}: {figures[count]} {count} in {figures['duration_s']} s are not {figures[rate]} per second"
             )
     latency = [
-        found[key] for key in ("latency_min_ms", "latency_average_ms", "latency_max_ms") if key in found
+        figures[key] for key in ("latency_min_ms", "latency_average_ms", "latency_max_ms") if key in figures
     ]
     if latency != sorted(latency):
         raise ParseError(f"{KIND}: latency min, avg, max are out of order: {latency}")
-    if found.get("latency_p95_ms", 0.0) > found.get("latency_max_ms", float("inf")) * 1.2 + 0.01:
+    if figures.get("latency_p95_ms", 0.0) > figures.get("latency_max_ms", float("inf")) * 1.2 + 0.01:
         raise ParseError(f"{KIND}: the 95th percentile is above the maximum")
     times = [row["elapsed_s"] for row in progress]
     if times != sorted(set(times)):

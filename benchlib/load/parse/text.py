@@ -6,6 +6,7 @@ import getopt
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from benchlib.errors import ParseError
@@ -61,8 +62,8 @@ def put(into: dict[str, Any], key: str, value: Any, *, line: str, kind: str) -> 
 
 def wanted(kind: str, line: str, text: Text) -> ParseError:
     """Make the error for a line that is missing; it adds why the run ended, where the text says so."""
-    found = faults(text.lines)
-    return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {found[0]}" if found else ""))
+    reasons = faults(text.lines)
+    return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
 
 
 _FAULT = re.compile(
@@ -86,14 +87,14 @@ def faults(lines: Iterable[str]) -> list[str]:
     They are looked for anywhere in a line, since stderr may break into a line of stdout. An
     error that pgbench says it ignores (vacuuming tables that are not there) is none.
     """
-    found: list[str] = []
+    failures: list[str] = []
     for line in lines:
         if _IGNORED in line:
-            if found and "aborted" not in found[-1]:
-                found.pop()
+            if failures and "aborted" not in failures[-1]:
+                failures.pop()
         elif _FAULT.search(line) or ((to := _CONNECTION.search(line)) and "failed" in line[to.end() :]):
-            found.append(line)
-    return found
+            failures.append(line)
+    return failures
 
 
 _SHORT = "b:c:CdD:f:F:h:iI:j:lL:M:nNp:P:qrR:s:St:T:U:v"
@@ -117,14 +118,16 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
 
     ``argv`` may begin with the program or with whatever ran it (``taskset -c 1 pgbench …``).
     """
-    words = list(argv or ())
-    programs = [i for i, word in enumerate(words) if re.search(r"(?:^|[/\\])pgbench[^/\\\s]*$", word)]
+    arguments = list(argv or ())
+    programs = [
+        i for i, argument in enumerate(arguments) if re.search(r"(?:^|[/\\])pgbench[^/\\\s]*$", argument)
+    ]
     if programs:
-        words = words[programs[0] + 1 :]
-    elif words and not words[0].startswith("-"):
-        words = words[1:]
+        arguments = arguments[programs[0] + 1 :]
+    elif arguments and not arguments[0].startswith("-"):
+        arguments = arguments[1:]
     try:
-        pairs, _ = getopt.gnu_getopt(words, _SHORT, _LONG)
+        pairs, _ = getopt.gnu_getopt(arguments, _SHORT, _LONG)
     except getopt.GetoptError:
         return {}
     return {_NAMES.get(name.lstrip("-"), name.lstrip("-")): value for name, value in pairs}
@@ -132,13 +135,10 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
 
 def typed_options(lines: Iterable[str]) -> Mapping[str, str]:
     """Read the command line of the run from a shell prompt in the text, if there is exactly one."""
-    found = []
+    runs = []
     for line in lines:
-        command = re.search(r"(?:^|[\s/])pgbench\s+(-.*)$", line)
-        if command:
-            try:
-                found.append(options(["pgbench", *shlex.split(command[1], comments=True)]))
-            except ValueError:
-                continue
-    runs = [each for each in found if "initialize" not in each]
+        if command := re.search(r"(?:^|[\s/])pgbench\s+(-.*)$", line):
+            with suppress(ValueError):  # a torn quotation
+                typed = options(["pgbench", *shlex.split(command[1], comments=True)])
+                runs += [] if "initialize" in typed else [typed]
     return runs[0] if len(runs) == 1 else {}

@@ -371,7 +371,7 @@ def _last(log: Log, line: str) -> tuple[_Part, list[int]]:
 
 
 def _refuse_several_runs(log: Log) -> None:
-    """Make sure that no client counts its transactions twice: of a large log, where each span begins.
+    """Make sure that no client counts its transactions twice: in a log of more than 8 MiB only by the first lines of each 8 MiB.
 
     Raises:
         ParseError: one does.

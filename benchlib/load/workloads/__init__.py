@@ -43,14 +43,14 @@ def _read(name: str, path: Path) -> dict[str, Any]:
             f"no workload '{name}': there are {', '.join(workload_names())}, or give the path of a .toml file"
         )
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        keys = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as reason:
         raise InputError(f"workload {path.name} cannot be read: {reason.strerror}") from reason
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
         raise InputError(f"workload {path.name} is not TOML: {reason}") from reason
-    like = found.pop("like", None)
+    like = keys.pop("like", None)
     if like is None:
-        return found
+        return keys
     if like not in workload_names():
         raise InputError(f"workload {path.name}: like: {like!r} is none of {', '.join(workload_names())}")
-    return _read(like, _FOLDER / f"{like}.toml") | found
+    return _read(like, _FOLDER / f"{like}.toml") | keys

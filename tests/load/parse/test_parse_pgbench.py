@@ -50,19 +50,6 @@ tps = 518.640215 (excluding connections establishing)
 """
 
 
-def test_a_newer_summary_by_its_lines() -> None:
-    read = parse_text(RUN_17)
-    assert read["kind"] == "pgbench_summary"
-    assert read["complete"]
-    assert (read["client_version"], read["server_version"]) == ("17.2", "17.2")
-    assert (read["transactions"], read["failed_transactions"], read["failed_percent"]) == (53811, 0, 0.0)
-    assert (read["tps"], read["tps_definition"]) == (897.0245, "without initial connection time")
-    assert read["initial_connection_ms"] == 45.758
-    assert (read["latency_average_ms"], read["latency_stddev_ms"]) == (11.148, None)
-    assert (read["skipped_transactions"], read["late_transactions"], read["partitions"]) == (None, None, None)
-    assert (read["scripts"], read["statements"], read["progress"], read["errors"]) == ([], [], [], [])
-
-
 def test_a_version_of_a_distribution_nests_brackets() -> None:
     banner = "pgbench (15.18 (Debian 15.18-0+deb12u1), server 13.5 (Ubuntu 13.5-0))"
     read = parse_text(RUN_17.replace("pgbench (17.2)", banner))
@@ -88,7 +75,6 @@ def test_an_older_summary_keeps_both_rates_and_says_which_is_comparable() -> Non
     [
         ["pgbench", "-n", "-c", "2", "-T", "2", "-C", "-S", "bench"],
         ["pgbench", "-nCSc2", "-T2", "bench"],
-        ["/usr/lib/postgresql/12/bin/pgbench", "--connect", "bench"],
         ["taskset", "-c", "1", "pgbench", "--conn"],
         ["-C"],
     ],
@@ -173,12 +159,8 @@ def test_19_in_development_counts_other_failures() -> None:
         "client 0 aborted in command 8 of script 0; FATAL:  terminating connection due to administrator command",
         "Client 3 aborted in state 8: ERROR:  deadlock detected",
         'connection to database "bench" failed:',
-        "pgbench: error: client 0 aborted: failed to send sql command for rolling back the failed transaction",
         "pgbench: fatal: Run was aborted; the above results are incomplete.",
-        "Run was aborted; the above results are incomplete.",
-        "pgbench: error: Run was aborted due to an error in thread 1",
         'pgbench: error: connection to server at "db" (10.0.0.1), port 5432 failed: Connection refused',
-        "pgbench: error: could not create connection for client 20",
         "server closed the connection unexpectedly",
         "WARNING:  terminating connection because of crash of another server process",
         "select() failed: Bad file descriptor",
@@ -198,9 +180,7 @@ def test_a_lost_client_makes_a_run_incomplete_whatever_the_summary_claims(line: 
     [
         "pgbench: warning: scale option ignored, using count from pgbench_branches table (5)",
         "pgbench: client 0 executing script",
-        "pgbench: pghost: /tmp pgport: 5432 nclients: 1 nxacts: 2 dbName: bench",
         "starting vacuum...end.",
-        'NOTICE:  relation "t" already exists, skipping',
         "starting vacuum...pgbench: error: ERROR:  relation x does not exist\n"
         "pgbench: detail: (ignoring this error and continuing anyway)",
         "ERROR:  relation x does not exist\n(ignoring this error and continuing anyway)",
@@ -237,10 +217,7 @@ def test_failed_transactions_are_among_the_planned() -> None:
         (("number of transactions actually processed: 53811\n", ""), "no line .number of transactions actually"),
         (("tps = 897.024500 (without", "tps = 897.0245"), 'no line "tps = …"'),
         (("processed: 53811", "processed: 5381"), r"took 6\.04 s of a run of 60 s"),
-        (("processed: 53811", "processed: 0"), "0 transactions cannot give"),
         (("tps = 897", "tps = 8"), "does not fit 10 clients|took"),
-        (("tps = 897.02", "tps = 89702.02"), "took"),
-        (("clients: 10", "clients: 1"), "does not fit 1 clients"),
         (("clients: 10", "clients: 0"), "0 clients"),
         (("latency average = 11.148 ms", "latency average = 1.148 ms"), "does not fit 10 clients"),
         (("failed transactions: 0 (0.000%)", "failed transactions: 189 (0.350%)"), "including failures"),
@@ -449,15 +426,6 @@ done in 0.29 s (drop tables 0.01 s, create tables 0.00 s, client-side generate 0
 """
 
 
-def test_a_load_by_phase() -> None:
-    read = parse_text(LOAD)
-    assert (read["kind"], read["complete"], read["rows"], read["scale"]) == ("pgbench_init", True, 200000, 2)
-    assert read["phases_s"] == {
-        "total": 0.29, "drop_tables": 0.01, "create_tables": 0.0, "client_side_generate": 0.15, "vacuum": 0.06,
-        "primary_keys": 0.07,
-    }  # fmt: skip
-
-
 def test_of_a_load_that_tells_of_several_tables_the_accounts_count() -> None:
     tellers = "100 of 100 tuples (100%) of pgbench_tellers done (elapsed 0.00 s, remaining 0.00 s)\n"
     read = parse_text(LOAD.replace("100000 of", tellers + "100000 of"))
@@ -491,10 +459,9 @@ def test_a_load_that_did_not_end_or_is_garbled_is_refused(text: str, why: str) -
 
 
 def test_two_different_summaries_are_ambiguous() -> None:
-    with pytest.raises(ParseError, match="two summaries"):
-        parse_text(RUN_12 + RUN_17)
-    with pytest.raises(ParseError, match="two summaries"):
-        parse_text(RUN_17 + "tps = 9.100000 (without initial connection time)\n")
+    for second in (RUN_12, RUN_17, "tps = 9.100000 (without initial connection time)\n"):
+        with pytest.raises(ParseError, match="two summaries"):
+            parse_text(RUN_17 + second)
 
 
 def test_a_text_of_no_known_kind_names_what_was_wanted() -> None:
