@@ -29,13 +29,10 @@ class Analysis:
     settle an inconclusive level (see ``power.blocks_to_answer``), else NaN.
 
     ``against`` says what each level that is compared is compared with; the others, the baseline among them, have empty
-    comparison columns. ``differences``: ``block, level, percent``, the same comparisons inside each block.
-    ``equivalence``: per compared level ``low, high`` (interval at 1 - 2 alpha, percent),
-    ``p_value`` (two one-sided tests), ``equivalent``, ``meaningful`` (the adjusted interval clears
-    the margin), ``tiny`` (a real difference that is equivalent all the same).
-    ``residuals``: ``block, level, value, residual``, the last in standard deviations.
-    ``residual_sd`` is in log units, so about the fraction by which a trial strays, NaN where it
-    cannot be known; ``df`` its degrees of freedom.
+    comparison columns. ``trials``: ``block, level, value``, those that were analysed.
+    ``differences``: ``block, level, percent``, the same comparisons inside each block.
+    ``tiny``: the levels with a real difference that is equivalent all the same, by two one-sided tests.
+    ``residual_sd`` is in log units, so about the fraction by which a trial strays, NaN where it cannot be known.
     """
 
     table: pd.DataFrame
@@ -47,11 +44,10 @@ class Analysis:
     margin: float
     alpha: float
     warnings: tuple[Concern, ...]
+    trials: pd.DataFrame
     differences: pd.DataFrame
-    equivalence: pd.DataFrame
-    residuals: pd.DataFrame
+    tiny: frozenset[str]
     residual_sd: float
-    df: float
 
     @property
     def asked(self) -> list[str]:
@@ -113,13 +109,12 @@ def _sentence(analysis: Analysis, row: dict[Any, Any]) -> str:
     reference = analysis.against[row["level"]]
     name, base, verdict = f"“{row['level']}”", f"“{reference}”", row["verdict"]
     margin = f"{100 * analysis.margin:g} %"
-    extra = analysis.equivalence.set_index("level").loc[row["level"]]
     figures = f"{_figures(analysis, row)}, {_blocks(analysis.blocks)}{_p(row['p_adjusted'])}"
     if verdict in ("faster", "slower"):
         weight = ""
-        if extra["tiny"]:
+        if row["level"] in analysis.tiny:
             weight = f", but by less than the {margin} that matter"
-        elif extra["meaningful"]:
+        elif max(row["ci_low"], -row["ci_high"]) > 100 * analysis.margin:
             weight = f" by more than the {margin} that matter"
         return f"{name} is {verdict} than {base}{weight}: {figures}."
     if verdict == "equivalent":

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-
-from benchlib.stats.trials import Trials
+import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -23,22 +22,21 @@ class Noise:
 
 @dataclass(frozen=True)
 class Fit:
-    """Level effects (k, up to a constant), their unscaled covariance (k, k), and what is left over, of ``blocks``.
+    """Level effects (k, up to a constant), their unscaled covariance (k, k), and what is left over.
 
-    ``residual`` follows the trials' order; ``df`` is 0 where nothing is left to estimate noise from.
+    ``residual`` (blocks, k) is NaN where a trial is absent; ``df`` is 0 where nothing is left to estimate noise from.
     """
 
-    blocks: int
     effects: np.ndarray
     unscaled: np.ndarray
     residual: np.ndarray
-    rss: float
     df: int
 
     @property
     def noise(self) -> Noise:
         """The pooled residual's deviation: what every contrast is judged by."""
-        return Noise(float(np.sqrt(self.rss / self.df)) if self.df > 0 else float("nan"), self.df)
+        rss = float(np.nansum(self.residual**2))
+        return Noise(float(np.sqrt(rss / self.df)) if self.df > 0 else float("nan"), self.df)
 
     def contrasts(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return estimates (c,) and unscaled covariance (c, c) of contrasts (c, k).
@@ -58,22 +56,18 @@ class Fit:
         return projector
 
 
-def fit_blocks(data: Trials) -> Fit:
-    """Fit the additive model to the trials' logarithms. The contrasts of a level without a trial are NaN."""
-    block, level, y = data.block, data.level, np.log(data.value)
-    blocks, levels = len(data.blocks), len(data.levels)
-    counts = np.zeros((blocks, levels))
-    np.add.at(counts, (block, level), 1.0)
+def fit_blocks(logs: pd.DataFrame) -> Fit:
+    """Fit the additive model to logarithms (blocks, k). The contrasts of a level without a trial are NaN."""
+    y = logs.to_numpy(dtype=float)
+    counts = np.isfinite(y).astype(float)
     sizes = counts.sum(axis=1)
-    block_mean = np.bincount(block, y, blocks) / sizes
-    centred = y - block_mean[block]
+    centred = y - np.nanmean(y, axis=1, keepdims=True)
     information = np.diag(counts.sum(axis=0)) - counts.T @ (counts / sizes[:, None])
     unscaled = np.linalg.pinv(information, rcond=1e-10, hermitian=True)
-    effects = unscaled @ np.bincount(level, centred, levels)
-    expected = effects[level] - (counts @ effects / sizes)[block]
-    residual = centred - expected
+    effects = unscaled @ np.nansum(centred, axis=0)
+    residual = centred - effects + (counts @ effects / sizes)[:, None]
     rank = int(np.linalg.matrix_rank(information, tol=1e-8, hermitian=True))
-    return Fit(blocks, effects, unscaled, residual, float(residual @ residual), len(y) - blocks - rank)
+    return Fit(effects, unscaled, residual, int(counts.sum()) - len(y) - rank)
 
 
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, int]:

@@ -8,7 +8,7 @@ from benchlib.stats.block_model import Fit, Noise
 from benchlib.stats.dunnett import critical, loadings, tail
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
 
-_JUDGED = ("low", "high", "p", "p_adjusted", "low_tost", "high_tost", "p_tost", "detectable", "blocks_needed")
+_JUDGED = ("low", "high", "p", "p_adjusted", "p_tost", "detectable", "blocks_needed")
 _SMALLEST_P = float(np.finfo(float).tiny)  # a p is never 0, not even by underflow
 
 
@@ -19,13 +19,13 @@ def compare(
     alpha: float,
     margin: float,
     *,
-    one_reference: bool = True,
-    families: int = 1,
+    one_reference: bool,
+    families: int,
 ) -> pd.DataFrame:
     """Return a family's contrasts on the log scale: one row for each of ``weights`` (c, levels).
 
     Columns: ``estimate``; ``low, high``, the simultaneous interval at 1 - alpha; ``p, p_adjusted``;
-    ``low_tost, high_tost``, the single interval at 1 - 2 alpha; ``p_tost``, the larger p of the two one-sided tests
+    ``p_tost``, the larger p of the two one-sided tests
     against ``margin``; ``detectable``, the smallest increase that is found with 80 % power; ``blocks_needed``, in all
     to settle the contrast. NaN where nothing can be said; the family is what has an estimate.
 
@@ -43,15 +43,16 @@ def compare(
     value, factor = estimate[known], np.diag(unscaled)[known]
     error = noise.sd * np.sqrt(factor)
     size = np.abs(value) / error
-    cut, single = critical(own_alpha, lam, noise.df), float(t.isf(alpha, noise.df))
+    cut = critical(own_alpha, lam, noise.df)
     adjusted = np.array([tail(statistic, lam, noise.df) for statistic in size])
     together = -np.expm1(families * np.log1p(-np.minimum(adjusted, 1 - 1e-16)))
-    per_block = len(fit.effects) - 1
-    extra_df = max(noise.df - per_block * (fit.blocks - 1), 0.0)
+    blocks, levels = fit.residual.shape
+    per_block = levels - 1
+    extra_df = max(noise.df - per_block * (blocks - 1), 0.0)
 
     def plan(factor: float) -> Plan:
         """The test with more blocks, were the design completed: one reference then makes all correlations equal."""
-        share = np.clip(1.0 - 1.0 / (factor * fit.blocks), 0.0, 0.5) if one_reference and count > 1 else 0.0
+        share = np.clip(1.0 - 1.0 / (factor * blocks), 0.0, 0.5) if one_reference and count > 1 else 0.0
         return Plan(own_alpha, (round(float(np.sqrt(share)), 3),) * count, per_block, extra_df)
 
     above = t.sf((value - np.log1p(-margin)) / error, noise.df)
@@ -61,12 +62,10 @@ def compare(
         "high": value + cut * error,
         "p": np.maximum(2.0 * t.sf(size, noise.df), _SMALLEST_P),
         "p_adjusted": np.maximum(np.maximum(adjusted, together), _SMALLEST_P),
-        "low_tost": value - single * error,
-        "high_tost": value + single * error,
         "p_tost": np.maximum(above, below),
         "detectable": detectable(cut, noise.df) * error,
         "blocks_needed": [
-            blocks_to_answer(plan(each), noise.sd, each * fit.blocks, margin, fit.blocks) for each in factor
+            blocks_to_answer(plan(each), noise.sd, each * blocks, margin, blocks) for each in factor
         ],
     }
     rows.loc[known, list(judged)] = pd.DataFrame(judged, index=rows.index[known], dtype=float)

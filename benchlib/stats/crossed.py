@@ -16,9 +16,11 @@ from benchlib.stats.multiple import holm
 from benchlib.stats.trials import read_trials
 from benchlib.stats.verdicts import percent
 
+_ALPHA = 0.05
+
 
 def effects(
-    trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps", order: int = 2, alpha: float = 0.05
+    trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps", order: int = 2
 ) -> pd.DataFrame:
     """Return main effects and interactions up to ``order``: one row each, by size.
 
@@ -34,15 +36,16 @@ def effects(
     unknown = sorted(set(map(str, trials["level"])) - set(levels)) if "level" in trials else []
     if unknown:
         raise InputError(f"level {unknown[0]!r} has no row in the design")
-    data = read_trials(trials, levels[0], (), metric)
+    logs = read_trials(trials, levels[0], (), metric).logs
     terms = [term for size in range(1, order + 1) for term in combinations(design.columns, size)]
-    signs = design.set_axis(levels).loc[list(data.levels)]
-    coded = np.column_stack([signs[list(term)].prod(axis=1) for term in terms])[data.level].astype(float)
-    blocks = np.eye(len(data.blocks))[data.block]
-    coefficient, error, df = _least_squares(np.hstack([blocks, coded]), np.log(data.value), len(terms))
+    signs = design.set_axis(levels).loc[list(logs)]
+    block, level = np.nonzero(logs.notna())
+    coded = np.column_stack([signs[list(term)].prod(axis=1) for term in terms])[level].astype(float)
+    x, y = np.hstack([np.eye(len(logs))[block], coded]), logs.to_numpy()[block, level]
+    coefficient, error, df = _least_squares(x, y, len(terms))
     effect = 2.0 * coefficient
     half, how = (2.0 * error, df) if df > 0 else _lenth(effect)
-    reach = t.isf(alpha / 2, how) * half
+    reach = t.isf(_ALPHA / 2, how) * half
     p = 2 * t.sf(np.abs(effect) / half, how)
     frame = pd.DataFrame(
         {
@@ -61,37 +64,27 @@ def effects(
 
 
 def interaction_means(
-    trials: pd.DataFrame,
-    design: pd.DataFrame,
-    a: str,
-    b: str,
-    *,
-    metric: str = "tps",
-    effects: pd.DataFrame | None = None,
+    trials: pd.DataFrame, design: pd.DataFrame, a: str, b: str, *, effects: pd.DataFrame, metric: str = "tps"
 ) -> pd.DataFrame:
     """Return the block-adjusted geometric means for an interaction plot: ``<a>, <b>, mean, ci_low, ci_high`` (four rows).
 
     The intervals are cut for pairs: two means differ where theirs do not overlap. They follow from the interaction's
-    interval among ``effects``, those that :func:`effects` returned; without it they are null.
+    interval among ``effects``, those that :func:`effects` returned.
     """
-    data = read_trials(trials, str(design.index[0]), (), metric)
-    fit = fit_blocks(data)
-    adjusted = fit.effects - fit.effects.mean() + np.log(data.value).mean()
-    signs = design.set_axis([str(level) for level in design.index]).loc[list(data.levels), [a, b]]
+    logs = read_trials(trials, str(design.index[0]), (), metric).logs
+    fit = fit_blocks(logs)
+    adjusted = fit.effects - fit.effects.mean() + np.nanmean(logs)
+    signs = design.set_axis([str(level) for level in design.index]).loc[list(logs), [a, b]]
     means = signs.assign(mean=adjusted).groupby([a, b])["mean"].mean()
     adjusted_means: pd.DataFrame = np.exp(means).reset_index()
-    reach = np.nan
-    if effects is not None:
-        both = effects.set_index("effect").loc[f"{a} × {b}"]
-        # an effect compares halves of the trials, two means quarters: √2 of its interval, half for each
-        reach = np.log((100 + both["ci_high"]) / (100 + both["ci_low"])) / 2 / np.sqrt(2)
+    both = effects.set_index("effect").loc[f"{a} × {b}"]
+    # an effect compares halves of the trials, two means quarters: √2 of its interval, half for each
+    reach = np.log((100 + both["ci_high"]) / (100 + both["ci_low"])) / 2 / np.sqrt(2)
     mean = adjusted_means["mean"]
     return adjusted_means.assign(ci_low=mean * np.exp(-reach), ci_high=mean * np.exp(reach))
 
 
-def additivity(
-    trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps", alpha: float = 0.05
-) -> pd.DataFrame:
+def additivity(trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps") -> pd.DataFrame:
     """Return whether the gains of single changes add up to the gain of all: one row per change, then three more.
 
     Columns ``what, percent, ci_low, ci_high, p_value``. Rows: each factor alone high against everything low;
@@ -110,9 +103,9 @@ def additivity(
         raise InputError(
             "whether gains add up takes the levels with nothing, each change alone, and all of them"
         )
-    data = read_trials(trials, base[0], (), metric)
-    fit = fit_blocks(data)
-    place = dict(zip(data.levels, np.eye(len(data.levels)), strict=True))
+    logs = read_trials(trials, base[0], (), metric).logs
+    fit = fit_blocks(logs)
+    place = dict(zip(logs, np.eye(len(logs.columns)), strict=True))
     alone = {name: place[level[0]] - place[base[0]] for name, level in single.items()}
     multiplied, together = sum(alone.values()), place[whole[0]] - place[base[0]]
     rows = {
@@ -123,7 +116,7 @@ def additivity(
     }
     estimate, unscaled = fit.contrasts(np.array(list(rows.values())))
     error = fit.noise.sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
-    reach = t.isf(alpha / 2, fit.df) * error
+    reach = t.isf(_ALPHA / 2, fit.df) * error
     return pd.DataFrame(
         {
             "what": list(map(str, rows)),

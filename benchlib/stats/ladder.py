@@ -1,25 +1,17 @@
 """Cumulative ladders: each step adds one change; what does it add, and what have all brought so far?"""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
-import numpy as np
 import pandas as pd
 
-from benchlib.errors import InputError
-from benchlib.stats.block_model import fit_blocks
-from benchlib.stats.compare import compare
-from benchlib.stats.trials import read_trials
-from benchlib.stats.verdicts import percent
+from benchlib.stats.verdicts import analyze
+
+_COLUMNS = {"percent_change": "percent", "ci_low": "low", "ci_high": "high", "p_adjusted": "p"}
 
 
 def ladder(
-    trials: pd.DataFrame,
-    steps: Sequence[str],
-    *,
-    controls: Sequence[str] = (),
-    metric: str = "tps",
-    margin: float = 0.03,
-    alpha: float = 0.05,
+    trials: pd.DataFrame, steps: Sequence[str], *, controls: Sequence[str] = (), metric: str = "tps"
 ) -> pd.DataFrame:
     """Return each step of a ladder against the one before and against the start.
 
@@ -30,19 +22,9 @@ def ladder(
     (Z. Sidak, 1967), as neighbouring steps are negatively correlated and Dunnett's integral does not fit them.
     Raises InputError for a step without trials, and for what ``read_trials`` refuses.
     """
-    names = [str(step) for step in steps]
-    if isinstance(steps, str) or len(names) < 2 or len(set(names)) < len(names):
-        raise InputError("a ladder takes at least two different steps, the start first")
-    data = read_trials(trials, names[0], list(controls), metric)
-    if absent := [name for name in names if name not in data.levels]:
-        raise InputError(f"step {absent[0]!r} has no trial; the levels are: {', '.join(data.levels)}")
-    fit = fit_blocks(data)
-    place = pd.DataFrame(np.eye(len(data.levels)), index=list(data.levels)).loc[names].to_numpy(copy=True)
-    place[0, : 1 + len(controls)] = 1.0 / (1 + len(controls))
-    weights = {"step": np.diff(place, axis=0), "total": place[1:] - place[0]}
-    frame = pd.DataFrame({"level": names[1:]})
-    for part, contrasts in weights.items():
-        rows = compare(fit, contrasts, fit.noise, alpha, margin, one_reference=part == "total")
-        frame[[f"{part}_percent", f"{part}_low", f"{part}_high"]] = percent(rows[["estimate", "low", "high"]])
-        frame[f"{part}_p"] = rows["p_adjusted"]
-    return frame
+    parts = []
+    for part, against in {"step": {step: before for before, step in pairwise(steps)}, "total": {}}.items():
+        analysis = analyze(trials, baseline=steps[0], controls=controls, metric=metric, against=against)
+        rows = analysis.table.set_index("level").loc[list(steps[1:]), list(_COLUMNS)]
+        parts.append(rows.rename(columns=_COLUMNS).add_prefix(f"{part}_"))
+    return pd.concat(parts, axis=1).reset_index()

@@ -14,23 +14,17 @@ from benchlib.stats.analysis import Analysis, leading
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
     """Return p values adjusted for the family-wise error rate (S. Holm, 1979); NaN stays and counts not."""
-    p = np.asarray(p_values, dtype=float)
-    adjusted = np.full(len(p), np.nan)
-    known = np.flatnonzero(np.isfinite(p))
-    order = known[np.argsort(p[known])]
-    steps = p[order] * np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return adjusted
+    p = pd.Series(p_values, dtype=float)
+    known = p.dropna().sort_values()
+    steps = known * np.arange(len(known), 0, -1)
+    return steps.cummax().clip(upper=1).reindex(p.index).to_numpy()
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> np.ndarray:
     """Return p values adjusted for the false discovery rate (scipy's, Benjamini and Hochberg 1995)."""
-    p = np.asarray(p_values, dtype=float)
-    adjusted = np.full(len(p), np.nan)
-    known = np.isfinite(p)
-    if known.any():
-        adjusted[known] = false_discovery_control(p[known], method="bh")
-    return adjusted
+    p = pd.Series(p_values, dtype=float)
+    known = p.dropna()
+    return pd.Series(false_discovery_control(known), known.index).reindex(p.index).to_numpy()
 
 
 def across_factors(analyses: Mapping[str, Analysis]) -> pd.DataFrame:
@@ -53,7 +47,7 @@ def across_factors(analyses: Mapping[str, Analysis]) -> pd.DataFrame:
     return frame.assign(holds=frame["p_holm"].to_numpy() <= alphas)
 
 
-def exploratory(analyses: Mapping[str, Analysis], alpha: float = 0.05) -> pd.DataFrame:
+def exploratory(analyses: Mapping[str, Analysis]) -> pd.DataFrame:
     """Return every level by every metric with Benjamini-Hochberg adjusted p: leads, not verdicts.
 
     ``analyses`` are of one study, by metric. Columns ``metric, level, percent_change, p_value, p_bh,
@@ -66,4 +60,4 @@ def exploratory(analyses: Mapping[str, Analysis], alpha: float = 0.05) -> pd.Dat
     columns = ["metric", "level", "percent_change", "p_value"]
     frame = pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
     frame["p_bh"] = benjamini_hochberg(frame["p_value"].to_list())
-    return frame.assign(noteworthy=frame["p_bh"] <= alpha)
+    return frame.assign(noteworthy=frame["p_bh"] <= 0.05)

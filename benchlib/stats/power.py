@@ -5,6 +5,7 @@ one-sided tests at a true zero by the usual 2 P(T > t) - 1 (K. F. Phillips, 1990
 are log-ratios.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -59,15 +60,8 @@ def blocks_to_answer(
         level = float(t.isf(plan.alpha, df))
         return bool(seen and smallest / error >= detectable(level, df, (1 + POWER) / 2))
 
-    low, high = max(present, 2), max(present, 2) + 1
-    while not enough(high):
-        if high >= MOST_BLOCKS:
-            return None
-        low, high = high, min(2 * high, MOST_BLOCKS)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    blocks = bisect_left(range(MOST_BLOCKS + 1), True, lo=max(present, 2) + 1, key=enough)
+    return blocks if blocks <= MOST_BLOCKS else None
 
 
 @lru_cache(maxsize=8192)

@@ -86,5 +86,5 @@ def bca(differences: np.ndarray, alpha: float = 0.05, *, seed: int = 1) -> tuple
 
 
 def _mann_whitney(analysis: Analysis, level: str) -> float:
-    values = analysis.residuals.groupby("level")["value"]
+    values = analysis.trials.groupby("level")["value"]
     return float(mannwhitneyu(values.get_group(level), values.get_group(analysis.against[level])).pvalue)

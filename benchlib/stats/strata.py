@@ -26,7 +26,7 @@ def analyze_strata(
     ``strata`` names the part of each level; what is compared lies in one part. Each part has a block model
     and a noise of its own: that of a query on the processors says nothing of one that waits for the disk. The
     parts share the error rate (Sidak). A control that differs from its twin invalidates every part.
-    ``residual_sd`` and ``df`` are those of the baseline's part; ``arguments`` go on to ``analyze``.
+    ``residual_sd`` is that of the baseline's part; ``arguments`` go on to ``analyze``.
 
     Raises InputError as ``analyze`` does.
     """
@@ -77,12 +77,13 @@ def _joined(analyses: Sequence[Analysis]) -> Analysis:
         warnings.append(Concern("control_elsewhere", message))
     frames = {
         name: pd.concat([getattr(analysis, name) for analysis in analyses], ignore_index=True)
-        for name in ("table", "differences", "equivalence", "residuals")
+        for name in ("table", "trials", "differences")
     }
     return replace(
         analyses[0],
         against={name: other for analysis in analyses for name, other in analysis.against.items()},
         blocks=max(analysis.blocks for analysis in analyses),
         warnings=tuple(dict.fromkeys(warnings)),
+        tiny=frozenset().union(*(analysis.tiny for analysis in analyses)),
         **frames,
     )

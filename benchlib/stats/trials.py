@@ -20,26 +20,20 @@ _FEW_SHOWN = 3
 
 @dataclass(frozen=True)
 class Trials:
-    """Clean trials: one entry per trial in ``block``, ``level`` (indices) and ``value`` (positive).
+    """Clean trials: positive ``values``, a row per block and a column per level; NaN where a trial is absent.
 
-    ``levels`` starts with the baseline, then the controls, then the others in the order of their
-    categories or of their first appearance, those without a usable trial among them; ``blocks`` are
+    The levels start with the baseline, then the controls, then the others in the order of their
+    categories or of their first appearance, those without a usable trial among them; blocks are
     sorted where they can be.
     """
 
-    blocks: tuple[Hashable, ...]
-    levels: tuple[str, ...]
-    block: np.ndarray
-    level: np.ndarray
-    value: np.ndarray
+    values: pd.DataFrame
     concerns: tuple[Concern, ...]
 
     @property
     def logs(self) -> pd.DataFrame:
-        """Log values, a row per block and a column per level; NaN where a trial is absent."""
-        wide = np.full((len(self.blocks), len(self.levels)), np.nan)
-        wide[self.block, self.level] = np.log(self.value)
-        return pd.DataFrame(wide, columns=list(self.levels))
+        """The values' logarithms."""
+        return self.values.apply(np.log)
 
 
 def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], metric: str) -> Trials:
@@ -76,27 +70,25 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
             "compared as ratios; leave a failed trial's cell empty"
         )
     levels = _level_order(frame["level"], set(kept["level"]), baseline, controls, metric)
-    pairs = list(zip(kept["block"], kept["level"], strict=True))
-    for place in np.flatnonzero(kept.duplicated()):
-        first = kept.index[pairs.index(pairs[place])]
-        raise InputError(
-            f"{_where(labels, kept.index[place])} repeats row {first + 1}; a block holds each level once "
-            "(a repetition is a block of its own)"
-        )
+    first: dict[tuple[Hashable, str], int] = {}
+    for row, block, level in kept.itertuples():
+        if (earlier := first.setdefault((block, level), row)) != row:
+            raise InputError(
+                f"{_where(labels, row)} repeats row {earlier + 1}; a block holds each level once "
+                "(a repetition is a block of its own)"
+            )
     blocks = list(dict.fromkeys(kept["block"]))
     with suppress(TypeError):  # labels of several kinds stay in the order in which they came
         blocks = sorted(blocks)
+    values = np.full((len(blocks), len(levels)), np.nan)
+    values[[blocks.index(block) for block in kept["block"]], [*map(levels.index, kept["level"])]] = value
     concerns = (
         _left_out("failed_trials", "ended with an error", labels[failed], len(frame)),
         _left_out("missing_values", f"have no {metric}", labels[missing], len(frame)),
     )
     return Trials(
-        blocks=tuple(blocks),
-        levels=tuple(levels),
-        block=np.array([blocks.index(block) for block, _ in pairs]),
-        level=np.array([levels.index(level) for _, level in pairs]),
-        value=value,
-        concerns=tuple(concern for concern in concerns if concern),
+        pd.DataFrame(values, index=pd.Index(blocks, tupleize_cols=False), columns=levels),
+        tuple(concern for concern in concerns if concern),
     )
 
 

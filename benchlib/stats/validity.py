@@ -8,8 +8,7 @@ concerns are handed to ``analyze``. Nothing here ever drops a trial.
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtr
-from scipy.stats import t
+from scipy.stats import linregress, t
 
 from benchlib.stats.concerns import Concern
 
@@ -25,20 +24,18 @@ _POISSON_SIGMAS = 3.0
 
 
 def outliers(residual: np.ndarray, df: float) -> np.ndarray:
-    """Return the trials (indices) whose externally studentised residual is beyond chance in the study.
+    """Return the trials (rows of block, level) whose externally studentised residual is beyond chance in the study.
 
     Two-sided t with df - 1 at 1 % over all trials (Bonferroni; Cook and Weisberg, 1982), for a
     complete design, in which all residuals have the same variance.
     """
-    n = len(residual)
+    n = np.isfinite(residual).sum()
     if df < 2:
-        return np.zeros(0, dtype=int)
-    rss = float(residual @ residual)
+        return np.zeros((0, 2), dtype=int)
     scaled = residual**2 * n / df
-    left = np.maximum(rss - scaled, 1e-300) / (df - 1)
-    statistic = np.sqrt(scaled / left)
-    beyond: np.ndarray = np.flatnonzero(statistic > t.isf(_OUTLIER_ALPHA / (2 * n), df - 1))
-    return beyond
+    left = np.maximum(np.nansum(residual**2) - scaled, 1e-300) / (df - 1)
+    beyond = np.sqrt(scaled / left) > t.isf(_OUTLIER_ALPHA / (2 * n), df - 1)
+    return np.argwhere(beyond)
 
 
 def host_drift(block_means: np.ndarray) -> Concern | None:
@@ -207,12 +204,8 @@ def _trend(values: np.ndarray) -> tuple[float, float]:
     y = y[np.isfinite(y)]
     if len(y) < 5 or np.ptp(y) < 1e-12:
         return 1.0, 0.0
-    # the t of scipy's linregress, which is too slow for every level of every simulated study
-    x = np.arange(len(y)) - (len(y) - 1) / 2
-    slope = float(x @ y) / float(x @ x)
-    left = y - y.mean() - slope * x
-    error = np.sqrt(max(float(left @ left), 1e-300) / (len(y) - 2) / float(x @ x))
-    return 2 * float(stdtr(len(y) - 2, -abs(slope) / error)), float(100 * np.expm1(slope * (len(y) - 1)))
+    line = linregress(np.arange(len(y)), y)
+    return float(line.pvalue), float(100 * np.expm1(line.slope * (len(y) - 1)))
 
 
 def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:

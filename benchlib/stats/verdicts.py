@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -20,21 +21,6 @@ from benchlib.stats.concerns import Concern
 from benchlib.stats.trials import Trials, read_trials
 
 LEAST_BLOCKS = 3
-_COLUMNS = [
-    "level",
-    "n",
-    "mean",
-    "sd",
-    "cv",
-    "percent_change",
-    "ci_low",
-    "ci_high",
-    "p_value",
-    "p_adjusted",
-    "verdict",
-    "mde_percent",
-    "blocks_needed",
-]
 # Log values that agree to the ninth digit in every block were copied, not measured: a t of them
 # would be a quotient of rounding errors.
 _NO_VARIATION = 1e-9
@@ -63,14 +49,15 @@ def analyze(
     A control that differs from the baseline at ``alpha`` (Dunnett over several controls) makes every
     verdict invalid. Fewer than three blocks, of the study or of a level, give no verdict but
     inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
-    is both real and within the margin is called faster or slower, and ``tiny`` in ``equivalence``.
+    is both real and within the margin is called faster or slower, and is among ``Analysis.tiny``.
 
     Raises InputError for whatever in the frame or the parameters cannot be used (see ``read_trials``).
     """
     arms = _arms(baseline, controls, margin, alpha)
     data = read_trials(trials, arms[0], arms[1:], metric)
-    pairs = _pairs(data.levels, arms, against)
-    fit = fit_blocks(data)
+    levels, blocks = data.values.columns.tolist(), len(data.values)
+    pairs = _pairs(levels, arms, against)
+    fit = fit_blocks(data.logs)
     noise = fit.noise
     warnings = [*data.concerns, *concerns, *_incomplete(data)]
     if noise.sd <= _NO_VARIATION:
@@ -82,49 +69,47 @@ def analyze(
     if np.isfinite(noise.sd):
         warnings += _outliers_and_drifts(data, fit, pairs)
 
-    place = {name: index for index, name in enumerate(data.levels)}
-    weights = arm_weights(len(place), len(arms), {place[name]: place[other] for name, other in pairs.items()})
-    twins = compare(fit, weights[: len(arms) - 1], noise, alpha, margin)
+    places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
+    judge = partial(compare, fit, noise=noise, alpha=alpha, margin=margin)
+    twins, others = np.split(arm_weights(len(levels), len(arms), places), [len(controls := arms[1:])])
     one = set(pairs.values()) <= {arms[0]}
-    others = compare(
-        fit, weights[len(arms) - 1 :], noise, alpha, margin, one_reference=one, families=families
-    )
-    rows = pd.concat([twins, others]).set_axis(list(pairs))
-    warnings += _control_concerns(rows[: len(twins)], len(data.blocks), alpha)
+    rows = pd.concat(
+        [judge(twins, one_reference=True, families=1), judge(others, one_reference=one, families=families)]
+    ).set_axis(list(pairs))
+    warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
 
-    measured, levels = metric_or_guess(metric), _levels(data)
-    few = set(levels.index[np.minimum(levels["n"], len(data.blocks)) < LEAST_BLOCKS])
+    measured, table = metric_or_guess(metric), _levels(data.values)
+    few = set(table.index[table["n"] < LEAST_BLOCKS])
     grave = {warning.level for warning in warnings if warning.grave}
     rows["verdict"] = [
         # twins that differ are noise that nobody has understood, so they invalidate the others too
-        "invalid" if grave & {None, name, other, *arms[1:]}
+        "invalid" if grave & {None, name, other, *controls}
         else "inconclusive" if few & {name, other}
         else _verdict(row, measured, alpha)
         for (name, other), row in zip(pairs.items(), rows.itertuples(), strict=True)
     ]  # fmt: skip
-    changes = percent(rows[["estimate", "low", "high", "detectable"]])
-    compared = changes.set_axis(["percent_change", "ci_low", "ci_high", "mde_percent"], axis=1).assign(
+    changes = percent(rows[["estimate", "low", "high"]])
+    compared = changes.set_axis(["percent_change", "ci_low", "ci_high"], axis=1).assign(
         p_value=rows["p"],
         p_adjusted=rows["p_adjusted"],
         verdict=rows["verdict"].astype(object),
+        mde_percent=percent(rows["detectable"]),
         blocks_needed=rows["blocks_needed"].where(rows["verdict"] == "inconclusive"),
     )
-    table = levels.join(compared).rename_axis("level").reset_index()
     return Analysis(
-        table=table[_COLUMNS],
+        table=table.join(compared).rename_axis("level").reset_index(),
         baseline=arms[0],
-        controls=arms[1:],
+        controls=controls,
         against=pairs,
         metric=measured,
-        blocks=len(data.blocks),
+        blocks=blocks,
         margin=margin,
         alpha=alpha,
         warnings=tuple(warnings),
-        differences=_changes_in_blocks(data, arms, pairs),
-        equivalence=_equivalence(rows, alpha, margin),
-        residuals=_named(data, data.block, data.level, value=data.value, residual=fit.residual / noise.sd),
+        trials=_long(data.values, "value"),
+        differences=_long(_changes_in_blocks(data.logs, arms, pairs), "percent"),
+        tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=noise.sd,
-        df=float(noise.df),
     )
 
 
@@ -173,16 +158,16 @@ def _verdict(row: Any, metric: Metric, alpha: float) -> str:
 
 
 def _incomplete(data: Trials) -> list[Concern]:
-    blocks, total = len(data.blocks), len(data.blocks) * len(data.levels)
+    blocks, total, counts = len(data.values), data.values.size, data.values.count()
     concerns = []
     if blocks < LEAST_BLOCKS:
         concerns.append(
             Concern("few_blocks", f"a verdict takes at least {LEAST_BLOCKS} blocks, here are {blocks}")
         )
-    if absent := total - len(data.value):
+    if absent := total - counts.sum():
         message = f"{absent} of {total} trials are absent: the blocks are incomplete"
         concerns.append(Concern("incomplete_blocks", message))
-    for name, count in data.logs.count().items() if blocks >= LEAST_BLOCKS else ():
+    for name, count in counts.items() if blocks >= LEAST_BLOCKS else ():
         if count < LEAST_BLOCKS:
             message = f"{name!r} has {count} usable trials: too few for a verdict"
             concerns.append(Concern("few_trials", message, level=str(name)))
@@ -191,9 +176,9 @@ def _incomplete(data: Trials) -> list[Concern]:
 
 def _outliers_and_drifts(data: Trials, fit: Fit, pairs: Mapping[str, str]) -> list[Concern]:
     logs, concerns = data.logs, list[Concern]()
-    for row in validity.outliers(fit.residual, fit.df):
-        level = data.levels[data.level[row]]
-        where = f"block {data.blocks[data.block[row]]}, {level!r} at {data.value[row]:.6g}"
+    for row, column in validity.outliers(fit.residual, fit.df):
+        level, value = str(logs.columns[column]), data.values.to_numpy()[row, column]
+        where = f"block {logs.index[row]}, {level!r} at {value:.6g}"
         concerns.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
     drifts = [validity.host_drift(logs.dropna().mean(axis=1).to_numpy())]
     for name, other in pairs.items():
@@ -217,49 +202,27 @@ def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Co
 # --- frames -------------------------------------------------------------------------
 
 
-def _levels(data: Trials) -> pd.DataFrame:
+def _levels(values: pd.DataFrame) -> pd.DataFrame:
     """Return ``n, mean, sd, cv`` by level, in the metric's unit and in percent."""
-    values = pd.Series(data.value).groupby(np.array(data.levels, dtype=object)[data.level])
-    levels = (
-        values.agg(["size", "mean", "std"]).set_axis(["n", "mean", "sd"], axis=1).reindex(list(data.levels))
-    )
-    return levels.assign(n=levels["n"].fillna(0).astype(int), cv=100 * levels["sd"] / levels["mean"])
+    n, mean, sd = values.count(), values.mean(), values.std()
+    return pd.DataFrame({"n": n, "mean": mean, "sd": sd, "cv": 100 * sd / mean})
 
 
-def _equivalence(rows: pd.DataFrame, alpha: float, margin: float) -> pd.DataFrame:
-    """Return two one-sided tests per compared level (see ``Analysis.equivalence``)."""
-    within = rows["p_tost"] <= alpha
-    columns = {
-        "low": percent(rows["low_tost"]),
-        "high": percent(rows["high_tost"]),
-        "p_value": rows["p_tost"],
-        "equivalent": within,
-        "meaningful": (rows["low"] > np.log1p(margin)) | (rows["high"] < np.log1p(-margin)),
-        "tiny": within & ((rows["low"] > 0) | (rows["high"] < 0)),
-    }
-    return pd.DataFrame(columns).rename_axis("level").reset_index()
-
-
-def _changes_in_blocks(data: Trials, arms: tuple[str, ...], pairs: Mapping[str, str]) -> pd.DataFrame:
+def _changes_in_blocks(logs: pd.DataFrame, arms: tuple[str, ...], pairs: Mapping[str, str]) -> pd.DataFrame:
     """Return each level against its reference inside its block, in percent (see ``Analysis.differences``).
 
     The baseline's arms that the block holds stand together for the baseline, except for a control.
     """
-    logs = data.logs
     whole = logs[list(arms)].mean(axis=1)
-    changes = np.full(logs.shape, np.nan)
-    for column, name in enumerate(data.levels):
-        if name in pairs:
-            reference = whole if pairs[name] == arms[0] and name not in arms else logs[pairs[name]]
-            changes[:, column] = logs[name] - reference
-    block, level = np.nonzero(np.isfinite(changes))
-    return _named(data, block, level, percent=percent(changes[block, level]))
-
-
-def _named(data: Trials, block: np.ndarray, level: np.ndarray, **columns: np.ndarray) -> pd.DataFrame:
-    """Return a frame with the labels of blocks and levels instead of their indices (n,)."""
-    labels = {
-        "block": [data.blocks[index] for index in block],
-        "level": [data.levels[index] for index in level],
+    changes = {
+        name: logs[name] - (whole if other == arms[0] and name not in arms else logs[other])
+        for name, other in pairs.items()
     }
-    return pd.DataFrame({**labels, **columns})
+    in_percent: pd.DataFrame = percent(pd.DataFrame(changes))
+    return in_percent
+
+
+def _long(wide: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return a row for each cell that holds a figure: ``block, level, <name>``."""
+    cells = wide.stack(future_stack=True).dropna()
+    return cells.reset_index().set_axis(["block", "level", name], axis=1)

@@ -87,7 +87,7 @@ def waterfall(experiment: Experiment, steps: Sequence[str]) -> plots.Figure:
     start = measured[0]
     controls = plan.factor.controls if start == plan.factor.baseline else ()
     rows = good[good["level"].isin([*measured, *controls])]
-    table = ladder(rows, measured, controls=controls, metric=plan.metric, margin=plan.margin)
+    table = ladder(rows, measured, controls=controls, metric=plan.metric)
     return plots.waterfall(table, start=start, metric=plan.metric)
 
 
