@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from benchlib.errors import InputError
 
@@ -49,26 +48,14 @@ def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Tr
     The first blocks of a longer design equal the shorter design of the same seed, and every
     trial has a seed of its own (1 to 2**31 - 1, for ``pgbench --random-seed``). Python's own
     generator is used because its sequences stay the same from version to version.
-
-    Raises InputError for levels that are fewer than two, empty or repeated, and for blocks < 1.
     """
-    names = list(levels)
-    if isinstance(levels, str) or len(names) < 2:
-        raise InputError("a design needs at least two levels to compare")
-    if not all(isinstance(name, str) and name.strip() for name in names):
-        raise InputError("every level needs a name")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"level {twice!r} is there twice; each level needs a name of its own")
-    if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
-        raise InputError(f"blocks must be a whole number from 1 up, not {blocks!r}")
     trials: list[Trial] = []
     seen: set[int] = set()
     orders: list[list[str]] = []
     for block in range(blocks):
-        group, row = divmod(block, len(names))
+        group, row = divmod(block, len(levels))
         if row == 0:
-            orders = _square(names, Random(f"benchlib/order/{seed}/{group}"), mirrored=group % 2 == 1)
+            orders = _square(levels, Random(f"benchlib/order/{seed}/{group}"), mirrored=group % 2 == 1)
         rng = Random(f"benchlib/seeds/{seed}/{block}")
         for position, level in enumerate(orders[row], start=1):
             own = rng.randrange(1, _MAX_SEED)
@@ -100,29 +87,7 @@ def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
     ]
 
 
-def one_at_a_time(base: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return ``only NAME`` -> the base settings with that one tuned, for each setting that differs.
-
-    ``tuned`` is read as a patch over ``base``: what it does not name stays as it is.
-    """
-    return {f"only {name}": {**base, name: tuned[name]} for name in _differing(base, tuned)}
-
-
-def leave_one_out(base: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return ``without NAME`` -> the tuned settings with that one as in the base (or absent)."""
-    full = {**base, **tuned}
-    without: dict[str, dict[str, Any]] = {}
-    for name in _differing(base, tuned):
-        kept = {key: value for key, value in full.items() if key != name}
-        without[f"without {name}"] = {**kept, name: base[name]} if name in base else kept
-    return without
-
-
-def _differing(base: Mapping[str, Any], tuned: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in tuned.items() if name not in base or base[name] != value]
-
-
-def _square(names: list[str], rng: Random, *, mirrored: bool) -> list[list[str]]:
+def _square(names: Sequence[str], rng: Random, *, mirrored: bool) -> list[list[str]]:
     """Return one order per block: a Williams square with shuffled levels and rows.
 
     For an odd number of levels only a square and its mirror together balance the neighbours,

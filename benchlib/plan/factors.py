@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from benchlib.errors import InputError
-from benchlib.plan.design import leave_one_out, one_at_a_time, screening
+from benchlib.plan.design import screening
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor
 
@@ -119,16 +119,18 @@ def _shares(values: Mapping[str, Any], levels: dict[str, Level], baseline: str) 
         raise InputError(
             f"parameter shares_of: the baseline sets {unset[0]} and the level does not; set it in both"
         )
-    alone = one_at_a_time(base.settings, target.settings)
-    without = leave_one_out(base.settings, target.settings)
-    if len(alone) < 2:
+    before, tuned = base.settings, target.settings
+    differing = [key for key, value in tuned.items() if key not in before or before[key] != value]
+    if len(differing) < 2:
         raise InputError("parameter shares_of: the level needs two settings that differ from the baseline's")
-    return {
-        baseline: base,
-        name: target,
-        **{key: base.model_copy(update={"settings": settings}) for key, settings in alone.items()},
-        **{key: target.model_copy(update={"settings": settings}) for key, settings in without.items()},
-    }
+    shares = {baseline: base, name: target}
+    for key in differing:
+        shares[f"only {key}"] = base.model_copy(update={"settings": {**before, key: tuned[key]}})
+    for key in differing:
+        rest = {other: value for other, value in tuned.items() if other != key}
+        rest.update({key: before[key]} if key in before else {})
+        shares[f"without {key}"] = target.model_copy(update={"settings": rest})
+    return shares
 
 
 # --- levels that are crossed --------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -70,14 +70,17 @@ def make_study(
         base = read("base", values.get("base", {}))
         factor, reasons = make_factor(values, read, sizes.get("only"), left_out)
         factor, base = _with_room(factor, base, load)
-        metric = _metric(values, load, base, *factor.levels.values())
-        if needs_transaction_log(metric):
+        levels = [base, *factor.levels.values()]
+        metric = _metric(values, load, levels)
+        if metric.startswith("latency_p"):  # only the log of all transactions gives quantiles
             load = load.model_copy(update={"transaction_log": True})
         plan = Plan(
             factor=factor,
             base=base,
             workload=workload(values["workload"]),
-            workloads={name: workload(name) for name in _named_workloads(base, *factor.levels.values())},
+            workloads={
+                name: workload(name) for name in sorted({level.workload or "" for level in levels} - {""})
+            },
             load=load,
             scale=scale,
             arrangement=values.get("arrangement", "standing"),
@@ -106,11 +109,7 @@ def make_study(
     )
 
 
-def _named_workloads(*levels: Level) -> list[str]:
-    return sorted({level.workload for level in levels if level.workload is not None})
-
-
-def _metric(values: Mapping[str, Any], load: Load, *levels: Level) -> str:
+def _metric(values: Mapping[str, Any], load: Load, levels: Sequence[Level]) -> str:
     """The metric asked for; else tps, or where a rate gives the tps the latency."""
     asked = values.get("metric")
     if load.rate is None and all(level.load.rate is None for level in levels):
@@ -125,11 +124,6 @@ def _metric(values: Mapping[str, Any], load: Load, *levels: Level) -> str:
             "take latency_average_ms, or a quantile such as latency_p99_ms"
         )
     return known_metric(asked or ("latency_p99_ms" if load.transaction_log else "latency_average_ms")).name
-
-
-def needs_transaction_log(metric: str) -> bool:
-    """Whether a metric is a latency quantile, which only the log of all transactions gives."""
-    return metric.startswith("latency_p")
 
 
 def _blocks(asked: object) -> tuple[int, tuple[int, ...]]:

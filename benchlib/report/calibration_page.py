@@ -13,7 +13,7 @@ import nbformat.v4 as v4
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from scipy.stats import binomtest, ttest_1samp
+from scipy.stats import binomtest
 
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Label, rows
@@ -21,6 +21,7 @@ from benchlib.report.figures.layout import styled
 from benchlib.report.figures.style import INK, Look
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.page import Link, Page, render_page
+from benchlib.stats.means import geometric_mean
 from benchlib.stats.simulation import ALPHA, SIGMA_D
 from benchlib.study.store import data_root
 
@@ -184,12 +185,9 @@ def _changes(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Each arm's change over all sessions with Student's interval, which holds what clusters add; in words."""
     rows = []
     for level, values in verdicts.groupby("level", sort=False)["percent_change"]:
-        logs, interval = np.log1p(values / 100), ""
-        if len(logs) > 1:
-            interval = ", ".join(
-                f"{100 * np.expm1(end):.2f}" for end in ttest_1samp(logs, 0).confidence_interval()
-            )
-        rows.append((str(level), f"{100 * np.expm1(logs.mean()):+.2f}", interval))
+        mean, *ends = (100 * value - 100 for value in geometric_mean((1 + values / 100).to_list()))
+        interval = ", ".join(f"{end:.2f}" for end in ends) if len(values) > 1 else ""
+        rows.append((str(level), f"{mean:+.2f}", interval))
     return pd.DataFrame(rows, columns=["arm", "change", "interval"]).replace("-", "−", regex=True)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlib.errors import InputError
-from benchlib.plan.design import Trial, leave_one_out, one_at_a_time, randomised_blocks, screening
+from benchlib.plan.design import Trial, randomised_blocks, screening
 
 NAMES = st.lists(st.text(min_size=1, max_size=8).filter(str.strip), min_size=2, max_size=7, unique=True)
 
@@ -67,37 +67,6 @@ def test_orders_are_random_and_neighbours_balanced():
 def test_id_reads_well():
     assert Trial(3, 1, "shared buffers = 8 GB", 1).id == "b03-p1-shared-buffers-8-GB"
     assert Trial(1, 2, "…", 1).id == "b01-p2-level"
-
-
-@pytest.mark.parametrize(
-    ("levels", "blocks", "says"),
-    [
-        (["a"], 3, "two levels"),
-        ("ab", 3, "two levels"),
-        (["a", " "], 3, "name"),
-        (["a", "b", "a"], 3, "'a' is there twice"),
-        (["a", "b"], 0, "whole number"),
-        (["a", "b"], 2.5, "whole number"),
-        (["a", "b"], True, "whole number"),
-    ],
-)
-def test_refusals(levels, blocks, says):
-    with pytest.raises(InputError, match=says):
-        randomised_blocks(levels, blocks, 1)
-
-
-def test_shares_of_single_settings():
-    base = {"fsync": "on", "work_mem": "4MB", "port": 1}
-    tuned = {"fsync": "off", "shared_buffers": "1GB", "port": 1}
-    assert one_at_a_time(base, tuned) == {
-        "only fsync": {"fsync": "off", "work_mem": "4MB", "port": 1},
-        "only shared_buffers": {**base, "shared_buffers": "1GB"},
-    }
-    assert leave_one_out(base, tuned) == {
-        "without fsync": {"fsync": "on", "work_mem": "4MB", "port": 1, "shared_buffers": "1GB"},
-        "without shared_buffers": {"fsync": "off", "work_mem": "4MB", "port": 1},
-    }
-    assert one_at_a_time(base, base) == {} == leave_one_out(base, base)
 
 
 @pytest.mark.parametrize("count", range(6, 12))

@@ -23,10 +23,8 @@ def spoilt(frame, value, row=4):
     ("value", "says"),
     [
         (0, r"row 5 \(block 2, level 'b'\): tps is 0, but only positive"),
-        (-3.5, r"row 5 .*tps is -3.5"),
         (float("inf"), "row 5 .*tps is inf"),
         ("many", "row 5 .*tps is many, but only positive"),
-        ("1,234.5", "row 5 .*tps is 1,234.5"),
     ],
 )
 def test_values_that_cannot_be_compared(trials, value, says):
@@ -78,12 +76,10 @@ def test_levels_may_be_numbers_and_ordered_by_category(trials):
     ("change", "arguments", "says"),
     [
         (lambda f: f.drop(columns="tps"), {}, "one column 'tps', here are 0; their columns: block, level"),
-        (lambda f: f.drop(columns="block"), {}, "one column 'block', here are 0"),
         (lambda f: f[:0], {}, "no trials"),
         (lambda f: pd.concat([f, f["tps"]], axis=1), {}, "one column 'tps', here are 2"),
         (lambda f: f.to_dict(), {}, "DataFrame, not dict"),
         (lambda f: f.assign(level=f.level.where(f.index != 2)), {}, "row 3: level is empty"),
-        (lambda f: f.assign(block=f.block.where(f.index != 2)), {}, "row 3: block is empty"),
         (
             lambda f: pd.concat([f, f[4:5]], ignore_index=True),
             {},
@@ -92,26 +88,17 @@ def test_levels_may_be_numbers_and_ordered_by_category(trials):
         (lambda f: f, {"baseline": "z"}, "unknown baseline 'z'; the levels are: a, b, c"),
         (lambda f: f, {"controls": ["z"]}, "unknown control 'z'"),
         (lambda f: f, {"controls": ["a"]}, "named once"),
-        (lambda f: f, {"controls": ["b", "b"]}, "named once"),
         (lambda f: f[f.level == "a"], {}, r"only one level \('a'\)"),
         (
             lambda f: f.assign(tps=f.tps.where(f.level != "a")),
             {},
             "baseline 'a' has no trial with a usable tps",
         ),
-        (lambda f: f, {"metric": "qps"}, "one column 'qps'"),
         (lambda f: f, {"margin": 3}, "margin is a fraction"),
-        (lambda f: f, {"margin": float("nan")}, "margin is a fraction"),
         (lambda f: f, {"alpha": 5}, "alpha is an error rate"),
-        (lambda f: f, {"alpha": "5 %"}, "alpha is an error rate"),
     ],
 )
 def test_refusals_are_one_clear_line(trials, change, arguments, says):
     with pytest.raises(InputError, match=says) as caught:
         benchlib.analyze(change(trials), **{"baseline": "a", **arguments})
     assert "\n" not in str(caught.value)
-
-
-def test_all_values_missing(trials):
-    with pytest.raises(InputError, match="baseline 'a' has no trial"):
-        benchlib.analyze(trials.assign(tps=np.nan), baseline="a")
