@@ -1,9 +1,7 @@
 """Which block devices a folder is on: seen on real file systems over loop devices, and in a made-up sysfs."""
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,32 +12,24 @@ from benchlib.host import devices
 from benchlib.host.devices import block_devices, number, queue_of
 
 
-def run(*argv: str | Path) -> str:
-    try:
-        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError) as reason:
-        pytest.skip(f"this machine cannot {argv[0]}: {reason}")
-
-
 @pytest.fixture
-def file_system(tmp_path: Path) -> Iterator[Callable[[str, int], tuple[list[str], Path]]]:
+def file_system(
+    run: Callable[..., str], mount: Callable[..., Path], tmp_path: Path
+) -> Iterator[Callable[[str, int], tuple[list[str], Path]]]:
     """Makes a file system over so many loop devices; gives their names and where it is mounted."""
-    with ExitStack() as stack:
+    loops: list[str] = []
 
-        def make(kind: str, disks: int) -> tuple[list[str], Path]:
-            loops, folder = [], tmp_path / "mounted"
-            for file in (tmp_path / f"disk{n}" for n in range(disks)):
-                file.touch()
-                os.truncate(file, 320 << 20)
-                loops.append(run("losetup", "--find", "--show", file))
-                stack.callback(run, "losetup", "--detach", loops[-1])
-            run(f"mkfs.{kind}", "-q", *loops)
-            folder.mkdir()
-            run("mount", "-t", kind, loops[-1], folder)
-            stack.callback(run, "umount", folder)
-            return [Path(loop).name for loop in loops], folder
+    def make(kind: str, disks: int) -> tuple[list[str], Path]:
+        for file in (tmp_path / f"disk{n}" for n in range(disks)):
+            file.touch()
+            os.truncate(file, 320 << 20)
+            loops.append(run("losetup", "--find", "--show", file))
+        run(f"mkfs.{kind}", "-q", *loops)
+        return [Path(loop).name for loop in loops], mount(tmp_path / "mounted", loops[-1])
 
-        yield make
+    yield make
+    for loop in loops:
+        run("losetup", "--detach", loop)  # goes with the mount
 
 
 def test_a_file_system_is_on_the_device_that_it_was_made_on(
@@ -54,7 +44,7 @@ def test_a_file_system_is_on_the_device_that_it_was_made_on(
 
 
 def test_btrfs_over_two_devices_is_on_both(
-    file_system: Callable[[str, int], tuple[list[str], Path]],
+    file_system: Callable[[str, int], tuple[list[str], Path]], run: Callable[..., str]
 ) -> None:
     names, folder = file_system("btrfs", 2)
     run("btrfs", "subvolume", "create", folder / "volume")

@@ -144,7 +144,12 @@ def test_the_end_of_a_run_leaves_nothing_but_what_is_not_the_runs(
     (scratch / "run-file").write_text("a file, not a run")
     neighbour = subprocess.Popen(["sleep", "99"], cwd=scratch)
     try:
-        with pytest.raises(end) if end else nullcontext(), guarded_run(scratch, "test") as run:
+        messages: list[str] = []
+        with (
+            pytest.raises(end) if end else nullcontext(),
+            guarded_run(scratch, "test", messages.append) as run,
+        ):
+            assert messages == ["an earlier run was cleaned up: run-stale: removed its folder"]
             assert not (scratch / "run-stale").exists()
             # as root the servers' user must be able to pass through
             assert oct(run.folder.stat().st_mode & 0o777) == ("0o711" if os.geteuid() == 0 else "0o700")

@@ -36,13 +36,6 @@ GROUPS = [
 ]
 
 
-def run(*argv: object) -> str:
-    done = subprocess.run([str(word) for word in argv], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"this machine cannot {argv[0]}: {done.stderr.strip()}")
-    return done.stdout.strip()
-
-
 # --- kernel files -------------------------------------------------------------------
 
 
@@ -85,42 +78,26 @@ def test_what_was_never_made_or_has_gone_needs_nothing(change: Change) -> None:
 # --- mounts -------------------------------------------------------------------------
 
 
-@pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Mounts a small file system in memory on a folder of that name."""
-    made: list[Path] = []
-
-    def mount(name: str = "m", times: int = 1) -> Path:
-        target = tmp_path / name
-        target.mkdir()
-        made.append(target)
-        for _ in range(times):
-            run("mount", "-t", "tmpfs", "-o", "size=64k", "benchlib-test", target)
-        assert is_mounted(target)
-        return target
-
-    yield mount
-    for target in made:
-        while is_mounted(target):
-            subprocess.run(["umount", "--lazy", target], check=True)
-
-
 @root
 @pytest.mark.parametrize(
     ("name", "times"),
     [("m", 1), ("twice", 2), ("a space, back\\slash, tab\t, line\n and ümlaut", 1)],
 )
-def test_a_mount_is_undone(name: str, times: int, mounted: Callable[..., Path]) -> None:
-    target = mounted(name, times)
-    assert mounts_below(target.parent) == [target] * times
+def test_a_mount_is_undone(name: str, times: int, mount: Callable[..., Path], tmp_path: Path) -> None:
+    target = tmp_path / name
+    for _ in range(times):
+        mount(target)
+    assert mounts_below(tmp_path) == [target] * times
     for _ in range(2):
         Mounted(target=target).undo()
         assert not is_mounted(target)
 
 
 @root
-def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(mounted: Callable[..., Path]) -> None:
-    target = mounted()
+def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(
+    mount: Callable[..., Path], tmp_path: Path
+) -> None:
+    target = mount(tmp_path / "m")
     holder = subprocess.Popen(["sleep", "99"], cwd=target)
     try:
         Mounted(target=target).undo()
@@ -135,11 +112,11 @@ def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(mounted: Cal
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(run: Callable[..., str], tmp_path: Path) -> Iterator[Path]:
     """A file with two loop devices over it."""
     file = tmp_path / "a disk"
-    with file.open("wb") as content:
-        content.truncate(8 << 20)
+    file.touch()
+    os.truncate(file, 8 << 20)
     for _ in range(2):
         run("losetup", "--find", file)
     yield file
@@ -159,18 +136,16 @@ def test_every_loop_device_over_a_file_is_detached(deleted: bool, disk: Path) ->
 
 
 @root
-def test_a_loop_device_in_use_is_named(disk: Path, tmp_path: Path) -> None:
-    used, _ = devices = loop_devices(disk)
-    target = tmp_path / "m"
-    target.mkdir()
+def test_a_loop_device_in_use_is_named(
+    disk: Path, run: Callable[..., str], mount: Callable[..., Path], tmp_path: Path
+) -> None:
+    used, unused = loop_devices(disk)
     run("mkfs.ext4", "-q", used)
-    run("mount", used, target)
-    try:
-        with pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught:
-            Attached(file=disk).undo()
-        assert str(devices[1]) not in str(caught.value)
-    finally:
-        run("umount", target)
+    target = mount(tmp_path / "m", str(used))
+    with pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught:
+        Attached(file=disk).undo()
+    assert str(unused) not in str(caught.value)
+    Mounted(target=target).undo()
     Attached(file=disk).undo()
 
 
@@ -289,10 +264,8 @@ def test_a_folder_that_is_there_already_is_never_taken_over(made: Made) -> None:
 
 
 @root
-def test_a_folder_with_a_mount_in_it_is_not_removed(tmp_path: Path, mounted: Callable[..., Path]) -> None:
-    made = Made(folder=tmp_path / "benchlib-x")
-    made.make()
-    target = mounted("benchlib-x/m")
+def test_a_folder_with_a_mount_in_it_is_not_removed(made: Made, mount: Callable[..., Path]) -> None:
+    target = mount(made.folder / "m")
     (target / "precious").touch()
     with pytest.raises(StudyError, match=f"a file system is mounted on {target}"):
         made.undo()

@@ -64,11 +64,9 @@ def test_more_output_than_a_pipe_holds_is_no_deadlock() -> None:
     assert (len(done.stdout), len(done.stderr)) == (300_001, 300_000)
 
 
-def test_what_cannot_be_started_is_a_trial_s_error(tmp_path: Path) -> None:
+def test_what_cannot_be_started_is_a_trial_s_error() -> None:
     with pytest.raises(TrialError, match=r"^cannot start /nonexistent/pgbench: No such file or directory$"):
         Shell().run(["/nonexistent/pgbench"])
-    with pytest.raises(TrialError, match="cannot start"):
-        Shell().start(["/nonexistent/postgres"], log=tmp_path / "log")
 
 
 def test_cpu_time_of_the_process_and_its_children_is_counted() -> None:
@@ -124,8 +122,7 @@ def test_a_process_that_stays_appends_to_its_log(tmp_path: Path) -> None:
     log.write_text("before\n")
     process = Shell().start([SH, "-c", "echo out; echo err >&2; exec sleep 60"], log=log)
     assert process.poll() is None
-    while "err" not in log.read_text():
-        pass
+    assert any("err" in log.read_text() for _ in ticks(PATIENCE_S))
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == -signal.SIGTERM
     assert log.read_text() == "before\nout\nerr\n"
@@ -228,7 +225,6 @@ def test_an_ordinary_user_runs_servers_as_oneself(monkeypatch: pytest.MonkeyPatc
     [
         (None, {"postgres": 101, "nobody": 65534}, "postgres"),
         (None, {"nobody": 65534}, "nobody"),
-        (None, {}, None),
         ("bench", {"postgres": 101, "bench": 1001}, "bench"),
         ("root", {"postgres": 101, "root": 0}, None),
         ("ghost", {"postgres": 101}, None),

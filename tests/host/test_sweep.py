@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlib.host.changes import Made, Mounted, is_mounted
+from benchlib.host.changes import Made, Mounted
 from benchlib.host.journal import Journal
 from benchlib.host.sweep import JOURNAL, processes_of, sweep
 
@@ -44,17 +44,11 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 @pytest.fixture
-def mounted(folder: Path) -> Iterator[Path]:
+def mounted(folder: Path, mount: Callable[..., Path]) -> Path:
     """A file system in memory inside the folder, with a file that is not ours to remove."""
-    target = folder / "c000" / "m"
-    target.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "benchlib-test", target]
-    if subprocess.run(words).returncode:
-        pytest.skip("this machine cannot mount a file system in memory")
+    target = mount(folder / "c000" / "m")
     (target / "precious").touch()
-    yield target
-    if is_mounted(target):
-        subprocess.run(["umount", "--lazy", target], check=True)
+    return target
 
 
 @root

@@ -115,17 +115,12 @@ def test_a_database_is_dropped_under_those_who_are_in_it(foreign: Foreign) -> No
 
 def test_a_server_that_cannot_be_reached_is_one_line_that_says_how_to_go_on() -> None:
     change = Altered(server="gone", name="work_mem", former=None, value="8MB")
-    with pytest.raises(StudyError) as caught:
+    with pytest.raises(
+        StudyError, match=r"\(definition of service \"gone\" not found\): run 'benchlib recover'"
+    ):
         change.undo()
-    assert str(caught.value) == (
-        'ALTER SYSTEM work_mem = 8MB on “gone”, before not there: cannot be undone (definition of service "gone" not '
-        "found): run 'benchlib recover' where the server can be reached and its password is in .pgpass, the service "
-        "file or PGPASSWORD"
-    )
 
 
-def test_a_note_keeps_its_words_through_the_journal_and_its_mark_is_one() -> None:
-    for change in (Altered(server="boss", name="a.b", former=None, value="é'\n"), schema(), database()):
-        assert type(change).model_validate_json(change.model_dump_json()) == change
+def test_what_bears_no_mark_of_ours_cannot_be_noted() -> None:
     with pytest.raises(ValidationError):
         Created(server="boss", what="schema", name="public", mark="")
