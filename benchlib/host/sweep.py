@@ -73,13 +73,12 @@ def sweep(folder: Path) -> Swept:
 
 def processes_of(*folders: Path) -> list[psutil.Process]:
     """Every process that names one of the folders in its command line or works inside it, guardians aside."""
-    marks = tuple(map(str, folders))
     processes = []
     for process in psutil.process_iter():
         argv = _argv(process)
         if process.pid != os.getpid() and "benchlib.host.guardian" not in argv:
-            named = any(mark in word for word in argv for mark in marks)
-            if named or _works_inside(process, marks):
+            named = any(str(folder) in word for word in argv for folder in folders)
+            if named or _works_inside(process, folders):
                 processes.append(process)
     return processes
 
@@ -90,9 +89,9 @@ def _argv(process: psutil.Process) -> list[str]:
     return []
 
 
-def _works_inside(process: psutil.Process, marks: tuple[str, ...]) -> bool:
+def _works_inside(process: psutil.Process, folders: Collection[Path]) -> bool:
     with contextlib.suppress(psutil.Error, OSError):
-        return process.cwd().startswith(marks)
+        return process.cwd().startswith(tuple(map(str, folders)))
     return False
 
 
@@ -103,7 +102,6 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
     inside their data directory, and remove their shared memory. Everything else, and all that
     stays, is killed.
     """
-    marks = tuple(map(str, folders))
     met: set[int] = set()
     started = time.monotonic()
     while alive := processes_of(*folders):
@@ -111,14 +109,12 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
         waited = time.monotonic() - started
         if waited > _PATIENCE_S:
             break
-        servers = [process for process in alive if "-D" in _argv(process)]
+        servers = [] if waited >= _GENTLE_S else [process for process in alive if "-D" in _argv(process)]
         for process in alive:
             with contextlib.suppress(psutil.Error):
-                if not servers or waited >= _GENTLE_S:
-                    process.kill()
-                elif process in servers:
+                if process in servers:
                     process.send_signal(signal.SIGQUIT)
-                elif not _works_inside(process, marks):
+                elif not servers or not _works_inside(process, folders):
                     process.kill()
         time.sleep(0.1)
     swept.stopped = len(met) - len(alive)
