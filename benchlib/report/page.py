@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import nbformat
 import nbformat.v4 as v4
 from markupsafe import Markup
@@ -17,6 +16,7 @@ from benchlib.report.figures import FIGURE_CSS, Figure
 from benchlib.report.figures.frames import signed
 from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
 from benchlib.report.figures.tables import TABLE_CSS
+from benchlib.report.templates import TEMPLATES
 from benchlib.report.tidy import tidy
 from benchlib.report.view import Statement
 
@@ -26,6 +26,17 @@ _HERE = Path(__file__).parent
 # What a reader of the page has no use for; the notebook keeps it.
 _HIDDEN = ("hide", "remove-cell", "papermill-error-cell-tag")
 _SILENT = ("remove-output", "hide-output", "progress")
+
+TEMPLATES.globals.update(
+    light=LIGHT,
+    dark=DARK,
+    marks=MARKS,
+    mark_of=mark_of,
+    verdict_word=verdict_word,
+    signed=signed,
+    shared_css=Markup(FIGURE_CSS + TABLE_CSS),
+    site=SITE,
+)
 
 
 @dataclass(frozen=True)
@@ -127,29 +138,7 @@ def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Lin
 
 
 def _render(template: str, **values: Any) -> str:
-    return _templates().get_template(template).render(**values)
-
-
-@cache
-def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "template"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.globals.update(
-        light=LIGHT,
-        dark=DARK,
-        marks=MARKS,
-        mark_of=mark_of,
-        verdict_word=verdict_word,
-        signed=signed,
-        shared_css=Markup(FIGURE_CSS + TABLE_CSS),
-        site=SITE,
-    )
-    return environment
+    return TEMPLATES.get_template(template).render(**values)
 
 
 @cache

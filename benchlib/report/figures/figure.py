@@ -6,10 +6,9 @@ import io
 import re
 from dataclasses import dataclass, field
 
-import matplotlib
 from matplotlib.figure import Figure as Drawing
 
-from benchlib.report.figures.style import DARK, INK, LIGHT, RC
+from benchlib.report.figures.style import DARK, INK, LIGHT
 
 _FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
 
@@ -46,10 +45,9 @@ class Figure:
 
 
 def render(name: str, drawing: Drawing, *, alt: str, caption: str) -> Figure:
-    """The drawing as a figure. `name` and a digest of the drawing make the ids inside the SVG."""
+    """The drawing as a figure, in the look of the `styled` function that drew it. `name` and a digest of the drawing make the ids inside the SVG."""
     out = io.StringIO()
-    with matplotlib.rc_context(dict(RC)):
-        drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return Figure(name, alt, caption, _inline(out.getvalue(), name, alt))
 
 

@@ -4,6 +4,7 @@ import math
 import textwrap
 from collections.abc import Hashable, Mapping
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from benchlib.stats import Analysis
 
 MINUS = "−"
 DAGGER = "†"
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""What an argument has that names nothing."""
 
 
 def known(*values: Any) -> bool:
@@ -66,9 +69,9 @@ def against_words(analysis: Analysis, level: str) -> str:
     other = analysis.against.get(level)
     if analysis.one_reference or other is None:
         return ""
-    here, there = (name.split(", ") for name in (level, other))
-    if len(here) == len(there) > 1:
-        other = ", ".join(name for name, own in zip(there, here, strict=True) if name != own)
+    parts, others = level.split(", "), other.split(", ")
+    if len(parts) == len(others) > 1:
+        other = ", ".join(name for name, own in zip(others, parts, strict=True) if name != own)
     return f"against {other}"
 
 

@@ -21,7 +21,7 @@ WIDTH = 504.0
 LINE = 1.35 * FONT
 """From one line of text to the next, in points."""
 
-styled = matplotlib.rc_context(dict(RC))
+styled = matplotlib.rc_context(RC)
 """What a function that draws is decorated with."""
 
 _LOWEST = -99.9  # a change of −100 % has no logarithm

@@ -1,38 +1,36 @@
 """Tables of why a level is faster: what a transaction cost, and what moved with the waits."""
 
 import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+import textwrap
+from collections.abc import Sequence
 
 import pandas as pd
 
 from benchlib.plan.metrics import METRICS
-from benchlib.report.figures.frames import known, opening, signed
+from benchlib.report.figures.frames import MINUS, known, opening, signed
 from benchlib.report.figures.tables import Shaded, Table, html_table, of_levels
 from benchlib.stats.correlation import within_trials
 
-FIGURES: Mapping[str, str] = MappingProxyType(
-    {
-        "tps": "tps",
-        "cpu_busy_percent": "CPU busy",
-        "cpu_iowait_percent": "CPU iowait",
-        "pressure_io_some_percent": "I/O stalls",
-        "context_switches_per_s": "context switches",
-        "r_iops": "read IOPS",
-        "w_iops": "write IOPS",
-        "w_mib_s": "MiB/s written",
-        "f_iops": "flushes",
-        "aqu_sz": "queue",
-        "w_await_ms": "w_await",
-        "dirty_mib": "dirty pages",
-    }
-)
+FIGURES = {
+    "tps": "tps",
+    "cpu_busy_percent": "CPU busy",
+    "cpu_iowait_percent": "CPU iowait",
+    "pressure_io_some_percent": "I/O stalls",
+    "context_switches_per_s": "context switches",
+    "r_iops": "read IOPS",
+    "w_iops": "write IOPS",
+    "w_mib_s": "MiB/s written",
+    "f_iops": "flushes",
+    "aqu_sz": "queue",
+    "w_await_ms": "w_await",
+    "dirty_mib": "dirty pages",
+}
 """What waits are correlated with, by its short name."""
 
 _EVENTS = 6
-_STATEMENT = 90  # characters of a statement that a table shows
 _LEAST = 0.01  # of all sessions: what is rarer than that is nobody's explanation
 _BY = ["level", "block", "second"]
+_NAMES = {"CPU": "on the CPU", "Client: ClientRead": "Client: ClientRead (idle)"}
 
 
 def costs_table(
@@ -44,35 +42,38 @@ def costs_table(
     returned them, against what ``against`` names; ``note`` ends the note.
     """
     metrics = [str(name) for name in costs if name not in ("level", "block")]
-    told = [name for name in metrics if costs[name].notna().any()]
-    known_changes = {
-        (str(row.metric), str(row.level)): (float(row.percent_change), bool(row.noteworthy))  # type: ignore[arg-type]
-        for row in changes.itertuples(index=False)
+    recorded = [name for name in metrics if costs[name].notna().any()]
+    against_words = {
+        (row["metric"], row["level"]): f"\n{signed(row['percent_change'])}{'*' if row['noteworthy'] else ''}"
+        for row in changes.to_dict("records")
+        if known(row["percent_change"])
     }
     rows = []
-    for name in told:
+    for name in recorded:
         # a thousandth of a page is no figure that one can read
         scale = 1000 if costs.groupby("level")[name].mean().max() < 0.02 else 1
-        cells: list[str | None] = []
-        for level in levels:
-            values = scale * costs.loc[costs["level"] == level, name].dropna()
-            cell = mean_words(float(values.mean()), float(values.std())) if len(values) else None
-            change, noteworthy = known_changes.get((name, level), (math.nan, False))
-            if cell and known(change):
-                cell += f"\n{signed(change)}{'*' if noteworthy else ''}"
-            cells.append(cell)
+        means = _means(scale * costs[name], costs["level"], levels)
+        cells = [
+            mean and mean + against_words.get((name, level), "")
+            for level, mean in zip(levels, means, strict=True)
+        ]
         unit, many = METRICS[name].unit, "per 1,000" if scale > 1 and costs[name].gt(0).any() else ""
         rows.append([", ".join(filter(None, (opening(_short(name)), unit, many))), *cells])
-    words = (
+    text = (
         f"Mean ± one standard deviation between trials. Below: the change against {against} by the block model, where "
-        "no trial has a 0; * stands out at a false discovery rate of 5 % among all changes of this table: a lead, no verdict. Context "
-        "switches and device traffic are those of the whole host, by the devices of data and WAL."
+        "no trial has a 0; * stands out at a false discovery rate of 5 % among all changes of this table: a lead, no verdict. "
+        "Context switches and device traffic are those of the whole host, by the devices of data and WAL."
     )
-    absent = [_short(name) for name in metrics if name not in told]
-    if absent:
-        words += f" Not recorded, or there was none: {', '.join(absent)}."
+    if absent := [_short(name) for name in metrics if name not in recorded]:
+        text += f" Not recorded, or there was none: {', '.join(absent)}."
     frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
-    return of_levels(frame, "What a transaction cost", numbers=True, note=f"{words} {note}".strip())
+    return of_levels(frame, "What a transaction cost", numbers=True, note=f"{text} {note}".strip())
+
+
+def _means(values: "pd.Series[float]", of: "pd.Series[str]", levels: Sequence[str]) -> list[str | None]:
+    """The mean ± deviation of each level's values; None where it has none. `of` is the level of each value."""
+    table = values.groupby(of).agg(["mean", "std"]).reindex(list(levels))
+    return [mean_words(mean, sd) if known(mean) else None for mean, sd in table.itertuples(index=False)]
 
 
 def comparable(costs: pd.DataFrame) -> list[str]:
@@ -107,43 +108,29 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     if still.all():
         return None
     heads = [_NAMES.get(event, event) for event in events]
-    rows = [[FIGURES[str(name)], *map(_shaded, found)] for name, found in table[~still].iterrows()]
+    rows = [[FIGURES[str(name)], *map(_shaded, rhos)] for name, rhos in table[~still].iterrows()]
     # of objects, since a column of texts would make plain ones of the shaded
     cells = pd.DataFrame(rows, columns=["figure", *heads], dtype=object)
     trials = frame.groupby(["level", "block"]).ngroups
     note = (
         f"How many sessions waited for what, against speed and host: Spearman's rank correlation inside trials "
-        f"({len(frame)} seconds of {trials} trials; ranks are centred in each trial, so differences between levels or blocks make "
-        "none). Blue: they rise together; orange: one falls as the other rises; – where one stands still. Neighbouring seconds "
-        "resemble each other, so no p is given. A correlation is no cause: one of the two may follow from the other, or both "
-        "from a third."
+        f"({len(frame)} seconds of {trials} trials, ranks centred in each trial). Blue: they rise together; orange: one "
+        "falls as the other rises; – where one stands still. Neighbouring seconds resemble each other, so no p is given. "
+        "A correlation is no cause: one of the two may follow from the other, or both from a third."
     )
     if still.any():
         left_out = [FIGURES[str(name)] for name in table.index[still]]
         note += f" Left out, since they stood still or were not recorded: {', '.join(left_out)}."
-    return html_table(
-        cells,
-        "Waits and what moved with them, second by second",
-        formats=dict.fromkeys(heads, str),
-        labels={head: head for head in heads},
-        note=note,
-    )
-
-
-_NAMES = {"CPU": "on the CPU", "Client: ClientRead": "Client: ClientRead (idle)"}
+    caption = "Waits and what moved with them, second by second"
+    labels = dict(zip(heads, heads, strict=True))
+    return html_table(cells, caption, formats=dict.fromkeys(heads, str), labels=labels, note=note)
 
 
 def _shaded(rho: float) -> Shaded | None:
     if not known(rho):
         return None
-    red, green, blue = (0, 104, 165) if rho > 0 else (184, 71, 0)
-    return Shaded(_two(rho), f"rgba({red},{green},{blue},{0.5 * abs(rho):.2f})")
-
-
-def _two(rho: float) -> str:
-    """`+0.83`, `−0.07`, `0.00`."""
-    text = f"{rho:+.2f}"
-    return "0.00" if text[1:] == "0.00" else text.replace("-", "−")
+    rgb = "0,104,165" if rho > 0 else "184,71,0"
+    return Shaded(f"{rho:+z.2f}".replace("-", MINUS), f"rgba({rgb},{0.5 * abs(rho):.2f})")
 
 
 def mean_words(mean: float, deviation: float) -> str:
@@ -159,16 +146,13 @@ def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:
 
     ``statements``: ``level, block, script, statement, latency_ms``.
     """
-    rows = []
-    for (_, statement), found in statements.groupby(["script", "statement"], sort=False):
-        text = " ".join(str(statement).split())
-        row: dict[str, str | None] = {
-            "statement": text if len(text) <= _STATEMENT else f"{text[:_STATEMENT]}…"
-        }
-        for level in levels:
-            values = found.loc[found["level"] == level, "latency_ms"].dropna()
-            row[level] = mean_words(float(values.mean()), float(values.std())) if len(values) else None
-        rows.append(row)
-    caption = "What a statement took, ms"
+    rows = [
+        [
+            textwrap.shorten(str(statement), 90, placeholder="…"),
+            *_means(of["latency_ms"], of["level"], levels),
+        ]
+        for (_, statement), of in statements.groupby(["script", "statement"], sort=False)
+    ]
+    frame = pd.DataFrame(rows, columns=["statement", *levels], dtype=object)
     note = "Mean ± one standard deviation between trials, as the load tool saw it."
-    return of_levels(pd.DataFrame(rows, dtype=object), caption, numbers=True, note=note)
+    return of_levels(frame, "What a statement took, ms", numbers=True, note=note)

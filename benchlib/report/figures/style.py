@@ -5,44 +5,25 @@ lightened for the dark one. A colour is never the only carrier of a meaning: ver
 by marker and by word, levels by marker and label.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
-LIGHT: Mapping[str, str] = MappingProxyType(
-    {
-        "ink": "#1a1a1a",
-        "muted": "#5c6370",
-        "grid": "#dde0e6",
-        "band": "#e9edf2",
-        "paper": "#ffffff",
-        "blue": "#0068a5",
-        "orange": "#b84700",
-        "green": "#007a5a",
-        "purple": "#a1266b",
-        "ochre": "#8a6100",
-        "violet": "#5b4fa2",
-    }
-)
-"""Name of each colour, and what it is on a light page."""
-
-DARK: Mapping[str, str] = MappingProxyType(
-    {
-        "ink": "#e8e8ea",
-        "muted": "#a3a9b5",
-        "grid": "#343840",
-        "band": "#262b33",
-        "paper": "#15171b",
-        "blue": "#56b4e9",
-        "orange": "#ff9a52",
-        "green": "#2fc79a",
-        "purple": "#f08fc0",
-        "ochre": "#e6b450",
-        "violet": "#b3a8f5",
-    }
-)
-"""The same names on a dark page."""
+_COLOURS = {
+    "ink": ("#1a1a1a", "#e8e8ea"),
+    "muted": ("#5c6370", "#a3a9b5"),
+    "grid": ("#dde0e6", "#343840"),
+    "band": ("#e9edf2", "#262b33"),
+    "paper": ("#ffffff", "#15171b"),
+    "blue": ("#0068a5", "#56b4e9"),
+    "orange": ("#b84700", "#ff9a52"),
+    "green": ("#007a5a", "#2fc79a"),
+    "purple": ("#a1266b", "#f08fc0"),
+    "ochre": ("#8a6100", "#e6b450"),
+    "violet": ("#5b4fa2", "#b3a8f5"),
+}
+LIGHT, DARK = ({name: pair[page] for name, pair in _COLOURS.items()} for page in (0, 1))
+"""Name of each colour, and what it is on a light page and on a dark one."""
 
 INK, MUTED, GRID, BAND, PAPER = (LIGHT[name] for name in ("ink", "muted", "grid", "band", "paper"))
 BLUE, ORANGE, PURPLE = (LIGHT[name] for name in ("blue", "orange", "purple"))
@@ -55,49 +36,41 @@ FEW = len(SERIES)
 FONT = 9.5
 """Size of all text, in points; a page shows a point as 1.4 pixels."""
 
-RC: Mapping[Any, Any] = MappingProxyType(
-    {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "benchlib",
-        "savefig.dpi": 150,  # of what is rasterised
-        # Shipped with matplotlib, so the layout is the same everywhere; the reader sees the system's font.
-        "font.family": ["DejaVu Sans"],
-        "font.size": FONT,
-        "axes.titlesize": FONT,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.labelsize": FONT,
-        "figure.labelsize": FONT,
-        "xtick.labelsize": FONT,
-        "ytick.labelsize": FONT,
-        "legend.fontsize": FONT,
-        "legend.frameon": False,
-        "legend.handlelength": 1.4,
-        "text.color": INK,
-        "text.parse_math": False,
-        "figure.facecolor": "none",
-        "savefig.facecolor": "none",
-        "axes.facecolor": "none",
-        "axes.edgecolor": MUTED,
-        "axes.labelcolor": MUTED,
-        "axes.linewidth": 0.8,
-        "axes.spines.left": False,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-        "axes.grid": True,
-        "axes.grid.axis": "y",
-        "grid.color": GRID,
-        "grid.linewidth": 0.8,
-        "xtick.color": MUTED,
-        "ytick.color": MUTED,
-        "xtick.major.size": 3,
-        "ytick.major.size": 0,
-        "lines.linewidth": 1.3,
-        "lines.markersize": 5,
-        "lines.solid_capstyle": "round",
-    }
-)
+RC: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "benchlib",
+    "savefig.dpi": 150,  # of what is rasterised
+    # Shipped with matplotlib, so the layout is the same everywhere; the reader sees the system's font.
+    "font.family": ["DejaVu Sans"],
+    "font.size": FONT,
+    "axes.titlesize": FONT,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "figure.labelsize": FONT,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "text.color": INK,
+    "text.parse_math": False,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.spines.left": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 5,
+    "lines.solid_capstyle": "round",
+}
 
 
 @dataclass(frozen=True)
@@ -117,15 +90,13 @@ class Look:
 
 
 _UNKNOWN = Look("muted", "o", "–", filled=False)
-MARKS: Mapping[str, Look] = MappingProxyType(
-    {
-        "faster": Look("blue", "^", "▲"),
-        "slower": Look("orange", "v", "▼"),
-        "equivalent": Look("green", "s", "■"),
-        "inconclusive": Look("muted", "o", "○", filled=False),
-        "invalid": Look("purple", "X", "✕"),
-    }
-)
+MARKS = {
+    "faster": Look("blue", "^", "▲"),
+    "slower": Look("orange", "v", "▼"),
+    "equivalent": Look("green", "s", "■"),
+    "inconclusive": Look("muted", "o", "○", filled=False),
+    "invalid": Look("purple", "X", "✕"),
+}
 
 
 def verdict_word(verdict: object) -> str:
