@@ -184,7 +184,7 @@ class View:
     def shares(self) -> plots.Figure | Statement:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
         if target := self.experiment.study.parameters.get("shares_of"):
-            return plots.shares(self.experiment.analysis, full=target)
+            return plots.shares(self.experiment.analysis, target)
         levels = self._plan.factor.levels
         baseline = levels[self._plan.factor.baseline].settings.items()
         whole = [name for name, level in levels.items() if len(level.settings.items() - baseline) > 1]

@@ -1,16 +1,16 @@
 """Levels against what they are compared with: effects, shares of an effect, pairs inside blocks, all studies."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure as Drawing
 
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Label, name_rows, row_places, rows
 from benchlib.report.figures.frames import (
     DAGGER,
+    NOTHING,
     Row,
     against_words,
     amount,
@@ -32,7 +32,6 @@ from benchlib.report.figures.layout import canvas, percent_axis, styled
 from benchlib.report.figures.style import BLUE, INK, MUTED, Look, mark_of, verdict_word
 from benchlib.stats import Analysis
 
-_NONE: Mapping[str, str] = MappingProxyType({})
 _ALONE, _LEFT = Look("blue", size=5), Look("orange", "D", filled=False, size=5)
 
 
@@ -65,8 +64,19 @@ def ends(changes: Iterable[Row]) -> list[float]:
     return [row[name] for row in changes for name in ("percent_change", "ci_low", "ci_high")]
 
 
+def _forest(labels: list[Label], changes: list[Row], muted: list[bool], title: str, margin: float) -> Drawing:
+    """A row for each change, and the band of what counts as equivalent (percent, to both sides)."""
+    return rows(
+        labels,
+        change_marks(changes, muted),
+        lambda axes: percent_axis(axes, "x", [*ends(changes), -1.2 * margin, 1.2 * margin]),
+        title,
+        band=(-margin, margin),
+    )[0]
+
+
 @styled
-def forest(analysis: Analysis, *, durability: Mapping[str, str] = _NONE, name: str = "forest") -> Figure:
+def forest(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING) -> Figure:
     """Percentage change of every level against the baseline, with its interval and verdict.
 
     `durability` says, for each level that gives it up, what a crash may lose; those get a dagger.
@@ -82,18 +92,13 @@ def forest(analysis: Analysis, *, durability: Mapping[str, str] = _NONE, name: s
         )
         for level, row in changes.items()
     ] or [Label(f"Nothing to compare with {analysis.baseline}.")]
-    drawing, *_ = rows(
-        labels,
-        change_marks([*changes.values()], [level in analysis.controls for level in changes]),
-        lambda axes: percent_axis(axes, "x", [*ends(changes.values()), -1.2 * margin, 1.2 * margin]),
-        f"change of {metric}",
-        band=(-margin, margin),
-    )
+    controls = [level in analysis.controls for level in changes]
+    drawing = _forest(labels, [*changes.values()], controls, f"change of {metric}", margin)
     results = [
         f"{spoken(level, row)} {against_words(analysis, level)}".rstrip() for level, row in changes.items()
     ]
     return render(
-        name,
+        "forest",
         drawing,
         alt=f"Forest plot of the change of {metric} against {reference_words(analysis)}: "
         f"{'; '.join(results) or 'nothing to compare'}."
@@ -113,8 +118,8 @@ def _forest_caption(analysis: Analysis, metric: str, lost: Mapping[str, str]) ->
     )
     if analysis.controls:
         text += (
-            f" The A/A control ({' and '.join(analysis.controls)}) is the baseline once more: its change is noise, "
-            "and the other levels are compared with the mean of both."
+            f" The A/A control ({' and '.join(analysis.controls)}) is the baseline once more: its change is noise; "
+            "the others are compared with the mean of both."
         )
     if lost:
         text += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
@@ -122,49 +127,49 @@ def _forest_caption(analysis: Analysis, metric: str, lost: Mapping[str, str]) ->
 
 
 @styled
-def shares(
-    analysis: Analysis, *, full: str | None = None, only: str = "only ", without: str = "without "
-) -> Figure:
+def shares(analysis: Analysis, full: str) -> Figure:
     """What each parameter gives alone (levels `only X`) and what is left without it (`without X`).
 
     `full` is the level with all of them; it is drawn as a line.
     """
     changes = rows_of(analysis)
-    alone = {level.removeprefix(only): row for level, row in changes.items() if level.startswith(only)}
-    left = {level.removeprefix(without): row for level, row in changes.items() if level.startswith(without)}
+    alone, left = (
+        {level.removeprefix(kind): row for level, row in changes.items() if level.startswith(kind)}
+        for kind in ("only ", "without ")
+    )
+    first, rest = _percents(alone), _percents(left)
     # The largest first; one that was only ever taken away is placed by what went with it.
     parameters = sorted(
-        {**alone, **left}, key=lambda p: _change(left, p) if p not in alone else -_change(alone, p)
+        {**alone, **left}, key=lambda p: rest.get(p, 0.0) if p not in alone else -first.get(p, 0.0)
     )
-    total, metric = _change(changes, full or "", np.nan), analysis.metric.title
-    cells = [
-        (f"alone {signed(v)}" if known(v := _change(alone, p, np.nan)) else "–", INK) for p in parameters
+    total, metric = _percents(changes).get(full, np.nan), analysis.metric.title
+    labels = [
+        Label(wrapped(p), cells=[(f"alone {signed(first[p])}" if p in first else "–", INK)])
+        for p in parameters
     ]
-    labels = [Label(wrapped(p), cells=[cell]) for p, cell in zip(parameters, cells, strict=True)]
-    kinds = ((alone, _ALONE, -1), (left, _LEFT, 1))
+    kinds = (("only this one changed", alone, _ALONE, -1), ("all but this one", left, _LEFT, 1))
     each = [
-        (of[p], row, look, lift) for of, look, lift in kinds for row, p in enumerate(parameters) if p in of
+        (row, *ends([of[p]]), look, lift)
+        for _, of, look, lift in kinds
+        for row, p in enumerate(parameters)
+        if p in of
     ]
-    marks = change_marks([change for change, *_ in each])
-    marks[["row", "look", "lift"]] = pd.DataFrame(
-        [rest for _, *rest in each], columns=["row", "look", "lift"]
-    )
-    named = {"only this one changed": _ALONE, "all but this one": _LEFT}
+    marks = pd.DataFrame(each, columns=["row", "value", "low", "high", "look", "lift"])
     drawing, axes, _ = rows(
         labels or [Label("No levels that change one parameter.")],
         marks,
         lambda axes: percent_axis(axes, "x", [total, *ends([*alone.values(), *left.values()])]),
         f"change of {metric}",
-        keyed={text: look for (text, look), of in zip(named.items(), (alone, left), strict=True) if of},
+        keyed={text: look for text, of, look, _ in kinds if of},
     )
     if known(total):
         axes.axvline(total, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
         axes.set_title(f"{full} {signed(total)}", loc="center", fontweight="normal")
     results = [
-        spoken(prefix + parameter, of[parameter])
-        for parameter in parameters
-        for prefix, of in ((only, alone), (without, left))
-        if parameter in of
+        spoken(kind + p, of[p])
+        for p in parameters
+        for kind, of in (("only ", alone), ("without ", left))
+        if p in of
     ]
     return render(
         "shares",
@@ -173,14 +178,14 @@ def shares(
         + (f", where {full} reaches {signed(total, unit=' %')}" if known(total) else "")
         + f": {'; '.join(results) or 'no such levels'}.",
         caption=f"Filled: the baseline {analysis.baseline} with one parameter changed. Hollow: "
-        f"{full or 'all changes'} with one parameter put back; the further left of the dashed line, "
+        f"{full} with one parameter put back; the further left of the dashed line, "
         f"the more that parameter matters. Bars are {100 * (1 - analysis.alpha):.3g} % intervals.",
     )
 
 
-def _change(changes: Mapping[str, Row], level: str, default: float = 0.0) -> float:
-    value: Any = changes[level]["percent_change"] if level in changes else None
-    return float(value) if known(value) else default
+def _percents(changes: Mapping[str, Row]) -> dict[str, float]:
+    """The changes that are known, in percent."""
+    return {name: row["percent_change"] for name, row in changes.items() if known(row["percent_change"])}
 
 
 @styled
@@ -192,16 +197,13 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
     metric, reference = analysis.metric, reference_words(analysis)
     fine = good(trials, metric.name)
     value = fine[metric.name] if analysis.one_reference else percent_of_mean(fine, metric.name)
-    failures = trials.drop(fine.index)["level"].astype(str).value_counts()
-    failed = {level: int(failures[level]) for level in rows_of(analysis) if level in failures}
-    labels = [
-        Label(wrapped(level), f"{failed[level]} failed" if level in failed else "")
-        for level in rows_of(analysis)
-    ]
     place = {level: number for number, level in enumerate(rows_of(analysis))}
-    changes = {level: _change({level: row}, level, np.nan) for level, row in rows_of(analysis).items()}
-    values = fine.assign(value=value, row=fine["level"].astype(str).map(place)).dropna(subset="row")
-    inside = analysis.differences.assign(row=analysis.differences["level"].astype(str).map(place))
+    failures = trials.drop(fine.index)["level"].value_counts()
+    failed = {level: failures[level] for level in place if level in failures}
+    labels = [Label(wrapped(level), f"{failed[level]} failed" if level in failed else "") for level in place]
+    values = fine.assign(value=value, row=fine["level"].map(place)).dropna(subset="row")
+    inside = analysis.differences.assign(row=analysis.differences["level"].map(place))
+    estimates = [_percents(rows_of(analysis)).get(level, np.nan) for level in place]
     blocks = sorted(trials["block"].unique())
     # Later blocks stand out more, so that a host that slows down or speeds up shows as an order.
     shades = dict(zip(blocks, np.linspace(0.4, 1.0, len(blocks)).tolist(), strict=True))
@@ -223,14 +225,13 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
         dots = inside[inside["block"] == block]
         y = [middles[number] for number in dots["row"]]
         right.plot(dots["percent"], y, "o", color=BLUE, alpha=shade, markersize=4.5, markeredgewidth=0)
-    right.plot(list(changes.values()), middles, "|", color=INK, markersize=14, markeredgewidth=1.8)
+    right.plot(estimates, middles, "|", color=INK, markersize=14, markeredgewidth=1.8)
     right.axvline(0, color=INK, linewidth=1, zorder=1.5)
     right.set_title("differences inside the blocks", fontweight="normal", color=MUTED)
-    right.set_xlabel("change" + percent_axis(right, "x", [*inside["percent"], *changes.values()]))
+    right.set_xlabel("change" + percent_axis(right, "x", [*inside["percent"], *estimates]))
     results = [
-        f"{level} {signed(rows['percent'].min(), unit='')} to {signed(rows['percent'].max(), unit=' %')}, "
-        f"above zero in {(rows['percent'] > 0).sum()} of {len(rows)}"
-        for level, rows in inside.groupby("level", sort=False)
+        f"{level} {signed(of.min(), unit='')} to {signed(of.max(), unit=' %')}, above zero in {(of > 0).sum()} of {len(of)}"
+        for level, of in inside.groupby("level", sort=False)["percent"]
     ]
     lost = [f"{count} of {level}" for level, count in failed.items()]
     return render(
@@ -239,14 +240,14 @@ def paired_blocks(analysis: Analysis, trials: pd.DataFrame) -> Figure:
         alt=f"{opening(metric.title)} of {len(labels)} levels in {len(blocks)} blocks. "
         f"Differences from {reference} inside the blocks: {'; '.join(results) or 'none'}."
         + (f" Failed trials: {', '.join(lost)}." if lost else ""),
-        caption="Each line is one block, that is every level once within a short time; later blocks stand "
-        "out more. Lines far apart show a host that drifts; dots show what is left of each level's difference "
-        f"from {reference} when they are compared inside a block. The upright stroke is the estimated change.",
+        caption="Each line is one block, every level once within a short time; later blocks stand out more. Lines "
+        f"far apart show a host that drifts; dots show each level's difference from {reference} inside a block. "
+        "The upright stroke is the estimated change.",
     )
 
 
 @styled
-def summary_forest(studies: pd.DataFrame, *, name: str = "summary") -> Figure:
+def summary_forest(studies: pd.DataFrame) -> Figure:
     """The gain of every study's leading level, with its interval and verdict; better is to the right.
 
     `studies`: what `summary.summary_rows` returned, which says what the columns are.
@@ -256,8 +257,7 @@ def summary_forest(studies: pd.DataFrame, *, name: str = "summary") -> Figure:
         {**row, "percent_change": row["gain"], "ci_low": row["gain_low"], "ci_high": row["gain_high"]}
         for row in records
     ]
-    margins = {100 * row["margin"] for row in records}
-    margin = margins.pop() if len(margins) == 1 else 0.0
+    margin = 100 * studies["margin"].iloc[0] if studies["margin"].nunique() == 1 else 0.0
     labels = [
         Label(
             wrapped(_title(row) + (f" (machine {row['host']})" if row["host"] else "")),
@@ -266,19 +266,15 @@ def summary_forest(studies: pd.DataFrame, *, name: str = "summary") -> Figure:
         )
         for row, gain in zip(records, gains, strict=True)
     ]
-    drawing, *_ = rows(
-        labels or [Label("No study has a verdict yet.")],
-        change_marks(gains, [row["further"] for row in records]),
-        lambda axes: percent_axis(axes, "x", [*ends(gains), -1.2 * margin, 1.2 * margin]),
-        "← worse · gain · better →",
-        band=(-margin, margin),
-    )
+    further = [row["further"] for row in records]
+    empty = [Label("No study has a verdict yet.")]
+    drawing = _forest(labels or empty, gains, further, "← worse · gain · better →", margin)
     results = [
         spoken(f"{_title(row)}, {_compared(row)}", gain) for row, gain in zip(records, gains, strict=True)
     ]
     lost = {row["study"]: row["loss"] for row in records if row["loss"]}
     return render(
-        name,
+        "summary",
         drawing,
         alt=f"Forest plot of the gain of each study's leading level: {'; '.join(results) or 'no study has a verdict'}."
         + "".join(f" Gives up durability: {text}." for text in given_up(lost)),

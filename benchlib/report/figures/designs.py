@@ -1,7 +1,6 @@
 """Many factors at once: effects that stand out of the noise, how two factors meet, what a ladder adds up to."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,20 @@ from benchlib.plan.metrics import metric_or_guess, words
 from benchlib.report.figures.comparisons import change_marks, ends, result_cells
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Label, curves, rows
-from benchlib.report.figures.frames import Row, amount, axis_words, interval, known, signed, spoken, wrapped
+from benchlib.report.figures.frames import (
+    NOTHING,
+    Row,
+    amount,
+    axis_words,
+    interval,
+    known,
+    signed,
+    spoken,
+    wrapped,
+)
 from benchlib.report.figures.layout import canvas, columns_for, handle, log_axis, panels, percent_axis, styled
 from benchlib.report.figures.style import BAND, INK, MUTED, Look, mark_of
 
-_NONE: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
 _LOW, _HIGH = Look("orange", "D"), Look("blue")
 
 
@@ -44,8 +52,7 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps", alpha: float = 0.
         + (f"Noise alone would reach {signed(noise[0], unit=' %')}." if known(noise[0]) else ""),
         caption="Each effect's size, the largest first. "
         + (
-            "Shaded: what noise alone would give the effect of that rank, by half-normal quantiles of its "
-            "standard error (Daniel, 1959); what is noise stays near its edge. "
+            "Shaded: what noise alone would give the effect of that rank (half-normal quantiles, Daniel, 1959). "
             if known(noise[0])
             else "There is no error to tell noise by. "
         )
@@ -59,7 +66,7 @@ def interaction(
     means: pd.DataFrame | Sequence[pd.DataFrame],
     *,
     effects: pd.DataFrame | None = None,
-    changes: Mapping[str, tuple[Any, Any]] = _NONE,
+    changes: Mapping[str, tuple[Any, Any]] = NOTHING,
     metric: str = "tps",
     alpha: float = 0.05,
 ) -> Figure:
@@ -107,16 +114,11 @@ def interaction(
 
 def _meeting(a: str, b: str, effects: pd.DataFrame | None) -> str:
     """What the effects say of two factors: `interaction −0.9 % [−3.8, 2.1]`."""
-    both = (
-        []
-        if effects is None
-        else effects[effects["effect"].isin([f"{a} × {b}", f"{b} × {a}"])].to_dict("records")
-    )
-    texts = [
-        signed(row["percent"]) + f" {interval(row['ci_low'], row['ci_high'])}" * known(row["ci_low"])
-        for row in both
-    ]
-    return f"interaction {texts[0]}" if texts else ""
+    for row in () if effects is None else effects.to_dict("records"):
+        if row["effect"] in (f"{a} × {b}", f"{b} × {a}"):
+            bounds = f" {interval(row['ci_low'], row['ci_high'])}" if known(row["ci_low"]) else ""
+            return f"interaction {signed(row['percent'])}{bounds}"
+    return ""
 
 
 def _corners(
@@ -178,10 +180,10 @@ def waterfall(
         f"waterfall-{metric}",
         drawing,
         alt=f"Waterfall of {title}, each step against the one before and, so far, against {start}: {'; '.join(results)}.",
-        caption=f"Change of {title} against {start}. Each box reaches from what the steps before brought to what this one makes "
-        f"of it; thick lines are {100 * (1 - alpha):g} % intervals of the step's own change, adjusted for the number of "
-        "steps. ▲ faster, ▼ slower: significant; ○: inconclusive."
-        + f" The last row: all against {start}, with its own interval."
+        caption=f"Change of {title} against {start}: each box reaches from what the steps before brought to what this one "
+        f"makes of it. Lines are {100 * (1 - alpha):g} % intervals of the step's own change, adjusted for the number of steps. "
+        f"▲ faster, ▼ slower: significant; ○: inconclusive."
+        + f" Last row: all against {start}, with its own interval."
         * last,
     )
 

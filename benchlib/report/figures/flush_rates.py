@@ -33,21 +33,18 @@ def flush_rates(rates: pd.DataFrame, trials: pd.DataFrame) -> Figure:
     labels, marks, texts = [], [], []
     for place, methods in rates.groupby("place", sort=False):
         labels.append(Label(wrapped(str(place), 40), heading=True))
-        names = []
         for method, rate, used in methods[["method", "ops_per_s", "used"]].itertuples(index=False, name=None):
-            name = f"{method} (in use)" if used else str(method)
             marks.append((len(labels), rate, np.nan, np.nan, _IN_USE if used else _UNUSED))
-            labels.append(Label(name, cells=[(amount(rate), INK)]))
-            names.append(f"{name} {amount(rate)}")
-        texts.append(f"{place}: {', '.join(names)}")
+            labels.append(Label(f"{method}{' (in use)' if used else ''}", cells=[(amount(rate), INK)]))
+        rows_of_place = [f"{label.name} {label.cells[0][0]}" for label in labels[-len(methods) :]]
+        texts.append(f"{place}: {', '.join(rows_of_place)}")
     labels.append(Label("commits a second (tps), by level", heading=True))
     first = len(labels)
     for level in levels:
-        marks.append(
-            (len(labels), level["tps"], level["low"], level["high"], _BAD if level["bad"] else _IN_USE)
-        )
-        cell = f"{_BAD.sign} implausible: {amount(level['tps'])}" if level["bad"] else amount(level["tps"])
-        labels.append(Label(wrapped(level["level"]), cells=[(cell, _BAD.colour if level["bad"] else INK)]))
+        look, colour = (_BAD, _BAD.colour) if level["bad"] else (_IN_USE, INK)
+        marks.append((len(labels), level["tps"], level["low"], level["high"], look))
+        cell = f"{_BAD.sign} implausible: " * level["bad"] + amount(level["tps"])
+        labels.append(Label(wrapped(level["level"]), cells=[(cell, colour)]))
     frame = pd.DataFrame(marks, columns=["row", "value", "low", "high", "look"])
     shown = [frame[["value", "low", "high"]], pd.DataFrame(levels)[["flush", "most"]]]
     ends = np.concatenate([each.to_numpy(float).ravel() for each in shown])
@@ -59,23 +56,19 @@ def flush_rates(rates: pd.DataFrame, trials: pd.DataFrame) -> Figure:
     drawing, axes, middles = rows(labels, frame, scale, "a second")
     for level, y in zip(levels, middles[first:], strict=True):
         if known(level["flush"]):
-            axes.fill_betweenx(
-                [y - 6, y + 6], level["flush"], level["most"], color=BAND, linewidth=0, zorder=0.5
-            )
+            axes.barh(y, level["most"] - level["flush"], 12, left=level["flush"], color=BAND, zorder=0.5)
             axes.vlines(level["flush"], y - 6, y + 6, color=INK, linewidth=1.4, zorder=1.5)
     return render(
         "flushes",
         drawing,
         alt=f"pg_test_fsync beside the commits that it led to. {'; '.join([*texts, *map(_in_words, levels)])}.",
-        caption="Flushes: how often a second one 8 kB page is written and flushed where the WAL lies, by pg_test_fsync; filled: the "
-        "method that a level's WAL is flushed by. Commits: geometric means over the trials with their 95 % intervals. "
-        "The line is the rate at which the level's method flushes, the most that one client alone can commit; one flush serves all "
-        "clients that wait for it, so the grey bar reaches to as many times that as there are clients. Without a line no commit waits for a flush, or not every transaction writes."
-        + (
-            f" {_BAD.sign} more than the device could have flushed: not every commit was on disk."
-            if any(level["bad"] for level in levels)
-            else ""
-        ),
+        caption="Flushes: how often a second one 8 kB page is written and flushed where the WAL lies, by pg_test_fsync; filled: "
+        "the method that a level uses. Commits: geometric means over the trials with their 95 % intervals. The line is the rate "
+        "of the level's method, the most that one client alone can commit; one flush serves all clients that wait for it, so the "
+        "grey bar reaches to as many times that as there are clients. Without a line no commit waits for a flush, or not every "
+        "transaction writes."
+        + f" {_BAD.sign} more than the device could have flushed: not every commit was on disk."
+        * any(level["bad"] for level in levels),
     )
 
 
@@ -84,15 +77,8 @@ def _commits(level: str, trials: pd.DataFrame) -> dict[str, Any]:
     tps, low, high = geometric_mean(trials["tps"].tolist())
     flush, clients = trials["flushes_per_s"].astype(float).median(), int(trials["clients"].max())
     bad = known(flush) and implausible(level, trials["tps"].mean(), flush, clients) is not None
-    return {
-        "level": level,
-        "tps": tps,
-        "low": low,
-        "high": high,
-        "flush": flush,
-        "most": flush * clients,
-        "bad": bad,
-    }
+    bounds = {"low": low, "high": high, "flush": flush, "most": flush * clients}
+    return {"level": level, "tps": tps, "bad": bad, **bounds}
 
 
 def _in_words(level: Mapping[str, Any]) -> str:

@@ -102,7 +102,7 @@ CHARTS = {
     "timeline": lambda: f.timeline(make_progress(ordinary()[1]), warmup_s=5),
     "timeline of a long run": lambda: f.timeline(make_progress(ordinary()[1], 900), relative=True),
     "shares": lambda: f.shares(taken_apart(), full="tuned"),
-    "no shares": lambda: f.shares(odd()[0]),
+    "no shares": lambda: f.shares(odd()[0], "huge"),
     "summary": lambda: f.summary_forest(pd.DataFrame([make_study("a", 800.0, rank=1), make_study(LONG, -45.0)])),
     "half-normal": lambda: f.half_normal(factorial()[0]),
     "interaction": lambda: f.interaction(factorial()[1], effects=factorial()[0]),
