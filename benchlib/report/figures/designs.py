@@ -21,20 +21,21 @@ from benchlib.report.figures.frames import (
     spoken,
     wrapped,
 )
-from benchlib.report.figures.layout import canvas, columns_for, handle, log_axis, panels, percent_axis, styled
+from benchlib.report.figures.layout import handle, log_axis, panels, percent_axis, styled
 from benchlib.report.figures.style import BAND, INK, MUTED, Look, mark_of
 
+_ALPHA = 0.05  # as the effects' and the ladder's intervals are made
 _LOW, _HIGH = Look("orange", "D"), Look("blue")
 
 
 @styled
-def half_normal(effects: pd.DataFrame, *, metric: str = "tps", alpha: float = 0.05) -> Figure:
+def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
     """Effects by size, each beside what noise alone would give the one of its rank (after C. Daniel, 1959).
 
-    `effects`: what `stats.crossed.effects` returned for that `alpha`: `effect`; `percent, ci_low, ci_high, noise`
+    `effects`: what `stats.crossed.effects` returned: `effect`; `percent, ci_low, ci_high, noise`
     (percent); `p_holm`.
     """
-    changes = _changes(effects[["percent", "ci_low", "ci_high", "p_holm"]], metric, alpha)
+    changes = _changes(effects[["percent", "ci_low", "ci_high", "p_holm"]], metric)
     names, noise = effects["effect"].tolist(), effects["noise"].to_numpy(float)
     labels = [Label(wrapped(name), cells=result_cells(row)) for name, row in zip(names, changes, strict=True)]
     drawing, axes, middles = rows(
@@ -56,47 +57,43 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps", alpha: float = 0.
             if known(noise[0])
             else "There is no error to tell noise by. "
         )
-        + f"▲ faster or ▼ slower: significant at {100 * alpha:g} % (Holm). ○: inconclusive. Bars are single "
-        f"{100 * (1 - alpha):g} % intervals.",
+        + "▲ faster or ▼ slower: significant at 5 % (Holm). ○: inconclusive. Bars are single "
+        "95 % intervals.",
     )
 
 
 @styled
 def interaction(
-    means: pd.DataFrame | Sequence[pd.DataFrame],
+    means: Sequence[pd.DataFrame],
     *,
-    effects: pd.DataFrame | None = None,
+    effects: pd.DataFrame,
     changes: Mapping[str, tuple[Any, Any]] = NOTHING,
     metric: str = "tps",
-    alpha: float = 0.05,
 ) -> Figure:
-    """Means of a metric at low and high of two factors: of one pair of factors, or of several.
+    """Means of a metric at low and high of two factors, a panel for each pair of factors.
 
-    `means`: what `stats.crossed.interaction_means` returned for that `alpha`: columns of two factors (−1, +1) and
+    `means`: of each pair what `stats.crossed.interaction_means` returned: columns of two factors (−1, +1) and
     `mean, ci_low, ci_high` (the metric's unit). `effects` (as for `half_normal`) tell the interaction itself;
     `changes`: factor -> (low value, high value), to name the ends by.
     """
     measured = metric_or_guess(metric)
-    pairs = [means] if isinstance(means, pd.DataFrame) else means
-    factors = [(str(pair.columns[0]), str(pair.columns[1])) for pair in pairs]
+    factors = [(str(pair.columns[0]), str(pair.columns[1])) for pair in means]
     named = {name: [str(v) for v in changes.get(name, ("low", "high"))] for pair in factors for name in pair}
     notes = [_meeting(a, b, effects) for a, b in factors]
-    columns = columns_for(len(pairs))
-    drawing = canvas(20 + 210 * -(-len(pairs) // columns))
     titles = [(f"{a} × {b}", note) for (a, b), note in zip(factors, notes, strict=True)]
-    for axes, pair, (a, b) in zip(panels(drawing, titles, columns, sharey=True), pairs, factors, strict=True):
+    drawing, grid = panels(titles, 205, y=axis_words(measured))
+    for axes, pair, (a, b) in zip(grid, means, factors, strict=True):
         lines = {f"{b} {named[b][0]}": _LOW, f"{b} {named[b][1]}": _HIGH}
         frame = pair.rename(columns={a: "x", "mean": "value", "ci_low": "low", "ci_high": "high"})
         curves(axes, frame.assign(series=frame[b].map(dict(zip((-1, 1), lines, strict=True)))), lines)
         axes.set(xlim=(-1.4, 1.4), xlabel=a)
         axes.set_xticks([-1, 1], named[a])
         axes.legend(map(handle, lines.values()), lines, loc="upper left", bbox_to_anchor=(0, -0.3))
-    values = np.array([pair[["mean", "ci_low", "ci_high"]].to_numpy(float) for pair in pairs])
+    values = np.array([pair[["mean", "ci_low", "ci_high"]].to_numpy(float) for pair in means])
     log_axis(axes, "y", 0.94 * np.nanmin(values), 1.06 * np.nanmax(values))
-    drawing.supylabel(axis_words(measured), color=MUTED)
     results = [
         f"{_corners(pair, factor, named, measured.unit)}; {note or 'interaction not known'}."
-        for pair, factor, note in zip(pairs, factors, notes, strict=True)
+        for pair, factor, note in zip(means, factors, notes, strict=True)
     ]
     return render(
         f"interaction-{metric}",
@@ -105,16 +102,16 @@ def interaction(
         caption="Parallel lines: the changes multiply. Others: the one factor changes what the other brings; the "
         "interaction is half of that difference (the axis is logarithmic). "
         + (
-            f"Bars are cut for pairs: two means differ, at {100 * (1 - alpha):g} %, where theirs do not overlap."
+            "Bars are cut for pairs: two means differ, at 95 %, where theirs do not overlap."
             if known(*values[..., 1].flat)
             else "No intervals are known."
         ),
     )
 
 
-def _meeting(a: str, b: str, effects: pd.DataFrame | None) -> str:
+def _meeting(a: str, b: str, effects: pd.DataFrame) -> str:
     """What the effects say of two factors: `interaction −0.9 % [−3.8, 2.1]`."""
-    for row in () if effects is None else effects.to_dict("records"):
+    for row in effects.to_dict("records"):
         if row["effect"] in (f"{a} × {b}", f"{b} × {a}"):
             bounds = f" {interval(row['ci_low'], row['ci_high'])}" if known(row["ci_low"]) else ""
             return f"interaction {signed(row['percent'])}{bounds}"
@@ -135,19 +132,15 @@ def _corners(
 
 
 @styled
-def waterfall(
-    ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps", alpha: float = 0.05
-) -> Figure:
+def waterfall(ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps") -> Figure:
     """A cumulative ladder: what each step adds to the one before, and what all have brought so far.
 
-    `ladder`: what `stats.ladder.ladder` returned for that `alpha`: `level`; `step_percent, step_low, step_high`
+    `ladder`: what `stats.ladder.ladder` returned: `level`; `step_percent, step_low, step_high`
     (percent of the step before), `step_p`; `total_percent, total_low, total_high` (percent of `start`),
     `total_p`. `start` is what the start is called.
     """
     kinds = ("percent", "low", "high", "p")
-    steps, totals = (
-        _changes(ladder[[f"{of}_{kind}" for kind in kinds]], metric, alpha) for of in ("step", "total")
-    )
+    steps, totals = (_changes(ladder[[f"{of}_{kind}" for kind in kinds]], metric) for of in ("step", "total"))
     names, title = ladder["level"].astype(str).tolist(), metric_or_guess(metric).title
     last = len(steps) > 1  # all of them together have a row of their own
     changes, names = [*steps, *totals[-1:] * last], [*names, *[f"all {len(steps)} steps"] * last]
@@ -181,18 +174,18 @@ def waterfall(
         drawing,
         alt=f"Waterfall of {title}, each step against the one before and, so far, against {start}: {'; '.join(results)}.",
         caption=f"Change of {title} against {start}: each box reaches from what the steps before brought to what this one "
-        f"makes of it. Lines are {100 * (1 - alpha):g} % intervals of the step's own change, adjusted for the number of steps. "
+        f"makes of it. Lines are 95 % intervals of the step's own change, adjusted for the number of steps. "
         f"▲ faster, ▼ slower: significant; ○: inconclusive."
         + f" Last row: all against {start}, with its own interval."
         * last,
     )
 
 
-def _changes(table: pd.DataFrame, metric: str, alpha: float) -> list[Row]:
+def _changes(table: pd.DataFrame, metric: str) -> list[Row]:
     """A change, its interval and its p value (four columns) as an analysis has them."""
     changes: list[Row] = []
     for percent, low, high, p in table.itertuples(index=False, name=None):
-        word = words(metric_or_guess(metric))[percent < 0] if p < alpha else "inconclusive"
+        word = words(metric_or_guess(metric))[percent < 0] if p < _ALPHA else "inconclusive"
         changes.append({"percent_change": percent, "ci_low": low, "ci_high": high, "verdict": word})
     return changes
 

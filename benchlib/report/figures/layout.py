@@ -47,10 +47,26 @@ def canvas(points: float, keyed: Mapping[str, Look] | None = None) -> Drawing:
     return fig
 
 
-def panels(fig: Drawing, titles: Sequence[tuple[str, str]], columns: int, **shared: Any) -> list[Axes]:
-    """A panel for each title and muted note, so many in a row; `shared` as for matplotlib's `subplots`."""
-    rows = -(-len(titles) // columns)
-    grid: list[Axes] = fig.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
+def panels(
+    titles: Sequence[tuple[str, str]],
+    tall: float,
+    x: str = "",
+    y: str = "",
+    *,
+    columns: int = 0,
+    keyed: Mapping[str, Look] | None = None,
+    sharey: bool = True,
+) -> tuple[Drawing, list[Axes]]:
+    """A panel of this height for each title and muted note, up to three in a row; `x` and `y` name the axes of all."""
+    count = len(titles)
+    columns = columns or (count if count < 4 else 2 if count == 4 else 3)
+    rows = -(-count // columns)
+    fig = canvas(30 + tall * rows, keyed)
+    fig.supxlabel(x, color=MUTED)
+    fig.supylabel(y, color=MUTED)
+    grid: list[Axes] = (
+        fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey).flatten().tolist()
+    )
     for axes, (title, note) in zip(grid, titles, strict=False):
         wrapped = textwrap.wrap(title, int(WIDTH / columns / (0.72 * FONT)), max_lines=3, placeholder="…")
         axes.set_title("\n".join(wrapped), pad=LINE + 4 if note else 4)
@@ -58,14 +74,9 @@ def panels(fig: Drawing, titles: Sequence[tuple[str, str]], columns: int, **shar
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(4))
         axes.yaxis.set_major_formatter(plain)
-    for axes in grid[len(titles) :]:
+    for axes in grid[count:]:
         axes.remove()
-    return grid[: len(titles)]
-
-
-def columns_for(count: int) -> int:
-    """How many panels stand in a row."""
-    return count if count < 4 else 2 if count == 4 else 3
+    return fig, grid[:count]
 
 
 def write(

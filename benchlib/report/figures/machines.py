@@ -13,8 +13,8 @@ from benchlib.report.figures.frames import (
     percent_of_mean,
     plain,
 )
-from benchlib.report.figures.layout import canvas, panels, styled
-from benchlib.report.figures.style import MUTED, looks
+from benchlib.report.figures.layout import panels, styled
+from benchlib.report.figures.style import looks
 from benchlib.report.figures.waits import CPU, IDLE
 
 PANELS = {
@@ -32,6 +32,7 @@ STAGES = {"write": "written", "flush": "flushed", "replay": "replayed"}
 """How far a replica can have come with a piece of WAL: the server's word, and a reader's."""
 
 _SPANS = 60
+_CLOCK = "seconds since the load began"
 _LINEAR = 0.1  # ms or KiB below which the scale of a lag is linear: down to 0, which it shows
 
 
@@ -60,15 +61,14 @@ def device_panels(
     means = spans.groupby("level")[list(PANELS)].mean().reindex(list(levels))
     empty = {name: _why_empty(name, seconds) for name in PANELS if means[name].isna().all()}
     hands = looks(levels)
-    drawing = canvas(520, hands)
     notes = [
         (title, f"{unit}: {empty[name]}" if name in empty else unit) for name, (title, unit) in titles.items()
     ]
-    for name, axes in zip(PANELS, panels(drawing, notes, 2, sharex=True), strict=True):
+    drawing, grid = panels(notes, 122, _CLOCK, columns=2, keyed=hands, sharey=False)
+    for name, axes in zip(PANELS, grid, strict=True):
         medians(axes, spans.rename(columns={"level": "series", name: "value"}), hands, 0.5)
         if name in empty:
             axes.set_yticks([])
-    drawing.supxlabel("seconds since the load began", color=MUTED)
     results = "; ".join(
         f"{title} ({unit}): "
         + (
@@ -133,8 +133,8 @@ def lag_over_time(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
         (level, f"{'time' if unit == 'ms' else 'WAL'}, {unit}: {_lag_words(frame[frame['level'] == level][f'replay_{unit}'])}")
         for level, unit in pairs
     ]  # fmt: skip
-    drawing = canvas(30 + 115 * len(levels), hands)
-    for (level, unit), axes in zip(pairs, panels(drawing, titles, 2, sharex=True), strict=True):
+    drawing, grid = panels(titles, 115, _CLOCK, columns=2, keyed=hands, sharey=False)
+    for (level, unit), axes in zip(pairs, grid, strict=True):
         names = {f"{stage}_{unit}": word for stage, word in STAGES.items()}
         rows = spans[spans["level"] == level].rename(columns=names)
         medians(axes, rows.melt("second", [*names.values()], "series", "value"), hands, 1.0)
@@ -145,7 +145,6 @@ def lag_over_time(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
         axes.yaxis.set_major_formatter(plain)
         axes.minorticks_off()
         axes.set_ylim(-0.2 * _LINEAR, highest)
-    drawing.supxlabel("seconds since the load began", color=MUTED)
     return render(
         "replica-lag",
         drawing,

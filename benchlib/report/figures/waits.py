@@ -7,7 +7,7 @@ import pandas as pd
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Label, name_rows, row_places, stacked
 from benchlib.report.figures.frames import amount, binned, known, plain, wrapped
-from benchlib.report.figures.layout import canvas, columns_for, panels, styled
+from benchlib.report.figures.layout import canvas, panels, styled
 from benchlib.report.figures.style import MUTED, PAPER, Look
 
 CPU, IDLE = "CPU", "Client: ClientRead"
@@ -36,20 +36,13 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
     name_rows(axes, labels, list(range(len(levels))))
     stacked(axes, means.assign(at=range(len(levels))).fillna(0.0), hands)
     total = float(means.sum(axis=1).max())
-    for row, (left, values) in enumerate(
-        zip((means.cumsum(axis=1) - means / 2).to_numpy(), means.to_numpy(), strict=True)
-    ):
-        for event, x, value in zip(hands, left, values, strict=True):
+    middles = (means.cumsum(axis=1) - means / 2).to_numpy()
+    for row, (places, values) in enumerate(zip(middles, means.to_numpy(), strict=True)):
+        for look, x, value in zip(hands.values(), places, values, strict=True):
             if value > 0.07 * total:
-                ink = MUTED if hands[event].hue == "grid" else PAPER
-                axes.text(
-                    x,
-                    row,
-                    f"{value:,.1f}" if value >= 1 else f"{value:.2f}",
-                    ha="center",
-                    va="center",
-                    color=ink,
-                )
+                text = f"{value:,.1f}" if value >= 1 else f"{value:.2f}"
+                colour = MUTED if look.hue == "grid" else PAPER
+                axes.text(x, row, text, ha="center", va="center", color=colour)
         if not known(*values[:1]):
             axes.text(0, row, " not sampled", va="center", color=MUTED)
     axes.set(ylim=(len(levels) - 0.5, -0.5), yticks=[], xlim=(0, total or 1), xlabel="sessions, mean")
@@ -76,15 +69,12 @@ def waits_over_time(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
     end = float(spans["second"].max()) if len(spans) else 1.0
     counts = [int(trials.get(level, 0)) for level in levels]
     notes = [f"mean of {count} trial{'s' * (count != 1)}" if count else "not sampled" for count in counts]
-    columns = columns_for(len(levels))
-    drawing = canvas(30 + 135 * -(-len(levels) // columns), hands)
     titles = list(zip(levels, notes, strict=True))
-    for level, axes in zip(levels, panels(drawing, titles, columns, sharex=True, sharey=True), strict=True):
+    drawing, grid = panels(titles, 135, "seconds since the load began", "sessions, mean", keyed=hands)
+    for level, axes in zip(levels, grid, strict=True):
         axes.set(xlim=(0, end), ylim=(0, 1.02 * float(means.sum(axis=1).max())))
         if level in trials:
             stacked(axes, means.loc[level].rename_axis(index="at").reset_index(), hands, step)
-    drawing.supylabel("sessions, mean", color=MUTED)
-    drawing.supxlabel("seconds since the load began", color=MUTED)
     return render(
         "waits-over-time",
         drawing,

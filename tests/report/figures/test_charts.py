@@ -147,16 +147,22 @@ def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
     assert words(figure).index("tuned") < words(figure).index("control")
     assert "no readings" in words(figure)
     assert "Checkpoints: tuned 2, control 1." in figure.alt
-    assert "No checkpoint was written" in f.timeline(progress, checkpoints=checkpoints.head(0)).caption
+    assert (
+        "No checkpoint was written"
+        in f.timeline(progress, levels=["tuned"], checkpoints=checkpoints.head(0)).caption
+    )
     assert "No readings" in f.timeline(progress.assign(tps=np.nan), levels=["tuned"]).alt
-    assert "Each in percent of its own mean" in f.timeline(progress, relative=True).alt
+    assert "Each in percent of its own mean" in f.timeline(progress, levels=["tuned"], relative=True).alt
 
 
 def test_drift_gives_block_means_and_works_without_a_clock(trials):
-    assert re.search(r"Block means: 1: [+−]\d+\.\d %, 2: ", f.drift(trials).alt)
+    assert re.search(
+        r"Block means: 1: [+−]\d+\.\d %, 2: ",
+        f.drift(trials, "tps", [*LEVELS, "tuned, synchronous_commit on"]).alt,
+    )
     failed = trials.assign(tps=np.nan, error="gone").drop(columns="started_s")
-    assert "in the order they were run" in words(f.drift(failed))
-    assert "20 failed" in f.drift(failed).alt
+    assert "in the order they were run" in words(f.drift(failed, "tps", LEVELS))
+    assert "20 failed" in f.drift(failed, "tps", LEVELS).alt
 
 
 def test_waits_gather_the_rare_and_say_what_was_not_sampled():
@@ -245,11 +251,11 @@ def test_effects_are_beside_what_noise_would_give_and_meet_in_pairs():
     assert "Noise alone would reach +" in figure.alt
     assert "no error" in f.half_normal(table.assign(noise=np.nan)).caption
     means = interaction_means(trials, design, "a", "b", effects=table)
-    figure = f.interaction(means, effects=table, changes={"a": ("128MB", "2GB")})
+    figure = f.interaction([means], effects=table, changes={"a": ("128MB", "2GB")})
     assert re.search(
         r"a 128MB, b low: 1,\d{3} tps \([\d,]+ to [\d,]+\); .*; interaction \+2\d\.\d", figure.alt
     )
-    assert "interaction not known" in f.interaction(means).alt
+    assert "interaction not known" in f.interaction([means], effects=table.head(0)).alt
 
 
 def test_a_ladder_adds_up_to_its_last_row():
