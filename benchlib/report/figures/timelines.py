@@ -51,7 +51,7 @@ def timeline(
     typical = {name: f"median {amount(medians[name])} tps" for name in levels if name in medians}
     if relative:
         thin["tps"] = percent_of_mean(thin, "tps")
-    marked = pd.DataFrame({"level": []}) if checkpoints is None else checkpoints
+    marked = pd.DataFrame(columns=["level", "block"]) if checkpoints is None else checkpoints
     marked = marked[marked["level"].isin(list(levels))]
     written = marked["level"].value_counts().reindex(list(levels)).dropna().astype(int)
     speed = "throughput, % of the level's mean" if relative else "throughput, tps"
