@@ -36,8 +36,8 @@ def loadings(covariance: np.ndarray) -> tuple[float, ...]:
             return error
 
         # unequal starts, or two negatively correlated contrasts would sit on a saddle
-        spread = np.linspace(0.1, -0.1, len(scale))
-        start = least_squares(misfit, start + spread, bounds=(-_LARGEST_LOADING, _LARGEST_LOADING)).x
+        spread = np.clip(start + np.linspace(0.1, -0.1, len(scale)), -0.98, 0.98)
+        start = least_squares(misfit, spread, bounds=(-_LARGEST_LOADING, _LARGEST_LOADING)).x
     return tuple(float(value) for value in np.round(np.minimum(start, _LARGEST_LOADING), 12))
 
 

@@ -50,3 +50,9 @@ def test_loadings_of_complete_designs_are_exact():
     assert loadings(np.array([[3.0]])) == (0.0,)
     assert loadings(np.full((3, 3), 1.0) + np.eye(3)) == pytest.approx((HALF,) * 3)
     assert np.prod(loadings(np.array([[1.0, -0.3], [-0.3, 1.0]]))) == pytest.approx(-0.3, abs=1e-6)
+
+
+def test_contrasts_that_are_nearly_the_same_have_loadings():
+    """As in blocks of which most trials are absent."""
+    covariance = np.array([[1.0, 0.95, 0.9], [0.95, 1.0, 0.95], [0.9, 0.95, 1.0]])
+    assert np.prod(loadings(covariance)[:2]) == pytest.approx(0.95, abs=0.02)
