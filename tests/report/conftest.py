@@ -1,5 +1,6 @@
 """A notebook as the suite leaves it: figures, tables, streams, an error, things that must not be shown."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from fakes import FakeBench
 
 import benchlib
-from benchlib.plan.model import Study
 from benchlib.report.figures import drift, forest
 from benchlib.report.figures.tables import verdict_table
 from benchlib.report.page import Link, Page
+from benchlib.report.view import View
+from benchlib.study.experiment import shown as shown_study
 from benchlib.study.loop import run_study
 from benchlib.study.store import StudyFolder
 
@@ -102,24 +104,41 @@ def page():
 
 
 @pytest.fixture
-def keep(data_root: Path, study_of: Callable[..., Study], tmp_path: Path) -> Callable[..., StudyFolder]:
+def view_of(folder_of: Callable[..., StudyFolder], tmp_path: Path) -> Callable[..., View]:
+    """The view of a study that ran on a fake bench at these speeds.
+
+    ``leaving`` gives the files that a trial leaves besides, as JSON by their names; ``about`` are further fields of the study.
+    """
+
+    def make(tps=None, *, blocks=3, leaving=None, about=None, failing=None, instruments=False, **study):
+        folder = folder_of(blocks, **study)
+        folder.write(folder.read().model_copy(update=about or {}))
+        bench = FakeBench(folder.read().plan, tmp_path, tps, failing=failing, instruments=instruments)
+        run_study(folder, bench.open)
+        for trial_id, measurement in folder.kept().items() if leaving else ():
+            for name, content in leaving(measurement.trial).items():
+                (folder.path / "trials" / trial_id / name).write_text(json.dumps(content))
+        return View(shown_study(folder))
+
+    return make
+
+
+@pytest.fixture
+def keep(view_of: Callable[..., View]) -> Callable[..., StudyFolder]:
     """Keeps a study of three blocks that ran on a fake bench."""
 
     def make(name: str, notebook: str | None = "configuration", **changes: object) -> StudyFolder:
-        study = study_of(3, name=name, **changes)
         parameters = {"profile": "quick", "profiles": {}, "factor": "configuration", "clients": 8, "question": "?",
                       "workload": "/home/me/mine.toml", "levels": {"tuned": {"storage": {"data": "/mnt/fast"}}}}  # fmt: skip
-        study = study.model_copy(
-            update={"notebook": notebook, "title": "Configuration", "parameters": parameters}
-        )
-        folder = StudyFolder(name)
-        folder.write(study)
+        about = {"notebook": notebook, "title": "Configuration", "parameters": parameters}
         random = np.random.default_rng(1)
-        speed = dict.fromkeys(study.plan.factor.levels, 1000.0) | {"tuned": 2000.0}
-        bench = FakeBench(
-            study.plan, tmp_path, lambda t: speed[t.level] * float(np.exp(random.normal(0, 0.01)))
+        speed = {"tuned": 2000.0}
+        view = view_of(
+            lambda trial: speed.get(trial.level, 1000.0) * float(np.exp(random.normal(0, 0.01))),
+            name=name,
+            about=about,
+            **changes,
         )
-        run_study(folder, bench.open)
-        return folder
+        return view.experiment.folder
 
     return make

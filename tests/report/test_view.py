@@ -4,56 +4,39 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
-from fakes import FakeBench
+from page_parts import rows
 
 from benchlib.errors import StudyError
 from benchlib.load.latency import keep_log
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
-from benchlib.report.figures.tables import Table
 from benchlib.report.view import View
-from benchlib.server.installations import Installation
-from benchlib.server.target import Target
-from benchlib.study import preflight, runs
-from benchlib.study.experiment import Experiment, shown
-from benchlib.study.loop import run_study
-from benchlib.study.runs import provenance
-from benchlib.study.store import TRANSACTION_LOG, StudyFolder
-
-EIGHTEEN = Installation(
-    "18.4", Path("/opt/a/bin"), "wheel", "'--prefix=/opt/a' '--without-icu'", "gcc 14 -O2"
-)
-ELEVEN = Installation("11.22", Path("/opt/b/bin"), "npm", None, "gcc 7 -Os")
+from benchlib.study.experiment import shown
+from benchlib.study.store import TRANSACTION_LOG
 
 
 @pytest.fixture
-def kept(folder_of, tmp_path: Path) -> Callable[..., View]:
+def kept(view_of) -> Callable[..., View]:
     """The view of a study of three blocks that ran; facts may be added to its measurements, or provenance."""
 
-    def make(*, facts: dict[str, object] | None = None, **of_provenance: object) -> View:
-        folder: StudyFolder = folder_of(3)
+    def make(*, facts: dict[str, object] | None = None, **provenance: object) -> View:
         tps = {"defaults": 1000.0, "control": 1001.0, "tuned": 2000.0}
-        run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
-        for path in folder.path.glob("trials/*/measurement.json"):
+        view = view_of(tps, about={"provenance": provenance})
+        for path in view.experiment.folder.path.glob("trials/*/measurement.json"):
             path.write_text(json.dumps({**json.loads(path.read_text()), **(facts or {})}))
-        return View(Experiment(folder, folder.read().model_copy(update={"provenance": of_provenance})))
+        return view
 
     return make
 
 
-def cells(table: Table) -> dict[str, str]:
-    """A table of two columns; of rows with one heading the last."""
-    rows = BeautifulSoup(table.html, "html.parser").tbody.find_all("tr")
-    return {row.th.get_text(): row.find_all("td")[-1].get_text() for row in rows}
-
-
 def test_what_the_bench_warned_of_is_a_reason_for_doubt(kept) -> None:
-    said = kept(facts={"warnings": ["replica1 was gone"]}).validity().html.replace("&#39;", "'")
-    assert re.search(r"all trials of [^:]*'tuned'[^:]*: replica1 was gone", said)
+    reasons = kept(facts={"warnings": ["replica1 was gone"]}).validity().html.replace("&#39;", "'")
+    assert re.search(r"all trials of [^:]*'tuned'[^:]*: replica1 was gone", reasons)
 
 
 def test_servers_of_different_builds_are_a_reason_for_doubt(kept) -> None:
@@ -78,78 +61,17 @@ def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
     view = kept(
         facts={"host": {"vm.swappiness": "60"}}, servers=servers, host={"memory_mib": 7, "virtual": True}
     )
-    html = view.provenance().html
-    assert "PostgreSQL 11.22 (npm); gcc 7 -Os" in html
-    assert "PostgreSQL 18.4 (wheel); --without-icu" in html
-    found = cells(view.provenance())
-    assert found["host, memory mib"] == "7"
-    assert found["host, virtual"] == "yes"
-    value, levels = found["tunable, vm.swappiness"].rstrip(")").split(" (")
+    facts = [tuple(row.values()) for row in rows(view.provenance())]
+    assert facts[:-1] == [
+        ("server", "PostgreSQL 11.22 (npm); gcc 7 -Os"),
+        ("server", "PostgreSQL 18.4 (wheel); --without-icu"),
+        ("host, memory mib", "7"),
+        ("host, virtual", "yes"),
+    ]
+    assert facts[-1][0] == "tunable, vm.swappiness"
+    value, levels = facts[-1][1].rstrip(")").split(" (")
     assert value == "60"
     assert set(levels.split(", ")) == {"defaults", "control", "tuned"}
-
-
-@pytest.fixture
-def two_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (runs, preflight):
-        monkeypatch.setattr(module, "find_installation", lambda name: {None: EIGHTEEN, "11": ELEVEN}[name])
-    monkeypatch.setattr(runs, "find_pgbench", lambda: EIGHTEEN)
-
-
-@pytest.mark.usefixtures("two_builds")
-def test_provenance_has_every_server_with_its_build_and_no_path(study_of, tmp_path: Path) -> None:
-    found = provenance(study_of(levels={"old": Level(postgres="11")}), tmp_path)
-    assert found["servers"] == [
-        {"label": "PostgreSQL 11.22 (npm)", "compiler": "gcc 7 -Os", "configure": None},
-        {"label": "PostgreSQL 18.4 (wheel)", "compiler": "gcc 14 -O2", "configure": "--without-icu"},
-    ]
-    assert "gcc 7 -Os" in found["builds_differ"]
-    assert "builds_differ" not in provenance(study_of(), tmp_path)
-
-
-@pytest.mark.usefixtures("two_builds")
-def test_builds_differ_only_where_levels_are_compared_with_each_other(plan_of) -> None:
-    levels = {"old": Level(postgres="11"), "old, twice": Level(postgres="11")}
-    plan = plan_of(levels=levels)
-    assert "gcc 7 -Os" in (preflight.builds_differ(plan) or "")
-    apart = plan.factor.model_copy(update={"against": {"old, twice": "old"}})
-    assert preflight.builds_differ(plan.model_copy(update={"factor": apart})) is None
-
-
-class FakeRemote:
-    """A server that is not ours and answers."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-
-    def identity(self) -> dict[str, object]:
-        return {"version": "15.3", "provider": None}
-
-
-@pytest.mark.usefixtures("two_builds")
-def test_a_server_that_is_not_ours_is_asked_what_it_is_and_has_no_installation_here(
-    study_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runs, "Remote", FakeRemote)
-    levels = {
-        "theirs": Level(target="crm"),
-        "their schema": Level(target={"server": "crm", "own_schema": "bench"}),
-        "other": Level(target="postgresql://ann@db.example.org/x"),
-        "old": Level(postgres="11"),
-    }
-    found = provenance(study_of(levels=levels), tmp_path)
-    assert [s["label"] for s in found["servers"]] == ["PostgreSQL 11.22 (npm)", "PostgreSQL 18.4 (wheel)"]
-    what = {"version": "15.3", "provider": None}
-    assert found["targets"] == {"service crm": what, "a server by URI": what}
-
-
-@pytest.mark.usefixtures("two_builds")
-def test_a_given_folder_is_told_by_its_file_system(study_of, tmp_path: Path) -> None:
-    level = Level.model_validate({"storage": {"data": str(tmp_path)}})
-    found = provenance(study_of(levels={"elsewhere": level}), tmp_path)
-    assert list(found["given_folders"]) == ["a given folder"]
-    assert found["given_folders"]["a given folder"]["type"]
-    assert str(tmp_path) not in json.dumps(found)
 
 
 def test_where_nothing_can_be_compared_the_first_failure_says_why(kept) -> None:
@@ -169,15 +91,13 @@ WHY = (
 
 
 @pytest.fixture
-def sampled(folder_of, tmp_path: Path) -> Callable[..., View]:
-    """The view of a study whose trials were sampled; its plan may be changed."""
+def sampled(view_of) -> Callable[..., View]:
+    """The view of a study whose trials were sampled, each level faster by 1,000 than the one before; its plan may be changed."""
 
-    def make(**changes: object) -> View:
-        folder: StudyFolder = folder_of(3, **changes)
-        plan = folder.read().plan
-        speeds = {name: 1000.0 * (1 + place) for place, name in enumerate(plan.factor.levels)}
-        run_study(folder, FakeBench(plan, tmp_path, speeds, instruments=True).open)
-        return View(shown(folder))
+    def make(**changes: Any) -> View:
+        levels = ["defaults", "control", *changes.get("levels", ["tuned"])]
+        speeds = {name: 1000.0 * place for place, name in enumerate(levels, 1)}
+        return view_of(speeds, instruments=True, **changes)
 
     return make
 
@@ -246,15 +166,11 @@ def test_levels_that_load_have_no_panel_over_time_and_the_others_are_compared_wi
     view = sampled(levels={"tuned": Level(), "loading": Level(workload="load")}, workloads={"load": load})
     assert "tuned" in view.timeline().alt
     assert "loading" not in view.timeline().alt
-    view.experiment.__dict__["trials"] = view.experiment.trials.assign(
-        latency_average_ms=view.experiment.trials["latency_average_ms"].where(
-            view.experiment.trials["level"] != "loading"
-        )
-    )
+    trials = view.experiment.trials
+    latency = trials["latency_average_ms"].where(trials["level"] != "loading")
+    view.experiment.__dict__["trials"] = trials.assign(latency_average_ms=latency)
     assert "tuned" in view.exploratory().html
-    view.experiment.__dict__["trials"] = view.experiment.trials.assign(
-        latency_average_ms=None, latency_stddev_ms=None
-    )
+    view.experiment.__dict__["trials"] = trials.assign(latency_average_ms=None, latency_stddev_ms=None)
     assert str(view.exploratory()).startswith("The trials left no other figure")
 
 

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bs4 import BeautifulSoup
+from page_parts import note, rows
 
 from benchlib.plan.level import Level
-from benchlib.report.figures.tables import Table
 from benchlib.report.sections.crash_costs import crashes
-from benchlib.report.view import Statement, View
+from benchlib.report.view import View
 from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, keep_crash
 from benchlib.study.experiment import shown
 
@@ -19,45 +18,30 @@ LEVELS = {
     "torn": Level(settings={"full_page_writes": "off"}),
 }
 
+HARMLESS = {
+    "after_s": 1.0,
+    "server_version": "18.4",
+    "acknowledged": 500,
+    "lost": 0,
+    "oldest_lost_ms": None,
+    "unacknowledged": 0,
+    "recovery_s": 0.5,
+    "damage": (),
+}
+
 
 @pytest.fixture
 def view(folder_of) -> Callable[..., View]:
-    """The view of a study with crashes; each is its level, its kind and what was found."""
+    """The view of a study with crashes; each is its level, its kind and what else than nothing it cost."""
 
-    def make(*found: tuple[str, Kind, dict[str, Any]]) -> View:
+    def make(*crashed: tuple[str, Kind, dict[str, Any]]) -> View:
         folder = folder_of(levels=LEVELS)
-        for number, (level, kind, changes) in enumerate(found, 1):
-            keep_crash(folder, crash_of(level, kind, number, **changes))
+        for number, (level, kind, changes) in enumerate(crashed, 1):
+            about = {"level": level, "kind": kind, "number": number}
+            keep_crash(folder, Crash.model_validate({**HARMLESS, **about, **changes}))
         return View(shown(folder))
 
     return make
-
-
-def crash_of(level: str, kind: Kind, number: int, **changes: Any) -> Crash:
-    parts = {
-        "after_s": 1.0,
-        "server_version": "18.4",
-        "acknowledged": 500,
-        "lost": 0,
-        "oldest_lost_ms": None,
-        "unacknowledged": 0,
-        "recovery_s": 0.5,
-        "damage": (),
-    }
-    return Crash.model_validate({"level": level, "kind": kind, "number": number, **parts, **changes})
-
-
-def rows(table: Table | Statement) -> dict[tuple[str, str], dict[str, str]]:
-    assert isinstance(table, Table)
-    soup = BeautifulSoup(table.html, "html.parser")
-    heads = [cell.get_text() for cell in soup.thead.find_all("th")]
-    cells = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in soup.tbody.find_all("tr")]
-    return {(row[0], row[1]): dict(zip(heads[2:], row[2:], strict=True)) for row in cells}
-
-
-def note(table: Table | Statement) -> str:
-    assert isinstance(table, Table)
-    return BeautifulSoup(table.html, "html.parser").find(class_="bl-note").get_text()
 
 
 def test_a_study_without_crashes_says_so(view) -> None:
@@ -69,13 +53,16 @@ def test_crashes_are_added_up_by_level_and_kind(view) -> None:
     table = crashes(
         view(("late", KILLED, lost), ("late", KILLED, {}), ("defaults", KILLED, {}), ("late", POWER_CUT, {}))
     )
-    found = rows(table)
-    assert list(found) == [("defaults", KILLED), ("late", KILLED), ("late", POWER_CUT)]
-    late = found["late", KILLED]
+    defaults, late, cut = rows(table)
+    assert [(row["level"], row["crash"]) for row in (defaults, late, cut)] == [
+        ("defaults", KILLED),
+        ("late", KILLED),
+        ("late", POWER_CUT),
+    ]
     assert late["may cost"] == "a crash loses the latest acknowledged commits (synchronous_commit = off)"
     assert (late["crashes"], late["commits lost"]) == ("2", "7 of 1,000")
     assert (late["with lost commits"], late["oldest lost, ms before"]) == ("1 of 2", "81.2")
-    assert found["defaults", KILLED]["may cost"] == "nothing"
+    assert defaults["may cost"] == "nothing"
     assert crashes(view()).html == table.html, "the same from what is kept, each time"
 
 
@@ -87,7 +74,7 @@ def test_what_cannot_be_read_is_not_known_rather_than_nothing(view) -> None:
         "damage": ("PANIC:  no valid checkpoint",),
     }
     table = crashes(view(("unsafe", POWER_CUT, refused)))
-    row = rows(table)["unsafe", POWER_CUT]
+    (row,) = rows(table)
     assert (row["commits lost"], row["with lost commits"]) == ("–", "–")
     assert row["did not start"] == "1: PANIC:  no valid checkpoint"
     assert row["damaged"] == "0"

@@ -4,21 +4,17 @@ import json
 import re
 
 import pytest
-from fakes import FakeBench
 
 from benchlib.plan.level import Level
 from benchlib.report.figures import Figure
 from benchlib.report.sections.setting_curves import curve
 from benchlib.report.view import View
-from benchlib.study.experiment import shown
-from benchlib.study.loop import run_study
-from benchlib.study.store import StudyFolder
 
 RISING = {"64kB": 1000.0, "1MB": 1200.0, "4MB": 1500.0, "16MB": 1510.0, "64MB": 1400.0}
 
 
 @pytest.fixture
-def study(folder_of, tmp_path):
+def study(view_of):
     """The view of a study of levels with these settings and speeds, its settings shown as a server does."""
 
     def make(levels, tps, spelled, *, loads=None, temp_bytes=None, **changes):
@@ -26,17 +22,14 @@ def study(folder_of, tmp_path):
             name: Level.model_validate({"settings": settings, "load": (loads or {}).get(name, {})})
             for name, settings in levels.items()
         }
-        folder: StudyFolder = folder_of(3, levels=patches, **changes)
         speed = {"defaults": 1000.0, "control": 1000.0, **tps}
-        # the host drifts between blocks, and no two trials are alike
-        run_study(
-            folder,
-            FakeBench(
-                folder.read().plan,
-                tmp_path,
-                lambda t: speed[t.level] * (1 + 0.1 * t.block) * (1 + t.seed % 7 / 2000),
-            ).open,
-        )
+
+        def drifting(trial):
+            """The host drifts between blocks, and no two trials are alike."""
+            return speed[trial.level] * (1 + 0.1 * trial.block) * (1 + trial.seed % 7 / 2000)
+
+        view = view_of(drifting, levels=patches, **changes)
+        folder = view.experiment.folder
         for trial_id, m in folder.kept().items():
             path = folder.path / "trials" / trial_id
             kept = json.loads((path / "measurement.json").read_text())
@@ -47,7 +40,7 @@ def study(folder_of, tmp_path):
             for when, count in (("before", 0), ("after", (temp_bytes or {}).get(m.trial.level, 0))):
                 counters[when]["database"] = {"temp_bytes": count, "blks_read": count and 10}
             (path / "statistics.json").write_text(json.dumps(counters))
-        return View(shown(folder))
+        return view
 
     return make
 
@@ -97,24 +90,15 @@ def test_levels_that_differ_in_more_are_another_curve_and_the_number_of_clients_
 
 
 def test_pages_times_and_plain_numbers_are_read_and_0_stands_apart(study):
-    tps = {"a": 1000.0, "b": 1100.0, "c": 1200.0}
-    spelled = {"a": "1024 x 8kB", "b": "16384 x 8kB", "c": "131072 x 8kB"}
-    pages = study({name: {"shared_buffers": name} for name in tps}, tps, spelled.__getitem__)
-    assert "from 128\u00a0MB to 1\u00a0GB" in curve(pages, "shared_buffers").caption
-    times = study(
-        {name: {"bgwriter_delay": name} for name in tps},
-        tps,
-        {"a": "10 ms", "b": "1 s", "c": "1 min"}.__getitem__,
-        name="times",
-    )
-    assert "from 1 s to 60 s" in curve(times, "bgwriter_delay").caption
-    numbers = study(
-        {name: {"effective_io_concurrency": name} for name in tps},
-        tps,
-        {"a": "0", "b": "16", "c": "200"}.__getitem__,
-        name="numbers",
-    )
-    assert "(log scale, 0 apart)" in curve(numbers, "effective_io_concurrency").svg
+    def drawn(setting, *values):
+        tps = dict(zip(values, (1000.0, 1100.0, 1200.0), strict=True))
+        view = study({value: {setting: value} for value in values}, tps, str, name=setting)
+        return curve(view, setting)
+
+    pages = drawn("shared_buffers", "1024 x 8kB", "16384 x 8kB", "131072 x 8kB")
+    assert "from 128\u00a0MB to 1\u00a0GB" in pages.caption
+    assert "from 1 s to 60 s" in drawn("bgwriter_delay", "10 ms", "1 s", "1 min").caption
+    assert "(log scale, 0 apart)" in drawn("effective_io_concurrency", "0", "16", "200").svg
 
 
 def test_without_values_there_is_no_curve(study):

@@ -1,18 +1,11 @@
 """Durability's section: flushes by method and place, beside the commits that they allow."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-from fakes import FakeBench
 
 from benchlib.load.workloads import load_workload
 from benchlib.plan.level import Level
 from benchlib.report.sections.device_flushes import flushes
-from benchlib.report.view import Statement, View
-from benchlib.study.experiment import shown
-from benchlib.study.loop import run_study
+from benchlib.report.view import Statement
 from benchlib.study.records import Flushes
 
 SECTION = "Compare file sync methods using one 8kB write"
@@ -27,61 +20,52 @@ LEVELS = {
 TPS = {"defaults": 170.0, "control": 165.0, "fsync": 5000.0, "no wait": 4000.0, "cache": 3000.0}
 
 
-def kept_of(level: str) -> dict[str, object]:
+def leaving(trial):
     """What a trial of a level leaves."""
-    rates = CACHE if level == "cache" else DISK
+    rates = CACHE if trial.level == "cache" else DISK
     durability = {
         "fsync": "on",
-        "synchronous_commit": "off" if level == "no wait" else "on",
-        "wal_sync_method": {"fsync": "fsync", "cache": "open_datasync"}.get(level, "fdatasync"),
+        "synchronous_commit": "off" if trial.level == "no wait" else "on",
+        "wal_sync_method": {"fsync": "fsync", "cache": "open_datasync"}.get(trial.level, "fdatasync"),
     }
     methods = [{"section": SECTION, "method": method, "ops_per_s": ops} for method, ops in rates.items()]
     methods.append({"section": "Non-sync'ed 8kB writes", "method": "write", "ops_per_s": 1e6})
-    return {"durability": durability, "flushes": {"methods": methods}}
+    return {Flushes.FILE: {"durability": durability, "flushes": {"methods": methods}}}
 
 
 @pytest.fixture
-def view(folder_of, tmp_path: Path) -> Callable[..., View]:
-    """The view of a study of those levels, three blocks."""
+def figure(view_of):
+    """What is drawn of a study of those levels."""
 
-    def make(kept=kept_of, *, workload="tpcb-like", **options) -> View:
-        folder = folder_of(3, levels=LEVELS, workload=load_workload(workload))
-        run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS, **options).open)
-        for trial in folder.read().trials:
-            if kept:
-                (folder.path / "trials" / trial.id / Flushes.FILE).write_text(json.dumps(kept(trial.level)))
-        return View(shown(folder))
+    def make(leaving=leaving, workload="tpcb-like"):
+        return flushes(view_of(TPS, leaving=leaving, levels=LEVELS, workload=load_workload(workload)))
 
     return make
 
 
-def test_each_place_has_its_rates_and_marks_what_is_in_use(view) -> None:
-    alt = flushes(view()).alt
+def test_each_place_has_its_rates_and_each_level_is_beside_what_its_flushes_allow(figure):
+    drawn = figure()
     assert (
         "where the WAL of “defaults” and 3 other levels lies: "
-        "open_datasync 80.2, fdatasync (in use) 80.3, fsync (in use) 39.4;" in alt
+        "open_datasync 80.2, fdatasync (in use) 80.3, fsync (in use) 39.4;" in drawn.alt
     )
-    assert "where the WAL of “cache” lies: open_datasync (in use) 48,817, fsync 79.7;" in alt
-    assert "writethrough" not in alt
+    assert "where the WAL of “cache” lies: open_datasync (in use) 48,817, fsync 79.7;" in drawn.alt
+    assert "writethrough" not in drawn.alt
+    assert "defaults: 170 tps" in drawn.alt
+    assert "where one client can commit 80.3 times and all 321.2;" in drawn.alt
+    assert "no wait: 4,000 tps (interval 4,000 to 4,000), waits for no flush or need not write" in drawn.alt
+    assert "one client can commit 39.4 times and all 157.6: implausible" in drawn.alt
+    assert drawn.alt.count("implausible") == 1
+    assert "✕ more than the device could have flushed" in drawn.caption
 
 
-def test_each_level_is_beside_what_its_flushes_allow(view) -> None:
-    figure = flushes(view())
-    assert "defaults: 170 tps" in figure.alt
-    assert "where one client can commit 80.3 times and all 321.2;" in figure.alt
-    assert "no wait: 4,000 tps (interval 4,000 to 4,000), waits for no flush or need not write" in figure.alt
-    assert "one client can commit 39.4 times and all 157.6: implausible" in figure.alt
-    assert figure.alt.count("implausible") == 1
-    assert "✕ more than the device could have flushed" in figure.caption
+def test_what_need_not_write_is_held_to_no_limit(figure):
+    drawn = figure(workload="select-only")
+    assert drawn.alt.count("waits for no flush") == 5
+    assert "implausible" not in drawn.alt + drawn.caption
 
 
-def test_what_need_not_write_is_held_to_no_limit(view) -> None:
-    figure = flushes(view(workload="select-only"))
-    assert figure.alt.count("waits for no flush") == 5
-    assert "implausible" not in figure.alt + figure.caption
-
-
-def test_where_it_was_not_run_a_sentence_says_so(view) -> None:
-    said = flushes(view(None))
-    assert isinstance(said, Statement)
-    assert "pg_test_fsync was not run in these trials" in str(said)
+def test_where_it_was_not_run_a_sentence_says_so(figure):
+    sentence = figure(leaving=None)
+    assert isinstance(sentence, Statement)
+    assert "pg_test_fsync was not run in these trials" in str(sentence)

@@ -1,20 +1,15 @@
 """Replication's section: what is not known is said and never drawn as 0, and only what was verified is promised."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
-from bs4 import BeautifulSoup
-from fakes import FakeBench
+from page_parts import named, note
 
 from benchlib.levers.replicas import Verified
 from benchlib.plan.level import Level
 from benchlib.report.sections.replica_findings import replica_lag, replicas_verified
 from benchlib.report.view import Statement, View
-from benchlib.study.experiment import shown
-from benchlib.study.loop import run_study
 from benchlib.study.records import ReplicaReadings
 
 LEVELS = {
@@ -64,31 +59,20 @@ def verified(mode: str, promise: str | None, held: list[str], count: int | None)
 
 
 @pytest.fixture
-def view(folder_of, tmp_path: Path) -> Callable[..., View]:
+def view(view_of) -> Callable[..., View]:
     """The view of a study of those levels, three blocks; what a trial leaves can be replaced."""
 
     def make(kept=kept_of, *, levels=LEVELS, **options) -> View:
-        folder = folder_of(3, levels=levels)
-        run_study(folder, FakeBench(folder.read().plan, tmp_path, **options).open)
-        for trial in folder.read().trials:
-            if found := kept(trial.level, trial.block):
-                (folder.path / "trials" / trial.id / ReplicaReadings.FILE).write_text(json.dumps(found))
-        return View(shown(folder))
+        def leaving(trial):
+            readings = kept(trial.level, trial.block)
+            return {ReplicaReadings.FILE: readings} if readings else {}
+
+        return view_of(leaving=leaving, levels=levels, **options)
 
     return make
 
 
-def rows(view: View) -> tuple[dict[str, dict[str, str]], str]:
-    """The cells of each level by heading, and the note."""
-    soup = BeautifulSoup(replicas_verified(view).html, "html.parser")
-    heads = [th.get_text() for th in soup.thead.find_all("th")]
-    cells = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in soup.tbody.find_all("tr")]
-    return {row[0]: dict(zip(heads, row, strict=True)) for row in cells}, soup.find(
-        class_="bl-note"
-    ).get_text()
-
-
-def test_the_lag_is_told_by_level_in_time_and_in_wal(view) -> None:
+def test_the_lag_is_told_by_level_in_time_and_in_wal_and_what_is_not_known_is_a_gap(view) -> None:
     figure = replica_lag(view())
     assert "over 3 seconds" in figure.alt
     assert "standalone" not in figure.alt
@@ -96,9 +80,6 @@ def test_the_lag_is_told_by_level_in_time_and_in_wal(view) -> None:
     assert "replayed 60, at most 90 ms, replayed 192, at most 192 KiB" in figure.alt
     assert "any of two: written 1.5, at most 2 ms" in figure.alt
 
-
-def test_what_the_server_does_not_know_is_a_gap_and_counted(view) -> None:
-    figure = replica_lag(view())
     assert "local: not known" in figure.alt
     assert "asynchronous: no time in 3 of 9 readings" in figure.caption
     assert "local: no replica in 9 of 9 readings" in figure.caption
@@ -106,22 +87,24 @@ def test_what_the_server_does_not_know_is_a_gap_and_counted(view) -> None:
 
 
 def test_what_a_failover_loses_and_what_was_found(view) -> None:
-    found, note = rows(view())
-    assert list(found) == ["asynchronous", "any of two", "local"]
-    assert found["asynchronous"]["a commit waits for"] == "none of them"
-    assert found["asynchronous"]["lost with the primary"] == "the latest commits: up to 64 KiB of WAL"
-    assert found["asynchronous"]["held at once"] == "not asked"
-    assert found["asynchronous"]["trials verified"] == "3 of 3"
-    assert found["asynchronous"]["transactions acknowledged"] == "9,000"
-    assert found["asynchronous"]["rows on each"] == "3,000"
-    assert found["asynchronous"]["caught up after, s"] == "0.25"
-    both = found["any of two"]
+    table = replicas_verified(view())
+    alone, both, local = named(table).values()
+    assert alone == {
+        "level": "asynchronous",
+        "a commit waits for": "none of them",
+        "lost with the primary": "the latest commits: up to 64 KiB of WAL",
+        "trials verified": "3 of 3",
+        "held at once": "not asked",
+        "transactions acknowledged": "9,000",
+        "rows on each": "3,000",
+        "caught up after, s": "0.25",
+    }
     assert both["a commit waits for"] == "ANY 1 of 2: flushed (on)"
     assert both["lost with the primary"].endswith("if the replica furthest ahead is promoted")
     assert both["held at once"] == "replica1 in 1, replica2 in 3"
-    assert found["local"]["lost with the primary"] == "the latest commits: how many is not known"
-    assert found["local"]["rows on each"] == "–"
-    assert "Failed" not in note
+    assert local["lost with the primary"] == "the latest commits: how many is not known"
+    assert local["rows on each"] == "–"
+    assert "Failed" not in note(table)
 
 
 def test_of_two_replicas_the_one_that_has_more_counts_for_a_failover(view) -> None:
@@ -131,21 +114,22 @@ def test_of_two_replicas_the_one_that_has_more_counts_for_a_failover(view) -> No
         lag = [reading(s, f"replica{n}", 1.0, 2.0 * n) for s in (0, 1) for n in (1, 2)]
         return {"lag": lag, "verified": verified("off", None, [], 10)}
 
-    found, _ = rows(view(kept))
-    assert found["any of two"]["lost with the primary"] == "the latest commits: up to 2 KiB of WAL"
-    assert found["asynchronous"]["trials verified"] == "0 of 3"
-    assert found["asynchronous"]["lost with the primary"] == "–"
+    levels = named(replicas_verified(view(kept)))
+    assert levels["any of two"]["lost with the primary"] == "the latest commits: up to 2 KiB of WAL"
+    assert levels["asynchronous"]["trials verified"] == "0 of 3"
+    assert levels["asynchronous"]["lost with the primary"] == "–"
 
 
 def test_a_broken_promise_is_not_counted_and_its_reason_is_told(view) -> None:
     def broken(level: str, block: int) -> dict[str, object] | None:
-        found = kept_of(level, block)
-        return {"lag": found["lag"]} if found and level == "any of two" else found
+        kept = kept_of(level, block)
+        return {"lag": kept["lag"]} if kept and level == "any of two" else kept
 
-    found, note = rows(view(broken, failing={"any of two": "replica1 holds 9 rows, the primary 10"}))
-    assert found["any of two"]["trials verified"] == "0 of 3"
-    assert found["any of two"]["lost with the primary"] == found["any of two"]["held at once"] == "–"
-    assert "Failed, any of two: replica1 holds 9 rows, the primary 10." in note
+    table = replicas_verified(view(broken, failing={"any of two": "replica1 holds 9 rows, the primary 10"}))
+    row = named(table)["any of two"]
+    assert row["trials verified"] == "0 of 3"
+    assert row["lost with the primary"] == row["held at once"] == "–"
+    assert "Failed, any of two: replica1 holds 9 rows, the primary 10." in note(table)
 
 
 def test_where_nothing_was_recorded_a_sentence_says_so(view) -> None:

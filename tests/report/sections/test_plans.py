@@ -1,19 +1,16 @@
 """Plans as servers explain them: what they are, where they vary, and what differs from the baseline's."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
-from fakes import FakeBench
+from page_parts import named
 
 from benchlib.plan.level import Level
 from benchlib.report.plan_text import differences, node_name, plan_text, worst_estimate
 from benchlib.report.sections.query_plans import plans
 from benchlib.report.view import View
-from benchlib.study.experiment import shown
-from benchlib.study.loop import run_study
 from benchlib.study.records import Plans
 
 
@@ -21,8 +18,8 @@ def node(
     kind: str, *children: dict[str, Any], ms: float = 1.0, rows: int = 10, **more: Any
 ) -> dict[str, Any]:
     """A node of a plan that ran once and got the rows that were expected."""
-    found = {"Node Type": kind, "Plan Rows": rows, "Actual Rows": rows, "Actual Loops": 1}
-    return {**found, "Actual Total Time": ms, "Temp Written Blocks": 0, **more, "Plans": list(children)}
+    ran = {"Node Type": kind, "Plan Rows": rows, "Actual Rows": rows, "Actual Loops": 1}
+    return {**ran, "Actual Total Time": ms, "Temp Written Blocks": 0, **more, "Plans": list(children)}
 
 
 def scan(relation: str, kind: str = "Seq Scan", **more: Any) -> dict[str, Any]:
@@ -30,8 +27,8 @@ def scan(relation: str, kind: str = "Seq Scan", **more: Any) -> dict[str, Any]:
 
 
 def sort(child: dict[str, Any], place: str = "Memory", **more: Any) -> dict[str, Any]:
-    told = {"Sort Method": "quicksort", "Sort Space Type": place, "Sort Space Used": 2048}
-    return node("Sort", child, **{**told, **more})
+    space = {"Sort Method": "quicksort", "Sort Space Type": place, "Sort Space Used": 2048}
+    return node("Sort", child, **{**space, **more})
 
 
 HASHED = node(
@@ -41,7 +38,7 @@ LOOPED = node("Nested Loop", scan("sales"), scan("goods", "Index Scan", **{"Inde
 
 
 @pytest.mark.parametrize(
-    ("told", "name"),
+    ("node", "name"),
     [
         ({"Node Type": "Aggregate", "Strategy": "Sorted", "Partial Mode": "Finalize"}, "Finalize GroupAggregate"),
         ({"Node Type": "Aggregate", "Strategy": "Plain", "Partial Mode": "Simple"}, "Aggregate"),
@@ -55,8 +52,8 @@ LOOPED = node("Nested Loop", scan("sales"), scan("goods", "Index Scan", **{"Inde
         ),
     ],
 )  # fmt: skip
-def test_nodes_are_named_as_psql_does(told, name):
-    assert node_name(told) == name
+def test_nodes_are_named_as_psql_does(node, name):
+    assert node_name(node) == name
 
 
 @pytest.mark.parametrize(
@@ -95,31 +92,28 @@ def test_a_plan_reads_as_psql_shows_it_with_the_servers_figures():
 
 
 @pytest.fixture
-def study(folder_of, tmp_path) -> Callable[..., View]:
+def study(view_of) -> Callable[..., View]:
     """The view of a study whose trials kept these plans, by level and block; their times are the block's number."""
 
     def make(root: Callable[[str, int], dict[str, Any] | None], **changes: Any) -> View:
-        folder = folder_of(3, **changes)
-        run_study(folder, FakeBench(folder.read().plan, tmp_path, lambda t: 1000.0 + t.block).open)
-        for trial_id, m in folder.kept().items():
-            found = root(m.trial.level, m.trial.block)
-            plan = {"Plan": found, "Planning Time": 0.5, "Execution Time": float(m.trial.block)}
-            rows = [{"statement": "SELECT '<i>'", "plan": plan}] if found else []
-            path = folder.path / "trials" / trial_id / Plans.FILE
-            path.write_text(json.dumps({"before": rows, "after": rows}))
-        return View(shown(folder))
+        def leaving(trial):
+            plan = {
+                "Plan": root(trial.level, trial.block),
+                "Planning Time": 0.5,
+                "Execution Time": float(trial.block),
+            }
+            rows = [{"statement": "SELECT '<i>'", "plan": plan}] if plan["Plan"] else []
+            return {Plans.FILE: {"before": rows, "after": rows}}
+
+        return view_of(lambda trial: 1000.0 + trial.block, leaving=leaving, **changes)
 
     return make
 
 
-def parts(shown):
-    body = BeautifulSoup(shown.html, "html.parser")
-    heads = [th.get_text() for th in body.thead("th")]
-    rows = {
-        row.th.get_text(): dict(zip(heads[1:], [td.get_text() for td in row("td")], strict=True))
-        for row in body.tbody("tr")
-    }
-    return rows, {each.summary.get_text(): each for each in body("details")}
+def parts(table):
+    """The rows by level, and what is folded by its summary."""
+    folded = BeautifulSoup(table.html, "html.parser")("details")
+    return named(table), {each.summary.get_text(): each for each in folded}
 
 
 def test_each_level_is_shown_by_its_median_trial_and_each_plan_once(study):

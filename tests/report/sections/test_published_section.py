@@ -2,15 +2,13 @@
 
 import json
 
+import page_parts
 import pytest
-from bs4 import BeautifulSoup
-from fakes import FakeBench
 
 from benchlib.plan.level import Level
 from benchlib.report.sections.beside_published import published
 from benchlib.report.view import View
 from benchlib.study.experiment import shown
-from benchlib.study.loop import run_study
 from benchlib.study.published import Published
 
 TPS = {"defaults": 1000.0, "control": 1001.0, "tuned": 2000.0, "tuned, durable": 1500.0}
@@ -22,17 +20,15 @@ def measured(trial):
     return TPS[trial.level] * (1 + trial.seed % 7 / 1000)
 
 
-@pytest.fixture
-def experiment(folder_of, tmp_path):
-    """The view of a study of the notebook ``version``, run at the speeds above; with none it has not run."""
+LEVELS = {"tuned": Level(settings={"jit": "off"}), "tuned, durable": Level(settings={"jit": "on"})}
 
-    def make(tps=measured, *, blocks=3, notebook="version"):
-        levels = {"tuned": Level(settings={"jit": "off"}), "tuned, durable": Level(settings={"jit": "on"})}
-        folder = folder_of(blocks, levels=levels)
-        folder.write(folder.read().model_copy(update={"notebook": notebook}))
-        if tps:
-            run_study(folder, FakeBench(folder.read().plan, tmp_path, tps).open)
-        return View(shown(folder))
+
+@pytest.fixture
+def experiment(view_of):
+    """The view of a study of the notebook ``version``, run at the speeds above."""
+
+    def make(tps=measured, notebook="version", **options):
+        return view_of(tps, levels=LEVELS, about={"notebook": notebook}, **options)
 
     return make
 
@@ -49,10 +45,8 @@ def beside(experiment, tmp_path, monkeypatch):
         lines = [",".join(Published.model_fields), *(",".join(map(json.dumps, row)) for row in cells)]
         (files / "version.csv").write_text("\n".join(lines) + "\n")
         monkeypatch.chdir(tmp_path)
-        soup = BeautifulSoup(published(of or experiment()).html, "html.parser")
-        heads = [th.get_text() for th in soup.thead.find_all("th")]
-        found = [[cell.get_text() for cell in tr.find_all(["th", "td"])] for tr in soup.tbody.find_all("tr")]
-        return [dict(zip(heads, row, strict=True)) for row in found], soup.find(class_="bl-note").get_text()
+        table = published(of or experiment())
+        return page_parts.rows(table), page_parts.note(table)
 
     return show
 
@@ -124,19 +118,18 @@ def test_what_the_study_has_not_is_not_measured_here(beside):
     assert [row["measured here"] for row in rows] == ["not measured here"] * 4
 
 
-def test_levels_without_good_trials_are_not_measured(beside, experiment, tmp_path):
-    of = experiment(None)
-    run_study(
-        of.experiment.folder, FakeBench(of.experiment.plan, tmp_path, TPS, failing={"tuned": "no space"}).open
-    )
+def test_levels_without_good_trials_are_not_measured(beside, experiment):
+    of = experiment(failing={"tuned": "no space"})
     rows, _ = beside(
         {**ROW, "value": 1, "unit": "%"}, {**ROW, "figure": "mean", "against": "", "value": 1}, of=of
     )
     assert {row["measured here"] for row in rows} == {"not measured here"}
 
 
-def test_before_anything_ran_what_was_published_is_shown_and_why_nothing_is_beside_it(beside, experiment):
-    ((row,), note) = beside({**ROW, "low": 8, "unit": "MB", "against": ""}, of=experiment(None))
+def test_before_anything_ran_what_was_published_is_shown_and_why_nothing_is_beside_it(beside, folder_of):
+    folder = folder_of(levels=LEVELS)
+    folder.write(folder.read().model_copy(update={"notebook": "version"}))
+    ((row,), note) = beside({**ROW, "low": 8, "unit": "MB", "against": ""}, of=View(shown(folder)))
     assert row["published"] == "from 8\u00a0MB"
     assert row["measured here"] == "not measured here"
     assert note.startswith("Nothing has been compared here: study 'small' has no block with two good trials")
@@ -144,7 +137,7 @@ def test_before_anything_ran_what_was_published_is_shown_and_why_nothing_is_besi
 
 @pytest.mark.parametrize("notebook", ["combined", None])
 def test_a_study_without_published_figures_says_so(experiment, notebook):
-    assert "No published figures" in str(published(experiment(None, notebook=notebook)))
+    assert "No published figures" in str(published(experiment(notebook=notebook)))
 
 
 def test_levels_that_are_compared_are_named_without_the_parts_that_they_share(beside):

@@ -1,30 +1,22 @@
 """Servers side by side: a column for each that differs, and a cost only where a price and transactions are known."""
 
-import json
-import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import pytest
-from fakes import FakeBench
+from page_parts import named
 
 from benchlib.errors import InputError
 from benchlib.plan.level import Level
-from benchlib.report.figures.tables import Table
 from benchlib.report.sections.server_comparison import cost_per_million, server_settings
 from benchlib.report.view import Statement, View
-from benchlib.study.experiment import shown
-from benchlib.study.loop import run_study
 from benchlib.study.records import Parameters
-from benchlib.study.store import StudyFolder
 
 STEPS = ("run, alpha", "check, beta", "run, beta")
 TPS = {"defaults": 1000.0, "control": 1000.0, "run, alpha": 1000.0, "check, beta": 500.0, "run, beta": 2000.0}
 
 
-def setting(
-    value: str, boot: str | None, unit: str | None = None, source: str = "configuration file"
-) -> dict:
+def setting(value: str, boot: str | None, unit: str | None = None, source: str = "configuration file"):
     return {"setting": value, "unit": unit, "boot_val": boot, "source": source}
 
 
@@ -47,34 +39,27 @@ BETA = OWN | {
 
 
 @pytest.fixture
-def view(folder_of, tmp_path: Path) -> Callable[..., View]:
+def view(view_of) -> Callable[..., View]:
     """A kept study of two servers, one of them with two steps, five blocks."""
 
-    def make(settings: dict[str, dict] | None = None, noise: float = 0.02, **options) -> View:
-        levels = {name: Level(settings={"work_mem": f"{n}MB"}) for n, name in enumerate(STEPS, 1)}
-        folder: StudyFolder = folder_of(5, levels=levels)
-
+    def make(settings: Mapping[str, dict] = MappingProxyType({}), noise: float = 0.02, **options) -> View:
         def tps(trial) -> float:
             return TPS[trial.level] * (1 + noise * ((trial.block * 7 + trial.position * 3) % 5 - 2))
 
-        run_study(folder, FakeBench(folder.read().plan, tmp_path, tps, **options).open)
-        for trial in folder.read().trials:
-            if trial.block == 1 and trial.level in (settings or {}):
-                kept = json.dumps(settings[trial.level])
-                (folder.path / "trials" / trial.id / Parameters.FILE).write_text(kept)
-        return View(shown(folder))
+        def leaving(trial) -> dict[str, dict]:
+            kept = trial.block == 1 and trial.level in settings
+            return {Parameters.FILE: settings[trial.level]} if kept else {}
+
+        levels = {name: Level(settings={"work_mem": f"{n}MB"}) for n, name in enumerate(STEPS, 1)}
+        return view_of(tps, blocks=5, leaving=leaving, levels=levels, **options)
 
     return make
 
 
 def rows(table: object) -> dict[str, list[str]]:
     """A table's cells by the first of each row; its head is under an empty name."""
-    assert isinstance(table, Table), table
-    lines = re.findall(r"<tr>(.*?)</tr>", table.html, re.DOTALL)
-    cells = [
-        [re.sub("<[^>]*>", "", c) for c in re.findall(r"<t[hd].*?</t[hd]>", x, re.DOTALL)] for x in lines
-    ]
-    return {"": cells[0]} | {row[0].strip(): [cell.strip() for cell in row[1:]] for row in cells[1:]}
+    cells = {name: list(row.values())[1:] for name, row in named(table).items()}
+    return {"": list(next(iter(named(table).values()))), **cells}
 
 
 OF_LEVELS = {"defaults": ALPHA, "control": ALPHA, "run, alpha": ALPHA, "check, beta": BETA, "run, beta": BETA}
@@ -83,7 +68,7 @@ OF_LEVELS = {"defaults": ALPHA, "control": ALPHA, "run, alpha": ALPHA, "check, b
 def test_servers_that_differ_have_a_column_each_and_the_differences_come_first(view) -> None:
     table = server_settings(view(OF_LEVELS))
     found = rows(table)
-    assert found.pop("") == ["setting", "defaults; run, alpha", "beta", "PostgreSQL&#39;s own"]
+    assert found.pop("") == ["setting", "defaults; run, alpha", "beta", "PostgreSQL's own"]
     assert list(found) == ["archive_command", "checkpoint_timeout", "shared_buffers", "max_connections"]
     assert found["shared_buffers"] == ["128\u00a0MB", "8\u00a0GB", "128\u00a0MB"]
     assert found["checkpoint_timeout"] == ["not there", "900 s", "300 s"]
