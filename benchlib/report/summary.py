@@ -20,7 +20,6 @@ from benchlib.report.figures.style import mark_of
 from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.sections.beside_published import ALONE, beside
 from benchlib.report.view import Statement
-from benchlib.stats import Analysis
 from benchlib.stats.analysis import leading
 from benchlib.stats.multiple import across_factors
 from benchlib.study.experiment import Experiment, shown
@@ -46,7 +45,7 @@ def summary_rows(experiments: Iterable[Experiment]) -> pd.DataFrame:
         StudyError: a study has too few trials to compare anything.
 
     """
-    asked = sorted((e for e in experiments if e.analysis.asked), key=lambda e: (-_seconds(e), e.folder.name))
+    asked = sorted((e for e in experiments if e.analysis.asked), key=_longest_first)
     if not asked:
         return pd.DataFrame(columns=["study", "further"])
     factors: dict[str, list[Experiment]] = {}
@@ -78,9 +77,9 @@ def _place(group: Sequence[dict[str, Any]]) -> tuple[int, float]:
     return _UNSETTLED.index(verdict) + 1 if verdict in _UNSETTLED else 0, -gain if known(gain) else math.inf
 
 
-def _seconds(experiment: Experiment) -> int:
-    """How long each level was measured."""
-    return experiment.plan.load.duration_s * experiment.analysis.blocks
+def _longest_first(experiment: Experiment) -> tuple[int, str]:
+    """What orders studies by how long each level was measured."""
+    return -experiment.plan.load.duration_s * experiment.analysis.blocks, experiment.folder.name
 
 
 def _row(experiment: Experiment) -> dict[str, Any]:
@@ -93,7 +92,8 @@ def _row(experiment: Experiment) -> dict[str, Any]:
         gain = (_inverse(change), _inverse(high), _inverse(low))
     losses = experiment.durability()
     loss = losses.get(level, "") if losses.get(level) != losses.get(against) else ""
-    durable = _leading_of(analysis, [name for name in analysis.asked if name not in losses]) if loss else ""
+    against_of = {name: analysis.against[name] for name in analysis.asked if loss and name not in losses}
+    durable = leading(dataclasses.replace(analysis, against=against_of)) if against_of else ""
     facts = dict(experiment.facts())
     return {
         "study": study.name,
@@ -126,12 +126,6 @@ def _inverse(percent: float) -> float:
     return 100 * math.expm1(-math.log1p(percent / 100))
 
 
-def _leading_of(analysis: Analysis, levels: Sequence[str]) -> str:
-    """The level that leads among these; "" if there is none."""
-    against = {name: analysis.against[name] for name in levels}
-    return leading(dataclasses.replace(analysis, against=against)) if levels else ""
-
-
 class Summary:
     """The kept studies on one page; every method returns something that shows itself.
 
@@ -160,15 +154,11 @@ class Summary:
             where += ". Each effect was measured within one machine; ranks across machines are no measurement"
         else:
             where = f"on one machine ({machines.iloc[0]})"
-        left = (
-            f" Left out, with reasons below: {_counted(len(self.unused), 'study', 'studies')}."
-            if self.unused
-            else ""
-        )
-        factors = int((~rows["further"]).sum())
-        return Statement(
-            f"Studies: {len(rows)} of {_counted(factors, 'factor', 'factors')}{when} {where}.{left}"
-        )
+        factors = _counted(int((~rows["further"]).sum()), "factor", "factors")
+        text = f"Studies: {len(rows)} of {factors}{when} {where}."
+        if self.unused:
+            text += f" Left out, with reasons below: {_counted(len(self.unused), 'study', 'studies')}."
+        return Statement(text)
 
     def forest(self) -> Figure | Statement:
         """Every study's leading level with its gain, interval and verdict."""
@@ -249,8 +239,9 @@ def _cells(row: dict[Any, Any]) -> dict[str, Any]:
     name = row["study"] if row["further"] else row["title"]
     link = Markup('<a href="{}">{}</a>').format(row["page"], name) if row["page"] else name
     measured = "" if row["metric"] == "throughput" else f" {row['metric']}"
-    found = known(row["durable_change"])
-    durable = f"{row['durable_level']} {signed(row['durable_change'])}" if found else "no such level measured"
+    durable = "no such level measured"
+    if known(row["durable_change"]):
+        durable = f"{row['durable_level']} {signed(row['durable_change'])}"
     return {
         "factor": Markup("{}{}").format(rank, link),
         "leading level": f"{row['level']}{DAGGER if row['loss'] else ''} against {row['against']}",

@@ -29,15 +29,14 @@ def plans(experiment: Experiment) -> Table:
         raise NothingToShowError("No plans were kept: the workload has no statements to explain.")
     rows, folded = [], []
     for number, of_all in explained.groupby("statement"):
-        typical = of_all[of_all["typical"]]
-        after = typical[typical["when"] == "after"].set_index("level")
+        typical = of_all[of_all["typical"]].set_index("level")
+        after, before = (typical[typical["when"] == when] for when in ("after", "before"))
         letters = _letters([*after["outline"], *of_all["outline"]])
         for level, plan in after.iterrows():
             outlines = of_all.loc[of_all["level"] == level, "outline"].map(letters)
             letter = letters[plan["outline"]]
             others = outlines[outlines != letter].value_counts().sort_index()
             vary = f" ({', '.join(f'{x} in {n}' for x, n in others.items())} of {len(outlines)})"
-            before = typical[(typical["when"] == "before") & (typical["level"] == level)].iloc[0]
             rows.append(
                 {
                     "level": level,
@@ -46,20 +45,17 @@ def plans(experiment: Experiment) -> Table:
                     "what differs": _difference(
                         after, str(level), experiment.plan.factor.pairs().get(str(level))
                     ),
-                    "before, ms": before["plan"]["Execution Time"],
+                    "before, ms": before["plan"][str(level)]["Execution Time"],
                     "after, ms": plan["plan"]["Execution Time"],
                     "planning, ms": plan["plan"]["Planning Time"],
                     "temporary_files": plan["plan"]["Plan"]["Temp Written Blocks"] * plan["page_bytes"],
                     "worst estimate": worst_estimate(plan["plan"]["Plan"]),
                 }
             )
-        for known, letter in letters.items():
-            levels = list(after.index[after["outline"] == known]) or ["in some trials alone"]
-            shown = (
-                of_all[of_all["outline"] == known]
-                .sort_values("typical", ascending=False, kind="stable")
-                .iloc[0]
-            )
+        for same_outline, letter in letters.items():
+            levels = list(after.index[after["outline"] == same_outline]) or ["in some trials alone"]
+            alike = of_all[of_all["outline"] == same_outline]
+            shown = alike.sort_values("typical", ascending=False, kind="stable").iloc[0]
             folded.append(
                 f"<details><summary>Statement {number}, plan {letter}: {html.escape(', '.join(levels))}</summary>"
                 f"<p><code>{html.escape(shown['text'])}</code></p>"
