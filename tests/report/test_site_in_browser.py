@@ -48,25 +48,8 @@ Site = list[Path]
 # --- the sites ----------------------------------------------------------------------
 
 
-def report(folder: Path, data: Path) -> Site:
-    """Render all of `data` into a project in `folder`; its pages."""
-    (folder / "notebooks").symlink_to(ROOT / "notebooks")
-    command = [sys.executable, "-c", "from benchlib.cli import main; main(['report'])"]
-    environment = {**os.environ, DATA_VARIABLE: str(data)}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "left out: the notebook failed" not in done.stdout, done.stdout
-    return sorted((folder / "reports").glob("*.html"))
-
-
-def made_up(folder: Path, study_of: Callable[..., Any]) -> Path:
-    """A folder of data with two studies that ran on a fake bench, and all that the repository holds of others."""
-    data = folder / "data"
-    for name in ("calibration", "published"):
-        if (ROOT / "data" / name).is_dir():
-            shutil.copytree(ROOT / "data" / name, data / name)
+def keep_made_up(folder: Path, data: Path, study_of: Callable[..., Any]) -> None:
+    """Keep two studies that ran on a fake bench."""
     parameters = {name: p.default for name, p in notebook_parameters(find_notebook("template")).items()}
     random = np.random.default_rng(1)
     with pytest.MonkeyPatch.context() as patch:
@@ -84,22 +67,26 @@ def made_up(folder: Path, study_of: Callable[..., Any]) -> Path:
             kept = StudyFolder(name)
             kept.write(study)
             run_study(kept, bench.open)
-    return data
 
 
-@pytest.fixture(scope="module", params=["made up", "kept here"])
-def site(request, tmp_path_factory, study_of, notebook, page) -> Site:
-    """The paths of all pages of a site."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, study_of, notebook, page) -> Site:
+    """All pages of a site: of what is kept here, of two made-up studies, and one with each kind of cell."""
     folder = tmp_path_factory.mktemp("site")
-    if request.param == "kept here":
-        data = store.data_root()
-        if not list(data.glob("*/study.json")):
-            pytest.skip("no study is kept here")
-        return report(folder, data)
-    pages = report(folder, made_up(folder, study_of))
-    everything = folder / "reports" / "everything.html"  # one of each kind of cell, an error among them
+    data = folder / "data"
+    data.mkdir()
+    for path in store.data_root().iterdir():
+        (data / path.name).symlink_to(path)
+    keep_made_up(folder, data, study_of)
+    (folder / "notebooks").symlink_to(ROOT / "notebooks")
+    command = [sys.executable, "-c", "from benchlib.cli import main; main(['report'])"]
+    environment = {**os.environ, DATA_VARIABLE: str(data)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "left out: the notebook failed" not in done.stdout, done.stdout
+    everything = folder / "reports" / "everything.html"  # an error is among its cells
     everything.write_text(render_page(notebook, dataclasses.replace(page, downloads=[])))
-    return [*pages, everything]
+    return sorted((folder / "reports").glob("*.html"))
 
 
 # --- the browser --------------------------------------------------------------------
@@ -127,7 +114,7 @@ def show(tab: Any, path: Path, size: tuple[int, int] = WIDE) -> None:
     tab.goto(path.as_uri())
 
 
-def found(site: Site, look: Callable[[Path], list[Any]]) -> list[str]:
+def findings_of(site: Site, look: Callable[[Path], list[Any]]) -> list[str]:
     """What there is to say of each page, with its name."""
     return [f"{path.name}: {finding}" for path in site for finding in look(path)]
 
@@ -139,20 +126,20 @@ VISIBLE = "const seen = e => e.checkVisibility({visibilityProperty: true, conten
 
 
 def test_pages_ask_nothing_of_any_network_and_the_console_stays_empty(site, tab):
-    asked, said = [], []
+    asked, messages = [], []
     tab.on("request", lambda request: asked.append(request.url))
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("console", lambda message: messages.append(message.text))
+    tab.on("pageerror", lambda error: messages.append(str(error)))
 
     def look(path):
         asked.clear()
-        said.clear()
+        messages.clear()
         show(tab, path)
         tab.locator(".bl-theme").click()
         others = [url for url in asked if url != path.as_uri() and not url.startswith("data:")]
-        return others + said
+        return others + messages
 
-    assert found(site, look) == []
+    assert findings_of(site, look) == []
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
@@ -179,7 +166,7 @@ def test_nothing_is_cut_off_and_every_figure_is_seen_and_told(site, tab, size):
             return findings;
         }}""")
 
-    assert found(site, look) == []
+    assert findings_of(site, look) == []
 
 
 def test_every_link_anchor_and_download_leads_somewhere(site, tab):
@@ -202,14 +189,14 @@ def test_every_link_anchor_and_download_leads_somewhere(site, tab):
                 json.loads(target.read_text())
         return wrong
 
-    assert found(site, look) == []
+    assert findings_of(site, look) == []
     everywhere = {urldefrag(link)[0] for path in site for link in links[path]}
     assert [path.name for path in site if path.stem != "everything" and path.as_uri() not in everywhere] == []
 
 
 def test_an_accessibility_checker_has_nothing_serious_to_say(site, tab):
     def look(path):
-        said = []
+        violations = []
         show(tab, path)
         # to assistive technology a drawing is one picture with words; its thousands of marks would take minutes
         tab.evaluate("document.querySelectorAll('svg').forEach(drawing => drawing.replaceChildren())")
@@ -222,10 +209,10 @@ def test_an_accessibility_checker_has_nothing_serious_to_say(site, tab):
             ):
                 if rule["impact"] in ("serious", "critical"):
                     nodes = [node["html"][:150] for node in rule["nodes"]]
-                    said.append(f"{scheme}, {width} px: {rule['id']} ({len(nodes)}): {nodes[0]}")
-        return said
+                    violations.append(f"{scheme}, {width} px: {rule['id']} ({len(nodes)}): {nodes[0]}")
+        return violations
 
-    assert found(site, look) == []
+    assert findings_of(site, look) == []
 
 
 def test_on_paper_nothing_is_missing_hidden_or_cut_off(site, tab):
@@ -251,7 +238,7 @@ def test_on_paper_nothing_is_missing_hidden_or_cut_off(site, tab):
             return findings;
         }}""")
 
-    assert found(site, look) == []
+    assert findings_of(site, look) == []
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
@@ -276,7 +263,7 @@ def test_the_keyboard_reaches_everything_in_order_and_its_place_is_seen(site, ta
                 wrong.append(f"its focus is not seen: {name}")
         return wrong
 
-    assert found(site, look) == []
+    assert findings_of(site, look) == []
 
 
 def test_enter_skips_to_the_content_and_opens_what_is_folded(site, tab):
@@ -294,7 +281,7 @@ def test_enter_skips_to_the_content_and_opens_what_is_folded(site, tab):
                 wrong.append(f"stays folded: {summary.text_content()}")
         return wrong
 
-    assert found(site, look) == []
+    assert findings_of(site, look) == []
 
 
 def test_the_theme_follows_the_reader_until_the_button_is_pressed_and_is_kept(site, tab):
