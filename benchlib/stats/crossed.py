@@ -46,7 +46,8 @@ def effects(
     effect = 2.0 * coefficient
     half, how = (2.0 * error, df) if df > 0 else _lenth(effect)
     reach = t.isf(_ALPHA / 2, how) * half
-    p = 2 * t.sf(np.abs(effect) / half, how)
+    with np.errstate(divide="ignore", invalid="ignore"):  # trials that all agree leave no error at all
+        p = 2 * t.sf(np.abs(effect) / half, how)
     frame = pd.DataFrame(
         {
             "effect": [" × ".join(map(str, term)) for term in terms],
