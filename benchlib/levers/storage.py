@@ -68,8 +68,7 @@ class StorageLever(Lever):
             raise PreflightError(
                 f"its data takes about {wish.data_mib:,} MiB, its storage has {data.size >> 20:,}"
             )
-        if storage.caps_io or storage.memory:
-            control_groups.check(storage, devices_of(wish.level, wish.scratch))
+        control_groups.check(storage, devices_of(wish.level, wish.scratch))
         return [("remark", remark) for remark in control_groups.remarks(storage)]
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
@@ -90,12 +89,9 @@ class StorageLever(Lever):
         folders = [site.places.get("data", site.scratch), *site.places.values()]
         site.devices = tuple(dict.fromkeys(device for path in folders for device in block_devices(path)))
         site.remarks += control_groups.remarks(storage)
-        if storage.caps_io or storage.memory:
-            group = control_groups.make(
-                storage, site.devices, f"{site.scratch.name}-{site.name}", site.chapter
-            )
-            site.groups = group.folders
-            site.checks.append(group.check)
+        group = control_groups.make(storage, site.devices, f"{site.scratch.name}-{site.name}", site.chapter)
+        site.groups = group.folders
+        site.checks.append(group.check)
 
     def before_start(self, site: Site) -> None:
         """Have the page cache forget what the copying filled, which nobody's memory cap is charged for."""

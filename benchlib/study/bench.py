@@ -45,9 +45,7 @@ class Bench:
 
     plan: Plan
     run: Run
-    shell: Shell
     templates: Templates
-    tell: Callable[[str], None]
     _standing: dict[str, Stand] = field(default_factory=dict)
     _period: int | None = None
     _made: int = 0
@@ -79,7 +77,7 @@ class Bench:
         self._period = period
 
     def _stand(self, name: str) -> Stand:
-        self.tell(f"building the cluster of “{name}”")
+        self.templates.tell(f"building the cluster of “{name}”")
         try:
             stand = self._standing[name] = self._build(name)
             with stand.under(self.run):
@@ -209,9 +207,9 @@ class Bench:
         """What each way of flushing reaches where the WAL lies; levels of one storage have one place."""
         place = str(level.storage)
         if place not in self._fsync:
-            self.tell("measuring how often the WAL's place can be flushed")
+            self.templates.tell("measuring how often the WAL's place can be flushed")
             program = self.templates.program("pg_test_fsync", level)
-            self._fsync[place] = fsync_rates(self.shell, program, wal_folder)
+            self._fsync[place] = fsync_rates(self.templates.shell, program, wal_folder)
         return self._fsync[place]
 
     def _log_folder(self, stand: Stand) -> Path:
@@ -236,7 +234,7 @@ class Bench:
 
     def _job(self, stand: Stand, load: Load, seed: int, log_prefix: Path | None = None) -> Job:
         scripts = self._scripts(stand)
-        return Job(stand.connection, stand.workload, load, self.plan.scale, seed, scripts, log_prefix)
+        return Job(stand.server.connection, stand.workload, load, self.plan.scale, seed, scripts, log_prefix)
 
     def _scripts(self, stand: Stand) -> list[tuple[Script, Path | None]]:
         """The workload's scripts, those that are SQL written to files that the load tool can read."""
@@ -247,7 +245,7 @@ class Bench:
                 path = self.run.folder / f"{stand.workload.name}-{number}.sql"
                 if not path.exists():
                     path.write_text(script.sql)
-                    self.shell.own(path)
+                    self.templates.shell.own(path)
             pairs.append((script, path))
         return pairs
 
@@ -288,17 +286,14 @@ def _check_invariant(
     server: Server, workload: Workload, before: int | None, report: Mapping[str, Any]
 ) -> None:
     invariant = workload.invariant
-    after = _count(server, workload)
-    if (
-        before is not None
-        and after is not None
-        and after - before not in (growth := invariant.growth(report))
-    ):
-        wanted = f"{growth[0]} to {growth[-1]}" if len(growth) > 1 else f"{growth[0]}"
-        raise InvariantError(
-            f"{workload.tool} acknowledged {report['transactions']} transactions, the database holds "
-            f"{after - before} new rows (wanted {wanted})"
-        )
+    if before is not None and invariant.count:
+        rows, growth = int(server.value(invariant.count)) - before, invariant.growth(report)
+        if rows not in growth:
+            wanted = f"{growth[0]} to {growth[-1]}" if len(growth) > 1 else f"{growth[0]}"
+            raise InvariantError(
+                f"{workload.tool} acknowledged {report['transactions']} transactions, the database holds "
+                f"{rows} new rows (wanted {wanted})"
+            )
     if invariant.violations and (wrong := int(server.value(invariant.violations))):
         raise InvariantError(f"{wrong} rows contradict what the workload wrote")
 
@@ -313,10 +308,9 @@ def open_bench(
         PreflightError: a server would not take its settings, or another run is under way.
 
     """
-    scratch = scratch or scratch_root()
-    shell, tell = Shell(server_user()), tell or (lambda words: None)
-    with guarded_run(scratch, f"study “{name}”", tell) as run:
-        bench = Bench(plan, run, shell, Templates(run.folder, shell, plan.scale, tell), tell)
+    tell = tell or (lambda message: None)
+    with guarded_run(scratch or scratch_root(), f"study “{name}”", tell) as run:
+        bench = Bench(plan, run, Templates(run.folder, Shell(server_user()), plan.scale, tell))
         try:
             bench.check_settings()
             yield bench

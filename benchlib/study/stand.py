@@ -19,13 +19,11 @@ from benchlib.host.shell import Shell
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Site
 from benchlib.levers.target import target_of
-from benchlib.load.tool import Connection
 from benchlib.plan.level import Level
 from benchlib.plan.workload import Workload
 from benchlib.server import statistics
 from benchlib.server.cluster import Cluster
 from benchlib.server.remote import Remote
-from benchlib.server.server import Server
 from benchlib.server.statistics import Waits
 from benchlib.server.templates import Templates, load
 from benchlib.study.records import ReplicaReadings
@@ -42,13 +40,8 @@ class Stand:
     remarks: list[str] = field(default_factory=list)
 
     @property
-    def server(self) -> Server:
+    def server(self) -> Cluster | Remote:
         """What is measured."""
-        raise NotImplementedError
-
-    @property
-    def connection(self) -> Connection:
-        """How the load tool reaches it."""
         raise NotImplementedError
 
     def under(self, run: Run) -> contextlib.AbstractContextManager[dict[str, str]]:
@@ -165,11 +158,6 @@ class OwnStand(Stand):
         """The cluster."""
         return self.site.cluster
 
-    @property
-    def connection(self) -> Connection:
-        """Through its socket."""
-        return self.server.connection
-
     @contextlib.contextmanager
     def under(self, run: Run) -> Iterator[dict[str, str]]:
         """What holds only while trials run is set, and undone in the end."""
@@ -280,11 +268,6 @@ class TargetStand(Stand):
     def server(self) -> Remote:
         """The place on it."""
         return self.remote
-
-    @property
-    def connection(self) -> Connection:
-        """By the environment of ``client``."""
-        return self.remote.connection
 
     @contextlib.contextmanager
     def under(self, run: Run) -> Iterator[dict[str, str]]:

@@ -114,7 +114,7 @@ def in_mode(pair: Replicas) -> Iterator[Callable[..., Replicas]]:
     take(None)
 
 
-def eventually(what: Callable[[], bool], within_s: float = 10.0) -> bool:
+def eventually(what: Callable[[], bool], within_s: float = 60.0) -> bool:
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if what():
@@ -145,6 +145,11 @@ def load(replicas: Replicas, seconds: int, pgbench: Path, watch: Callable[[], No
 
 
 SLOW = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def sampled_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas_module, "_INTERVAL_S", 0.1)
 
 
 @pytest.fixture
@@ -214,8 +219,11 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(pair: Replicas) -> None
     try:
         with pair.watch() as watch:
             assert eventually(lambda: len(watch.lag) >= 2)
+            first = watch.lag[0]
             pair.primary.execute("INSERT INTO t SELECT generate_series(1, 10000)")
-            assert eventually(lambda: len(watch.lag) >= 6)
+            assert eventually(lambda: watch.lag[-2]["replay_lag_bytes"] > 500_000)
+            assert eventually(lambda: watch.lag[-2]["flush_lag_bytes"] < 100_000), "it receives all the same"
+            assert eventually(lambda: 0 <= watch.lag[-1]["replay_lag_bytes"] < 100_000)
             watch()
         with pytest.raises(
             ServerError, match=r"^replica1 is [\d,]+ bytes of WAL behind 0\.5 s after the load$"
@@ -223,13 +231,10 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(pair: Replicas) -> None
             pair.verify(ROWS, limit_s=0.5)
     finally:
         paused.execute("SELECT pg_wal_replay_resume()")
-    first, last = ([row for row in watch.lag if row["replica"] == paused.name][n] for n in (0, -1))
-    assert first["replay_lag_bytes"] < 100_000 < 500_000 < last["replay_lag_bytes"]
-    assert last["flush_lag_bytes"] < 100_000, "what it does not replay it has received all the same"
-    (free,) = [row for row in watch.lag[-2:] if row["replica"] == other.name]
-    assert 0 <= free["replay_lag_bytes"] < 100_000
+    assert first["replay_lag_bytes"] < 100_000
+    assert [row["replica"] for row in watch.lag[-2:]] == [paused.name, other.name]
     assert all(row["sent_lag_bytes"] >= 0 for row in watch.lag)
-    assert abs(last["at_s"] - time.time()) < 20
+    assert abs(first["at_s"] - time.time()) < 600
     pair.verify(ROWS)
 
 
@@ -288,24 +293,6 @@ def test_a_commit_that_nobody_confirms_ends_in_time(
 
 
 @pg
-def test_an_asynchronous_replica_that_dies_is_noted_and_the_load_goes_on(
-    follow: Follow, pgbench: Path
-) -> None:
-    replicas = follow("asynchronous")
-    with replicas.watch() as watch:
-        kill(replicas.members[0])
-        done = load(replicas, 2, pgbench, watch)
-    assert done.returncode == 0
-    assert watch.warnings == ["replica1 ended during the trial; the load went on"]
-    assert watch.lag[-1]["state"] is None
-    assert watch.lag[-1]["replay_lag_bytes"] is None, "a figure that is missing is no 0"
-    assert replicas.verify(ROWS).count == replicas.primary.value(ROWS) > 0
-    assert replicas.check() == "replica1 ended"
-    with pytest.raises(ServerError, match=r"^replica1 ended$"):
-        replicas.settle()
-
-
-@pg
 def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_would_wait_for_ever(
     follow: Follow, pgbench: Path
 ) -> None:
@@ -315,7 +302,13 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
         done = load(replicas, 1, pgbench, watch)
     assert done.returncode == 0
     assert watch.warnings == ["replica1 ended during the trial; the load went on"]
-    assert replicas.verify(ROWS).held == ("replica2",)
+    (gone,) = [row for row in watch.lag[-2:] if row["replica"] == "replica1"]
+    assert gone["state"] is gone["replay_lag_bytes"] is None, "a figure that is missing is no 0"
+    verified = replicas.verify(ROWS)
+    assert verified.held == ("replica2",)
+    assert verified.count == replicas.primary.value(ROWS) > 0
+    with pytest.raises(ServerError, match=r"^replica1 ended$"):
+        replicas.settle()
 
     with replicas.watch() as watch:
         killer = threading.Timer(0.5, kill, [replicas.members[1]])
@@ -331,6 +324,9 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
     assert replicas.primary.value(waiting) > 0, "the commits wait still"
     with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: too few replicas are left"):
         replicas.verify(ROWS)
+    with Replicas(replicas.primary, 0, replicas.members).watch() as watch:
+        watch()  # where no commit waits the load goes on
+    assert len(watch.warnings) == 2
     replicas.stop()
     replicas.primary.stop(immediately=True)
     assert processes_of(replicas.primary.folder) == []
@@ -356,13 +352,15 @@ def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
 def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follow) -> None:
     replicas = follow("synchronous", synchronous_commit="on")
     acknowledged = 0
-    threading.Timer(1.0, kill, [replicas.primary]).start()
+    killer = threading.Thread(target=kill, args=[replicas.primary])
     with pytest.raises(psycopg.OperationalError), replicas.primary.connect() as connection:  # noqa: PT012
         while True:
             connection.execute("INSERT INTO t VALUES (1)")
             acknowledged += 1
+            if acknowledged == 50:
+                killer.start()
+    killer.join()
     (replica,) = replicas.members
-    assert acknowledged > 10
     # one more may have arrived there whose acknowledgement was lost
     assert eventually(lambda: 0 <= replica.value(ROWS) - acknowledged <= 1)
     with pytest.raises(ServerError, match="the server refused or went away"):

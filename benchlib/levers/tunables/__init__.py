@@ -27,11 +27,10 @@ from benchlib.levers.tunables.kinds import (
     KNOBS,
     LACKS,
     RATIOS,
-    HugePages,
+    Choice,
     Queue,
     QueueScheduler,
     SchedulerKnob,
-    Sysctl,
     Tunable,
     View,
 )
@@ -89,9 +88,9 @@ def apply(
     return {tunable.name: now for tunable, _, now in in_force}
 
 
-def survey(devices: Sequence[str], *, root: Path = ROOT) -> list[tuple[str, str | None]]:
+def survey(devices: Sequence[str]) -> list[tuple[str, str | None]]:
     """The studies' tunables by name, each with None if it can be set here, or why not."""
-    return [(name, _obstacle(name, None, devices, root)) for name in STUDIED]
+    return [(name, _obstacle(name, None, devices, ROOT)) for name in STUDIED]
 
 
 def _split(
@@ -136,11 +135,12 @@ def _obstacle(name: str, value: str | None, devices: Sequence[str], root: Path) 
 def _tunables(name: str, devices: Sequence[str], root: Path) -> list[Tunable]:
     """What a name stands for: one tunable, or one for each device."""
     if name in HUGE_PAGES:
-        return [HugePages(name, root)]
-    if name in (*RATIOS, *RATIOS.values()):
-        return [View(name, root)]
+        return [Choice(name, root / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
     if "." in name:
-        sysctl = Sysctl(name, root)
-        return [SchedulerKnob(name, root) if name in KNOBS and not sysctl.path.exists() else sysctl]
+        path = root / "proc/sys" / name.replace(".", "/")
+        if name in KNOBS and not path.exists():
+            return [SchedulerKnob(name, root)]
+        return [(View if name in (*RATIOS, *RATIOS.values()) else Tunable)(name, path)]
     kind = QueueScheduler if name == "scheduler" else Queue
-    return [kind(name, root, d) for d in dict.fromkeys(queue_of(d, root=root) for d in devices)]
+    disks = dict.fromkeys(queue_of(device, root=root) for device in devices)
+    return [kind(name, root / "sys/class/block" / disk / "queue") for disk in disks]

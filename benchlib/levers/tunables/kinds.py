@@ -33,19 +33,14 @@ _LIMIT_S = 30.0
 
 
 class Tunable:
-    """One file of the kernel that holds one value. ``root`` is where ``proc`` and ``sys`` are found."""
+    """One file of the kernel that holds one value."""
 
-    def __init__(self, name: str, root: Path) -> None:
+    def __init__(self, name: str, path: Path) -> None:
         self.name = name
-        self.root = root
+        self.path = path
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def path(self) -> Path:
-        """The kernel's file."""
-        raise NotImplementedError
 
     def unavailable(self, value: str | None = None) -> str | None:
         """Why it cannot be set here, or not to this value; None if it can, as far as can be told untried."""
@@ -96,16 +91,7 @@ def _written(path: Path, former: str, value: str) -> Written:
     return Written(path=path, former=former or "\n", value=value)
 
 
-class Sysctl(Tunable):
-    """A file below ``/proc/sys``."""
-
-    @property
-    def path(self) -> Path:
-        """The name with slashes for its dots."""
-        return self.root / "proc/sys" / self.name.replace(".", "/")
-
-
-class View(Sysctl):
+class View(Tunable):
     """One of two views of the same knob, a share of memory or bytes: to set one makes the other read 0.
 
     Source: Linux, mm/page-writeback.c. ``dirty_bytes`` refuses 0, and to write a ratio that
@@ -113,43 +99,42 @@ class View(Sysctl):
     """
 
     def _ways_back(self, value: str) -> list[Written]:
-        ratio, amount = next((r, b) for r, b in RATIOS.items() if self.name in (r, b))
-        for view in (Sysctl(ratio, self.root), Sysctl(amount, self.root)):
-            if (former := view.read()) != "0":
-                return [_written(view.path, former, value if view.name == self.name else "0")]
+        names = next(pair for pair in RATIOS.items() if self.name in pair)
+        ratio, amount = (self.path.with_name(name.removeprefix("vm.")) for name in names)
+        for path in (ratio, amount):
+            if (former := path.read_text().strip()) != "0":
+                return [_written(path, former, value if path == self.path else "0")]
         # neither is in force: that state is reached over another ratio only
-        path = Sysctl(ratio, self.root).path
-        return [_written(path, "0", "1"), _written(path, "1", value if ratio == self.name else "0")]
+        return [_written(ratio, "0", "1"), _written(ratio, "1", value if ratio == self.path else "0")]
 
 
 class SchedulerKnob(Tunable):
-    """A knob of the processor scheduler in debugfs, which is mounted for the purpose if it is not."""
+    """A knob of the processor scheduler in debugfs, which is mounted for the purpose if it is not.
 
-    @property
-    def path(self) -> Path:
-        """The file, by the first of its names that this kernel knows."""
-        paths = [(self._debugfs or self._usual) / "sched" / name for name in KNOBS[self.name]]
-        return next((p for p in paths if p.exists()), paths[0])
+    ``root`` is where ``sys`` is found.
+    """
 
-    @property
-    def _debugfs(self) -> Path | None:
-        """Where debugfs is mounted, if it is."""
+    def __init__(self, name: str, root: Path) -> None:
         points = [m.mountpoint for m in psutil.disk_partitions(all=True) if m.fstype == "debugfs"]
-        return self.root / points[0].lstrip("/") if points else None
+        self._mounted = bool(points)
+        self._debugfs = root / (points[0].lstrip("/") if points else "sys/kernel/debug")
+        super().__init__(name, self._file(name))
 
-    @property
-    def _usual(self) -> Path:
-        return self.root / "sys/kernel/debug"
+    def _file(self, name: str) -> Path:
+        """By the first of its names that this kernel knows."""
+        paths = [self._debugfs / "sched" / file for file in KNOBS[name]]
+        return next((path for path in paths if path.exists()), paths[0])
 
     def unavailable(self, value: str | None = None) -> str | None:
         """As :meth:`Tunable.unavailable`; debugfs is looked at in a mount namespace that ends with the look."""
-        if self._debugfs:
+        if self._mounted:
             return super().unavailable(value)
         if os.geteuid() != 0:
             return _ROOT_ONLY
         try:
             done = Shell().run(
-                ["unshare", "--mount", "sh", "-c", _LOOK, self._usual, *KNOBS[self.name]], timeout_s=_LIMIT_S
+                ["unshare", "--mount", "sh", "-c", _LOOK, self._debugfs, *KNOBS[self.name]],
+                timeout_s=_LIMIT_S,
             )
         except TrialError as reason:
             return str(reason)
@@ -158,11 +143,12 @@ class SchedulerKnob(Tunable):
 
     def apply(self, value: str, chapter: Chapter) -> None:
         """As :meth:`Tunable.apply`, with debugfs mounted before if it is not."""
-        if not self._debugfs:
-            chapter.note(Mounted(target=self._usual))
-            done = Shell().run(["mount", "-t", "debugfs", "debugfs", self._usual], timeout_s=_LIMIT_S)
+        if not self._mounted and not os.path.ismount(self._debugfs):
+            chapter.note(Mounted(target=self._debugfs))
+            done = Shell().run(["mount", "-t", "debugfs", "debugfs", self._debugfs], timeout_s=_LIMIT_S)
             if done.returncode != 0:
                 raise SettingError(f"cannot mount debugfs for {self}: {' '.join(done.stderr.split())}")
+        self.path = self._file(self.name)
         super().apply(value, chapter)
 
 
@@ -195,29 +181,15 @@ class Choice(Tunable):
         return False
 
 
-class HugePages(Choice):
-    """Transparent huge pages."""
-
-    @property
-    def path(self) -> Path:
-        """Below ``/sys/kernel/mm``."""
-        return self.root / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[self.name]
-
-
 class Queue(Tunable):
-    """A setting of a block device's queue."""
+    """A setting of a block device's queue: a file in the queue's folder."""
 
-    def __init__(self, name: str, root: Path, device: str) -> None:
-        super().__init__(name, root)
-        self.queue = root / "sys/class/block" / device / "queue"
+    def __init__(self, name: str, queue: Path) -> None:
+        super().__init__(name, queue / name)
+        self.queue = queue
 
     def __str__(self) -> str:
         return f"{self.name} of {self.queue.parent.name}"
-
-    @property
-    def path(self) -> Path:
-        """In the queue's folder."""
-        return self.queue / self.name
 
     def _ways_back(self, value: str) -> list[Written]:
         if self.name not in ("scheduler", "nr_requests"):
@@ -234,5 +206,6 @@ class QueueScheduler(Choice, Queue):
     """The I/O scheduler of a block device; the kernel loads its module when it is chosen."""
 
     def _loadable(self, value: str) -> bool:
-        aliases = self.root / "lib/modules" / platform.release() / "modules.alias"
+        root = self.queue.parents[4]  # of sys/class/block/DEVICE/queue
+        aliases = root / "lib/modules" / platform.release() / "modules.alias"
         return aliases.exists() and f"alias {value}-iosched " in aliases.read_text()
