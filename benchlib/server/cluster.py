@@ -146,12 +146,13 @@ class Cluster(Server):
 
         """
         label, program = self.installation.label, self.installation.program("postgres")
+        offset = self.log_size()
         argv: list[str | Path] = [program, "-D", self.data, "-h", "", "-k", self.sockets, "-p", str(PORT)]
         self._process = self.shell.start(argv, log=self.log, groups=self.groups)
         try:
             for _ in ticks(START_LIMIT_S):
                 if not self.running:
-                    raise ServerError(f"{label} did not start: {failure_reason(self.log_text())}")
+                    raise ServerError(f"{label} did not start: {failure_reason(self.log_text(offset))}")
                 with contextlib.suppress(psycopg.OperationalError), self.connect("postgres"):
                     break
             else:

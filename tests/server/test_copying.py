@@ -85,7 +85,10 @@ def test_a_copy_is_the_same(ground: Path, shell: Shell) -> None:
     assert (ground / "copy" / "base" / "holes").stat().st_blocks < 5 * MIB // 512, "holes stay holes"
 
 
-@pytest.mark.parametrize(("kind", "size"), [("xfs", "304MB"), ("btrfs", "256MB"), ("ext4", "128MB")])
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("xfs", "304MB"), pytest.param("btrfs", "256MB", marks=pytest.mark.slow), ("ext4", "128MB")],
+)
 def test_a_copy_shares_blocks_where_it_can_and_no_later_change(
     kind: FileSystem, size: str, shell: Shell, provide: Provide
 ) -> None:
@@ -129,15 +132,15 @@ def test_an_interruption_leaves_no_half_copy(
 
 
 def test_what_is_there_already_is_never_touched(ground: Path, shell: Shell) -> None:
-    source, other = fill(shell, ground / "source"), fill(shell, ground / "other")
-    before = listing(other)
+    folders = source, other = [shell.make_directory(ground / name) for name in ("source", "other")]
+    for folder in folders:
+        (folder / "file").write_text(folder.name)
     with pytest.raises(ServerError, match="is there already"):
         copy_tree(shell, source, other)
-    assert listing(other) == before
+    assert (other / "file").read_text() == "other"
+    assert list(other.iterdir()) == [other / "file"]
 
 
-@pytest.mark.parametrize(("source", "target"), [("missing", "copy"), ("source", "no/such")])
-def test_a_path_that_is_not_there_is_named(source: str, target: str, ground: Path, shell: Shell) -> None:
-    fill(shell, ground / "source")
-    with pytest.raises(ServerError, match=r"(missing|no/such)'?: No such file or directory"):
-        copy_tree(shell, ground / source, ground / target)
+def test_a_path_that_is_not_there_is_named(ground: Path, shell: Shell) -> None:
+    with pytest.raises(ServerError, match=r"missing'?: No such file or directory"):
+        copy_tree(shell, ground / "missing", ground / "copy")

@@ -88,7 +88,7 @@ def test_a_version_finds_the_first_that_has_it(
     assert (installation.version, installation.builder) == (version, builder)
 
 
-@pytest.mark.parametrize("name", ["17", "1", "16.1", "18.40", "", "sixteen", "16.14 PGDG"])
+@pytest.mark.parametrize("name", ["1", "16.1", "", "16.14 PGDG"])
 def test_a_version_that_is_not_there_is_told_with_those_that_are(name: str, know: Know) -> None:
     know(*KNOWN)
     with pytest.raises(PreflightError, match=rf"{name} is not installed here \(there is: 9\.6\.24.*19beta1"):
@@ -142,15 +142,10 @@ def test_different_builds_of_the_compared_versions_are_told() -> None:
     assert "17.2: conda; 16.1: PGDG" in (builders_differ(unknown) or "")
 
 
-def test_an_installation_is_named_by_version_and_builder_never_by_its_path() -> None:
-    assert installed("16.14", "Debian").label == "PostgreSQL 16.14 (Debian)"
-    assert [installed(v).major for v in ("16.14", "9.6.24", "19beta1")] == [16, 9, 19]
-
-
 # --- by folder ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["17.2 (Somebody 17.2-1)", "18devel", "19beta1", "9.6.24"])
+@pytest.mark.parametrize("version", ["17.2 (Somebody 17.2-1)", "19beta1"])
 def test_a_folder_is_asked_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     bindir = fake(tmp_path / "pg" / "bin", version)
     assert describe(bindir) == Installation(version.split()[0], bindir, "given folder", has_pgbench=False)

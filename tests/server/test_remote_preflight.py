@@ -125,16 +125,11 @@ def test_what_would_endanger_others_or_could_not_be_given_back() -> None:
     assert "cannot be given back as it was" in refusal(settings={"search_path": "public"})
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("work_mem", "8 pigs", 'invalid value for parameter "work_mem": "8 pigs"'),
-        ("work_mem", "1kB", "1 kB is outside the valid range"),
-        ("synchronous_commit", "perhaps", 'invalid value for parameter "synchronous_commit": "perhaps"'),
-    ],
-)
-def test_values_that_the_server_would_not_take(name: str, value: str, message: str) -> None:
-    assert message in refusal(settings={name: value})
+def test_values_that_the_server_would_not_take() -> None:
+    message = refusal(settings={"work_mem": "8 pigs", "synchronous_commit": "perhaps"})
+    assert (
+        'work_mem = 8 pigs: invalid value for parameter "work_mem": "8 pigs"; synchronous_commit' in message
+    )
 
 
 def test_rights_that_the_role_lacks(foreign: Foreign) -> None:

@@ -20,16 +20,16 @@ OLDER = [pytest.param(version, marks=pytest.mark.slow) for version in ("11", "13
 def started(new_cluster: Callable[[str], Cluster]) -> Callable[..., Cluster]:
     """A running server of a version, with the database that loads run in."""
 
-    def make(version: str, settings: dict[str, Any] | None = None) -> Cluster:
+    def make(version: str, settings: dict[str, Any]) -> Cluster:
         try:
             cluster = new_cluster(version)
         except PreflightError as reason:
             pytest.skip(f"PostgreSQL {version} has not been fetched: {reason}")
-        cluster.configure(settings or {})
+        cluster.configure(settings)
         try:
             cluster.start()
         except ServerError as reason:
-            pytest.skip(str(reason))
+            pytest.skip(str(reason))  # it has no such extension
         cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
         return cluster
 
