@@ -110,7 +110,7 @@ def test_the_folder_that_a_level_names_holds_the_data_and_the_instruments_read_i
     elsewhere.mkdir(mode=0o755)
     level = {"storage": {"data": str(elsewhere)}}
     with During(lambda: [p.name for p in elsewhere.rglob("PG_VERSION")] or None) as during:
-        measurement, folder = trial(plan(level, load={"waits_hz": 20}))
+        measurement, folder = trial(plan(level, load={"duration_s": 2, "waits_hz": 20}))
     assert measurement.error is None
     assert during.seen
     assert list(elsewhere.iterdir()) == [], "it is left as it was"
@@ -144,7 +144,6 @@ def test_a_synchronous_trial_keeps_its_lag_and_its_promise(trial) -> None:
     settings = {"synchronous_commit": "remote_apply"}
     measurement, folder = trial(plan({"replication": "synchronous", "settings": settings}))
     assert measurement.error is None
-    assert measurement.warnings == ()
     kept = json.loads((folder / "replication.json").read_text())
     assert {row["replica"] for row in kept["lag"]} == {"replica1"}
     assert kept["verified"]["held"] == ["replica1"]
