@@ -138,8 +138,9 @@ def load(replicas: Replicas, seconds: int, pgbench: Path, watch: Callable[[], No
     script = primary.folder / "insert.sql"
     script.write_text("INSERT INTO t VALUES (1);\n")
     primary.shell.own(script)
+    way = primary.connection
     return primary.shell.run(
-        [pgbench, *primary.connection.options(), "-n", "-c2", f"-T{seconds}", f"-f{script}", "bench"],
+        [pgbench, f"-h{way.host}", f"-p{way.port}", f"-U{way.user}", "-n", "-c2", f"-T{seconds}", f"-f{script}", "bench"],
         timeout_s=30, watch=watch,
     )  # fmt: skip
 
