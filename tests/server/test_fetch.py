@@ -227,10 +227,16 @@ def test_what_npm_says_is_the_reason_in_one_line(registry: Registry, npm: str, m
     assert kept() == set()
 
 
+def outside(source: str, target: str) -> dict[str, str]:
+    return {"package/native/pg-symlinks.json": json.dumps([{"source": source, "target": target}])}
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"package/../../evil": ""}, "is damaged: .*evil.* outside the destination"),
+        (outside("native/../../../x", "native/lib/x"), "a link that leads outside of it: native/lib/x"),
+        (outside("native/lib/libpq.so.5.11", "../../x"), "a link that leads outside"),
+        ({"package/../../evil": ""}, "holds more than files of its own: package/../../evil"),
         (
             {"package/native/bin/initdb": "#!/bin/sh\necho 'initdb: error while loading libx.so' >&2; exit 127\n"},
             "the fetched initdb does not run here: error while loading libx.so",
