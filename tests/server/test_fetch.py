@@ -307,7 +307,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(registry: Registry, monkeypatch
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(tarfile, "copyfileobj", full)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(InstallError, match=r"cannot install into .*: No space left on device"):
         registry.install("11.22")
     assert kept() == set()
