@@ -126,7 +126,7 @@ class Journal:
         finally:
             os.close(descriptor)
         if new:
-            _sync_folder(self.path.parent)
+            sync(self.path.parent)
 
     def _undo(self, notes: list[_Note]) -> list[str]:
         """Undo the notes, newest first, and remove from the list what is undone; a line for each that resists."""
@@ -190,9 +190,9 @@ def _cut_torn_end(descriptor: int) -> None:
         os.ftruncate(descriptor, os.pread(descriptor, size, 0).rfind(b"\n") + 1)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Write a new file's name to disk, so that it survives a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, to disk, so that it survives a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -23,6 +23,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from benchlib.errors import InputError, StudyError
+from benchlib.host.journal import sync
 from benchlib.plan.model import Measurement, Study
 
 DATA_VARIABLE = "BENCHLIB_DATA"
@@ -218,15 +219,6 @@ def walk(root: Path | None = None) -> Iterator[StudyFolder]:
     """Every study that is kept, by name."""
     for name in study_names(root):
         yield StudyFolder(name, root)
-
-
-def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @lru_cache(maxsize=4)

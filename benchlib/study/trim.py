@@ -11,9 +11,10 @@ import lzma
 import tarfile
 from collections.abc import Mapping
 
+from benchlib.host.journal import sync
 from benchlib.load.latency import thin_log
 from benchlib.study.records import Samples
-from benchlib.study.store import ARCHIVE, PENDING, TRANSACTION_LOG, StudyFolder, sync
+from benchlib.study.store import ARCHIVE, PENDING, TRANSACTION_LOG, StudyFolder
 
 NOTE = "packed; of waits the sums per second are kept, of transactions the second, latency and status"
 """What the provenance of a trimmed study says of its raw files."""
