@@ -46,7 +46,7 @@ def watched_load(
     """Run the load, switching the sampler; a row for each turn with the mean of its whole seconds' tps."""
     scripts = [(script, None) for script in stand.workload.scripts]
     tool = Pgbench(program)
-    argv = tool.argv(Job(stand.connection, stand.workload, load, 10, seed, scripts))
+    argv = tool.argv(Job(stand.server.connection, stand.workload, load, 10, seed, scripts))
     argv.insert(1, "--progress-timestamp")
     turns = []
     with tempfile.TemporaryDirectory() as folder:

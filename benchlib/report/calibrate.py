@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,7 +124,7 @@ def fit_work(trials: pd.DataFrame, effect: float) -> Work:
     return Work(fixed_us, step_us, baseline, injected)
 
 
-def calibrate_here(options: Options, tell: Tell, *, scratch: Path | None = None) -> dict[str, Any]:
+def calibrate_here(options: Options, tell: Tell) -> dict[str, Any]:
     """Run the sessions that are missing; keep the trials, and the verdicts with what made them (returned).
 
     Raises:
@@ -136,7 +135,7 @@ def calibrate_here(options: Options, tell: Tell, *, scratch: Path | None = None)
 
     def run(study: Study, what: str, *, retry: bool = True) -> Experiment:
         experiment = Experiment(StudyFolder(study.name, root / study.name), study)
-        runner = Runner(experiment, retry_failed=retry, scratch=scratch)
+        runner = Runner(experiment, retry_failed=retry)
         runner.run(lambda progress: tell(f"{what} · {progress}"))
         return experiment
 

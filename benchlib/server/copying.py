@@ -7,12 +7,10 @@ the kernel moves the bytes (``copy_file_range``). ``cp`` of the GNU coreutils do
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from benchlib.errors import ServerError
@@ -20,7 +18,6 @@ from benchlib.host.shell import Shell
 
 _FICLONE = 0x40049409
 """The request to share a file's blocks: ``ioctl_ficlone(2)``."""
-_CANNOT_SHARE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS}
 _COPY = ("cp", "-a", "--reflink=auto") if sys.platform == "linux" else ("cp", "-a")
 _LIMIT_S = 3600
 
@@ -53,17 +50,3 @@ def share_blocks(source: Path, target: Path) -> None:
     """
     with source.open("rb") as original, target.open("xb") as copy:
         fcntl.ioctl(copy, _FICLONE, original.fileno())
-
-
-def can_share(folder: Path) -> bool:
-    """Whether files in a folder can share blocks; tried, and nothing of it remains."""
-    with tempfile.TemporaryDirectory(dir=folder) as own:
-        original, copy = (Path(own) / name for name in ("original", "copy"))
-        original.write_bytes(bytes(4096))
-        try:
-            share_blocks(original, copy)
-        except OSError as reason:
-            if reason.errno not in _CANNOT_SHARE:
-                raise
-            return False
-        return True

@@ -20,11 +20,11 @@ from benchlib.errors import BenchlibError, InvariantError, StudyError
 from benchlib.host.guardian import Run, guarded_run, scratch_root
 from benchlib.host.shell import Completed, Shell, server_user
 from benchlib.levers import server_settings
+from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
 from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
 from benchlib.plan.design import Trial
-from benchlib.plan.level import Level
 from benchlib.plan.model import Load, Measurement, Plan
 from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
@@ -95,7 +95,6 @@ class Bench:
     def _tear_down(self) -> None:
         while self._standing:
             self._standing.popitem()[1].discard()
-        self._period = None
 
     def close(self) -> None:
         """Stop every server."""
@@ -124,7 +123,7 @@ class Bench:
         stand: Stand | None = None
         try:
             with self._stand_for(trial) as stand, stand.under(self.run) as notes.host:
-                notes.warnings += stand.remarks
+                notes.warnings += stand.site.remarks if stand.site else []
                 with stand.logged(folder / SERVER_LOG, _LOG_LIMIT):
                     self._measure(trial, stand, folder, notes)
         except StudyError:
@@ -164,12 +163,13 @@ class Bench:
         notes.server_version = server.version()
         if trial.block == 1:  # once for each level: a long list, which does not change
             Parameters.model_validate(server.parameters()).write(folder)
-        if load.fsync_test and (wal_folder := stand.wal_folder):
-            flushes = {"durability": server.durability(), "flushes": self._flushes(stand.level, wal_folder)}
+        if load.fsync_test and stand.site:
+            flushes = {"durability": server.durability(), "flushes": self._flushes(stand.site)}
             Flushes.model_validate(flushes).write(folder)
         plans = {"before": explained(server, work, self.plan.scale)}
         stand.checkpoint()
-        stand.reset_statistics()
+        if stand.site:  # nobody else counts on them
+            statistics.reset(server)
         self._warm(stand, load, seed=trial.seed)
         count_before = _count(server, work)
         before = statistics.snapshot(server)
@@ -203,13 +203,13 @@ class Bench:
             else:
                 self._standing.pop(trial.level).discard()
 
-    def _flushes(self, level: Level, wal_folder: Path) -> dict[str, Any]:
+    def _flushes(self, site: Site) -> dict[str, Any]:
         """What each way of flushing reaches where the WAL lies; levels of one storage have one place."""
-        place = str(level.storage)
+        place = str(site.level.storage)
         if place not in self._fsync:
             self.templates.tell("measuring how often the WAL's place can be flushed")
-            program = self.templates.program("pg_test_fsync", level)
-            self._fsync[place] = fsync_rates(self.templates.shell, program, wal_folder)
+            folder = (site.cluster.data / "pg_wal").resolve().parent
+            self._fsync[place] = fsync_rates(site.shell, site.program("pg_test_fsync"), folder)
         return self._fsync[place]
 
     def _log_folder(self, stand: Stand) -> Path:
@@ -300,7 +300,7 @@ def _check_invariant(
 
 @contextlib.contextmanager
 def open_bench(
-    plan: Plan, name: str, *, scratch: Path | None = None, tell: Callable[[str], None] | None = None
+    plan: Plan, name: str, *, tell: Callable[[str], None] = lambda message: None
 ) -> Iterator[Bench]:
     """A bench for a plan that this machine can run, guarded until it is left: then no server and no file of it remains.
 
@@ -308,8 +308,7 @@ def open_bench(
         PreflightError: a server would not take its settings, or another run is under way.
 
     """
-    tell = tell or (lambda message: None)
-    with guarded_run(scratch or scratch_root(), f"study “{name}”", tell) as run:
+    with guarded_run(scratch_root(), f"study “{name}”", tell) as run:
         bench = Bench(plan, run, Templates(run.folder, Shell(server_user()), plan.scale, tell))
         try:
             bench.check_settings()

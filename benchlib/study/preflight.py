@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from benchlib.errors import PreflightError
 from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
@@ -17,15 +15,14 @@ from benchlib.server.installations import Installation, builders_differ, find_in
 _WAL_MIB = 1200
 
 
-def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
+def preflight(plan: Plan) -> list[tuple[str, str]]:
     """What the plan needs of this machine and what there is, as pairs of words.
 
     Raises:
         PreflightError: something is missing; nothing has been started.
 
     """
-    scratch = scratch or scratch_root()
-    answers, refused = _ask_levers(plan, scratch)
+    answers, refused = _ask_levers(plan)
     for name, reason in refused.items():
         raise PreflightError(f"level “{name}”: {reason}")
     difference = builds_differ(plan)
@@ -35,7 +32,7 @@ def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
         *([("servers", ", ".join(sorted({one.label for one in ours.values()})))] if ours else []),
         ("load tool", f"pgbench of {find_pgbench().label}"),
         *([("run as", server_user() or "the user who started the notebook")] if ours else []),
-        *([("disk", _disk(plan, ours, scratch))] if ours else []),
+        *([("disk", _disk(plan, ours))] if ours else []),
         ("memory", memory),
         ("processors", f"{facts.processors()} for servers and load tool together"),
         *dict.fromkeys(answers),
@@ -43,9 +40,9 @@ def preflight(plan: Plan, scratch: Path | None = None) -> list[tuple[str, str]]:
     ]
 
 
-def cannot_run(plan: Plan, scratch: Path | None = None) -> dict[str, str]:
+def cannot_run(plan: Plan) -> dict[str, str]:
     """The levels of a plan that this machine cannot run, each with the reason."""
-    return _ask_levers(plan, scratch or scratch_root())[1]
+    return _ask_levers(plan)[1]
 
 
 def builds_differ(plan: Plan) -> str | None:
@@ -63,9 +60,9 @@ def builds_differ(plan: Plan) -> str | None:
     return builders_differ(apart)
 
 
-def _ask_levers(plan: Plan, scratch: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def _ask_levers(plan: Plan) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """What the levers have to say of this machine, and why levels cannot run."""
-    answers: list[tuple[str, str]] = []
+    scratch, answers = scratch_root(), list[tuple[str, str]]()
     refused: dict[str, str] = {}
     tried: set[str] = set()
     for name in plan.factor.levels:
@@ -85,14 +82,14 @@ def _installations(plan: Plan) -> dict[str, Installation]:
     return {name: find_installation(level.postgres) for name, level in levels.items() if not level.target}
 
 
-def _disk(plan: Plan, ours: dict[str, Installation], scratch: Path) -> str:
+def _disk(plan: Plan, ours: dict[str, Installation]) -> str:
     """How much of the scratch folder's disk the clusters take, in words.
 
     Raises:
         PreflightError: more than is free; or more memory is wanted than there is.
 
     """
-    templates, needs = {}, []
+    scratch, templates, needs = scratch_root(), {}, []
     for name, installation in ours.items():
         wish = Wish(plan, name, scratch)
         templates[installation.bindir, wish.level.initdb, plan.level_workload(name).contents] = wish.data_mib

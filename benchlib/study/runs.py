@@ -60,7 +60,7 @@ def plan_study(values: Mapping[str, Any]) -> Study:
     return worded(study)
 
 
-def provenance(study: Study, scratch: Path) -> dict[str, Any]:
+def provenance(study: Study) -> dict[str, Any]:
     """Where and with what a study runs: never a path, never a name of a machine.
 
     Raises:
@@ -79,7 +79,7 @@ def provenance(study: Study, scratch: Path) -> dict[str, Any]:
         "benchlib": __version__,
         "python": sys.version.split()[0],
         "packages": {name: version(name) for name in _PACKAGES},
-        "host": facts.facts(scratch),
+        "host": facts.facts(scratch_root()),
         "given_folders": {alias: facts.file_system(Path(path)) for path, alias in given_folders(plan).items()},
         "servers": [
             {"label": i.label, "compiler": i.compiler, "configure": _options(i)}
@@ -102,12 +102,9 @@ class Runner:
 
     CAPACITY_TRIALS = 2 * _FEW_BLOCKS
 
-    def __init__(
-        self, experiment: Experiment, *, retry_failed: bool = False, scratch: Path | None = None
-    ) -> None:
+    def __init__(self, experiment: Experiment, *, retry_failed: bool = False) -> None:
         self._experiment = experiment
         self._retry_failed = retry_failed
-        self._scratch = scratch or scratch_root()
         self._checks: list[tuple[str, str]] | None = None
 
     def preflight(self) -> list[tuple[str, str]]:
@@ -118,7 +115,7 @@ class Runner:
 
         """
         if self._checks is None:
-            self._checks = preflight(self._experiment.plan, self._scratch)
+            self._checks = preflight(self._experiment.plan)
         return self._checks
 
     def run(self, tell: Tell) -> None:
@@ -144,7 +141,7 @@ class Runner:
         try:
             run_study(
                 folder,
-                lambda report: open_bench(experiment.plan, folder.name, scratch=self._scratch, tell=report),
+                lambda report: open_bench(experiment.plan, folder.name, tell=report),
                 tell,
                 self._enough,
             )
@@ -180,7 +177,7 @@ class Runner:
     def _begun(self, tell: Tell) -> Study:
         """The study with where it runs and, where rates are shares of it, the capacity."""
         study = self._experiment.study
-        origin, plan = provenance(study, self._scratch), study.plan
+        origin, plan = provenance(study), study.plan
         if shares := plan.capacity_shares():
             origin["capacity"] = self._capacity(shares, tell)
             plan = plan.model_copy(update={"capacity_tps": origin["capacity"]["tps"]})
@@ -225,7 +222,7 @@ class Runner:
         name, title = f"{folder.name}-{what}", f"{self._experiment.study.title}, {what}"
         study = Study(name=name, title=title, plan=plan, trials=design(plan, _FEW_BLOCKS))
         experiment = Experiment(StudyFolder(name, folder.path.parent), study)
-        runner = Runner(experiment, retry_failed=self._retry_failed, scratch=self._scratch)
+        runner = Runner(experiment, retry_failed=self._retry_failed)
         runner._checks = self.preflight()  # who can run all levels can run one of them
         runner.run(tell)
         runner._check_host()

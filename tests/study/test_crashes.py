@@ -34,11 +34,11 @@ def crashed(plan_of: Callable[..., Plan], scratch: Path) -> Crashed:
         plan = plan_of(levels={name: Level(settings=settings) for name, settings in levels.items()})
         found: list[Crash] = []
         try:
-            crashes.check(kind, scratch)
+            crashes.check(kind)
         except PreflightError as reason:
             pytest.skip(str(reason))
         wanted = [Round(level=name, kind=kind, number=n) for name in levels for n in range(1, rounds + 1)]
-        crash(plan, "test", wanted, found.append, scratch=scratch)
+        crash(plan, "test", wanted, found.append)
         assert [Round(level=f.level, kind=f.kind, number=f.number) for f in found] == wanted
         assert list(scratch.iterdir()) == []
         assert remains(scratch) == []
@@ -114,12 +114,12 @@ def test_a_level_that_cannot_be_built_is_named(
     def refused(*_: object) -> None:
         raise ServerError("it did not start")
 
-    monkeypatch.setattr(crashes.OwnStand, "build", refused)
+    monkeypatch.setattr(crashes, "build", refused)
     wanted = [Round(level="tuned", kind=KILLED, number=1)]
     with pytest.raises(
         StudyError, match=r"level “tuned” cannot be crashed \(killed server\): it did not start"
     ):
-        crash(plan_of(), "test", wanted, print, scratch=scratch)
+        crash(plan_of(), "test", wanted, print)
     assert list(scratch.iterdir()) == []
 
 
@@ -181,14 +181,13 @@ def test_a_power_cut_is_refused_to_others_than_root() -> None:
 
 DOOMED = """
 import sys
-from pathlib import Path
 from benchlib.plan.level import Level
 from benchlib.study.crashed import Round
 from benchlib.study.crashes import crash
 from benchlib.plan.model import Plan
-plan = Plan.model_validate_json(sys.argv[2])
+plan = Plan.model_validate_json(sys.argv[1])
 rounds = [Round(level="defaults", kind="power cut", number=n) for n in range(1, 9)]
-crash(plan, "doomed", rounds, lambda found: print("kept", flush=True), scratch=Path(sys.argv[1]))
+crash(plan, "doomed", rounds, lambda found: print("kept", flush=True))
 """
 
 
@@ -196,12 +195,12 @@ crash(plan, "doomed", rounds, lambda found: print("kept", flush=True), scratch=P
 @pytest.mark.slow
 def test_a_kill_amid_power_cuts_leaves_nothing(plan_of: Callable[..., Plan], scratch: Path) -> None:
     try:
-        crashes.check(POWER_CUT, scratch)
+        crashes.check(POWER_CUT)
     except PreflightError as reason:
         pytest.skip(str(reason))
     expiry = Path("/proc/sys/vm/dirty_expire_centisecs").read_text()
     doomed = subprocess.Popen(
-        [sys.executable, "-c", DOOMED, str(scratch), plan_of().model_dump_json()],
+        [sys.executable, "-c", DOOMED, plan_of().model_dump_json()],
         stdout=subprocess.PIPE,
     )
     assert doomed.stdout is not None

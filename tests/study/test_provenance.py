@@ -26,13 +26,13 @@ def two_builds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("two_builds")
 def test_provenance_has_every_server_with_its_build_and_no_path(study_of, tmp_path: Path) -> None:
-    kept = provenance(study_of(levels={"old": Level(postgres="11")}), tmp_path)
+    kept = provenance(study_of(levels={"old": Level(postgres="11")}))
     assert kept["servers"] == [
         {"label": "PostgreSQL 11.22 (npm)", "compiler": "gcc 7 -Os", "configure": None},
         {"label": "PostgreSQL 18.4 (wheel)", "compiler": "gcc 14 -O2", "configure": "--without-icu"},
     ]
     assert "gcc 7 -Os" in kept["builds_differ"]
-    assert "builds_differ" not in provenance(study_of(), tmp_path)
+    assert "builds_differ" not in provenance(study_of())
 
 
 @pytest.mark.usefixtures("two_builds")
@@ -65,7 +65,7 @@ def test_a_server_that_is_not_ours_is_asked_what_it_is_and_has_no_installation_h
         "other": Level(target="postgresql://ann@db.example.org/x"),
         "old": Level(postgres="11"),
     }
-    kept = provenance(study_of(levels=levels), tmp_path)
+    kept = provenance(study_of(levels=levels))
     assert [s["label"] for s in kept["servers"]] == ["PostgreSQL 11.22 (npm)", "PostgreSQL 18.4 (wheel)"]
     what = {"version": "15.3", "provider": None}
     assert kept["targets"] == {"service crm": what, "a server by URI": what}
@@ -74,7 +74,7 @@ def test_a_server_that_is_not_ours_is_asked_what_it_is_and_has_no_installation_h
 @pytest.mark.usefixtures("two_builds")
 def test_a_given_folder_is_told_by_its_file_system(study_of, tmp_path: Path) -> None:
     level = Level.model_validate({"storage": {"data": str(tmp_path)}})
-    kept = provenance(study_of(levels={"elsewhere": level}), tmp_path)
+    kept = provenance(study_of(levels={"elsewhere": level}))
     assert list(kept["given_folders"]) == ["a given folder"]
     assert kept["given_folders"]["a given folder"]["type"]
     assert str(tmp_path) not in json.dumps(kept)

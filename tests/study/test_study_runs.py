@@ -56,15 +56,13 @@ class Host:
         self.opened: list[str] = []
         self.workspace, self.identity = workspace, "this"
         workspace.mkdir()
-        monkeypatch.setattr(runs, "preflight", lambda plan, scratch: [])
+        monkeypatch.setattr(runs, "preflight", lambda plan: [])
         monkeypatch.setattr(runs, "open_bench", self.open)
-        monkeypatch.setattr(runs, "provenance", lambda study, scratch: {"host": {"identity": self.identity}})
+        monkeypatch.setattr(runs, "provenance", lambda study: {"host": {"identity": self.identity}})
         monkeypatch.setattr(runs.facts, "identity", lambda: self.identity)
 
     @contextmanager
-    def open(
-        self, plan: Plan, name: str, *, scratch: object, tell: Callable[[str], None]
-    ) -> Iterator[FakeBench]:
+    def open(self, plan: Plan, name: str, *, tell: Callable[[str], None]) -> Iterator[FakeBench]:
         self.opened.append(name)
         with RatedBench(plan, self.workspace, self.reaches, raising=self.raising).open(tell) as bench:
             yield bench

@@ -37,7 +37,6 @@ from benchlib.levers.volumes import Place
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
-from benchlib.server.copying import can_share
 from benchlib.server.templates import Templates
 from benchlib.study.crashed import (
     KILLED,
@@ -54,14 +53,14 @@ from benchlib.study.crashed import (
 from benchlib.study.crashes.damage import Row, examine, last_cries
 from benchlib.study.crashes.load import WORKLOAD, CrashLoad
 from benchlib.study.crashes.ways import WAYS
-from benchlib.study.stand import OwnStand
+from benchlib.study.stand import Stand, build
 from benchlib.study.store import StudyFolder
 
 Tell = Callable[[str], None]
 
 _DISK = Place(file_system="ext4", size=640 << 20)
 _GROUND = Place(file_system="xfs", size=1536 << 20)
-"""Holds the disk's file and its copy where the scratch folder's own file system cannot reflink."""
+"""Holds the disk's file and its copy: a file system that can reflink."""
 _HOST: dict[str, int | str] = {
     "max_sectors_kb": 4,
     "vm.dirty_expire_centisecs": 50,
@@ -117,7 +116,7 @@ def crash_missing(folder: StudyFolder, rounds: int, tell: Tell) -> None:
     report("done")
 
 
-def check(kind: Kind, scratch: Path | None = None) -> None:
+def check(kind: Kind) -> None:
     """See whether crashes of a kind can be made on this machine.
 
     Raises:
@@ -125,14 +124,8 @@ def check(kind: Kind, scratch: Path | None = None) -> None:
 
     """
     if kind == POWER_CUT:
-        scratch = scratch or scratch_root()
-        if os.geteuid() != 0:
-            raise PreflightError(
-                "a power cut needs a loop device and a mount, which only root can make: run as root"
-            )
-        volumes.check(_DISK, scratch)
-        if not can_share(scratch):
-            volumes.check(_GROUND, scratch)
+        volumes.check(_DISK, scratch_root())
+        volumes.check(_GROUND, scratch_root())
 
 
 def crash(
@@ -141,8 +134,6 @@ def crash(
     rounds: Iterable[Round],
     keep: Callable[[Crash], None],
     tell: Tell = lambda doing: None,
-    *,
-    scratch: Path | None = None,
 ) -> None:
     """Crash levels of a plan, round by round; ``keep`` is given what each left.
 
@@ -154,14 +145,12 @@ def crash(
         StudyError: a level's cluster cannot be built or loaded; the rounds that were kept are safe.
 
     """
-    scratch = scratch or scratch_root()
-    with guarded_run(scratch, f"crashing “{study}”", tell) as run, run.journal.chapter() as chapter:
+    with guarded_run(scratch_root(), f"crashing “{study}”", tell) as run, run.journal.chapter() as chapter:
 
         @cache
         def ground() -> Path:
             tell("making a disk that can be copied in one moment")
-            shares = can_share(run.folder)
-            return run.folder if shares else volumes.provide(_GROUND, "ground", run.folder, Shell(), chapter)
+            return volumes.provide(_GROUND, "ground", run.folder, Shell(), chapter)
 
         with contextlib.closing(Templates(run.folder, Shell(server_user()), 1, tell)) as templates:
             for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
@@ -200,7 +189,7 @@ def _crash_level(
 ) -> None:
     """Crash one level on one stand until all rounds are done, or it is damaged and needs a new one."""
     # a short name, as the path of a socket has to be
-    stand = OwnStand.build(level, WORKLOAD, run.folder / f"x{len(todo):02d}", templates, run)
+    stand = build(level, WORKLOAD, run.folder / f"x{len(todo):02d}", templates, run)
     try:
         with stand.under(run):
             while todo:
@@ -214,17 +203,18 @@ def _crash_level(
         stand.discard()
 
 
-def _round(stand: OwnStand, run: Run, this: Round, random: Random) -> Crash:
-    way, version = WAYS[this.kind], stand.server.version()
+def _round(stand: Stand, run: Run, this: Round, random: Random) -> Crash:
+    way, version, site = WAYS[this.kind], stand.server.version(), stand.site
+    assert site is not None  # who is not ours is left out
     stand.checkpoint()
     os.sync()
     after_s = random.uniform(*way.after_s)
-    with CrashLoad(stand.server, this.number, random, checkpoints=this.kind == POWER_CUT) as load:
+    with CrashLoad(site.cluster, this.number, random, checkpoints=this.kind == POWER_CUT) as load:
         started = time.monotonic()
         time.sleep(after_s)
         load.over()
-        moment = way.crash(stand)
-    with way.remains(stand, run) as cluster:
+        moment = way.crash(site)
+    with way.remains(site, run) as cluster:
         rows, recovery_s, damage = _restarted(cluster, this.number)
     acknowledged = {
         (client, number): at

@@ -18,18 +18,18 @@ from benchlib.host.guardian import Run
 from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import ticks
 from benchlib.levers import volumes
+from benchlib.levers.lever import Site
 from benchlib.levers.storage import storage_of
 from benchlib.levers.volumes import Place
 from benchlib.plan.level import SettingValue
 from benchlib.server.cluster import Cluster
 from benchlib.server.copying import share_blocks
 from benchlib.study.crashed import KILLED, POWER_CUT, Kind
-from benchlib.study.stand import OwnStand
 
 _DEATH_S = 10.0
 
 
-def _kill(stand: OwnStand) -> float:
+def _kill(site: Site) -> float:
     """Kill all processes of the server at once.
 
     Raises:
@@ -37,7 +37,7 @@ def _kill(stand: OwnStand) -> float:
 
     """
     try:
-        postmaster = psutil.Process(stand.server.pid)
+        postmaster = psutil.Process(site.cluster.pid)
         processes = [postmaster, *postmaster.children(recursive=True)]
     except psutil.NoSuchProcess:
         raise ServerError("the server was gone before the crash") from None
@@ -58,34 +58,34 @@ def _alive(process: psutil.Process) -> bool:
 
 
 @contextlib.contextmanager
-def _after_kill(stand: OwnStand, run: Run) -> Iterator[Cluster]:
+def _after_kill(site: Site, run: Run) -> Iterator[Cluster]:
     """The killed server itself, collected."""
-    stand.server.stop()
-    yield stand.server
+    site.cluster.stop()
+    yield site.cluster
 
 
-def _copy_disk(stand: OwnStand) -> float:
+def _copy_disk(site: Site) -> float:
     """Copy the file behind the stand's disk in one moment.
 
     Raises:
         OSError: the file system below cannot share blocks.
 
     """
-    _, image = _disk(stand)
+    _, image = _disk(site)
     moment = time.monotonic()
     share_blocks(image, image.with_name("copy"))
     return moment
 
 
 @contextlib.contextmanager
-def _after_copy(stand: OwnStand, run: Run) -> Iterator[Cluster]:
+def _after_copy(site: Site, run: Run) -> Iterator[Cluster]:
     """A cluster on the copy of the stand's disk, which goes at the end; then the stand's own server goes on.
 
     Raises:
         TrialError: the copy cannot be mounted.
 
     """
-    original, (place, image) = stand.server, _disk(stand)
+    original, (place, image) = site.cluster, _disk(site)
     original.stop()
     copy = image.with_name("copy")
     cluster = Cluster(original.shell, original.installation, run.folder / "copy", original.groups)
@@ -113,9 +113,9 @@ def _after_copy(stand: OwnStand, run: Run) -> Iterator[Cluster]:
     original.start()
 
 
-def _disk(stand: OwnStand) -> tuple[Place, Path]:
+def _disk(site: Site) -> tuple[Place, Path]:
     """The one disk of a stand, and the file behind it."""
-    disk = storage_of(stand.level).data
+    disk = storage_of(site.level).data
     assert disk is not None
     (image,) = Path(str(disk.path)).glob(f"{OURS}*/image")
     return disk, image
@@ -130,8 +130,8 @@ class Way:
     """
 
     after_s: tuple[float, float]
-    crash: Callable[[OwnStand], float]
-    remains: Callable[[OwnStand, Run], AbstractContextManager[Cluster]]
+    crash: Callable[[Site], float]
+    remains: Callable[[Site, Run], AbstractContextManager[Cluster]]
 
 
 WAYS: dict[Kind, Way] = {
