@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -220,9 +220,14 @@ class Replicas:
             # connected beforehand, so that the answers come at once
             replicas = {replica.name: stack.enter_context(replica.connect()) for replica in living}
             primary = stack.enter_context(self.primary.connect())
-            stalled = stack.enter_context(_cancelled_after(primary, ACKNOWLEDGE_LIMIT_S))
+            # no statement_timeout holds for a commit that waits, and cancelled it ends with a mere warning
+            timer = threading.Timer(ACKNOWLEDGE_LIMIT_S, primary.cancel)
+            timer.start()
+            stack.callback(timer.join)
+            stack.callback(timer.cancel)
+            started = time.monotonic()
             position = str(_one(primary, "SELECT pg_logical_emit_message(true, 'benchlib', 'last')"))
-            if stalled.is_set():
+            if time.monotonic() - started >= ACKNOWLEDGE_LIMIT_S:
                 raise ServerError(f"no replica confirmed a commit within {ACKNOWLEDGE_LIMIT_S:.0f} s")
             past = f"SELECT ({how_far}) >= '{position}'"
             return position, tuple(name for name, c in replicas.items() if how_far and _one(c, past))
@@ -327,28 +332,6 @@ class Watch:
             if name not in self._lost and len({row["pid"] for row in self.lag if row["replica"] == name}) > 1
         ]
         return losses + interruptions + self._failures
-
-
-@contextlib.contextmanager
-def _cancelled_after(connection: psycopg.Connection[Any], limit_s: float) -> Iterator[threading.Event]:
-    """Cancels what runs on a connection when it takes too long; the event tells that it did.
-
-    For a commit that waits: no ``statement_timeout`` holds then, and it ends with a mere warning.
-    """
-    stalled = threading.Event()
-
-    def give_up() -> None:
-        stalled.set()
-        connection.cancel()
-
-    timer = threading.Timer(limit_s, give_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield stalled
-    finally:
-        timer.cancel()
-        timer.join()
 
 
 def _one(connection: psycopg.Connection[Any], sql: str) -> Any:

@@ -23,7 +23,7 @@ from benchlib.errors import PreflightError, TrialError
 from benchlib.host import facts
 from benchlib.host.changes import OURS, Attached, Made, Mounted
 from benchlib.host.journal import Chapter
-from benchlib.host.shell import Shell, server_user, which
+from benchlib.host.shell import Shell, server_user
 from benchlib.levers.lever import Size
 from benchlib.plan.level import Model
 
@@ -35,17 +35,7 @@ _MAKE = {
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
     "btrfs": ["mkfs.btrfs", "-q", "-f", "--nodiscard"],
 }  # fmt: skip
-_OPTIONS = {"btrfs": "nodiscard"}
-_PACKAGES = {
-    "mount": "mount",
-    "losetup": "mount",
-    "unshare": "util-linux",
-    "mkfs.ext4": "e2fsprogs",
-    "mkfs.xfs": "xfsprogs",
-    "mkfs.btrfs": "btrfs-progs",
-}
-"""The Debian package of each program."""
-
+_MAKERS = "Debian: e2fsprogs, xfsprogs, btrfs-progs"
 _TRIAL_SIZE = 320 * facts.MEBIBYTE
 """Of the small file system that is made to see whether it can be: xfs wants 300 MiB."""
 _LIMIT_S = 3600
@@ -104,16 +94,15 @@ def check(place: Place, scratch: Path) -> None:
             f"only root can make a file system ({place.file_system}): run as root, or mount one yourself and "
             "name its folder as the 'path'"
         )
-    programs = ["mount", "unshare"]
-    if place.file_system != "tmpfs":
-        programs += ["losetup", _MAKE[place.file_system][0]]
-    for program in programs:
-        if which(program) is None:
-            raise PreflightError(
-                f"{place.file_system} needs the program {program}, which is not on the PATH: "
-                f"install it (Debian: {_PACKAGES[program]}), or add its folder to the PATH"
-            )
-    _check_room(place, scratch)
+    in_memory, folder = place.file_system == "tmpfs", Path(place.path or scratch)
+    wanted = (place.size or 0) // facts.MEBIBYTE
+    free = facts.available_memory_mib() if in_memory else facts.free_mib(folder)
+    if wanted > free:
+        where = "of memory" if in_memory else f"under {folder}"
+        raise PreflightError(
+            f"a {place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB {where} are free: "
+            "name a smaller 'size' or another 'path'"
+        )
     _try(place)
 
 
@@ -132,49 +121,26 @@ def _check_folder(path: Path, *, for_server: bool) -> None:
         )
 
 
-def _check_room(place: Place, scratch: Path) -> None:
-    wanted = _size(place) // facts.MEBIBYTE
-    if place.file_system == "tmpfs":
-        free, where, remedy = facts.available_memory_mib(), "of memory", "a smaller 'size'"
-    else:
-        folder = Path(place.path or scratch)
-        free, where, remedy = facts.free_mib(folder), f"under {folder}", "a smaller 'size' or another 'path'"
-    if wanted > free:
-        raise PreflightError(
-            f"a {place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB {where} are free: name {remedy}"
-        )
-
-
 def _try(place: Place) -> None:
     """Make and mount a small file system of the kind, with the options, where nobody sees it."""
-    steps = ["set -e"]
-    if place.file_system == "tmpfs":
-        steps += [f"mount -t tmpfs -o '{_mount_options(place)}' tmpfs /tmp", "mkdir /tmp/files"]
-    else:
-        options = ",".join(filter(None, ["loop", _mount_options(place)]))
-        steps += [
-            "mount -t tmpfs tmpfs /tmp",
-            f"truncate -s {min(_size(place), _TRIAL_SIZE)} /tmp/image",
-            " ".join([*_MAKE[str(place.file_system)], "/tmp/image"]),
-            "mkdir /tmp/mount",
-            f"mount -t {place.file_system} -o '{options}' /tmp/image /tmp/mount",
-            "mkdir /tmp/mount/files",
-        ]
+    steps, source, options = ["set -e", "mount -t tmpfs tmpfs /tmp", "mkdir /tmp/mount"], "tmpfs", []
+    if place.file_system != "tmpfs":
+        source, options = "/tmp/image", ["loop"]
+        size = min(place.size or 0, _TRIAL_SIZE)
+        steps += [f"truncate -s {size} {source}", " ".join([*_MAKE[str(place.file_system)], source])]
+    options += _mount_options(place)
+    steps += [
+        f"mount -t {place.file_system} -o '{','.join(options)}' {source} /tmp/mount",
+        "mkdir /tmp/mount/files",
+    ]
     # a slave lets go of what is unmounted outside; a private copy would keep it busy meanwhile
     unshare = ["unshare", "--mount", "--propagation", "slave"]
     done = Shell().run([*unshare, "sh", "-c", "\n".join(steps)], timeout_s=60)
-    if done.returncode == 0:
-        return
-    message = _message(done.stderr)
-    if "unknown filesystem type" in message:
-        remedy = f"this kernel has no {place.file_system}: name another file system"
-    elif "not permitted" in message or "ermission denied" in message:
-        remedy = "we may not mount here (a container?): name a folder as the 'path'"
-    elif place.mount_options:
-        remedy = f"are the mount options '{place.mount_options}' right for {place.file_system}?"
-    else:
-        remedy = "name another file system, or a folder as the 'path'"
-    raise PreflightError(f"a {place.file_system} cannot be made here: {message}; {remedy}")
+    if done.returncode != 0:
+        raise PreflightError(
+            f"a {place.file_system} cannot be made here: {_message(done.stderr)}; it takes a kernel that has it, the right "
+            f"to mount, the mount options of its kind and its mkfs ({_MAKERS}): else name a folder as the 'path'"
+        )
 
 
 def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapter) -> Path:
@@ -214,11 +180,8 @@ def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Ch
 def _mount(place: Place, source: str, name: str, scratch: Path, chapter: Chapter) -> Path:
     mount_point = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
     chapter.note(Mounted(target=mount_point))
-    options = _mount_options(place)
-    _run(
-        ["mount", "-t", str(place.file_system), *(["-o", options] if options else []), source, mount_point],
-        scratch,
-    )
+    options = ",".join(_mount_options(place)) or "defaults"
+    _run(["mount", "-t", str(place.file_system), "-o", options, source, mount_point], scratch)
     return mount_point
 
 
@@ -233,7 +196,7 @@ def _device(place: Place, image: Path, scratch: Path, chapter: Chapter) -> str:
     """A loop device over a new file full of zeros."""
     # ours alone, since the server's data are nobody else's business
     _run(["install", "--mode=600", "/dev/null", image], scratch)
-    size = str(_size(place))
+    size = str(place.size)
     _run(["fallocate", "--posix", "--length", size, image], scratch)  # in one piece, as far as there is one
     _run(
         ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={size}",
@@ -266,16 +229,12 @@ def _run(argv: list[str | Path], scratch: Path) -> str:
     return done.stdout.strip()
 
 
-def _mount_options(place: Place) -> str:
+def _mount_options(place: Place) -> list[str]:
     """The user's own after ours, since of two that contradict each other the later holds; the size of a tmpfs last."""
+    own = [place.mount_options] if place.mount_options else []
     if place.file_system == "tmpfs":
-        return ",".join(filter(None, [place.mount_options, "mode=0755", f"size={_size(place)}"]))
-    return ",".join(filter(None, [_OPTIONS.get(str(place.file_system)), place.mount_options]))
-
-
-def _size(place: Place) -> int:
-    assert place.size is not None  # the model asks for it
-    return place.size
+        return [*own, "mode=0755", f"size={place.size}"]
+    return ["nodiscard", *own] if place.file_system == "btrfs" else own
 
 
 def _message(stderr: str) -> str:

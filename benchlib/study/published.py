@@ -6,13 +6,12 @@ where the ``unit`` is %, and differences of the two otherwise. Any other row is 
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Self
 
 import pandas as pd
-from pydantic import BeforeValidator, ValidationError, model_validator
+from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_validator
 
 from benchlib.errors import InputError
 from benchlib.plan.level import Model, NotEmpty
@@ -47,10 +46,8 @@ class Published(Model):
             raise ValueError("it has neither a number nor words")
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError("its range ends before it begins")
-        if self.against and not self.level:
-            raise ValueError("it names a level to compare with, but none to compare")
-        if self.against == self.level != "":
-            raise ValueError("it compares a level with itself")
+        if self.against and self.level in ("", self.against):
+            raise ValueError("it compares no level, or one with itself")
         return self
 
 
@@ -82,17 +79,14 @@ def _parts(name: str) -> set[str]:
 
 
 def _rows(path: Path) -> list[Published]:
-    rows, file_name, line = [], f"{path.parent.name}/{path.name}", 0
+    name = f"{path.parent.name}/{path.name}"
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = csv.DictReader(file, strict=True)
-            for cells in lines:
-                line = lines.line_num
-                rows.append(Published.model_validate(cells))
+        cells = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
+        return TypeAdapter(list[Published]).validate_python(cells)
     except ValidationError as reason:
         first = reason.errors()[0]
-        column = "".join(f"column '{name}': " for name in first["loc"])
-        raise InputError(f"{file_name}, line {line} is damaged: {column}{first['msg']}") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as reason:
-        raise InputError(f"{file_name} cannot be read after line {line}: {reason}") from None
-    return rows
+        row, *columns = first["loc"]
+        column = f"column '{columns[0]}': " if columns else ""
+        raise InputError(f"{name}, line {int(row) + 2} is damaged: {column}{first['msg']}") from None
+    except (OSError, ValueError) as reason:
+        raise InputError(f"{name} cannot be read: {reason}") from None

@@ -97,16 +97,6 @@ def test_every_key_of_a_level_is_a_lever() -> None:
 
 
 @pytest.mark.usefixtures("one_server")
-def test_a_tool_that_is_not_there_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "which", lambda tool: None)
-    assert levers()["iostat"] == {
-        "lever": "iostat",
-        "works": "not found",
-        "why": "install the package sysstat",
-    }
-
-
-@pytest.mark.usefixtures("one_server")
 def test_what_a_crashed_run_left_is_told_and_left_alone() -> None:
     scratch = Path(os.environ[SCRATCH_VARIABLE])
     assert examine()["runs"] == {"under_way": "none", "left_behind": "nothing"}

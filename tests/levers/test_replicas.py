@@ -206,14 +206,6 @@ def test_replicas_run_with_the_primarys_settings_and_can_be_asked(pair: Replicas
 
 
 @pg
-def test_what_the_primary_checkpointed_is_checkpointed_on_the_replicas(pair: Replicas) -> None:
-    pair.primary.execute("INSERT INTO t SELECT generate_series(1, 1000)", "CHECKPOINT")
-    pair.settle()
-    where = "SELECT checkpoint_lsn FROM pg_control_checkpoint()"
-    assert {replica.value(where) for replica in pair.members} == {pair.primary.value(where)}
-
-
-@pg
 def test_the_lag_of_a_replica_that_does_not_replay_grows(pair: Replicas) -> None:
     paused, other = pair.members
     paused.execute("SELECT pg_wal_replay_pause()")

@@ -2,9 +2,7 @@
 
 import contextlib
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -257,24 +255,6 @@ def test_debugfs_is_mounted_for_a_knob_and_unmounted_again(chapter: Chapter) -> 
     assert not is_mounted(folder)
 
 
-def test_a_run_that_is_killed_is_undone_from_its_journal(journal: Journal, disk: str) -> None:
-    level = {"vm.dirty_bytes": 400 << 20, "vm.vfs_cache_pressure": 77, "nr_requests": 48, "read_ahead_kb": 64}
-    needs("vm.dirty_bytes", "vm.vfs_cache_pressure")
-    before = value_of("vm.dirty_ratio"), value_of("vm.vfs_cache_pressure"), queue_state(disk)
-    code = (
-        "import os, signal; from pathlib import Path\n"
-        "from benchlib.host.journal import Journal; from benchlib.levers.tunables import apply\n"
-        f"apply({level!r}, [{disk!r}], Journal(Path({str(journal.path)!r})).chapter())\n"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(kinds.__file__).parents[3])
-    assert done.returncode == -signal.SIGKILL
-    assert value_of("vm.dirty_bytes") == str(400 << 20)
-    assert queue_state(disk)["nr_requests"] == "48"
-    assert journal.undo() == []
-    assert (value_of("vm.dirty_ratio"), value_of("vm.vfs_cache_pressure"), queue_state(disk)) == before
-
-
 NUMBERS = {
     "vm.swappiness": (0, 100),
     "vm.vfs_cache_pressure": (1, 200),
@@ -299,26 +279,6 @@ CHANGES = st.lists(
 )
 
 
-@pytest.fixture(scope="module")
-def as_it_was() -> Iterator[None]:
-    """Brings back what the test below turns about, should what is tested not do it."""
-    pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    plain = [name for name in NUMBERS if "." in name and sysctl(name).exists()]
-    pairs = {
-        name: (int(value_of(name)), int(value_of(PAIRS[name]))) for name in PAIRS if sysctl(name).exists()
-    }
-    before = {sysctl(name): value_of(name) for name in plain}
-    if pages.exists():
-        before[pages] = pages.read_text().partition("[")[2].partition("]")[0]
-    yield
-    if os.geteuid() == 0:
-        for path, value in before.items():
-            path.write_text(value)
-        for name, state in pairs.items():
-            set_view(name, state)
-
-
-@pytest.mark.usefixtures("as_it_was")
 @given(first=CHANGES, second=CHANGES)
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_set_in_whatever_state_undoing_it_brings_that_state_back(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from clusters import remains
 
-from benchlib.errors import PreflightError, StudyError, TrialError
+from benchlib.errors import PreflightError, TrialError
 from benchlib.host.changes import loop_devices
 from benchlib.host.journal import Chapter, Journal
 from benchlib.host.lock import LOCK_VARIABLE
@@ -215,25 +215,9 @@ def test_options_that_the_file_system_refuses_are_told_in_its_words(
     kind: FileSystem, root_only: None, run: Path
 ) -> None:
     place = Place(file_system=kind, size="32MB", mount_options="noatime,nonsense=1")
-    with pytest.raises(
-        PreflightError, match=r"mount: .*are the mount options 'noatime,nonsense=1' right for"
-    ):
+    with pytest.raises(PreflightError, match=r"mount: .*mount options"):
         volumes.check(place, run)
     assert list(run.iterdir()) == []
-
-
-def test_a_missing_program_is_named_with_its_package(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    place = Place(file_system="xfs", size="1GB")
-    for program, package in (("mount", "mount"), ("unshare", "util-linux"), ("losetup", "mount"),
-                             ("mkfs.xfs", "xfsprogs")):  # fmt: skip
-        with pytest.raises(PreflightError, match=f"needs the program {program}, .*Debian: {package}\\)"):
-            volumes.check(place, run)
-        (tmp_path / program).write_text("#!/bin/sh\n")
-        (tmp_path / program).chmod(0o755)
 
 
 @pytest.mark.parametrize(
@@ -284,11 +268,3 @@ def test_a_disk_that_is_full_by_then_is_told_and_left_as_it_was(
         volumes.provide(place, "data", run, shell, inner)
     inner.undo()
     assert list(small.iterdir()) == []
-
-
-def test_nothing_is_made_that_could_not_be_noted(root_only: None, scratch: Path, run: Path) -> None:
-    chapter = Journal(scratch / "missing" / "journal").chapter()
-    for place in (GIVEN[0], GIVEN[3], Place(path=str(scratch))):
-        with pytest.raises(StudyError, match="nothing was changed"):
-            volumes.provide(place, "data", run, Shell(server_user()), chapter)
-    assert remains(scratch) == []

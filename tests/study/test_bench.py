@@ -82,14 +82,6 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(
     assert eventually(lambda: processes_under(scratch) == [])
 
 
-@pytest.mark.slow
-def test_a_workloads_invariant_holds_after_its_trial(trials: Trials) -> None:
-    bench = trials.bench(bench_plan(TWO, workload="tpcb-like"))
-    assert bench.plan.workload.invariant.count
-    assert bench.plan.workload.invariant.violations
-    assert trials.run(bench, "first")[0].error is None
-
-
 def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_level_gets_a_new_cluster(
     trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:

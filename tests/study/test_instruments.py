@@ -161,8 +161,3 @@ def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path
     assert found.waits.empty
     assert found.checkpoints.empty
     assert set(found.costs["level"]) == {"defaults", "control"}
-
-
-def test_one_reading_is_no_telemetry(folder: StudyFolder, change) -> None:
-    change(lambda raw: raw.update(readings=raw["readings"][:1]))
-    assert len(read(folder).seconds) == 5 * 3

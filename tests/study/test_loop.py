@@ -83,18 +83,6 @@ def test_an_interruption_loses_the_current_trial_and_nothing_else(
     assert list(folder.kept()) == ids(folder)
 
 
-def test_an_interruption_while_servers_are_built_is_one_too(folder_of, bench_for: Bench) -> None:
-    folder = folder_of()
-    bench = bench_for(folder)
-
-    def tell(progress: Progress) -> None:
-        if progress.doing == "building clusters":
-            raise KeyboardInterrupt
-
-    with pytest.raises(Interrupted, match="0 of 6 trials are kept"):
-        run_study(folder, bench.open, tell)
-
-
 def test_a_full_disk_ends_the_run_in_one_line_and_keeps_the_rest(folder_of, bench_for: Bench) -> None:
     folder = folder_of()
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -157,12 +145,6 @@ def test_the_same_study_again_is_the_one_that_is_kept(data_root: Path, study_of)
     again = keep_study(folder, study_of().model_copy(update={"provenance": {"host": "second"}}))
     assert again == first
     assert folder.read() == first
-
-
-def test_parameters_that_are_no_part_of_the_plan_are_the_last_run_s(folder_of, study_of) -> None:
-    folder = folder_of(2)
-    priced = study_of(2).model_copy(update={"parameters": {"prices": {"crm": 0.5}}})
-    assert keep_study(folder, priced) == folder.read() == priced
 
 
 def test_more_blocks_extend_a_study_and_keep_what_it_has(folder_of, study_of, bench_for: Bench) -> None:

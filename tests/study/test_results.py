@@ -84,28 +84,6 @@ def test_figures_are_those_that_pgbench_printed(run) -> None:
     assert tuned.checkpoints == 1
 
 
-def test_an_empty_study_is_an_empty_frame_with_its_columns(folder_of) -> None:
-    frame = trials_frame(folder_of())
-    assert list(frame.columns) == list(TRIAL_COLUMNS)
-    assert frame.empty
-    assert list(progress_frame(folder_of()).columns) == ["level", "block", "elapsed_s", "tps"]
-
-
-def test_a_failed_trial_is_a_row_with_its_error_and_no_figures(run) -> None:
-    frame = trials_frame(run(failing={"tuned": "server went away"})).set_index("level")
-    assert frame.loc["tuned", "error"] == "server went away"
-    assert figures(frame.loc["tuned"]).isna().all()
-    assert frame.loc["defaults", "tps"] == pytest.approx(1000)
-
-
-def test_progress_is_a_row_a_second(run) -> None:
-    frame = progress_frame(run(2, failing={1: "lost"}))
-    assert len(frame) == 5 * 3
-    assert list(frame.elapsed_s[:3]) == [1.0, 2.0, 3.0]
-    tuned = frame[frame.level == "tuned"]
-    assert set(tuned.tps) == {2000.0}
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [

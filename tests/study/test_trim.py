@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from fakes import FakeBench
 
-from benchlib.cli import main
 from benchlib.errors import InputError
 from benchlib.load.latency import keep_log
 from benchlib.report.view import View
@@ -110,18 +109,6 @@ def test_the_same_study_gives_the_same_archive_whenever_it_is_trimmed(study: Stu
     assert (study.path / ARCHIVE).read_bytes() == archive
 
 
-def test_trials_that_were_added_are_trimmed_too(study: StudyFolder) -> None:
-    before = derived(study)
-    late = study.path / "trials" / study.read().trials[0].id
-    kept = late.rename(study.path / "late")
-    trim(study)
-    kept.rename(late)
-    assert derived(study) == before
-    trim(study)
-    assert derived(study) == before
-    assert not (late / "measurement.json").exists()
-
-
 def test_an_interruption_between_archive_and_folders_loses_nothing(
     study: StudyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,9 +150,3 @@ def test_a_packed_trial_is_not_set_aside_but_by_hand(study: StudyFolder) -> None
     trim(study)
     with pytest.raises(InputError, match=r"tar -xJf trials\.tar\.xz"):
         set_failed_aside(study)
-
-
-def test_the_command_says_what_it_gained(study: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["trim", "small"])
-    assert "small: " in (out := capsys.readouterr().out)
-    assert "kB a trial" in out
