@@ -1,5 +1,6 @@
 """What tests of the spine share: a small plan, a small study, a place for data that is not the user's."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from benchlib.study.store import DATA_VARIABLE, StudyFolder
 # a loaded machine is no reason to fail
 settings.register_profile("benchlib", deadline=None)
 settings.load_profile("benchlib")
+
+# tests of file systems call losetup and mkfs, which an account's bare PATH may lack
+os.environ["PATH"] += os.pathsep + os.pathsep.join(["/usr/sbin", "/sbin"])
 
 HERE = Path(__file__).parent
 pytest_plugins = ["clusters", "foreign"]

@@ -27,10 +27,6 @@ USER_VARIABLE = "BENCHLIB_USER"
 _WATCH_S = 0.2
 
 
-class TimeLimitError(TrialError):
-    """A process did not end within its time limit; it has been stopped."""
-
-
 @dataclass(frozen=True)
 class Completed:
     """What a finished process left. Times in seconds; ``cpu_s`` is user plus system time."""
@@ -48,9 +44,20 @@ Process = subprocess.Popen[bytes]
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """A process environment without the caller's PostgreSQL variables and locale."""
-    names = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    names = ("TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
     kept = {name: os.environ[name] for name in names if name in os.environ}
-    return {**kept, "LC_ALL": "C", "TZ": "UTC", "HOME": "/", **extra}
+    return {**kept, "PATH": _search_path(), "LC_ALL": "C", "TZ": "UTC", "HOME": "/", **extra}
+
+
+def _search_path() -> str:
+    """The caller's PATH, then where the system keeps programs such as ``losetup``: not every root has them on it."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def which(name: str) -> Path | None:
+    """Where a program is that :class:`Shell` would run by this name."""
+    path = shutil.which(name, path=_search_path())
+    return Path(path) if path else None
 
 
 _CONNECTING = threading.RLock()
@@ -119,8 +126,7 @@ class Shell:
         groups ``groups`` (their folders) before its first instruction.
 
         Raises:
-            TimeLimitError: it ran longer than ``timeout_s``.
-            TrialError: it could not be started, or a group does not take it. With groups, a
+            TrialError: it could not be started, a group does not take it, or it ran longer than ``timeout_s``. With groups, a
                 program that is not there shows as exit status 126 or 127, and in the output.
 
         """
@@ -134,7 +140,7 @@ class Shell:
         except BaseException as reason:
             _stop(process)
             if isinstance(reason, subprocess.TimeoutExpired):
-                raise TimeLimitError(
+                raise TrialError(
                     f"{Path(str(argv[0])).name} did not end within {timeout_s:g} s and was stopped"
                 ) from None
             raise
@@ -251,12 +257,6 @@ def _stop(process: Process) -> None:
         if pipe:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-
-
-def which(name: str) -> Path | None:
-    """Where a program is on the caller's PATH."""
-    path = shutil.which(name)
-    return Path(path) if path else None
 
 
 def ticks(seconds: float, pause_s: float = 0.05) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """Clean up after a run: stop its processes, undo what it changed on the host, remove its folder.
 
 In this order: what processes hold cannot be unmounted, and what is mounted in the folder must
-not be removed with it. What resists stays in the run's journal, and the journal in the
-folder, so that it can be tried again.
+not be removed with it. Where something resists the folder stays whole, with the journal that tells of it,
+so that it can be tried again.
 """
 
 from __future__ import annotations
@@ -60,10 +60,7 @@ def sweep(folder: Path) -> Swept:
     folders = [folder, *(change.folder for change in standing if isinstance(change, Made))]
     _stop_processes(folders, swept)
     for each in folders:
-        try:
-            remove_left_below(each)
-        except OSError as reason:
-            swept.resisting.append(f"shared memory of a killed server below {each}: {reason.strerror}")
+        remove_left_below(each)
     swept.resisting += journal.undo()
     still = journal.standing()
     swept.undone = [str(change) for change in standing if change not in still]
@@ -124,27 +121,11 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
 
 
 def _remove(folder: Path, swept: Swept) -> None:
-    """Remove the folder; but never through a mount, and not the journal of what resists."""
-    mounts = mounts_below(folder)
-    if mounts and not swept.resisting:
-        swept.resisting.append(f"a file system is mounted on {mounts[0]}, which no run has noted")
+    """Remove the folder; but never through a mount, and not while something resists that its journal tells of."""
+    if mounts := mounts_below(folder):
+        swept.resisting.append(f"a file system is mounted on {mounts[0]}")
     if swept.resisting:
-        _clear(folder.resolve(), {*mounts, folder.resolve() / JOURNAL})
         return
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         swept.resisting.append(f"{folder} cannot be removed whole")
-
-
-def _clear(folder: Path, spared: Collection[Path]) -> None:
-    """Remove what is in a folder, but for the spared paths and the way to them."""
-    for entry in folder.iterdir():
-        if entry in spared:
-            continue
-        if any(path.is_relative_to(entry) for path in spared):
-            _clear(entry, spared)
-        elif entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):  # as above: it stays, with the folder, for the next attempt
-                entry.unlink()

@@ -205,9 +205,8 @@ def failure_reason(output: str) -> str:
     errors = error_lines(lines)
     if errors and "contains errors" in errors[0]:
         # what is wrong in a configuration file stands in the lines before
-        logged = [line[line.index("LOG:") + 4 :].strip() for line in lines if "LOG:" in line]
-        faults = [line for line in logged if _IN_FILE.search(line)] or [
-            line for line in logged if "parameter" in line
+        faults = [
+            line.partition("LOG:")[2].strip() for line in lines if "LOG:" in line and "parameter" in line
         ]
         errors = [_IN_FILE.sub("", line) for line in faults] or errors
     return (errors or lines[-1:] or ["no output"])[0]

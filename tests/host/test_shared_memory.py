@@ -116,10 +116,13 @@ def test_all_of_a_killed_server_is_removed_and_nothing_of_a_living_one(
     assert living.query("SELECT 1 AS one", dbname="postgres") == [{"one": 1}]
 
 
-def test_a_file_that_names_somebody_elses_segment_removes_nothing(tmp_path: Path) -> None:
-    segments = system_v_segments()
-    for content in ("", "1\n2\n", "1\n" * 6 + "0 0\n", "1\n" * 6 + "951729 9\n", "1\n" * 6 + "garbage\n"):
-        (tmp_path / "postmaster.pid").write_text(content)
-        remove_left_below(tmp_path)
-    assert system_v_segments() >= segments
+def test_a_data_directory_that_is_not_whole_is_passed_over(tmp_path: Path) -> None:
+    for data, files in {
+        "empty": {},
+        "gone": {"postmaster.opts": '/nowhere/postgres "-D"', "PG_VERSION": "18"},
+    }.items():
+        (tmp_path / data).mkdir()
+        for name, content in {"postmaster.pid": "1\n", **files}.items():
+            (tmp_path / data / name).write_text(content)
+    remove_left_below(tmp_path)
     remove_left_below(tmp_path / "never")

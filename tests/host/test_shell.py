@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from benchlib.errors import PreflightError, TrialError
-from benchlib.host.shell import USER_VARIABLE, Shell, TimeLimitError, server_user, ticks
+from benchlib.host.shell import USER_VARIABLE, Shell, server_user, ticks, which
 
 SH = "/bin/sh"
 PATIENCE_S = 60.0
@@ -79,7 +80,7 @@ def test_cpu_time_of_the_process_and_its_children_is_counted() -> None:
 
 
 def test_a_time_limit_stops_the_process_and_says_so() -> None:
-    with pytest.raises(TimeLimitError, match=r"^sleep did not end within 0\.3 s and was stopped$"):
+    with pytest.raises(TrialError, match=r"^sleep did not end within 0\.3 s and was stopped$"):
         Shell().run(["sleep", "61.25"], timeout_s=0.3)
     assert not [child for child in psutil.Process().children() if "61.25" in child.cmdline()]
 
@@ -142,8 +143,19 @@ def test_the_caller_s_database_variables_and_locale_stay_outside(
     assert folder == str(tmp_path.resolve())
     assert "foreign" not in variables.values()
     assert (variables["LC_ALL"], variables["TZ"], variables["EXTRA"]) == ("C", "UTC", "x")
-    assert variables["PATH"] == os.environ["PATH"]
+    assert variables["PATH"].startswith(os.environ["PATH"])
     assert Shell(environment={"TZ": "own"}).run([SH, "-c", "pwd; echo $TZ"]).stdout == "/\nown\n"
+
+
+@pytest.mark.skipif(shutil.which("chroot", path="/usr/sbin:/sbin") is None, reason="no chroot in sbin")
+def test_programs_of_the_system_are_run_also_where_the_path_lacks_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    program = which("chroot")
+    assert program
+    assert program.parent.name == "sbin"
+    assert Shell().run(["chroot", "--version"]).returncode == 0
 
 
 # --- which control groups it is in ----------------------------------------------------
