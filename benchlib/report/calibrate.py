@@ -10,7 +10,6 @@ the effect is measured first. :mod:`benchlib.report.calibration_page` shows what
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -46,21 +45,17 @@ def calibrate_by_simulation(tell: Tell, *, sessions: int = 100_000, seed: int = 
     """
     if not 1_000 <= sessions <= 10_000_000:
         raise InputError(f"sessions: want 1000 to 10000000 simulated ones, not {sessions}")
-    started, rows, first = time.monotonic(), [], 1000 * seed
-    everything = list(situations())
+    rows, first, everything = [], 1000 * seed, list(situations())
     for number, situation in enumerate(everything):
         tell(f"simulating {sessions:,} sessions in each situation: {number} of {len(everything)}")
         rows.append(simulate(situation, sessions=sessions, seed=first + number))
     tell("simulating power and early stopping")
-    designs = ((2, 0), (4, 0), (4, 1), (6, 0))
+    designs, stopped = ((2, 0), (4, 0), (4, 1), (6, 0)), ((2, 0), (3, 1), (4, 1))
     power = pd.concat(power_by_blocks(*design, sessions=sessions, seed=first + 901) for design in designs)
-    stopping = [
-        simulate_stopping(*design, sessions=sessions, seed=first + 902) for design in ((2, 0), (3, 1), (4, 1))
-    ]
+    stopping = [simulate_stopping(*design, sessions=sessions, seed=first + 902) for design in stopped]
     totals = {
         "sessions": sessions,
         "seed": seed,
-        "seconds": round(time.monotonic() - started),
         "benchlib": __version__,
         "power": power.to_dict("records"),
         "sequential": stopping,
@@ -140,12 +135,18 @@ def calibrate_here(options: Options, tell: Tell) -> dict[str, Any]:
         return experiment
 
     # measured once: the sessions' plans follow from it
-    measured = run(_work_study(options), "how much work makes the effect", retry=False).trials
-    steps = measured["level"].str.removesuffix(" steps").astype(int)
-    work = fit_work(measured.assign(steps=steps), options.effect)
+    steps = {f"{count} steps": count for count in _STEPS}
+    first = 1000 * options.seed
+    plan = _study("work", steps, options.duration_s, controls=0, blocks=_FIT_BLOCKS, seed=first)
+    measured = run(plan, "how much work makes the effect", retry=False).trials
+    work = fit_work(measured.assign(steps=measured["level"].map(steps)), options.effect)
+    injected = f"+{100 * options.effect:g} %"
+    steps = {BASELINE: work.baseline, "same": work.baseline, injected: work.injected}
     trials, verdicts = [], []
     for session in range(1, options.sessions + 1):
-        experiment = run(_session_study(options, work, session), f"session {session} of {options.sessions}")
+        sizes = {"controls": 1, "blocks": options.blocks, "seed": first + session}
+        plan = _study(f"session-{session:03d}", steps, options.duration_s, **sizes)
+        experiment = run(plan, f"session {session} of {options.sessions}")
         trials.append(experiment.trials.assign(session=session))
         analysis = experiment.analysis
         rows = analysis.table[_VERDICT_COLUMNS].iloc[1:]
@@ -154,7 +155,6 @@ def calibrate_here(options: Options, tell: Tell) -> dict[str, Any]:
     kept = {
         "options": asdict(options),
         "work": asdict(work),
-        "minutes": round((everything["started_s"].max() - measured["started_s"].min()) / 60, 1),
         "server": f"PostgreSQL {everything['server_version'].dropna().iloc[-1]}",
         "host": {k: v for k, v in origin["host"].items() if k not in ("identity", "file_system")},
         "created": origin["created"],
@@ -168,19 +168,7 @@ def calibrate_here(options: Options, tell: Tell) -> dict[str, Any]:
     return kept
 
 
-def _work_study(options: Options) -> Study:
-    steps = {f"{count} steps": count for count in _STEPS}
-    return _study("work", steps, options, controls=0, blocks=_FIT_BLOCKS, seed=1000 * options.seed)
-
-
-def _session_study(options: Options, work: Work, session: int) -> Study:
-    injected = f"+{100 * options.effect:g} %"
-    steps = {BASELINE: work.baseline, "same": work.baseline, injected: work.injected}
-    seed = 1000 * options.seed + session
-    return _study(f"session-{session:03d}", steps, options, controls=1, blocks=options.blocks, seed=seed)
-
-
-def _study(name: str, steps: Mapping[str, int], options: Options, **sizes: Any) -> Study:
+def _study(name: str, steps: Mapping[str, int], duration_s: int, **sizes: int) -> Study:
     values = {
         "factor": "calibration",
         "question": "Does the suite see what is there, and only that?",
@@ -188,7 +176,7 @@ def _study(name: str, steps: Mapping[str, int], options: Options, **sizes: Any) 
         "levels": {level: {"load": {"variables": {"scale": count}}} for level, count in steps.items()},
         "workload": "calibrated",
         "profile": "own",
-        "profiles": {"own": {"clients": 1, "threads": 1, "duration_s": options.duration_s, "warmup_s": 1}},
+        "profiles": {"own": {"clients": 1, "threads": 1, "duration_s": duration_s, "warmup_s": 1}},
         **sizes,
     }
     return plan_study(values).model_copy(update={"notebook": None, "parameters": {}})

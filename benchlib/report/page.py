@@ -27,6 +27,9 @@ _HERE = Path(__file__).parent
 _HIDDEN = ("hide", "remove-cell", "papermill-error-cell-tag")
 _SILENT = ("remove-output", "hide-output", "progress")
 
+_SHOWN = "<!--shown-->"  # around what is no Markdown in a page of prose
+
+TEMPLATES.filters["shown"] = lambda thing: Markup(f"{_SHOWN}{thing._repr_html_()}{_SHOWN}")
 TEMPLATES.globals.update(
     light=LIGHT,
     dark=DARK,
@@ -116,10 +119,18 @@ def render_index(
     )
 
 
-def render_prose(title: str, question: str, template: str, **values: Any) -> str:
-    """A page of prose: a template of Markdown, filled with `values`."""
-    text = v4.new_markdown_cell(_render(template, **values), id="prose")  # type: ignore[no-untyped-call]
-    return render_page(v4.new_notebook(cells=[text]), Page(title, question=question))  # type: ignore[no-untyped-call]
+def render_prose(page: Page, template: str, **values: Any) -> str:
+    """A page of prose: a template of Markdown, filled with `values`; figures and tables by the filter `shown`."""
+    cells = []
+    for number, part in enumerate(_render(template, **values).split(_SHOWN)):
+        # ids count, so that a page repeats; Markdown's parser would spoil drawings
+        output = v4.new_output("display_data", {"text/html": part})  # type: ignore[no-untyped-call]
+        cells.append(
+            v4.new_code_cell(outputs=[output], id=f"part-{number}")  # type: ignore[no-untyped-call]
+            if number % 2
+            else v4.new_markdown_cell(part, id=f"part-{number}")  # type: ignore[no-untyped-call]
+        )
+    return render_page(v4.new_notebook(cells=cells), page)  # type: ignore[no-untyped-call]
 
 
 def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Link | None]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchlib.errors import InputError
 from benchlib.report import calibration_page
 from benchlib.report.figures.frames import known, rows_of
-from benchlib.report.page import IndexEntry, Link, linked, render_index, render_prose
+from benchlib.report.page import IndexEntry, Link, Page, linked, render_index, render_prose
 from benchlib.report.summary import Summary
 from benchlib.stats.analysis import leading
 from benchlib.study.experiment import Experiment
@@ -70,14 +70,13 @@ def write_site(root: Path, kept: Summary) -> Path:
         ],
     )
     (root / "index.html").write_text(index)
-    (root / "methodology.html").write_text(
-        render_prose(
-            "How a verdict is made",
-            "For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it.",
-            "methodology.md.j2",
-            calibrated=(root / "calibration.html").is_file(),
-        )
+    about = Page(
+        "How a verdict is made",
+        question="For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it.",
     )
+    calibrated = (root / "calibration.html").is_file()
+    methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated)
+    (root / "methodology.html").write_text(methodology)
     _link_pages(root, links, studies)
     return root / "index.html"
 
