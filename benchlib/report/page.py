@@ -1,6 +1,6 @@
 """The published pages: one HTML file per study and an index, which load nothing and need no network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,23 +67,6 @@ class Page:
     downloads: Sequence[Link] = ()
 
 
-@dataclass(frozen=True)
-class IndexEntry:
-    """One study in the index; `percent_change` in percent, None where there is none; `href` its page.
-
-    `meta` says where and when it was measured.
-    """
-
-    title: str
-    href: str
-    headline: str
-    question: str = ""
-    verdict: str = ""
-    percent_change: float | None = None
-    meta: Sequence[str] = ()
-    durability: str = ""
-
-
 def render_page(notebook: nbformat.NotebookNode, page: Page) -> str:
     """The executed notebook as a page: no code, and the same text each time for the same input.
 
@@ -96,7 +79,7 @@ def render_page(notebook: nbformat.NotebookNode, page: Page) -> str:
 
 
 def render_index(
-    entries: Sequence[IndexEntry],
+    entries: Sequence[Mapping[str, Any]],
     *,
     intro: str = "",
     figures: Sequence[Figure | Statement] = (),
@@ -105,7 +88,8 @@ def render_index(
 ) -> str:
     """The list of studies, in the order given; `figures` come before it, `links` lead to further pages.
 
-    `left_out` are the studies that are kept and not shown, each with the reason.
+    Of a study are shown `title, href` (its page), `headline, question, verdict, percent_change` (None where there is
+    none), `facts` (where and when it was measured) and `durability`. `left_out` are the studies that are kept and not shown, each with the reason.
     """
     drawn, _ = tidy("".join(figure._repr_html_() for figure in figures), SITE)
     return _render(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from benchlib.errors import InputError
 from benchlib.report import calibration_page
 from benchlib.report.figures.frames import known, rows_of
-from benchlib.report.page import IndexEntry, Link, Page, linked, render_index, render_prose
+from benchlib.report.page import Link, Page, linked, render_index, render_prose
 from benchlib.report.summary import Summary
 from benchlib.stats.analysis import leading
 from benchlib.study.experiment import Experiment
@@ -98,17 +99,16 @@ def _label(experiment: Experiment, titles: Counter[str]) -> str:
     return title if titles[title] == 1 else f"{title} ({name})"
 
 
-def _entry(experiment: Experiment, link: Link) -> IndexEntry:
+def _entry(experiment: Experiment, link: Link) -> dict[str, Any]:
     level = leading(experiment.analysis)
-    lead = rows_of(experiment.analysis)[level]
-    facts = dict(experiment.facts())
-    return IndexEntry(
-        title=link.label,
-        href=link.href,
-        headline=experiment.analysis.headline(),
-        question=experiment.plan.factor.question,
-        verdict=lead["verdict"],
-        percent_change=lead["percent_change"] if known(lead["percent_change"]) else None,
-        meta=[facts["Measured"], facts["Machine"]],
-        durability=experiment.durability().get(level, ""),
-    )
+    lead, facts = rows_of(experiment.analysis)[level], dict(experiment.facts())
+    return {
+        "title": link.label,
+        "href": link.href,
+        "headline": experiment.analysis.headline(),
+        "question": experiment.plan.factor.question,
+        "verdict": lead["verdict"],
+        "percent_change": lead["percent_change"] if known(lead["percent_change"]) else None,
+        "facts": [facts["Measured"], facts["Machine"]],
+        "durability": experiment.durability().get(level, ""),
+    }

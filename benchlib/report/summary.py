@@ -187,7 +187,7 @@ class Summary:
         for experiment in sorted(self.experiments, key=lambda e: e.study.title):
             if experiment.folder.name in first and experiment.study.notebook:
                 figures = published_for(experiment.study.notebook).query("against != ''")
-                rows = beside(experiment, experiment.analysis, figures)
+                rows = beside(experiment, figures)
                 tables.append(rows.assign(factor=experiment.study.title))
         frame = pd.concat(tables)
         if frame.empty:

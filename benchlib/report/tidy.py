@@ -1,6 +1,7 @@
 """A notebook's HTML as the body of a page: nothing that loads or runs, headings in order, long tables folded."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from bs4 import BeautifulSoup, Tag
@@ -39,7 +40,6 @@ def tidy(html: str, title: str) -> tuple[str, list[Heading]]:
     soup = BeautifulSoup(html, "html.parser")
     _still(soup)
     headings = _ordered(soup, title)
-    _unique(soup)
     for pre in soup.find_all("pre"):
         pre["tabindex"] = "0"
     for number, table in enumerate(soup.find_all("table"), 1):
@@ -88,35 +88,17 @@ def _still(soup: BeautifulSoup) -> None:
 
 
 def _ordered(soup: BeautifulSoup, title: str) -> list[Tag]:
-    """Bring headings below the page's `h1`, without gaps; the notebook's own title goes."""
+    """Bring headings below the page's `h1`, without gaps and with an anchor each; the notebook's own title goes."""
     headings = soup.find_all(re.compile("^h[1-6]$"))
     tops = [heading for heading in headings if heading.name == "h1"]
     if tops and tops[0] is headings[0] and (len(tops) == 1 or tops[0].get_text(strip=True) == title):
         headings.pop(0).decompose()
         tops.pop(0)
-    above = 1
+    above, seen = 1, Counter[str]()
     for heading in headings:
         above = min(int(heading.name[1]) + bool(tops), above + 1, 6)
         heading.name = f"h{above}"
-        if not heading.get("id"):
-            heading["id"] = re.sub(r"\W+", "-", heading.get_text()).strip("-") or "section"
+        anchor = re.sub(r"\W+", "-", heading.get_text()).strip("-") or "section"
+        seen[anchor] += 1
+        heading["id"] = f"{anchor}-{seen[anchor]}" if seen[anchor] > 1 else anchor
     return headings
-
-
-def _unique(soup: BeautifulSoup) -> None:
-    """Number ids that occur again, together with what refers to them inside the same drawing."""
-    seen: set[str] = set()
-    for tag in soup.find_all(id=True):
-        old = new = str(tag["id"])
-        number = 1
-        while new in seen:
-            number += 1
-            new = f"{old}-{number}"
-        seen.add(new)
-        drawing = tag.find_parent("svg")
-        if new != old:
-            tag["id"] = new
-            for user in drawing.find_all(True) if drawing else ():
-                for name, value in user.attrs.items():
-                    if value in (f"#{old}", f"url(#{old})"):
-                        user[name] = str(value).replace(old, new)

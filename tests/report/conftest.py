@@ -81,7 +81,7 @@ def notebook(analysis, trials):
             text("hidden words", metadata={"tags": ["hide"]}),
             text("## The effect\n\n#### Too deep\n\n## The effect"),
             shown(forest(analysis), verdict_table(analysis, durability={"tuned": "the last commits"})),
-            shown(forest(analysis), drift(trials, "tps", [*analysis.table["level"]])),
+            shown(drift(trials, "tps", [*analysis.table["level"]])),
             shown(trials.head(2)),
             raised(),
             text(hostile),

@@ -7,11 +7,10 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from benchlib.errors import StudyError
 from benchlib.report.figures.frames import MINUS, amount, good, interval, known, opening, rows_of, signed
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, section
-from benchlib.stats import Analysis, analyze
+from benchlib.stats import analyze
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import matching, published_for
 
@@ -30,17 +29,22 @@ def published(experiment: Experiment) -> Table:
 
     Raises:
         InputError: the file of published figures is damaged.
+        StudyError: too few trials are kept to compare anything.
 
     """
     notebook = experiment.study.notebook
     figures = published_for(notebook) if notebook else pd.DataFrame()
     if figures.empty:
         raise NothingToShowError("No published figures are kept that this study could be set beside.")
-    analysis, remark = _analysis(experiment)
-    rows = beside(experiment, analysis, figures)
+    rows = beside(experiment, figures)
     sources = rows.groupby(["source", "conditions"], sort=False)
     rows["level"] = [levels or Quiet("none") for levels in rows["levels"]]
-    notes = [remark]
+    plan, facts = experiment.plan, dict(experiment.facts())
+    notes = [
+        "The two may well differ: the published figures come from other machines, sizes and versions. "
+        f"Here: {facts['Server']}; {facts['Machine']}; {experiment.clients()}, scale {plan.scale:,}, "
+        f"{plan.load.duration_s} s a trial. That the direction agrees says more than the size."
+    ]
     if rows["measured here"].str.contains(ALONE).any():
         notes.append(
             f"{ALONE} None of the study's own comparisons: the same model with that level as the baseline of all, "
@@ -57,14 +61,14 @@ def published(experiment: Experiment) -> Table:
     )
 
 
-def beside(experiment: Experiment, analysis: Analysis | None, figures: pd.DataFrame) -> pd.DataFrame:
+def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
     """Each published figure in words: ``figure, published, measured here, levels, source, conditions``."""
     return pd.DataFrame(
         [
             {
                 "figure": name,
                 "published": "; ".join(map(_number, same.itertuples())),
-                "measured here": _measured(experiment, analysis, next(same.itertuples())),
+                "measured here": _measured(experiment, next(same.itertuples())),
                 "levels": _levels_words(str(level), str(against)),
                 "source": source,
                 "conditions": conditions,
@@ -72,20 +76,6 @@ def beside(experiment: Experiment, analysis: Analysis | None, figures: pd.DataFr
             for (name, level, against, source, conditions), same in figures.groupby(_TOGETHER, sort=False)
         ],
         dtype=object,
-    )
-
-
-def _analysis(experiment: Experiment) -> tuple[Analysis | None, str]:
-    """The verdicts, if there are any, and in a sentence why published figures may differ from what is here."""
-    try:
-        analysis, facts = experiment.analysis, dict(experiment.facts())
-    except StudyError as reason:
-        return None, f"Nothing has been compared here: {reason}."
-    plan = experiment.plan
-    return analysis, (
-        "The two may well differ: the published figures come from other machines, sizes and versions. "
-        f"Here: {facts['Server']}; {facts['Machine']}; {experiment.clients()}, scale {plan.scale:,}, "
-        f"{plan.load.duration_s} s a trial. That the direction agrees says more than the size."
     )
 
 
@@ -117,14 +107,14 @@ def _with_unit(text: str, unit: str) -> str:
     return f"{text}\u00a0{unit}" if unit else text
 
 
-def _measured(experiment: Experiment, analysis: Analysis | None, row: Any) -> str:
+def _measured(experiment: Experiment, row: Any) -> str:
     """What was measured for the level, or for the pair, of a published figure."""
     trials = experiment.by_level()
     if row.metric not in trials:
         return _UNMEASURED
     trials = good(trials, row.metric)
     if row.against:
-        return _compared(experiment, analysis, trials[trials[row.metric] > 0], row)
+        return _compared(experiment, trials[trials[row.metric] > 0], row)
     factor, texts = experiment.plan.factor, []
     means = trials.groupby("level")[row.metric].agg(["mean", "std"])
     for name in matching(row.level, [level for level in factor.levels if level not in factor.controls]):
@@ -137,10 +127,10 @@ def _measured(experiment: Experiment, analysis: Analysis | None, row: Any) -> st
     return "; ".join(texts) or _UNMEASURED
 
 
-def _compared(experiment: Experiment, analysis: Analysis | None, trials: pd.DataFrame, row: Any) -> str:
+def _compared(experiment: Experiment, trials: pd.DataFrame, row: Any) -> str:
     """The change from one level to another, with its interval, and its verdict where the study gives one."""
-    means = trials.groupby("level")[row.metric].mean()
-    if analysis is None or row.level not in means or row.against not in means:
+    analysis, means = experiment.analysis, trials.groupby("level")[row.metric].mean()
+    if row.level not in means or row.against not in means:
         return _UNMEASURED
     if row.metric == analysis.metric.name and analysis.against.get(row.level) == row.against:
         of = rows_of(analysis)[row.level]

@@ -6,9 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy.stats import ttest_1samp
 
 from benchlib.errors import InputError
 from benchlib.plan.settings import quantity, shown
@@ -16,6 +14,7 @@ from benchlib.plan.words import size_words
 from benchlib.report.figures.frames import amount, by_value, interval, known, rows_of, signed
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
+from benchlib.stats.means import geometric_mean
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import matching
 from benchlib.study.records import Parameters
@@ -77,38 +76,30 @@ def cost_per_million(experiment: Experiment, prices: Mapping[str, float], curren
         InputError: a price is no positive number, is of no level, or a level has two.
 
     """
-    by_level = _prices(prices, _asked(experiment))
+    levels = _asked(experiment)
+    by_level = _prices(prices, levels)
     if not by_level:
         raise NothingToShowError(
             "No price per hour was given, so what a million transactions cost is not known."
         )
+    unit = f", {currency}" if currency else ""
+    cost, ends, hourly = f"a million transactions{unit}", f"95 % interval{unit}", f"price an hour{unit}"
+    columns = ["level", cost, ends, "change", "interval", "against", hourly, "tps"]
     good = experiment.trials[experiment.trials["error"].isna()]
     rows = []
-    for level in _asked(experiment):
-        tps = good.loc[good["level"] == level, "tps"].dropna().astype(float)
-        price = by_level.get(level)
-        if tps.empty:
-            tried = (good["level"] == level).any()
-            cost, ends = "no transactions" if tried else None, ""
-        elif price is None:
-            cost, ends = "no price given", ""
-        else:
-            cost, ends = _cost(price, tps)
-        hourly = "" if price is None else amount(price)
-        mean = "" if tps.empty else amount(float(np.exp(np.log(tps).mean())))
-        change = _change(experiment, by_level, level) if len(tps) else ("", "", "")
-        rows.append([level, cost, ends, *change, hourly, mean])
-    unit = f", {currency}" if currency else ""
-    columns = [
-        "level",
-        f"a million transactions{unit}",
-        f"95 % interval{unit}",
-        "change",
-        "interval",
-        "against",
-        f"price an hour{unit}",
-        "tps",
-    ]
+    for level in levels:
+        tps, price = good.loc[good["level"] == level, "tps"].dropna().astype(float), by_level.get(level)
+        row: dict[str, str | None] = {**dict.fromkeys(columns, ""), "level": level}
+        row[hourly] = "" if price is None else amount(price)
+        row[cost] = "no transactions" if tps.empty else "no price given"
+        if len(tps):
+            means = geometric_mean(tps.to_list())
+            row["tps"] = amount(means[0])
+            if price is not None:
+                row[cost], high, low = (amount(price * 1e6 / (_PER_HOUR * mean)) for mean in means)
+                row[ends] = f"[{low}, {high}]" if len(tps) > 1 else ""
+                row |= _change(experiment, by_level, level)
+        rows.append(row)
     return html_table(
         pd.DataFrame(rows, columns=columns, dtype=object),
         "What a million transactions cost",
@@ -172,29 +163,18 @@ def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
     return {level: prices[key] for level, key in keys.items()}
 
 
-def _cost(price: float, tps: pd.Series) -> tuple[str, str]:
-    """The cost of a million transactions and its interval; from one trial there is none."""
-    logs = np.log(tps)
-    points = [logs.mean()]
-    if len(logs) > 1:
-        points += reversed(ttest_1samp(logs, 0).confidence_interval(0.95))
-    cost, *ends = (amount(price * 1e6 / (_PER_HOUR * math.exp(point))) for point in points)
-    return cost, f"[{', '.join(ends)}]" if ends else ""
-
-
-def _change(
-    experiment: Experiment, prices: Mapping[str, float], level: str
-) -> tuple[str | None, str | None, str]:
-    """How a level's cost differs from that of what it is compared with, the interval, and with what."""
+def _change(experiment: Experiment, prices: Mapping[str, float], level: str) -> dict[str, str | None]:
+    """How a level's cost differs from that of what it is compared with: ``change, interval, against``."""
     analysis = experiment.analysis
     other = analysis.against.get(level)
-    if other is None or not {level, other} <= prices.keys() or analysis.metric.name not in ("tps", "speed"):
-        return "", "", ""
+    if other is None or other not in prices or analysis.metric.name not in ("tps", "speed"):
+        return {}
     row, ratio = rows_of(analysis)[level], prices[level] / prices[other]
     if row["verdict"] == "invalid":
-        return "invalid", "", other
+        return {"change": "invalid", "against": other}
     change, low, high = (
         100 * (ratio / (1 + row[name] / 100) - 1) if known(row[name]) else math.nan
         for name in ("percent_change", "ci_high", "ci_low")
     )
-    return signed(change) if known(change) else None, interval(low, high) if known(low, high) else None, other
+    between = interval(low, high) if known(low, high) else None
+    return {"change": signed(change) if known(change) else None, "interval": between, "against": other}

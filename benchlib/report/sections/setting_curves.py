@@ -138,20 +138,19 @@ def _curve(
         speed = 1 / speed
     gains = [100 * (speed[place:].max() / speed[place] - 1) for place in range(len(points))]
     place = next(place for place, gain in enumerate(gains) if gain <= margin)
-    texts = [value_words(value) for value in points["value"]]
-    about = f"{setting}, {name}:" if name else f"{setting}:"
-    if place == 0:
-        words = f"no bend inside the range; no value above {texts[0]} is faster by more than {margin:g} %."
-        return Curve(name, points, None, f"{about} {words}")
-    step = _step(experiment, points["level"], *points["level"][place - 1 : place + 1])
-    to_it = f"the step from {texts[place - 1]} to {texts[place]} changes {metric.title} by {step}"
-    if place == len(points) - 1:
-        return Curve(name, points, None, f"{about} no bend inside the range; {to_it}.")
-    beyond = 100 * (speed[place + 1 :] / speed[place] - 1)
-    words = f"bends at {texts[place]}; {to_it}, and the fastest beyond it differs by {signed(beyond.max())}"
-    if beyond.min() < min(beyond.max(), -margin):
-        words += f", the slowest by {signed(beyond.min())}"
-    return Curve(name, points, float(points["value"][place]), f"{about} {words} in speed.")
+    texts, last = [value_words(value) for value in points["value"]], len(points) - 1
+    inside = 0 < place < last
+    facts = [f"bends at {texts[place]}" if inside else "no bend inside the range"]
+    if place:
+        step = _step(experiment, points["level"], *points["level"][place - 1 : place + 1])
+        facts.append(f"the step from {texts[place - 1]} to {texts[place]} changes {metric.title} by {step}")
+    if place < last:
+        beyond = 100 * (speed[place + 1 :] / speed[place] - 1)
+        ends = " to ".join(dict.fromkeys((signed(beyond.min()), signed(beyond.max()))))
+        facts.append(f"beyond {texts[place]} the speed differs by {ends}")
+    about = f"{setting}, {name}" if name else setting
+    bend = float(points["value"][place]) if inside else None
+    return Curve(name, points, bend, f"{about}: {'; '.join(facts)}.")
 
 
 def _step(experiment: Experiment, group: pd.Series, lower: str, upper: str) -> str:

@@ -126,15 +126,6 @@ def test_levels_without_good_trials_are_not_measured(beside, experiment):
     assert {row["measured here"] for row in rows} == {"not measured here"}
 
 
-def test_before_anything_ran_what_was_published_is_shown_and_why_nothing_is_beside_it(beside, folder_of):
-    folder = folder_of(levels=LEVELS)
-    folder.write(folder.read().model_copy(update={"notebook": "version"}))
-    ((row,), note) = beside({**ROW, "low": 8, "unit": "MB", "against": ""}, of=View(shown(folder)))
-    assert row["published"] == "from 8\u00a0MB"
-    assert row["measured here"] == "not measured here"
-    assert note.startswith("Nothing has been compared here: study 'small' has no block with two good trials")
-
-
 @pytest.mark.parametrize("notebook", ["combined", None])
 def test_a_study_without_published_figures_says_so(experiment, notebook):
     assert "No published figures" in str(published(experiment(notebook=notebook)))

@@ -113,7 +113,7 @@ def test_the_cost_of_a_million_transactions_with_its_intervals(view) -> None:
 def test_one_trial_has_a_cost_and_no_interval_and_a_failed_level_has_none(view) -> None:
     study = view(failing={"run, beta": "went away"})
     found = rows(cost_per_million(study, {"beta": 0.72, "defaults": 0.36}))
-    assert found["run, beta"][:2] == ["–", ""]
+    assert found["run, beta"][:2] == ["no transactions", ""]
     assert found["run, alpha"][:2] == ["no price given", ""]
     single = study.experiment.trials[
         study.experiment.trials["block"].eq(1) | study.experiment.trials["level"].ne("check, beta")
