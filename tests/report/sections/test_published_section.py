@@ -7,8 +7,6 @@ import pytest
 
 from benchlib.plan.level import Level
 from benchlib.report.sections.beside_published import published
-from benchlib.report.view import View
-from benchlib.study.experiment import shown
 from benchlib.study.published import Published
 
 TPS = {"defaults": 1000.0, "control": 1001.0, "tuned": 2000.0, "tuned, durable": 1500.0}
