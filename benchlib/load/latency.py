@@ -145,10 +145,8 @@ def read_latency(path: Path) -> Latency:
     for latencies, seconds in parts:
         bins = np.searchsorted(EDGES_US, latencies, "right") - 1
         counts += np.bincount((seconds - first) * shape[1] + bins, minlength=counts.size).reshape(shape)
-    ordered = np.sort(np.concatenate([np.array([], np.uint32), *(latencies for latencies, _ in parts)]))
-    if not len(ordered):
-        return Latency(dict.fromkeys(QUANTILES), counts)
-    return Latency(dict(zip(QUANTILES, quantiles_ms(ordered, QUANTILES.values()), strict=True)), counts)
+    latencies = np.concatenate([np.array([], np.uint32), *(latencies for latencies, _ in parts)])
+    return Latency(quantiles_ms(latencies, QUANTILES), counts)
 
 
 def thin_log(path: Path, target: Path) -> bool:

@@ -35,7 +35,7 @@ whatever its summary claims.
     ``serialization_failures`` and ``deadlock_failures`` (``None`` unless told apart), ``latency_ms`` and
     ``lag_ms`` (``n``, ``mean``, ``stddev``, ``min``, ``p50``, ``p90``, ``p95``, ``p99``, ``p999``, ``max``),
     ``retries``, ``retried_transactions``, ``sampling_rate``, ``scripts`` (rows of ``script`` from 0 as
-    logged, ``transactions``, ``latency_ms``), ``first_epoch_s``, ``last_epoch_s``, ``torn_lines``, ``notes``.
+    logged, ``transactions``, ``latency_ms``), ``first_epoch_s``, ``last_epoch_s`` (whole seconds), ``torn_lines``, ``notes``.
     A seventh column is lag or retries, and only ``argv`` tells which. In a log of more than 8 MiB it is checked only in
     samples that each client's transaction numbers rise, as those of one run do.
 ``pg_test_fsync``

@@ -13,15 +13,10 @@ from typing import Any
 
 from benchlib.errors import ParseError
 
-_SHARES = {
-    "failed_transactions": "failed_percent",
-    "serialization_failures": "serialization_failures_percent",
-    "deadlock_failures": "deadlock_failures_percent",
-    "other_failures": "other_failures_percent",
-    "retried_transactions": "retried_percent",
-    "skipped_transactions": "skipped_percent",
-    "late_transactions": "late_percent",
-}
+_SHARED = (
+    "failed_transactions", "serialization_failures", "deadlock_failures", "other_failures", "retried_transactions",
+    "skipped_transactions", "late_transactions",
+)  # fmt: skip
 _ENDS = ("transactions", "failed_transactions", "skipped_transactions")
 _ASKED = {
     "client": "clients",
@@ -75,8 +70,8 @@ def _shares(row: Mapping[str, Any]) -> Iterator[str]:
     """Check each count against the percentage beside it; versions differ in what they divide by."""
     parts = [row[key] or 0 for key in _ENDS]
     totals = {parts[0], parts[0] + parts[1], parts[0] + parts[2], sum(parts)} - {0}
-    for key, share in _SHARES.items():
-        count, percent = row.get(key), row.get(share)
+    for key in _SHARED:
+        count, percent = row.get(key), row.get(f"{key.removesuffix('_transactions')}_percent")
         if count is None or percent is None or not totals:
             continue
         if all(abs(100 * count / n - percent) > 0.002 for n in totals):

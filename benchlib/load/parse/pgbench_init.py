@@ -10,14 +10,14 @@ import re
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Text, faults, options, put, wanted
+from benchlib.load.parse.text import Line, Text, faults, options, wanted
 
 KIND = "pgbench init"
 ROWS_PER_SCALE = 100_000
 
 # from 17 on larger scales tell of the small tables too, by their names
-_TUPLES = re.compile(
-    r"(\d+) of (\d+) tuples \((\d+)%\)(?: of pgbench_accounts)? done \(elapsed (\d+\.\d\d) s, remaining (-?\d+\.\d\d) s\)"
+_TUPLES = Line(
+    r"{rows:d} of {planned:d} tuples \(\d+%\)(?: of pgbench_accounts)? done \(elapsed {load_elapsed_s:f} s, remaining -?[\d.]+ s\)"
 )
 _DONE = re.compile(r"(?:done in|total time:) (\d+\.\d\d) s \((.*)\)\.?")
 _FIRST_STEPS = ("dropping old tables...", "creating tables...")
@@ -29,31 +29,26 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
     Raises ParseError when the load did not end, or when the text holds two loads.
     """
-    counts: dict[str, Any] = {}
-    timed: list[re.Match[str]] = []
-    for line in text.lines:
-        if tuples := _TUPLES.fullmatch(line):
-            put(counts, "planned", int(tuples[2]), line=line, kind=KIND)
-            if tuples[1] == tuples[2]:
-                put(counts, "rows", int(tuples[2]), line=line, kind=KIND)
-                put(counts, "load_elapsed_s", float(tuples[4]), line=line, kind=KIND)
-        elif done := _DONE.fullmatch(line):
-            timed.append(done)
+    readings = [reading for line in text.lines if (reading := _TUPLES.read(line))]
+    timed = [done for line in text.lines if (done := _DONE.fullmatch(line))]
+    planned = {reading["planned"] for reading in readings}
+    loaded = [reading for reading in readings if reading["rows"] == reading["planned"]]
     untimed = text.lines.count("done.")
     if not timed and not untimed:
         raise wanted(KIND, "done in … s (…).", text)
-    if "planned" in counts and "rows" not in counts:
-        raise wanted(KIND, f"{counts['planned']} of {counts['planned']} tuples (100%) done (…)", text)
-    if len(timed) > 1 or untimed > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
+    if planned and not loaded:
+        raise wanted(KIND, f"{max(planned)} of {max(planned)} tuples (100%) done (…)", text)
+    if max(len(timed), untimed, len(planned)) > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
         raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
-    rows, asked = counts.get("rows"), options(argv).get("scale", "")
+    last: dict[str, Any] = loaded[0] if loaded else {}
+    rows, asked = last.get("rows"), options(argv).get("scale", "")
     scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() else None
     errors = faults(text.lines)
     return {
         "complete": not errors,
         "rows": rows,
         "scale": scale,
-        "load_elapsed_s": counts.get("load_elapsed_s"),
+        "load_elapsed_s": last.get("load_elapsed_s"),
         "phases_s": _phases(timed[0]) if timed else {"total": None},
         "errors": errors,
     }

@@ -7,24 +7,12 @@ Source of the format: ``printResults`` and ``printProgressReport`` of PostgreSQL
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchlib.errors import ParseError
 from benchlib.load.parse.pgbench_checks import check
-from benchlib.load.parse.text import (
-    NAN,
-    REAL,
-    REAL3,
-    Text,
-    faults,
-    options,
-    put,
-    real,
-    typed_options,
-    wanted,
-    whole,
-)
+from benchlib.load.parse.text import Line, Text, faults, keep, options, typed_options, wanted
 
 KIND = "pgbench summary"
 INCLUDING = "including connections establishing"
@@ -48,97 +36,68 @@ def _words(text: str) -> str | None:
     return None if torn or _INTRUDER.search(text) or faults([text]) else text
 
 
-Fields = Mapping[str, tuple[tuple[str, Callable[[str], Any]], ...]]
-_VERSION = r"(\d[^(),:]*(?: \([^()]+\))?)"  # distributions nest brackets
-_SHARE = rf"(\d+) \({REAL} ?%\)"
-
-_HEADER: Fields = {
-    rf"pgbench \({_VERSION}(?:, server {_VERSION})?\)": (("client_version", str), ("server_version", str)),
-    r"transaction type: (.+)": (("transaction_type", _words),),
-    r"scaling factor: (\d+)": (("scale", int),),
-    r"partition method: (range|hash|list)": (("partition_method", str),),
-    r"partitions: (\d+)": (("partitions", int),),
-    r"query mode: (simple|extended|prepared)": (("query_mode", str),),
-    r"number of clients: (\d+)": (("clients", int),),
-    r"number of threads: (\d+)": (("threads", int),),
-    r"maximum number of tries: (\d+)": (("max_tries", int),),
-    r"duration: (\d+) s": (("duration_s", int),),
-    r"number of transactions per client: (\d+)": (("transactions_per_client", int),),
-    r"number of transactions actually processed: (\d+)(?:/(\d+))?": (
-        ("transactions", int), ("transactions_planned", int)),
-    rf"number of transactions above the {REAL} ms latency limit: (\d+)(?:/(\d+))? \({REAL} ?%\)": (
-        ("latency_limit_ms", real), ("late_transactions", int), ("late_of", int), ("late_percent", real)),
-    rf"rate limit schedule lag: avg {REAL} \(max {REAL}\) ms": (
-        ("rate_lag_average_ms", real), ("rate_lag_max_ms", real)),
-    rf"initial connection time = {REAL} ms": (("initial_connection_ms", real),),
-    rf"average connection time = {REAL} ms": (("average_connection_ms", real),),
-}  # fmt: skip
-_OUTCOMES: Fields = {
-    rf"number of failed transactions: {_SHARE}": (("failed_transactions", int), ("failed_percent", real)),
-    rf"number of serialization failures: {_SHARE}": (
-        ("serialization_failures", int), ("serialization_failures_percent", real)),
-    rf"number of deadlock failures: {_SHARE}": (
-        ("deadlock_failures", int), ("deadlock_failures_percent", real)),
-    rf"number of other failures: {_SHARE}": (("other_failures", int), ("other_failures_percent", real)),
-    rf"number of transactions retried: {_SHARE}": (
-        ("retried_transactions", int), ("retried_percent", real)),
-    r"total number of retries: (\d+)": (("retries", int),),
-    rf"number of transactions skipped: {_SHARE}": (("skipped_transactions", int), ("skipped_percent", real)),
-    rf"latency average(?: =|:) {REAL} ms( \(including failures\))?": (
-        ("latency_average_ms", real), ("latency_includes_failures", bool)),
-    rf"latency stddev(?: =|:) {REAL} ms": (("latency_stddev_ms", real),),
-}  # fmt: skip
-_SCRIPT: Fields = {
-    rf"- weight(?::| =) (\d+)(?: \(targets {REAL}% of total\))?": (("weight", int), ("target_percent", real)),
-    rf"- (\d+) transactions \({REAL}% of total, tps = {REAL}\)": (
-        ("transactions", int), ("percent", real), ("tps", real)),
-    rf"- (\d+) transactions \({REAL}% of total\)": (("transactions_attempted", int), ("percent", real)),
-    rf"- number of transactions actually processed: (\d+) \(tps = {REAL}\)": (
-        ("transactions", int), ("tps", real)),
-} | {f"- {pattern}": names for pattern, names in _OUTCOMES.items()}  # fmt: skip
-_STATEMENT_KEYS = ("script", "latency_ms", "failures", "retries", "statement")
-_PROGRESS_KEYS = (
-    "elapsed_s", "epoch_s", "tps", "latency_ms", "stddev_ms", "failed", "lag_ms", "skipped", "retried",
-    "retries",
-)  # fmt: skip
-
-
-_REQUIRED = {
-    "clients": "number of clients: …",
-    "transactions": "number of transactions actually processed: …",
-}
-
-Table = list[tuple[re.Pattern[str], tuple[tuple[str, Callable[[str], Any]], ...]]]
-
-
-def _table(fields: Fields) -> Table:
-    return [(re.compile(pattern, re.IGNORECASE), names) for pattern, names in fields.items()]
-
-
-def _keys(fields: Fields) -> list[str]:
-    return list(dict.fromkeys(key for names in fields.values() for key, _ in names))
-
-
-_SCRIPT_KEYS = ("script", "name", *_keys(_SCRIPT))
-_TOP_LINES, _SCRIPT_LINES = _table({**_HEADER, **_OUTCOMES}), _table(_SCRIPT)
-_TPS = re.compile(rf"tps = (\d+\.\d+|{NAN}) \(({'|'.join(TPS_DEFINITIONS)})\)", re.IGNORECASE)
-_SCRIPT_START = re.compile(r"SQL script (\d+): (.+)")
+_OUTCOMES = (
+    r"number of failed transactions: {failed_transactions:d} \({failed_percent:f} ?%\)",
+    r"number of serialization failures: {serialization_failures:d} \({serialization_failures_percent:f} ?%\)",
+    r"number of deadlock failures: {deadlock_failures:d} \({deadlock_failures_percent:f} ?%\)",
+    r"number of other failures: {other_failures:d} \({other_failures_percent:f} ?%\)",
+    r"number of transactions retried: {retried_transactions:d} \({retried_percent:f} ?%\)",
+    r"total number of retries: {retries:d}",
+    r"number of transactions skipped: {skipped_transactions:d} \({skipped_percent:f} ?%\)",
+    r"latency average(?: =|:) {latency_average_ms:f} ms(?P<latency_includes_failures> \(including failures\))?",
+    r"latency stddev(?: =|:) {latency_stddev_ms:f} ms",
+)
+_VERSION = r"\d[^(),:]*(?: \([^()]+\))?"  # distributions nest brackets
+_SUMMARY = [
+    Line(template)
+    for template in (
+        rf"pgbench \((?P<client_version>{_VERSION})(?:, server (?P<server_version>{_VERSION}))?\)",
+        "transaction type: (?P<transaction_type>.+)",
+        "scaling factor: {scale:d}",
+        "partition method: (?P<partition_method>range|hash|list)",
+        "partitions: {partitions:d}",
+        "query mode: (?P<query_mode>simple|extended|prepared)",
+        "number of clients: {clients:d}",
+        "number of threads: {threads:d}",
+        "maximum number of tries: {max_tries:d}",
+        "duration: {duration_s:d} s",
+        "number of transactions per client: {transactions_per_client:d}",
+        "number of transactions actually processed: {transactions:d}(?:/{transactions_planned:d})?",
+        "number of transactions above the {latency_limit_ms:f} ms latency limit: "
+        r"{late_transactions:d}(?:/{late_of:d})? \({late_percent:f} ?%\)",
+        r"rate limit schedule lag: avg {rate_lag_average_ms:f} \(max {rate_lag_max_ms:f}\) ms",
+        "initial connection time = {initial_connection_ms:f} ms",
+        "average connection time = {average_connection_ms:f} ms",
+        *_OUTCOMES,
+    )
+]
+_SCRIPT = [
+    Line(f"- {template}")
+    for template in (
+        r"weight(?::| =) {weight:d}(?: \(targets {target_percent:f}% of total\))?",
+        r"{transactions:d} transactions \({percent:f}% of total, tps = {tps:f}\)",
+        r"{transactions_attempted:d} transactions \({percent:f}% of total\)",
+        r"number of transactions actually processed: {transactions:d} \(tps = {tps:f}\)",
+        *_OUTCOMES,
+    )
+]
+_TPS = Line(rf"tps = {{tps:f}} \((?P<definition>{'|'.join(TPS_DEFINITIONS)})\)")
+_SCRIPT_START = Line("SQL script {script:d}: (?P<name>.+)")
 _DIGITS = re.compile(r"[\d/]+")
 _STATEMENTS = re.compile(
     r"(?:- )?statement latencies in milliseconds(| and failures|, failures and retries):"
 )
 # The heading says how many counts stand between latency and statement; a row without its statement is torn.
 _ROWS = {
-    heading: re.compile(rf"{REAL3} +{counts}((?!ms )\S.*)", re.IGNORECASE)
+    heading: Line("{latency_ms:f3} +" + counts + r"(?P<statement>(?!ms )\S.*)")
     for heading, counts in {
-        "": "()()", " and failures": r"(\d+)() +", ", failures and retries": r"(\d+) +(\d+) +",
+        "": "", " and failures": "{failures:d} +", ", failures and retries": "{failures:d} +{retries:d} +",
     }.items()
 }  # fmt: skip
-_PROGRESS = re.compile(
-    rf"progress: (\d+\.\d|\d+\.\d{{3}}) s, (-?\d+\.\d|{NAN}) tps, lat {REAL3} ms stddev {REAL3}"
-    rf"(?:, (\d+) failed)?(?:, lag {REAL3} ms)?(?:, (\d+) skipped)?(?:, (\d+) retried, (\d+) retries)?"
-    r"(?:, .*)?",
-    re.IGNORECASE,
+_PROGRESS = Line(
+    r"progress: (?:{epoch_s:f3}|{elapsed_s:f1}) s, {tps:f1} tps, lat {latency_ms:f3} ms stddev {stddev_ms:f3}"
+    r"(?:, {failed:d} failed)?(?:, lag {lag_ms:f3} ms)?(?:, {skipped:d} skipped)?"
+    r"(?:, {retried:d} retried, {retries:d} retries)?(?:, .*)?"
 )
 
 
@@ -153,35 +112,38 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     scripts: list[dict[str, Any]] = []
     statements: list[dict[str, Any]] = []
     progress: list[dict[str, Any]] = []
-    rows: re.Pattern[str] | None = None
+    rows: Line | None = None
     for once in ("transaction type: ", "number of transactions actually processed: "):
         if sum(line.startswith(once) for line in text.lines) > 1:
             raise ParseError(
                 f'{KIND}: two summaries in one text (two lines "{once}…"); parse each on its own'
             )
     for index, line in enumerate(text.lines):
-        if match := _TPS.fullmatch(line):
-            if match[2].lower() in tps:
+        if rate := _TPS.read(line):
+            definition = rate["definition"].lower()
+            if definition in tps:
                 raise ParseError(
                     f'{KIND}: two summaries in one text (a second "{line}"); parse each on its own'
                 )
-            tps[match[2].lower()] = real(match[1])
-        elif match := _PROGRESS.fullmatch(line):
-            _add_reading(progress, match, line)
-        elif match := _SCRIPT_START.fullmatch(line):
+            tps[definition] = rate["tps"]
+        elif reading := _PROGRESS.read(line):
+            _add_reading(progress, reading, line)
+        elif script := _SCRIPT_START.read(line):
             rows = None
             if not text.torn(index):
-                scripts.append({"script": int(match[1]), "name": _words(match[2])})
+                scripts.append(script | {"name": _words(script["name"])})
         elif match := _STATEMENTS.fullmatch(line):
             if rows:
                 raise wanted(KIND, f"SQL script {len(scripts) + 1}: …", text)
             rows = _ROWS[match[1]]
-        elif rows and (match := rows.fullmatch(line)):
-            statements.append(_statement(match, scripts, torn=text.torn(index)))
+        elif rows and (row := rows.read(line)):
+            statements.append(_statement(row, scripts, torn=text.torn(index)))
         elif scripts:
             if not text.torn(index):
-                _read(line, _SCRIPT_LINES, scripts[-1])
-        elif _read(line, _TOP_LINES, top) and _DIGITS.fullmatch("".join(text.lines[index + 1 : index + 2])):
+                keep(line, _SCRIPT, scripts[-1], tool=KIND)
+        elif keep(line, _SUMMARY, top, tool=KIND) and _DIGITS.fullmatch(
+            "".join(text.lines[index + 1 : index + 2])
+        ):
             raise ParseError(f'{KIND}: "{line}" is torn: only digits follow')
     return _finish(text, argv, top, tps, scripts, statements, progress)
 
@@ -198,9 +160,12 @@ def _finish(
     command = options(argv)
     reconnect = "connect" in {**typed_options(text.lines), **command}
     definition = _definition(tps, reconnect, "client_version" in top, text)
-    for key, line in _REQUIRED.items():
+    for key, line in (
+        ("clients", "number of clients"),
+        ("transactions", "number of transactions actually processed"),
+    ):
         if key not in top:
-            raise wanted(KIND, line, text)
+            raise wanted(KIND, f"{line}: …", text)
     if "duration_s" not in top and "transactions_per_client" not in top:
         raise wanted(KIND, "duration: … s", text)
     for each in scripts:
@@ -208,21 +173,20 @@ def _finish(
             raise wanted(KIND, f"SQL script {each['script']}: … transactions (…% of total", text)
     errors = faults(text.lines)
     result: dict[str, Any] = {
-        **dict.fromkeys(_keys({**_HEADER, **_OUTCOMES})),
-        **top,
+        **_with_all(_SUMMARY, top),
         "tps": tps[definition],
         "tps_definition": definition,
         "tps_including_connections": tps.get(INCLUDING),
         "tps_excluding_connections": tps.get(EXCLUDING),
-        "scripts": [{**dict.fromkeys(_SCRIPT_KEYS), **each} for each in scripts],
+        "scripts": [_with_all([_SCRIPT_START, *_SCRIPT], each) for each in scripts],
         "statements": statements,
         "progress": progress,
         "errors": errors,
         "notes": [],
     }
-    if result["server_version"] is None:
-        # pgbench names the server's version only where it differs from its own.
-        result["server_version"] = result["client_version"]
+    result["transaction_type"] = _words(result["transaction_type"] or "") or None
+    # pgbench names the server's version only where it differs from its own
+    result["server_version"] = result["server_version"] or result["client_version"]
     if not result["latency_average_ms"] and result["latency_stddev_ms"] is None:
         result["latency_average_ms"] = None  # 9.5 prints 0.000 under -t: it was not measured
     check(result, command)
@@ -232,14 +196,12 @@ def _finish(
     return {"complete": not errors and ended >= (result["transactions_planned"] or 0), **result}
 
 
-def _read(line: str, table: Table, into: dict[str, Any]) -> bool:
-    for pattern, names in table:
-        if match := pattern.fullmatch(line):
-            for (key, convert), value in zip(names, match.groups(), strict=True):
-                if value is not None or convert is bool:
-                    put(into, key, convert(value), line=line, kind=KIND)
-            return True
-    return False
+def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
+    """All that ``lines`` could have told, absent where they did not."""
+    row = {**dict.fromkeys(key for line in lines for key in line.keys), **values}
+    if row["latency_average_ms"] is not None:
+        row["latency_includes_failures"] = row["latency_includes_failures"] is not None
+    return row
 
 
 def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, text: Text) -> str:
@@ -261,26 +223,23 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, 
     return chosen
 
 
-def _statement(match: re.Match[str], scripts: list[dict[str, Any]], *, torn: bool) -> dict[str, Any]:
-    statement = _words(match[4])
-    whole_text = match[4].endswith(";") and not match[4].endswith("\\;")
-    if torn and not whole_text:
-        statement = None  # the numbers are whole, the words may not be
+def _statement(row: dict[str, Any], scripts: list[dict[str, Any]], *, torn: bool) -> dict[str, Any]:
+    statement = row["statement"]
+    if torn and (not statement.endswith(";") or statement.endswith("\\;")):
+        statement = ""  # the numbers are whole, the words may not be
     script = scripts[-1]["script"] if scripts else 1
-    values = (script, real(match[1]), whole(match[2] or None), whole(match[3] or None), statement)
-    return dict(zip(_STATEMENT_KEYS, values, strict=True))
+    return {
+        "script": script,
+        "failures": None,
+        "retries": None,
+        **row,
+        "statement": _words(statement) or None,
+    }
 
 
-def _add_reading(progress: list[dict[str, Any]], match: re.Match[str], line: str) -> None:
-    when, tps, latency, stddev, failed, lag, skipped, retried, retries = match.groups()
-    epoch = float(when) if len(when.partition(".")[2]) == 3 else None  # --progress-timestamp
-    elapsed = None if epoch is not None else float(when)
-    counts = (whole(failed), real(lag), whole(skipped), whole(retried), whole(retries))
-    row = dict(
-        zip(_PROGRESS_KEYS, (elapsed, epoch, real(tps), real(latency), real(stddev), *counts), strict=True)
-    )
+def _add_reading(progress: list[dict[str, Any]], row: dict[str, Any], line: str) -> None:
     if progress and row == progress[-1]:
         return
-    if progress and elapsed is not None and elapsed <= (progress[-1]["elapsed_s"] or 0.0):
+    if progress and row["elapsed_s"] is not None and row["elapsed_s"] <= (progress[-1]["elapsed_s"] or 0.0):
         raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
     progress.append(row)

@@ -10,46 +10,36 @@ import re
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Text, put, wanted
+from benchlib.load.parse.text import Line, Text, keep, wanted
 
 KIND = "sysbench"
-_N = r"(\d+\.\d+)"
-_PER_SECOND = rf"(\d+) +\({_N} per sec\.\)"
-_LINES = {
-    r"sysbench (\d\S*?):? .*": ("version",),
-    r"Number of threads: (\d+)": ("threads",),
-    rf"transactions: +{_PER_SECOND}": ("transactions", "tps"),
-    rf"queries: +{_PER_SECOND}": ("queries", "queries_per_s"),
-    rf"read/write requests: +{_PER_SECOND}": ("queries", "queries_per_s"),
-    rf"(?:ignored errors|deadlocks): +{_PER_SECOND}": ("errors", "errors_per_s"),
-    rf"reconnects: +{_PER_SECOND}": ("reconnects", "reconnects_per_s"),
-    rf"(?:total time|time elapsed): +{_N}s": ("duration_s",),
-    r"min: +(\d+\.\d\d)(?:ms)?": ("latency_min_ms",),
-    r"avg: +(\d+\.\d\d)(?:ms)?": ("latency_average_ms",),
-    r"max: +(\d+\.\d\d)(?:ms)?": ("latency_max_ms",),
-    r"(?:approx\. +95|95th) percentile: +(\d+\.\d\d)(?:ms)?": ("latency_p95_ms",),
-}
-_TABLE = [(re.compile(pattern, re.IGNORECASE), names) for pattern, names in _LINES.items()]
-_COUNTS = {"threads", "transactions", "queries", "errors", "reconnects"}
-_KEYS = tuple(dict.fromkeys(name for names in _LINES.values() for name in names))
+_LINES = [
+    Line(template)
+    for template in (
+        r"sysbench (?P<version>\d\S*?):? .*",
+        "Number of threads: {threads:d}",
+        r"transactions: +{transactions:d} +\({tps:f} per sec\.\)",
+        r"(?:queries|read/write requests): +{queries:d} +\({queries_per_s:f} per sec\.\)",
+        r"(?:ignored errors|deadlocks): +{errors:d} +\({errors_per_s:f} per sec\.\)",
+        r"reconnects: +{reconnects:d} +\({reconnects_per_s:f} per sec\.\)",
+        "(?:total time|time elapsed): +{duration_s:f}s",
+        "min: +{latency_min_ms:f2}(?:ms)?",
+        "avg: +{latency_average_ms:f2}(?:ms)?",
+        "max: +{latency_max_ms:f2}(?:ms)?",
+        r"(?:approx\. +95|95th) percentile: +{latency_p95_ms:f2}(?:ms)?",
+    )
+]
 _READINGS = (
-    re.compile(
-        rf"\[ *(?P<elapsed_s>\d+)s\] threads: (?P<threads>\d+), tps: (?P<tps>{_N}), "
-        rf"reads: (?P<reads_per_s>{_N}), writes: (?P<writes_per_s>{_N}), "
-        rf"response time: (?P<latency_p95_ms>{_N})ms \(95%\), errors: (?P<errors_per_s>{_N}), "
-        r"reconnects: +(?P<reconnects_per_s>\d+\.\d\d)"
+    Line(
+        r"\[ *{elapsed_s:d}s\] threads: {threads:d}, tps: {tps:f}, reads: {reads_per_s:f}, writes: {writes_per_s:f}, "
+        r"response time: {latency_p95_ms:f}ms \(95%\), errors: {errors_per_s:f}, reconnects: +{reconnects_per_s:f2}"
     ),
-    re.compile(
-        rf"\[ *(?P<elapsed_s>\d+)s \] thds: (?P<threads>\d+) tps: (?P<tps>{_N}) qps: (?P<queries_per_s>{_N}) "
-        rf"\(r/w/o: (?P<reads_per_s>{_N})/(?P<writes_per_s>{_N})/(?P<others_per_s>{_N})\) "
-        rf"lat \(ms, ?95%\): (?P<latency_p95_ms>{_N}) err/s: (?P<errors_per_s>{_N}) "
-        r"reconn/s: (?P<reconnects_per_s>\d+\.\d\d)"
+    Line(
+        r"\[ *{elapsed_s:d}s \] thds: {threads:d} tps: {tps:f} qps: {queries_per_s:f} "
+        r"\(r/w/o: {reads_per_s:f}/{writes_per_s:f}/{others_per_s:f}\) lat \(ms, ?95%\): {latency_p95_ms:f} "
+        r"err/s: {errors_per_s:f} reconn/s: {reconnects_per_s:f2}"
     ),
 )
-_READING_KEYS = (
-    "elapsed_s", "threads", "tps", "queries_per_s", "reads_per_s", "writes_per_s", "others_per_s",
-    "latency_p95_ms", "errors_per_s", "reconnects_per_s",
-)  # fmt: skip
 _FAULT = re.compile(r"\b(?:FATAL|ALERT): ")
 
 
@@ -61,17 +51,10 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """
     figures: dict[str, Any] = {}
     progress: list[dict[str, Any]] = []
+    absent = dict.fromkeys(key for reading in _READINGS for key in reading.keys)
     for line in text.lines:
-        reading = next(filter(None, (pattern.fullmatch(line) for pattern in _READINGS)), None)
-        if reading:
-            values = reading.groupdict()
-            row = {key: None if values.get(key) is None else float(values[key]) for key in _READING_KEYS}
-            progress.append({**row, "threads": int(values["threads"])})
-        for pattern, names in _TABLE:
-            if match := pattern.fullmatch(line):
-                for name, value in zip(names, match.groups(), strict=True):
-                    kept = value if name == "version" else int(value) if name in _COUNTS else float(value)
-                    put(figures, name, kept, line=line, kind=KIND)
+        keep(line, _LINES, figures, tool=KIND)
+        progress += [absent | row for reading in _READINGS if (row := reading.read(line))]
     for key, line in (
         ("transactions", "transactions: N (… per sec.)"),
         ("duration_s", "total time: …s"),
@@ -83,7 +66,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     errors = [line for line in text.lines if _FAULT.search(line)]
     return {
         "complete": not errors,
-        **dict.fromkeys(_KEYS),
+        **dict.fromkeys(key for line in _LINES for key in line.keys),
         **figures,
         "progress": progress,
         "error_lines": errors,

@@ -11,13 +11,6 @@ from typing import Any
 
 from benchlib.errors import ParseError
 
-NAN = r"-?(?:nan(?:\(\w*\))?|inf(?:inity)?|1\.#\w+)"
-"""How C libraries print what is not a number; always an absent value here."""
-REAL = rf"(-?\d+(?:\.\d+)?|{NAN})"
-"""A number whose end something else guards: a unit, a bracket."""
-REAL3 = rf"(-?\d+\.\d{{3}}|{NAN})"
-"""A number printed with ``%.3f`` at the end of a line: fewer decimals mean a torn line."""
-
 _SPACES = {ord(c): " " for c in "\u00a0\u2007\u202f\u2009\t"} | {ord(c): None for c in "\ufeff\u200b\0"}
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\^_()=>]B?)")
 
@@ -43,21 +36,50 @@ class Text:
         return not self.terminated and index == len(self.lines) - 1
 
 
-def real(text: str | None) -> float | None:
+_NAN = r"-?(?:nan(?:\(\w*\))?|inf(?:inity)?|1\.#\w+)"  # how C libraries print what is not a number
+_FIGURE = re.compile(r"\{(\w+):(d|f)(\d?)\}")
+
+
+class Line:
+    """A kind of line: a regular expression, in which ``{name:d}`` is a count and ``{name:f}`` a number.
+
+    ``{name:f3}`` wants three decimals: at the end of a line fewer mean that it is torn. Elsewhere a unit or a bracket
+    guards the number's end. ``keys`` are the names of all its groups.
+    """
+
+    def __init__(self, template: str) -> None:
+        self._figures = {name for name, *_ in _FIGURE.findall(template)}
+        self._pattern = re.compile(_FIGURE.sub(_group, template), re.IGNORECASE)
+        self.keys = tuple(self._pattern.groupindex)
+
+    def read(self, line: str) -> dict[str, Any] | None:
+        """Its numbers and words by name; None for a line of another kind."""
+        if match := self._pattern.fullmatch(line):
+            groups = match.groupdict().items()
+            return {name: number(text) if name in self._figures else text for name, text in groups}
+        return None
+
+
+def _group(figure: re.Match[str]) -> str:
+    name, kind, decimals = figure.groups()
+    fraction = rf"\.\d{{{decimals}}}" if decimals else r"(?:\.\d+)?"
+    return rf"(?P<{name}>\d+)" if kind == "d" else rf"(?P<{name}>-?\d+{fraction}|{_NAN})"
+
+
+def number(text: str | None) -> float | None:
     """Read a number; ``None`` for nothing, ``nan`` and ``inf``."""
-    return None if text is None or re.fullmatch(NAN, text, re.IGNORECASE) else float(text)
+    if text is None or re.fullmatch(_NAN, text, re.IGNORECASE):
+        return None
+    return int(text) if text.isdecimal() else float(text)
 
 
-def whole(text: str | None) -> int | None:
-    """Read a count; ``None`` for nothing."""
-    return None if text is None else int(text)
-
-
-def put(into: dict[str, Any], key: str, value: Any, *, line: str, kind: str) -> None:
-    """Keep a value, and refuse a second one that says otherwise."""
-    if key in into and into[key] != value:
-        raise ParseError(f'{kind}: "{line}" contradicts an earlier line ({key} was {into[key]})')
-    into[key] = value
+def keep(line: str, kinds: Iterable[Line], into: dict[str, Any], *, tool: str) -> bool:
+    """Keep what a line of one of ``kinds`` tells, and refuse what contradicts an earlier line."""
+    values = next(filter(None, (kind.read(line) for kind in kinds)), None)
+    for key, value in (values or {}).items():
+        if value is not None and into.setdefault(key, value) != value:
+            raise ParseError(f'{tool}: "{line}" contradicts an earlier line ({key} was {into[key]})')
+    return values is not None
 
 
 def wanted(kind: str, line: str, text: Text) -> ParseError:

@@ -21,7 +21,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Text, options, real, wanted
+from benchlib.load.parse.text import Text, number, options, wanted
 
 KIND = "transaction log"
 WORDS = ("skipped", "failed", "serialization", "deadlock", "other")
@@ -37,7 +37,6 @@ _FIGURES = re.compile(r"\d+(?: |$)")
 _COLUMNS = ("client", "transaction", "latency", "script", "epoch_s", "epoch_us")
 _UNCLEAR = "lag_or_retries"
 _COUNTED = ("script", "epoch_s", "lag", "retries", _UNCLEAR)
-_TIME = ("epoch_s", "epoch_us")
 _LIMITS = {"client": 10**7, "transaction": 1 << 40, "script": 1 << 16, "epoch_s": 10**10, "epoch_us": 10**6}
 _FORMAT = pa.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False)
 _BY_LENGTH = np.zeros(1 + max(map(len, WORDS)), np.int8)
@@ -70,16 +69,12 @@ def narrow(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.min_scalar_type(values.max(initial=0)))
 
 
-def quantiles_ms(ordered: NDArray[Any], shares: Iterable[float]) -> list[float]:
-    """Quantiles in ms of sorted microseconds, of which there is at least one.
-
-    Source: Hyndman and Fan (1996), definition 7, numpy's default; ``np.quantile`` would sort and copy again.
-    """
-    ranks = (len(ordered) - 1) * np.array([*shares])
-    below = np.floor(ranks).astype(int)
-    low, high = (ordered[each].astype(float) for each in (below, np.ceil(ranks).astype(int)))
-    quantiles: list[float] = ((low + (high - low) * (ranks - below)) / 1000).tolist()
-    return quantiles
+def quantiles_ms(values_us: NDArray[Any], shares: Mapping[str, float]) -> dict[str, float | None]:
+    """Quantiles in ms of microseconds by their names, None without a value; the values change their places."""
+    if not len(values_us):
+        return dict.fromkeys(shares)
+    quantiles = np.quantile(values_us, [*shares.values()], overwrite_input=True) / 1000
+    return dict(zip(shares, quantiles.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -212,16 +207,13 @@ class Log:
 
     def fault(self, span: Span) -> ParseError:
         """The error that names the first line of a span that is none of this log's."""
-        before = 0
+        place = 0
         for each in (each for each in self.spans if each.name == span.name):
-            lines = str(self.read(each), errors="replace").split("\n")[:-1]
-            if each != span:
-                before += len(lines)
-                continue
-            for number, line in enumerate(lines, before + 1):
+            for line in str(self.read(each), errors="replace").split("\n")[:-1]:
+                place += 1
                 if not self.sound(line.rstrip("\r")):
                     return ParseError(
-                        f'{span.name}, line {number}: "{line[:80]}" is no line of this log of transactions,'
+                        f'{span.name}, line {place}: "{line[:80]}" is no line of this log of transactions,'
                         f" such as {_EXAMPLE}{' 0' * (len(self.columns) - 6)}"
                     )
         return ParseError(f"{span.name}: figures of a transaction log do not fit into 64 bits")
@@ -273,12 +265,9 @@ def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
     _refuse_several_runs(log)
     names = [name for name in _COUNTED if name in log.columns]
     parts = list(ahead(lambda span: _Part(*log.columns_of(span, names)), log.spans))
-    times = _times_us(log, parts)
-    for tail in log.tails.values():
-        part, time_us = _last(log, tail)
-        parts.append(part)
-        times += time_us
+    parts += [_last(log, tail) for tail in log.tails.values()]
     statuses = dict(zip(STATUSES, np.sum([part.statuses for part in parts], axis=0).tolist(), strict=True))
+    seconds = [second for part in parts for second in part.seconds]
     torn, rows = [line for part in parts for line in part.torn], sum(statuses.values())
     if len(torn) > max(2, rows // 100):
         raise ParseError(
@@ -304,15 +293,15 @@ def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
         "lag_ms": _figures(columns["lag"]) if "lag" in columns else None,
         "retries": None if retries is None else int(retries.sum()),
         "retried_transactions": None if retries is None else int(np.count_nonzero(retries)),
-        "sampling_rate": real(options(argv).get("sampling-rate")),
+        "sampling_rate": number(options(argv).get("sampling-rate")),
         "scripts": [
             {"script": number, "transactions": own["n"], "latency_ms": own}
             for number in range(int(scripts.max(initial=0)) + 1)
             for own in [of_script(number)]
             if own["n"]
         ],
-        "first_epoch_s": min(times, default=0) / 1e6,
-        "last_epoch_s": max(times, default=0) / 1e6,
+        "first_epoch_s": min(seconds, default=None),
+        "last_epoch_s": max(seconds, default=None),
         "torn_lines": len(torn),
         "notes": [unclear] if _UNCLEAR in log.columns else [],
     }
@@ -322,7 +311,7 @@ class _Part:
     """What the figures need of some lines, with as little memory as they can do with.
 
     ``columns`` have the latencies, scripts and lags of transactions that ended well, and the retries of all but the skipped.
-    ``seconds`` are the first and the last in which one ended.
+    ``seconds`` are the first and the last in which a transaction ended.
     """
 
     def __init__(self, columns: Columns, torn: Sequence[str]) -> None:
@@ -340,72 +329,46 @@ class _Part:
         }
 
 
-def _times_us(log: Log, parts: Sequence[_Part]) -> list[int]:
-    """When the first and the last transaction ended: read again where the first and the last second are."""
-    seconds = [second for part in parts for second in part.seconds]
-    ends = {min(seconds, default=0), max(seconds, default=0)}
-    spans = [span for span, part in zip(log.spans, parts, strict=True) if ends & {*part.seconds}]
-    times = [_time_us(log.columns_of(span, _TIME)[0]) for span in spans]
-    return [int(time_us) for each in times for time_us in (each.min(), each.max())]
-
-
-def _time_us(columns: Columns) -> NDArray[np.int64]:
-    return columns["epoch_s"] * 1_000_000 + columns["epoch_us"]
-
-
-def _last(log: Log, line: str) -> tuple[_Part, list[int]]:
-    """A line without newline, and its time: torn, or whole but for its last figure, which may have lost digits."""
-    columns = log.rows(f"{line}\n".encode() if log.sound(line) else b"", log.columns)
+def _last(log: Log, line: str) -> _Part:
+    """A line without newline: torn, or whole but for its last figure, which may have lost digits."""
+    sound = log.sound(line)
+    columns = log.rows(f"{line}\n".encode() if sound else b"", log.columns)
     assert columns is not None
-    times, doubtful = _time_us(columns).tolist(), log.columns[-1]
-    if times and doubtful == "epoch_us":
-        before = _time_us(log.columns_of(log.spans[-1], _TIME)[0])
-        if times[0] < before[-1]:  # a thread logs in order of time
-            columns, times = {name: values[:0] for name, values in columns.items()}, []
-    if not times:
-        return _Part(columns, [line] if _FIGURES.match(line) else []), []
-    part = _Part(columns, [])
+    part = _Part(columns, [line] if not sound and _FIGURES.match(line) else [])
+    doubtful = log.columns[-1]
     if doubtful in part.columns:
         part.columns[doubtful] = part.columns[doubtful][:0]
-    return part, [] if doubtful == "epoch_us" else times
+    return part
 
 
 def _refuse_several_runs(log: Log) -> None:
-    """Make sure that no client counts its transactions twice: in a log of more than 8 MiB only by the first lines of each 8 MiB.
+    """Make sure that each client's transaction numbers rise: in a log of more than 8 MiB only in the first lines of each 8 MiB.
 
     Raises:
-        ParseError: one does.
+        ParseError: one does not.
 
     """
-    highest: dict[int, int] = {}
-    for span in log.spans:
-        whole = span if len(log.spans) == 1 else log.beginning(span)
-        columns, _ = log.columns_of(whole, ["client", "transaction"])
-        counted = columns["status"] != _SKIPPED  # 10 gives the skipped no number of their own
-        clients, transactions = (columns[name][counted] for name in ("client", "transaction"))
-        keys = np.sort(clients << 40 | transactions)
-        doubles = keys[1:][keys[1:] == keys[:-1]].tolist()
-        for client in np.unique(clients).tolist():
-            own = transactions[clients == client]
-            if own.min() <= highest.get(client, -1):
-                doubles.append(client << 40 | int(own.min()))
-            highest[client] = int(own.max())
-        if doubles:
-            client, transaction = divmod(doubles[0], 1 << 40)
-            raise ParseError(f"{KIND}: transaction {transaction} of client {client} twice: several runs")
+    names = ("client", "transaction")
+    spans = log.spans if len(log.spans) == 1 else map(log.beginning, log.spans)
+    parts = [log.columns_of(span, names)[0] for span in spans]
+    # 10 gives the skipped no number of their own
+    clients, transactions = (
+        np.concatenate([np.array([], np.int64), *(part[name][part["status"] != _SKIPPED] for part in parts)])
+        for name in names
+    )
+    order = np.argsort(clients, kind="stable")
+    client, transaction = clients[order], transactions[order]
+    again = np.flatnonzero((np.diff(client) == 0) & (np.diff(transaction) <= 0)) + 1
+    for place in again[:1]:
+        raise ParseError(
+            f"{KIND}: transaction {transaction[place]} of client {client[place]} twice: several runs"
+        )
 
 
-def _figures(latencies_us: NDArray[Any]) -> dict[str, float | int | None]:
+def _figures(values_us: NDArray[Any]) -> dict[str, float | int | None]:
     """Sum up durations given in microseconds, in milliseconds."""
-    n = len(latencies_us)
-    if not n:
-        return {"n": 0, **dict.fromkeys(("mean", "stddev", "min", *QUANTILES, "max"))}
-    ordered = np.sort(latencies_us)
-    return {
-        "n": n,
-        "mean": float(ordered.mean()) / 1000,
-        "stddev": float(ordered.std()) / 1000,
-        "min": int(ordered[0]) / 1000,
-        **dict(zip(QUANTILES, quantiles_ms(ordered, QUANTILES.values()), strict=True)),
-        "max": int(ordered[-1]) / 1000,
-    }
+    n = len(values_us)
+    moments = (values_us.mean(), values_us.std(), values_us.min(), values_us.max()) if n else ()
+    known: list[float | None] = [float(moment) / 1000 for moment in moments] or [None] * 4
+    quantiles = quantiles_ms(values_us.copy(), QUANTILES)
+    return {"n": n, **dict(zip(("mean", "stddev", "min", "max"), known, strict=True)), **quantiles}

@@ -449,7 +449,7 @@ def test_a_load_and_a_run_in_one_text_are_the_run_unless_asked_otherwise() -> No
         (LOAD + LOAD, "two loads"),
         (LOAD.replace("vacuum 0.06", "vacuum 6.06"), "do not add up"),
         (LOAD.replace("vacuum 0.06 s", "vacuum ?"), 'cannot read "vacuum'),
-        (LOAD.replace("100000 of 200000", "100000 of 300000"), "contradicts an earlier line"),
+        (LOAD.replace("100000 of 200000", "100000 of 300000"), "two loads"),
         ("creating tables...\npgbench: error: connection to server failed: gone\n", "the text says: pgbench: error"),
     ],
 )  # fmt: skip
