@@ -68,12 +68,11 @@ class Needs:
 
 @dataclass
 class Wish:
-    """A level that a plan wants on this machine; ``tried`` is what was tried for an earlier level and works."""
+    """A level that a plan wants on this machine."""
 
     plan: Plan
     name: str
     scratch: Path
-    tried: set[str] = field(default_factory=set)
 
     @cached_property
     def level(self) -> Level:

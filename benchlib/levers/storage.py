@@ -60,9 +60,7 @@ class StorageLever(Lever):
         """Try the places, and see whether there are caps; a remark on what the caps do not hold for."""
         storage = storage_of(wish.level)
         for place in _places(storage).values():
-            if (asked := place.model_dump_json()) not in wish.tried:
-                volumes.check(place, wish.scratch)
-                wish.tried.add(asked)
+            volumes.check(place, wish.scratch)
         data = storage.data
         if data and data.size and data.size >> 20 < wish.data_mib:
             raise PreflightError(

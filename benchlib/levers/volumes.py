@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -121,8 +122,9 @@ def _check_folder(path: Path, *, for_server: bool) -> None:
         )
 
 
+@cache
 def _try(place: Place) -> None:
-    """Make and mount a small file system of the kind, with the options, where nobody sees it."""
+    """Make and mount a small file system of the kind, with the options, where nobody sees it; once, if it works."""
     steps, source, options = ["set -e", "mount -t tmpfs tmpfs /tmp", "mkdir /tmp/mount"], "tmpfs", []
     if place.file_system != "tmpfs":
         source, options = "/tmp/image", ["loop"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, Raw, telemetry, transaction_costs
+from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, Raw, Telemetry, telemetry, transaction_costs
 from benchlib.server.checkpoints import checkpoints
 from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Samples
 from benchlib.study.store import StudyFolder
@@ -84,8 +84,7 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
     good = {(row["level"], row["block"]): row for row in trials[trials["error"].isna()].to_dict("records")}
     plan = folder.read().plan
     elsewhere = [name for name in plan.factor.levels if plan.level(name).target]
-    hosts: Frames = {}
-    devices: Frames = {}
+    seconds: Frames = {}
     waits: Frames = {}
     checkpointed: Frames = {}
     costs = []
@@ -99,7 +98,7 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         if samples and len(samples.readings) > 1:  # with one reading it ended before it could tell a rate
             raw = dict(samples)
             sampled = telemetry(raw)
-            hosts[trial], devices[trial] = _by_second(sampled.host, raw), _by_second(sampled.devices, raw)
+            seconds[trial] = _by_second(sampled, raw)
             waits[trial] = _sessions(sampled.waits, raw)
             if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
                 checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
@@ -117,11 +116,10 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         row["replay_lag_ms"] = _replay_lag_ms(ReplicaReadings.read(folder, trial_id))
         costs.append(row)
     per_trial = pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float))
-    seconds = _stacked(hosts, ("second", *HOST)).groupby([*TRIAL, "second"], sort=False)[list(HOST)].mean()
-    seconds = seconds.join(_together(_stacked(devices, ("second", *DEVICE)))).reset_index()[list(SECONDS)]
-    seconds.loc[seconds["level"].isin(elsewhere), [*HOST, *DEVICE]] = np.nan
+    by_second = _stacked(seconds, SECONDS[2:])
+    by_second.loc[by_second["level"].isin(elsewhere), [*HOST, *DEVICE]] = np.nan
     return Recorded(
-        seconds=seconds,
+        seconds=by_second,
         waits=_frequent_first(_stacked(waits, ("second",))),
         checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")),
         logged=frozenset(checkpointed),
@@ -129,9 +127,15 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
     )
 
 
-def _by_second(figures: pd.DataFrame, raw: Raw) -> pd.DataFrame:
-    """Figures with the ``second`` that each interval is; a reading comes a moment after its second has ended."""
-    return figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
+def _by_second(sampled: Telemetry, raw: Raw) -> pd.DataFrame:
+    """The figures of the host and of all devices together, with the ``second`` that each interval is."""
+    host, devices = (
+        # a reading comes a moment after its second has ended
+        figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
+        for figures in (sampled.host, sampled.devices)
+    )
+    means = host.groupby("second")[list(HOST)].mean()
+    return means.join(_together(devices)).reset_index()
 
 
 def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -144,15 +148,15 @@ def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _together(devices: pd.DataFrame) -> pd.DataFrame:
-    """The figures of several devices as if they were one, by trial and second; null if one of them does not tell.
+    """The figures of several devices as if they were one, by second; null if one of them does not tell.
 
     What one request took is the mean of all requests.
     """
-    figures = devices[[*TRIAL, "second", *DEVICE]].copy()
+    figures = devices[["second", *DEVICE]].copy()
     for way in "rw":
         requests, took = figures[f"{way}_iops"], figures[f"{way}_await_ms"]
         figures[f"{way}_await_ms"] = (took * requests).where(requests.ne(0), 0.0)
-    by_second = figures.groupby([*TRIAL, "second"])
+    by_second = figures.groupby("second")
     total = by_second.sum().where(by_second.count().eq(by_second.size(), axis=0))
     for way in "rw":
         total[f"{way}_await_ms"] /= total[f"{way}_iops"].where(total[f"{way}_iops"].ne(0))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -46,19 +47,17 @@ class Progress:
 
     def __str__(self) -> str:
         """One line for a terminal."""
-        left = f", about {_minutes(self.remaining_s)} left" if self.remaining_s is not None else ""
+        left = f", about {_time(self.remaining_s)} left" if self.remaining_s is not None else ""
         failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.study}: trial {self.done}/{self.total}{failed}, {_minutes(self.elapsed_s)} gone{left} · {self.doing}"
+        return f"{self.study}: trial {self.done}/{self.total}{failed}, {_time(self.elapsed_s)} gone{left} · {self.doing}"
 
 
 Tell = Callable[[Progress], None]
 OpenBench = Callable[[Callable[[str], None]], AbstractContextManager[Bench]]
 
 
-def _minutes(seconds: float) -> str:
-    whole = round(seconds)
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+def _time(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def design(plan: Plan, blocks: int) -> tuple[Trial, ...]:

@@ -64,9 +64,8 @@ def _ask_levers(plan: Plan) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """What the levers have to say of this machine, and why levels cannot run."""
     scratch, answers = scratch_root(), list[tuple[str, str]]()
     refused: dict[str, str] = {}
-    tried: set[str] = set()
     for name in plan.factor.levels:
-        wish = Wish(plan, name, scratch, tried)
+        wish = Wish(plan, name, scratch)
         try:
             for lever in LEVERS:
                 if lever.elsewhere or not wish.level.target:

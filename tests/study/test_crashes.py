@@ -19,8 +19,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.study import crashes
 from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, Round, kept_crashes, left_out
 from benchlib.study.crashes import crash, crash_missing
-from benchlib.study.crashes.damage import examine
-from benchlib.study.crashes.load import WORKLOAD
+from benchlib.study.crashes.commits import WORKLOAD, examine
 from benchlib.study.store import StudyFolder
 
 Crashed = Callable[..., list[Crash]]

@@ -227,9 +227,9 @@ def test_progress_tells_what_is_done_what_failed_and_what_is_left(folder_of, ben
 
 def test_progress_is_one_line() -> None:
     progress = Progress("small", 3, 20, "block 1, “tuned”", 62.4)
-    assert str(progress) == "small: trial 3/20, 1:02 gone · block 1, “tuned”"
+    assert str(progress) == "small: trial 3/20, 0:01:02 gone · block 1, “tuned”"
     later = Progress("small", 3, 20, "x", 3725, remaining_s=59.6, failed=2)
-    assert str(later) == "small: trial 3/20, 2 failed, 1:02:05 gone, about 1:00 left · x"
+    assert str(later) == "small: trial 3/20, 2 failed, 1:02:05 gone, about 0:01:00 left · x"
 
 
 # --- enough is enough ----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What a crash loses, found out by crashing: acknowledged commits, and damage.
 
-Sessions commit rows and note each commit that the server acknowledged (:mod:`.load`). At a random moment
-the server goes, and another is started on what is left, recovers, and is asked for those rows (:mod:`.damage`).
+Sessions commit rows and note each commit that the server acknowledged (:mod:`.commits`). At a random moment
+the server goes, and another is started on what is left, recovers, and is asked for those rows.
 
 *Killed server*: all of its processes are killed at once (SIGKILL), so that no postmaster starts them again. What
 they had handed to the kernel survives; it is what they still had in memory that is lost.
@@ -50,8 +50,7 @@ from benchlib.study.crashed import (
     left_out,
     without_load,
 )
-from benchlib.study.crashes.damage import Row, examine, last_cries
-from benchlib.study.crashes.load import WORKLOAD, CrashLoad
+from benchlib.study.crashes.commits import WORKLOAD, CrashLoad, Row, examine, last_cries
 from benchlib.study.crashes.ways import WAYS
 from benchlib.study.stand import Stand, build
 from benchlib.study.store import StudyFolder
