@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -163,11 +163,10 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter) -> Gro
         if folder not in folders:
             _make_folder(folder, chapter)
             folders.append(folder)
-        lines = _memory_caps(caps) if kind == "memory" else _io_caps(caps, numbers)
-        for version, file, line in lines:
+        for file, line in _limits(kind, hierarchy.version, caps, numbers):
             path = folder / file
             # a kernel that does not account for swap has no file to cap it
-            if version == hierarchy.version and (path.exists() or file not in _SWAP_FILES):
+            if path.exists() or file not in _SWAP_FILES:
                 _write(path, line)
                 limits.append((path, line))
     group = Group(tuple(folders), tuple(limits))
@@ -194,8 +193,8 @@ def _make_folder(folder: Path, chapter: Chapter) -> None:
 
 def _kinds(caps: Caps) -> list[Kind]:
     """What is capped. Block I/O comes last, so that it is undone first: who waits for it cannot die."""
-    wanted: dict[Kind, bool] = {"memory": caps.memory is not None, "io": caps.caps_io}
-    return [kind for kind, is_wanted in wanted.items() if is_wanted]
+    memory: list[Kind] = ["memory"] if caps.memory else []
+    return [*memory, "io"] if caps.caps_io else memory
 
 
 def _numbers(devices: Sequence[str]) -> list[str]:
@@ -207,31 +206,31 @@ def _numbers(devices: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(number(queue_of(name)) for name in devices))
 
 
-def _memory_caps(caps: Caps) -> Iterator[tuple[int, str, str]]:
-    """Version, file and line of each limit. The kernel keeps whole pages; memory and swap together on v1."""
-    pages = (caps.memory or 0) // resource.getpagesize()
-    size = str(pages * resource.getpagesize())
-    yield 1, "memory.limit_in_bytes", size
-    yield 1, "memory.memsw.limit_in_bytes", size
-    yield 2, "memory.max", size
-    yield 2, "memory.swap.max", "0"
-
-
-def _io_caps(caps: Caps, numbers: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-    """Version, file and line of each cap on block I/O."""
+def _limits(kind: Kind, version: int, caps: Caps, numbers: Sequence[str]) -> list[tuple[str, str]]:
+    """The files that hold the limits, each with its line."""
+    if kind == "memory":
+        # the kernel keeps whole pages; memory and swap together on version 1
+        pages = (caps.memory or 0) // resource.getpagesize()
+        size = str(pages * resource.getpagesize())
+        if version == 1:
+            return [("memory.limit_in_bytes", size), ("memory.memsw.limit_in_bytes", size)]
+        return [("memory.max", size), ("memory.swap.max", "0")]
+    # in the order in which the kernel shows them on version 2, so that the line can be read back
     wanted = {
         ("read", "bps"): caps.read_bytes,
         ("write", "bps"): caps.write_bytes,
         ("read", "iops"): caps.read_iops,
         ("write", "iops"): caps.write_iops,
     }
-    for device in numbers:
-        for (way, unit), cap in wanted.items():
-            if cap:
-                yield 1, f"blkio.throttle.{way}_{unit}_device", f"{device} {cap}"
-        # in the order in which the kernel shows them, so that the line can be read back
-        parts = (f"{way[0]}{unit}={cap or 'max'}" for (way, unit), cap in wanted.items())
-        yield 2, "io.max", " ".join([device, *parts])
+    if version == 1:
+        return [
+            (f"blkio.throttle.{way}_{unit}_device", f"{device} {cap}")
+            for device in numbers
+            for (way, unit), cap in wanted.items()
+            if cap
+        ]
+    parts = " ".join(f"{way[0]}{unit}={cap or 'max'}" for (way, unit), cap in wanted.items())
+    return [("io.max", f"{device} {parts}") for device in numbers]
 
 
 def _write(path: Path, value: str) -> None:

@@ -40,13 +40,12 @@ _PROMISES = {
 }
 _WRITTEN_SINCE = 13
 
-# A replica that is not connected has a row too, of nulls. What a replica has been sent, has written,
+# A replica that is not connected has a row too, of nulls. What a replica has written,
 # flushed and replayed is compared with what the primary has written. The times are the server's own:
 # those of the latest WAL that was confirmed, null when idle; one that stands still shows in the bytes
 # alone. Source: documentation, "pg_stat_replication".
 _LAG = """
 SELECT extract(epoch FROM clock_timestamp())::float8 AS at_s, replica, pid, state, sync_state,
-    pg_wal_lsn_diff(pg_current_wal_lsn(), sent_lsn)::int8 AS sent_lag_bytes,
     pg_wal_lsn_diff(pg_current_wal_lsn(), write_lsn)::int8 AS write_lag_bytes,
     pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)::int8 AS flush_lag_bytes,
     pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8 AS replay_lag_bytes,

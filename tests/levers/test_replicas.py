@@ -163,13 +163,9 @@ def pgbench(installed: Callable[[str], Installation]) -> Path:
     ("quorum", "synchronous_commit", "promise"),
     [
         ("FIRST 1", "remote_write", "1 replica(s) have written each commit"),
-        pytest.param("FIRST 1", "on", "1 replica(s) have flushed each commit", marks=SLOW),
         ("FIRST 2", "on", "2 replica(s) have flushed each commit"),
         ("ANY 1", "remote_apply", "1 replica(s) have replayed each commit"),
-        pytest.param("ANY 2", "remote_apply", "2 replica(s) have replayed each commit", marks=SLOW),
-        pytest.param("ANY 1", "local", None, marks=SLOW),
         ("ANY 1", "off", None),
-        pytest.param(None, "remote_apply", None, marks=SLOW),
         (None, "on", None),
     ],
 )
@@ -226,7 +222,6 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(pair: Replicas) -> None
         paused.execute("SELECT pg_wal_replay_resume()")
     assert first["replay_lag_bytes"] < 100_000
     assert [row["replica"] for row in watch.lag[-2:]] == [paused.name, other.name]
-    assert all(row["sent_lag_bytes"] >= 0 for row in watch.lag)
     assert abs(first["at_s"] - time.time()) < 600
     pair.verify(ROWS)
 

@@ -72,14 +72,6 @@ def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(
         check({"transparent_hugepage": "never", "vm.zone_reclaim_mode": 0}, [], root=root)
 
 
-def test_a_misspelt_name_is_told_from_a_lacking_one(kernel: Callable[..., Path]) -> None:
-    root = kernel({"proc/sys/vm/swappiness": "60\n"})
-    with pytest.raises(
-        PreflightError, match=r"vm.swapiness \(this kernel lacks it; did you mean vm.swappiness\?\)"
-    ):
-        check({"vm.swapiness": 1}, [], root=root)
-
-
 @pytest.fixture
 def disks(kernel: Callable[..., Path]) -> Path:
     """``sda`` with a partition, and ``sdb``, both with the scheduler none."""

@@ -3,10 +3,8 @@
 import gzip
 import json
 import os
-import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -148,38 +146,6 @@ def test_a_synchronous_trial_keeps_its_lag_and_its_promise(trial) -> None:
     assert {row["replica"] for row in kept["lag"]} == {"replica1"}
     assert kept["verified"]["held"] == ["replica1"]
     assert kept["verified"]["count"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["asynchronous", "synchronous"])
-def test_a_replica_that_dies_is_said_or_ends_the_trial(mode: str, trial, scratch: Path) -> None:
-    def kill() -> None:
-        while not (replicas := [p for p in postmasters(scratch) if "/r1/" in p.cmdline()[2]]):
-            time.sleep(0.05)
-        while not driving(scratch):
-            time.sleep(0.05)
-        time.sleep(0.5)
-        replicas[0].send_signal(signal.SIGKILL)
-
-    killer = threading.Thread(target=kill, daemon=True)
-    killer.start()
-    measurement, _ = trial(plan({"replication": mode}, load={"duration_s": 6}))
-    if mode == "asynchronous":
-        assert measurement.error is None
-        assert "replica1" in measurement.warnings[0]
-    else:
-        assert "replica1" in (measurement.error or "")
-    assert "\n" not in (measurement.error or "")
-
-
-def driving(scratch: Path) -> bool:
-    """Whether a load runs."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            words = process.cmdline()
-            if words and words[0].endswith("pgbench") and str(scratch) in " ".join(words):
-                return True
-    return False
 
 
 @pytest.mark.slow

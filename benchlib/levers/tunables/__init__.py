@@ -16,7 +16,6 @@ A name with a ``?`` at its end is optional: where it cannot be set it is left ou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from benchlib.errors import PreflightError, SettingError
@@ -25,7 +24,6 @@ from benchlib.host.journal import Chapter
 from benchlib.levers.tunables.kinds import (
     HUGE_PAGES,
     KNOBS,
-    LACKS,
     RATIOS,
     Choice,
     Queue,
@@ -125,11 +123,7 @@ def _obstacle(name: str, value: str | None, devices: Sequence[str], root: Path) 
     tunables = _tunables(name, devices, root)
     if not tunables:
         return "the servers' folders are on no block device"
-    for tunable in tunables:
-        if why := tunable.unavailable(value):
-            near = get_close_matches(name, STUDIED, n=1, cutoff=0.8) if why == LACKS else []
-            return f"{why}; did you mean {near[0]}?" if near and near[0] != name else why
-    return None
+    return next((why for tunable in tunables if (why := tunable.unavailable(value))), None)
 
 
 def _tunables(name: str, devices: Sequence[str], root: Path) -> list[Tunable]:

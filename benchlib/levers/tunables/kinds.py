@@ -27,7 +27,7 @@ RATIOS = {
     "vm.dirty_background_ratio": "vm.dirty_background_bytes",
     "vm.overcommit_ratio": "vm.overcommit_kbytes",
 }
-LACKS = "this kernel lacks it"
+_LACKS = "this kernel lacks it"
 _ROOT_ONLY = "only root may set it"
 _LIMIT_S = 30.0
 
@@ -49,7 +49,7 @@ class Tunable:
             os.close(os.open(self.path, os.O_RDWR))
             self.read()
         except (FileNotFoundError, NotADirectoryError):
-            return LACKS
+            return _LACKS
         except PermissionError as reason:
             return f"closed by the kernel: {reason.strerror}" if os.geteuid() == 0 else _ROOT_ONLY
         except OSError as reason:
@@ -139,7 +139,7 @@ class SchedulerKnob(Tunable):
         except TrialError as reason:
             return str(reason)
         words = done.stderr.strip().rpartition(": ")[2]
-        return f"its file in debugfs is closed: {words}" if words else LACKS if done.returncode else None
+        return f"its file in debugfs is closed: {words}" if words else _LACKS if done.returncode else None
 
     def apply(self, value: str, chapter: Chapter) -> None:
         """As :meth:`Tunable.apply`, with debugfs mounted before if it is not."""
