@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import signal
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ import psutil
 from benchlib.host.changes import Grouped, Made, mounts_below
 from benchlib.host.journal import Journal
 from benchlib.host.shared_memory import remove_left_below
+from benchlib.host.shell import ticks
 
 JOURNAL = "journal"
 """The name of a run's journal in its folder."""
@@ -99,21 +99,18 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
     inside their data directory, and remove their shared memory. Everything else, and all that
     stays, is killed.
     """
-    met: set[int] = set()
-    started = time.monotonic()
-    while alive := processes_of(*folders):
-        met.update(process.pid for process in alive)
-        waited = time.monotonic() - started
-        if waited > _PATIENCE_S:
-            break
-        servers = [] if waited >= _GENTLE_S else [process for process in alive if "-D" in _argv(process)]
-        for process in alive:
-            with contextlib.suppress(psutil.Error):
-                if process in servers:
-                    process.send_signal(signal.SIGQUIT)
-                elif not servers or not _works_inside(process, folders):
-                    process.kill()
-        time.sleep(0.1)
+    met: set[psutil.Process] = set()
+    for order, limit_s in ((signal.SIGQUIT, _GENTLE_S), (signal.SIGKILL, _PATIENCE_S)):
+        for _ in ticks(limit_s, 0.1):
+            alive = processes_of(*folders)
+            met.update(alive)
+            addressed = [process for process in alive if order == signal.SIGKILL or "-D" in _argv(process)]
+            if not addressed:
+                break
+            for process in addressed:
+                with contextlib.suppress(psutil.Error):
+                    process.send_signal(order)
+    alive = processes_of(*folders)
     swept.stopped = len(met) - len(alive)
     swept.resisting += [
         f"process {process.pid} does not die: {' '.join(_argv(process))[:100]}" for process in alive
