@@ -1,7 +1,6 @@
 """Facts about this machine: plausible, unknown where the kernel is silent, and never telling which machine it is."""
 
 import platform
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,17 +21,6 @@ def test_memory_is_the_machines_or_its_control_groups(
     assert facts.memory_bytes() == (most << 20 if most else total)
     assert 0 < facts.available_memory_mib() <= facts.memory_bytes() >> 20
     assert 1 <= facts.processors() <= (psutil.cpu_count() or 1)
-
-
-def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
-    (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    (tmp_path / "text").write_text(" tsc\n")
-    assert [facts.read(tmp_path / name) for name in ("absent", "", "binary", "text")] == [
-        None,
-        None,
-        None,
-        "tsc",
-    ]
 
 
 def test_a_silent_kernel_leaves_facts_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,15 +58,3 @@ def test_facts_never_name_the_machine_or_a_path(tmp_path: Path) -> None:
     assert repr(platform.node()) not in repr(machine)
     assert len(machine["identity"]) == 12
     assert facts.identity() == machine["identity"], "the same machine is recognised"
-
-
-def test_free_space_is_told_for_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
-    assert facts.existing(tmp_path / "a" / "b") == tmp_path
-    assert facts.free_mib(tmp_path / "a" / "b") > 0
-
-
-@pytest.mark.parametrize(("step", "resolution"), [(20, 20), (0, None)])
-def test_the_clocks_step(step: int, resolution: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = count(7, step)
-    monkeypatch.setattr(facts.time, "perf_counter_ns", lambda: next(times))
-    assert facts.timer_resolution_ns() == resolution

@@ -14,7 +14,7 @@ import pytest
 
 from benchlib.errors import PreflightError
 from benchlib.host import guardian as guardian_module
-from benchlib.host.guardian import SCRATCH_VARIABLE, guarded_run, recover, scratch_root
+from benchlib.host.guardian import guarded_run, recover
 from benchlib.host.shell import ticks
 from benchlib.host.sweep import processes_of
 
@@ -189,9 +189,3 @@ def test_a_folder_that_will_not_do_is_refused_with_the_remedy(name: str, message
     (scratch / "file").write_text("")
     with pytest.raises(PreflightError, match=message), guarded_run(scratch / name, "test"):
         raise AssertionError("opened")
-
-
-def test_the_scratch_folder_is_the_one_that_is_named(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert scratch_root() == scratch
-    monkeypatch.delenv(SCRATCH_VARIABLE)
-    assert scratch_root() == Path(f"/var/tmp/benchlib-{os.getuid()}")

@@ -13,7 +13,7 @@ import pytest
 
 from benchlib.errors import PreflightError
 from benchlib.host import lock as module
-from benchlib.host.lock import LOCK_VARIABLE, host_lock, lock_path
+from benchlib.host.lock import LOCK_VARIABLE, host_lock
 
 # Takes the lock, has a child share it as a guardian does, and dies; the child stays until its input ends.
 DYING = """
@@ -57,14 +57,6 @@ def dead(lock: Path) -> Iterator["subprocess.Popen[str]"]:
     study.wait(60)
     yield study
     study.communicate()
-
-
-def test_the_lock_is_one_for_the_whole_host_unless_another_is_named(
-    monkeypatch: pytest.MonkeyPatch, lock: Path
-) -> None:
-    assert lock_path() == lock
-    monkeypatch.delenv(LOCK_VARIABLE)
-    assert lock_path() == Path("/var/tmp/benchlib.lock")
 
 
 @pytest.mark.parametrize("content", [None, "garbage"])

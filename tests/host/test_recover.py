@@ -1,6 +1,5 @@
 """The command that undoes what a crash left, as its callers meet it."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +8,6 @@ import pytest
 
 from benchlib.cli import main
 from benchlib.host.changes import MARKER, Made, Written
-from benchlib.host.guardian import guarded_run
 from benchlib.host.journal import Journal
 
 
@@ -37,10 +35,6 @@ def crashed(scratch: Path) -> Journal:
     """The journal of a run that ended without a word."""
     (scratch / "run-gone" / "c000" / "data").mkdir(parents=True)
     return Journal(scratch / "run-gone" / "journal")
-
-
-def test_nothing_left_is_reported(recover: Callable[[], Outcome]) -> None:
-    assert recover() == Outcome(0, "nothing was left behind\n", "")
 
 
 def test_each_run_has_a_line_that_says_what_was_undone(
@@ -84,12 +78,3 @@ def test_what_resists_is_named_and_is_undone_when_it_no_longer_does(
     (made.folder / "somebody's").unlink()
     assert recover().status == 0
     assert list(scratch.iterdir()) == []
-
-
-def test_it_is_refused_during_a_run(recover: Callable[[], Outcome], scratch: Path) -> None:
-    with guarded_run(scratch, "study “here”") as run:
-        outcome = recover()
-        assert run.folder.is_dir()
-    assert outcome.status == 2
-    assert outcome.err.startswith(f"benchlib: study “here” (process {os.getpid()}, since ")
-    assert outcome.err.count("\n") == 1

@@ -57,14 +57,6 @@ def test_output_goes_to_files_verbatim(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_more_output_than_a_pipe_holds_is_no_deadlock() -> None:
-    script = (
-        "import sys, time; print('x' * 300000, flush=True); time.sleep(0.3); sys.stderr.write('y' * 300000)"
-    )
-    done = Shell().run([sys.executable, "-S", "-c", script], timeout_s=PATIENCE_S)
-    assert (len(done.stdout), len(done.stderr)) == (300_001, 300_000)
-
-
 def test_what_cannot_be_started_is_a_trial_s_error() -> None:
     with pytest.raises(TrialError, match=r"^cannot start /nonexistent/pgbench: No such file or directory$"):
         Shell().run(["/nonexistent/pgbench"])
@@ -205,14 +197,6 @@ def test_a_process_and_its_children_are_in_the_groups_and_it_is_itself(
     assert stdin == os.devnull
     assert uid == str(pwd.getpwnam(shell.user).pw_uid if shell.user else os.getuid())
     assert sum(line.endswith(f"/{groups[0].name}") for line in inside) == 2 * len(groups)
-
-
-def test_a_run_inside_groups_gives_the_same_as_without(groups: tuple[Path, ...]) -> None:
-    done = Shell().run([SH, "-c", "echo a; cat; echo b >&2; exit 3"], groups=groups)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "a\n", "b\n")
-    missing = Shell().run(["/nonexistent/pgbench"], groups=groups)
-    assert missing.returncode == 127
-    assert "/nonexistent/pgbench: not found" in missing.stderr
 
 
 def test_a_process_whose_group_is_gone_never_begins(tmp_path: Path) -> None:

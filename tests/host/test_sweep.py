@@ -94,8 +94,3 @@ def test_processes_in_a_folder_of_ours_elsewhere_are_stopped_too(
     assert here.wait(1) == -9
     assert neighbour.poll() is None
     assert not made.folder.exists()
-
-
-def test_sweeping_twice_is_no_error(folder: Path) -> None:
-    assert str(sweep(folder)) == "run-x: removed its folder"
-    assert sweep(folder).resisting == []

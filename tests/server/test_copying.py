@@ -139,8 +139,3 @@ def test_what_is_there_already_is_never_touched(ground: Path, shell: Shell) -> N
         copy_tree(shell, source, other)
     assert (other / "file").read_text() == "other"
     assert list(other.iterdir()) == [other / "file"]
-
-
-def test_a_path_that_is_not_there_is_named(ground: Path, shell: Shell) -> None:
-    with pytest.raises(ServerError, match=r"missing'?: No such file or directory"):
-        copy_tree(shell, ground / "missing", ground / "copy")

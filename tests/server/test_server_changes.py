@@ -1,34 +1,15 @@
 """A change to somebody else's server is undone as often as one likes, and nothing but our own is ever dropped."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from foreign import Foreign, foreign_server
+from foreign import Foreign
 from pydantic import ValidationError
 
 from benchlib.errors import StudyError
 from benchlib.server.changes import Altered, Created, connect_to, reload
 
-pytestmark = pytest.mark.pg
+pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 
 MARK = "benchlib 0123abcd"
-
-
-@pytest.fixture(scope="module", params=["18", pytest.param("16", marks=pytest.mark.slow)])
-def foreign(request: pytest.FixtureRequest) -> Iterator[Foreign]:
-    with foreign_server(request.param) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def service(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    file = tmp_path / "services"
-    file.write_text(foreign.service("boss", more=f"password={foreign.password('boss')}"))
-    monkeypatch.setenv("PGSERVICEFILE", str(file))
-    for name in ("PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGOPTIONS"):
-        monkeypatch.delenv(name, raising=False)
-    return "boss"
 
 
 def database(name: str = "benchlib_x_0123abcd") -> Created:
@@ -103,14 +84,6 @@ def test_what_does_not_bear_our_mark_stays(foreign: Foreign) -> None:
         owner.execute(
             "DROP DATABASE benchlib_x_0123abcd", "DROP DATABASE payroll", "DROP SCHEMA bench_own", dbname="postgres"
         )  # fmt: skip
-
-
-def test_a_database_is_dropped_under_those_who_are_in_it(foreign: Foreign) -> None:
-    with connect_to("boss") as connection:
-        database().make(connection)
-    with connect_to("boss", dbname="benchlib_x_0123abcd"), foreign.cluster.connect("benchlib_x_0123abcd"):
-        database().undo()
-    assert foreign.databases() == {"postgres"}
 
 
 def test_a_server_that_cannot_be_reached_is_one_line_that_says_how_to_go_on() -> None:
