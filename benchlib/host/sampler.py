@@ -1,4 +1,4 @@
-"""The one sampler of a trial: what the host counts, once a second, and what its readers ask meanwhile.
+"""The one sampler of a trial: what the host counts, once a second, and what the load's sessions wait for meanwhile.
 
 It keeps what it reads and derives nothing, so that a mended derivation (:mod:`benchlib.host.telemetry`)
 needs no rerun. Sources: man pages proc_stat(5), proc_meminfo(5); the kernel's documentation,
@@ -13,9 +13,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import psutil
 
@@ -30,42 +31,23 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _TRIES = 3
 
 
-class Source(Protocol):
-    """What a reader asks, open while it is entered."""
-
-    def sample(self) -> Sample:
-        """The figures of now."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: Any) -> None: ...
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Something to sample beside the host: ``what`` it is for messages, and ``key``, where its samples are kept."""
-
-    key: str
-    what: str
-    every_s: float
-    open: Callable[[], Source]
-
-
 @dataclass(kw_only=True)
 class Sampler:
     """To be entered around a load; ``raw`` is then what was read, ``warnings`` what was not, and why.
 
     ``servers`` tells the pids of the trial's postmasters (none where they run elsewhere), ``devices``
-    are those that data and WAL lie on.
+    are those that data and WAL lie on. ``waits`` opens what is asked ``waits_hz`` times a second (0 for never), such as
+    :func:`benchlib.server.statistics.waits`; it may raise a :class:`ServerError`, as may what it gives.
 
     ``raw`` holds plain JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of
-    :func:`host_counters`, the first and the last of them with the ``server_ticks`` of :func:`server_ticks`, and
-    the samples of each reader, null if it could not be opened. ``at_s`` in all of them is seconds since ``started``.
+    :func:`host_counters`, the first and the last of them with the ``server_ticks`` of :func:`server_ticks`, and the
+    samples of ``waits``, null if it could not be opened. ``at_s`` in all of them is seconds since ``started``.
     """
 
     servers: Callable[[], Sequence[int]]
     devices: Sequence[str] = ()
-    readers: Sequence[Reader] = ()
+    waits: Callable[[], AbstractContextManager[Callable[[], Sample]]] | None = None
+    waits_hz: float = 10.0
     interval_s: float = 1.0
     raw: dict[str, Any] = field(default_factory=dict, init=False)
     warnings: list[str] = field(default_factory=list, init=False)
@@ -73,14 +55,6 @@ class Sampler:
     _threads: list[threading.Thread] = field(default_factory=list, init=False)
 
     def __enter__(self) -> Self:
-        sources: list[tuple[Reader, Source]] = []
-        for reader in self.readers:
-            self.raw[reader.key] = None
-            try:
-                sources.append((reader, reader.open()))
-                self.raw[reader.key] = []
-            except ServerError as reason:  # no reason to lose the trial
-                self.warnings.append(f"{reader.what} were not sampled: {reason}")
         self._started = time.monotonic()
         self.raw |= {
             "started": {"epoch_s": time.time()},
@@ -89,10 +63,16 @@ class Sampler:
             "readings": [],
         }
         self._keep("readings", self._host_and_servers)  # before the load has begun
+        if self.waits and self.waits_hz:
+            self.raw["waits"], connection = None, ExitStack()
+            try:
+                sample = connection.enter_context(self.waits())
+                self.raw["waits"] = []
+                self._start("waits", "wait events", 1 / self.waits_hz, sample, connection)
+            except ServerError as reason:  # no reason to lose the trial
+                self.warnings.append(f"wait events were not sampled: {reason}")
         host = functools.partial(host_counters, self.devices)
-        self._start("readings", "the host's counters", self.interval_s, host, contextlib.nullcontext())
-        for reader, source in sources:
-            self._start(reader.key, reader.what, reader.every_s, source.sample, source)
+        self._start("readings", "the host's counters", self.interval_s, host, ExitStack())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,10 +88,12 @@ class Sampler:
         at_s = time.monotonic() - self._started
         self.raw[key].append({"at_s": at_s, **sample()})
 
-    def _start(self, key: str, what: str, every_s: float, sample: Callable[[], Sample], source: Any) -> None:
+    def _start(
+        self, key: str, what: str, every_s: float, sample: Callable[[], Sample], open_until_end: ExitStack
+    ) -> None:
         def run() -> None:
             beat = 0
-            with source:
+            with open_until_end:
                 try:
                     while True:
                         elapsed_s = time.monotonic() - self._started

@@ -78,13 +78,8 @@ _NAME_LISTS = frozenset(
 _ENDANGERING = frozenset({"fsync", "full_page_writes"})
 """Off, a crash may destroy every database of the server."""
 
-_FIXED_BY = {
-    "client": "the connection's options",
-    "user": "a setting of our role",
-    "environment variable": "the server's environment",
-    "command line": "the server's command line",
-    "override": "the server itself",
-}
+_OVERRULING = frozenset({"client", "user", "environment variable", "command line", "override"})
+"""Sources of a value, in words of ``pg_settings``, that count more than the file which ``ALTER SYSTEM`` writes."""
 
 
 def check_place(connection: psycopg.Connection[Any], target: Target) -> None:
@@ -210,8 +205,8 @@ def _reason(
         "was decided when the server was built or initialised": row["context"] == "internal",
         "would endanger every database of a server that is not ours": name in _ENDANGERING and is_off(value),
         "a list of names cannot be given back as it was: leave it to the server's owner": name in _NAME_LISTS,
-        f"decided by {_FIXED_BY.get(row['source'])}, which ALTER SYSTEM does not overrule": row["source"]
-        in _FIXED_BY,
+        f"decided elsewhere ({row['source']}), which ALTER SYSTEM does not overrule": row["source"]
+        in _OVERRULING,
         "this server does not allow ALTER SYSTEM (allow_alter_system = off)": not row["allowed"],
         "our role may not ALTER SYSTEM it (superusers may, and from PostgreSQL 15 on who was granted it)": not row[
             "may_alter"

@@ -6,8 +6,9 @@ that is not ours, is null. What happened between two snapshots: :mod:`benchlib.s
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 
@@ -120,30 +121,22 @@ def reset(server: Server) -> None:
         )
 
 
-class Waits:
-    """Asks a server over one connection, which is made at once: the load may take all others.
+@contextlib.contextmanager
+def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
+    """What tells of the load's ``sessions`` now, by wait event type and wait event, how many; both null while on the CPU.
+
+    It asks over one connection, which is made at once: the load may take all others.
 
     Raises:
-        ServerError: it cannot be reached, or has no connection left.
+        ServerError: the server cannot be reached or has no connection left; from what is given, that it is gone.
 
     """
+    with asking():
+        connection = server.connect()
 
-    def __init__(self, server: Server) -> None:
+    def sample() -> dict[str, list[list[Any]]]:
         with asking():
-            self._connection = server.connect()
+            return {"sessions": [list(row) for row in connection.execute(_WAITS, prepare=True)]}
 
-    def sample(self) -> dict[str, list[list[Any]]]:
-        """Of the load's ``sessions`` now, by wait event type and wait event, how many; both null while on the CPU.
-
-        Raises:
-            ServerError: the server is gone.
-
-        """
-        with asking():
-            return {"sessions": [list(row) for row in self._connection.execute(_WAITS, prepare=True)]}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._connection.close()
+    with contextlib.closing(connection):
+        yield sample

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchlib.errors import ServerError
 from benchlib.host.guardian import Run
 from benchlib.host.journal import Chapter
-from benchlib.host.sampler import Reader, Sampler
+from benchlib.host.sampler import Sampler
 from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import Shell
 from benchlib.levers import LEVERS, server_settings
@@ -23,7 +23,7 @@ from benchlib.plan.level import Level
 from benchlib.plan.workload import Workload
 from benchlib.server.cluster import Cluster
 from benchlib.server.remote import Remote
-from benchlib.server.statistics import Waits
+from benchlib.server.statistics import waits
 from benchlib.server.templates import Templates, load
 from benchlib.study.records import ReplicaReadings
 
@@ -67,9 +67,10 @@ class Stand:
         def postmasters() -> list[int]:
             return [pid for server in servers if (pid := server.pid)]
 
-        waits = Reader("waits", "wait events", 1 / waits_hz, lambda: Waits(self.server)) if waits_hz else None
         devices = self.site.devices if self.site else ()
-        return Sampler(servers=postmasters, devices=devices, readers=[waits] if waits else [])
+        return Sampler(
+            servers=postmasters, devices=devices, waits=lambda: waits(self.server), waits_hz=waits_hz
+        )
 
     def settle(self) -> None:
         """Bring the server to the known state: emptied and vacuumed tables, nothing dirty."""

@@ -16,7 +16,7 @@ import pytest
 
 from benchlib.errors import PreflightError, ServerError
 from benchlib.host.devices import block_devices
-from benchlib.host.sampler import Reader, Sampler, host_counters, server_ticks
+from benchlib.host.sampler import Sampler, host_counters, server_ticks
 from benchlib.host.shell import ticks
 from benchlib.host.telemetry import telemetry, transaction_costs
 from benchlib.load.pgbench import Pgbench
@@ -26,7 +26,7 @@ from benchlib.plan.model import Load
 from benchlib.server.checkpoints import checkpoints
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import find_installation, runnable_by
-from benchlib.server.statistics import Waits
+from benchlib.server.statistics import waits
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -98,42 +98,33 @@ def test_processes_that_have_ended_count() -> None:
 # --- readers ------------------------------------------------------------------------------
 
 
-class Lines:
-    """A source of so many lines, which then fails."""
+def test_waits_that_cannot_be_asked_for_cost_their_own_samples_alone() -> None:
+    closed, left = threading.Event(), [1, 0]
 
-    def __init__(self, lines: int) -> None:
-        self.left = lines
-        self.closed = threading.Event()
+    @contextlib.contextmanager
+    def failing() -> Iterator[Callable[[], dict[str, Any]]]:
+        def sample() -> dict[str, Any]:
+            if not left:
+                raise ServerError("the server went away")
+            return {"sessions": [[None, None, left.pop(0)]]}
 
-    def sample(self) -> dict[str, Any]:
-        if not self.left:
-            raise ServerError("the server went away")
-        self.left -= 1
-        return {"left": self.left}
+        yield sample
+        closed.set()
 
-    def __enter__(self) -> "Lines":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.closed.set()
-
-
-def test_a_reader_that_fails_costs_its_own_samples_alone() -> None:
-    lines = Lines(2)
-
-    def refuse() -> Lines:
+    @contextlib.contextmanager
+    def refusing() -> Iterator[Callable[[], dict[str, Any]]]:
         raise ServerError("too many clients already")
+        yield
 
-    readers = [Reader("lines", "lines", 0.01, lambda: lines), Reader("more", "more lines", 0.01, refuse)]
-    with Sampler(servers=no_servers, readers=readers) as sampler:
-        assert lines.closed.wait(30)
-    assert sampler.warnings == [
-        "more lines were not sampled: too many clients already",
-        "lines were not sampled to the end: the server went away",
-    ]
-    assert [row["left"] for row in sampler.raw["lines"]] == [1, 0]
-    assert sampler.raw["lines"][1]["at_s"] > 0
-    assert sampler.raw["more"] is None
+    with Sampler(servers=no_servers, waits=failing, waits_hz=100) as sampler:
+        assert closed.wait(30)
+    assert sampler.warnings == ["wait events were not sampled to the end: the server went away"]
+    assert [row["sessions"][0][2] for row in sampler.raw["waits"]] == [1, 0]
+    assert sampler.raw["waits"][1]["at_s"] > 0
+    with Sampler(servers=no_servers, waits=refusing) as sampler:
+        pass
+    assert sampler.warnings == ["wait events were not sampled: too many clients already"]
+    assert sampler.raw["waits"] is None
     assert len(sampler.raw["readings"]) >= 2
     assert telemetry(sampler.raw).waits.empty
 
@@ -222,8 +213,7 @@ def test_a_trial(version: str, new_cluster: Callable[[str], Cluster], scratch: P
     argv = pgbench.argv(Job(cluster.connection, workload, load, 1, 7, [(workload.scripts[0], None)]))
     cluster.checkpoint()
     devices, pid = block_devices(cluster.data), cluster.pid or 0
-    reader = Reader("waits", "wait events", 0.1, lambda: Waits(cluster))
-    with Sampler(servers=lambda: [pid], devices=devices, readers=[reader]) as sampler:
+    with Sampler(servers=lambda: [pid], devices=devices, waits=lambda: waits(cluster)) as sampler:
         out, err = tmp_path / "stdout", tmp_path / "stderr"
         done = cluster.shell.run(argv, stdout=out, stderr=err, timeout_s=600)
         cluster.checkpoint()
@@ -262,8 +252,7 @@ def test_a_server_that_vanishes_is_said(new_cluster: Callable[[str], Cluster]) -
     cluster.start()
     cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
     pid = cluster.pid or 0
-    reader = Reader("waits", "wait events", 0.02, lambda: Waits(cluster))
-    with Sampler(servers=lambda: [pid], readers=[reader], interval_s=0.1) as sampler:
+    with Sampler(servers=lambda: [pid], waits=lambda: waits(cluster), waits_hz=50) as sampler:
         cluster.stop(immediately=True)
         for _ in ticks(60):
             if sampler.warnings:

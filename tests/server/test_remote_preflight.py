@@ -164,7 +164,7 @@ def test_a_granted_parameter_may_be_set_if_what_it_replaces_is_known(foreign: Fo
 
 def test_what_alter_system_would_not_overrule(foreign: Foreign) -> None:
     with foreign.given("ALTER ROLE boss SET work_mem = '5MB'", back="ALTER ROLE boss RESET work_mem"):
-        assert "decided by a setting of our role" in refusal(settings={"work_mem": "8MB"})
+        assert "decided elsewhere (user)" in refusal(settings={"work_mem": "8MB"})
 
 
 def test_a_server_that_forbids_alter_system(foreign: Foreign) -> None:
