@@ -84,14 +84,14 @@ class Server:
             cursor.execute(sql, parameters or None)
             return cursor.fetchall() if cursor.description else []
 
-    def value(self, sql: str, dbname: str | None = None, parameters: Sequence[Any] = ()) -> Any:
+    def value(self, sql: str, dbname: str | None = None) -> Any:
         """The first column of a query's first row.
 
         Raises:
             ServerError: as :meth:`query`, or the query gave no row.
 
         """
-        rows = self.query(sql, dbname, parameters)
+        rows = self.query(sql, dbname)
         if not rows:
             raise ServerError(f"the server gave no row for: {sql}")
         return next(iter(rows[0].values()))
