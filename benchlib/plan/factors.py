@@ -10,6 +10,7 @@ from benchlib.errors import InputError
 from benchlib.plan.design import screening
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor
+from benchlib.plan.parameters import Parameter
 
 CONTROL = "control"
 ReadLevel = Callable[[str, Mapping[str, Any]], Level]
@@ -94,15 +95,10 @@ def _listed(values: Mapping[str, Any], read: ReadLevel, only: Any) -> tuple[dict
 
 
 def _levels(where: str, patches: Any, read: ReadLevel) -> dict[str, Level]:
-    if not isinstance(patches, Mapping):
-        raise InputError(f"parameter {where}: want names with what each changes, got {patches!r}")
-    for name, patch in patches.items():
-        if not isinstance(name, str):  # YAML reads 16 as a number, and on as true
-            raise InputError(f"level {name!r}: put its name in quotes, it is read as a {type(name).__name__}")
+    patches = Parameter(where, "dict[str, dict]", {}).check(patches)
+    for name in patches:
         if not name.isprintable():
             raise InputError(f"level {name!r}: its name cannot be printed; choose another")
-        if not isinstance(patch, Mapping):
-            raise InputError(f"level “{name}”: want a mapping such as {{'settings': {{…}}}}, got {patch!r}")
     return {name: read(name, patch) for name, patch in patches.items()}
 
 
@@ -145,8 +141,7 @@ def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
         return {}
     if values.get("levels"):
         raise InputError("parameters levels and grid: give one of them; a grid makes the levels itself")
-    if not isinstance(grid, Mapping) or not all(isinstance(ends, Mapping) and ends for ends in grid.values()):
-        raise InputError("parameter grid: want dimensions, each with names and what each changes")
+    grid = Parameter("grid", "dict[str, dict]", {}).check(grid)
     if along not in ("", *grid):
         raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
     only = only or {}

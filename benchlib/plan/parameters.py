@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import reprlib
 import tokenize
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from benchlib.errors import InputError
+from benchlib.plan.level import first_problem
 
 _TYPES: dict[str, Any] = {
     "int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict, "Literal": Literal, "Any": Any,
@@ -50,8 +52,8 @@ class Parameter:
         try:
             checked_value = adapter.validate_python(value)
         except ValidationError as reason:
-            problem = reason.errors()[0]["msg"]
-            raise InputError(f"parameter {self.name}: {problem} (got {value!r}, want {self.type})") from None
+            problem = f"{first_problem(reason)} (got {reprlib.repr(value)}, want {self.type})"
+            raise InputError(f"parameter {self.name}: {problem}") from None
         if isinstance(value, bool) and not isinstance(checked_value, bool):
             # yes and no would become 1 and 0
             raise InputError(f"parameter {self.name}: got {value!r}, want {self.type}")
@@ -91,17 +93,13 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def assigned(source: str) -> set[str]:
-    """The names that a cell's source assigns at its top level; none if it is not Python."""
+    """The names that a cell's source assigns; none if it is not Python."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
         return set()
-    targets = [
-        target
-        for node in tree.body
-        for target in getattr(node, "targets", None) or [getattr(node, "target", None)]
-    ]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
 def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) -> None:
@@ -141,7 +139,7 @@ def from_history(cells: list[str], namespace: Mapping[str, Any]) -> dict[str, An
             (which papermill itself only warns of).
 
     """
-    at = max((i for i, cell in enumerate(cells) if "factor" in declared_quietly(cell)), default=None)
+    at = max((i for i, cell in enumerate(cells) if "\nfactor:" in f"\n{cell}"), default=None)
     if at is None:
         raise InputError("run the parameters cell first: it declares 'factor' and the other parameters")
     parameters = declared(cells[at])
@@ -156,11 +154,3 @@ def from_history(cells: list[str], namespace: Mapping[str, Any]) -> dict[str, An
 def _text_again(value: Any, wanted: str) -> Any:
     """A whole number where text is wanted, as text: ``papermill -p`` makes numbers of what looks like one."""
     return str(value) if wanted == "str" and type(value) is int else value
-
-
-def declared_quietly(source: str) -> dict[str, Parameter]:
-    """As :func:`declared`; none at all where a cell declares no parameters that can be read."""
-    try:
-        return declared(source)
-    except InputError:
-        return {}

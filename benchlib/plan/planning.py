@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS, randomised_blocks
@@ -15,14 +15,20 @@ from benchlib.plan.factors import make_factor
 from benchlib.plan.level import Level, LevelKey, SettingValue, first_problem, resolve_memory_shares
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Factor, Load, Plan, Study
+from benchlib.plan.parameters import Parameter
 from benchlib.plan.workload import Workload
 
-AUTO = "auto"
 _SPARE_CONNECTIONS = 20
-_MOST_BLOCKS = 1000
 _NEEDED = ("factor", "question", "profile", "profiles", "workload")
-_LOAD_KEYS = frozenset(Load.model_fields)
-_PROFILE_KEYS = _LOAD_KEYS | {"blocks", "scale", "rebuild_every", "only"}
+
+
+class _Sizes(Load):
+    """What a profile says: a load, and the study's size. ``only`` names the part of the levels that it runs."""
+
+    blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
+    scale: Annotated[int, Field(ge=1)] = 1
+    rebuild_every: int = 2
+    only: Any = None
 
 
 def study_name(values: Mapping[str, Any]) -> str:
@@ -56,19 +62,19 @@ def make_study(
         InputError: the parameters do not make a study; the message names the one.
 
     """
-    name, sizes = study_name(values), _sizes(values)
-    blocks, looks = _blocks(sizes.get("blocks", AUTO))
+    name = study_name(values)
     try:
-        load = Load.model_validate({k: v for k, v in sizes.items() if k in _LOAD_KEYS})
-        scale = sizes.get("scale", 1)
+        sizes = _sizes(values)
+        looks = LOOKS if sizes.blocks == "auto" else ()
+        load = Load.model_validate(sizes.model_dump(include=set(Load.model_fields)))
         read = partial(
             _level,
             levers,
             memory_bytes,
-            lambda patch: workload(patch.get("workload") or values["workload"]).data_mib(int(scale)),
+            lambda patch: workload(patch.get("workload") or values["workload"]).data_mib(sizes.scale),
         )
         base = read("base", values.get("base", {}))
-        factor, reasons = make_factor(values, read, sizes.get("only"), left_out)
+        factor, reasons = make_factor(values, read, sizes.only, left_out)
         factor, base = _with_room(factor, base, load)
         levels = [base, *factor.levels.values()]
         metric = _metric(values, load, levels)
@@ -82,9 +88,9 @@ def make_study(
                 name: workload(name) for name in sorted({level.workload or "" for level in levels} - {""})
             },
             load=load,
-            scale=scale,
+            scale=sizes.scale,
             arrangement=values.get("arrangement", "standing"),
-            rebuild_every=sizes.get("rebuild_every", 2),
+            rebuild_every=sizes.rebuild_every,
             seed=values.get("seed", 1),
             margin=values.get("margin", 0.03),
             metric=metric,
@@ -92,7 +98,7 @@ def make_study(
         )
         if looks and (plan.factor.against or len(set(plan.strata().values())) > 1):
             raise InputError(
-                f"parameter blocks: '{AUTO}' judges all levels against one baseline; where some are compared with others "
+                "parameter blocks: 'auto' judges all levels against one baseline; where some are compared with others "
                 "give their number"
             )
         _check_together(plan, levers)
@@ -104,7 +110,9 @@ def make_study(
         notebook=values["factor"],
         parameters=dict(values),
         plan=plan,
-        trials=randomised_blocks(list(plan.factor.levels), blocks, plan.seed),
+        trials=randomised_blocks(
+            list(plan.factor.levels), LOOKS[-1] if sizes.blocks == "auto" else sizes.blocks, plan.seed
+        ),
         left_out=reasons,
     )
 
@@ -126,31 +134,13 @@ def _metric(values: Mapping[str, Any], load: Load, levels: Sequence[Level]) -> s
     return known_metric(asked or ("latency_p99_ms" if load.transaction_log else "latency_average_ms")).name
 
 
-def _blocks(asked: object) -> tuple[int, tuple[int, ...]]:
-    """How many blocks are planned, and after which of them the study may stop early."""
-    if str(asked) == AUTO:
-        return LOOKS[-1], LOOKS
-    if str(asked).isdecimal() and 1 <= int(str(asked)) <= _MOST_BLOCKS:
-        return int(str(asked)), ()
-    raise InputError(f"parameter blocks: want 1 to {_MOST_BLOCKS}, or '{AUTO}', got {asked!r}")
-
-
-def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
+def _sizes(values: Mapping[str, Any]) -> _Sizes:
     """What the profile says, and above it what the parameters say."""
-    profiles, name = values["profiles"], values["profile"]
-    if not isinstance(profiles, Mapping):
-        raise InputError(f"parameter profiles: want names with their sizes, got {profiles!r}")
+    profiles, name = Parameter("profiles", "dict[str, dict]", {}).check(values["profiles"]), values["profile"]
     if name not in profiles:
-        raise InputError(f"parameter profile: '{name}' is not one of {', '.join(map(str, profiles))}")
-    chosen = profiles[name]
-    if not isinstance(chosen, Mapping):
-        raise InputError(f"profile {name}: want sizes such as {{'blocks': 5}}, got {chosen!r}")
-    if unknown := [key for key in chosen if key not in _PROFILE_KEYS]:
-        raise InputError(
-            f"profile {name}: unknown key {unknown[0]!r}; there are {', '.join(sorted(_PROFILE_KEYS))}"
-        )
-    own = {key: values[key] for key in _PROFILE_KEYS if values.get(key)}
-    return {**chosen, **own}
+        raise InputError(f"parameter profile: '{name}' is not one of {', '.join(profiles)}")
+    own = {key: values[key] for key in _Sizes.model_fields if values.get(key)}
+    return _Sizes.model_validate(profiles[name] | own)
 
 
 def _level(

@@ -7,7 +7,6 @@ from benchlib.plan.parameters import (
     Parameter,
     checked,
     declared,
-    declared_quietly,
     from_history,
     refuse_unknown,
 )
@@ -65,7 +64,6 @@ def test_a_cell_declares_names_types_defaults_and_help() -> None:
 )
 def test_a_cell_that_cannot_be_read_is_refused(source: str, why: str) -> None:
     assert why in refused(declared, source)
-    assert declared_quietly(source) == {}
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one_or_all() -> None:

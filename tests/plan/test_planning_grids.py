@@ -92,8 +92,8 @@ def test_a_profile_runs_only_a_part() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"grid": {"disk": []}}, "want dimensions"),
-        ({"grid": {"disk": {"a": 3, "b": {}}}}, "level “a”: want a mapping"),
+        ({"grid": {"disk": []}}, "parameter grid: disk: Input should be a valid dictionary"),
+        ({"grid": {"disk": {"a": 3, "b": {}}}}, "parameter grid, disk: a: Input should be"),
         ({"along": "tier"}, "'tier' is not a dimension"),
         ({"levels": {"a": {}}}, "give one of them"),
         ({"blocks": "auto"}, "where some are compared with others give their number"),
