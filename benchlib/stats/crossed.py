@@ -45,22 +45,12 @@ def effects(
     coefficient, error, df = _least_squares(x, y, len(terms))
     effect = 2.0 * coefficient
     half, how = (2.0 * error, df) if df > 0 else _lenth(effect)
-    reach = t.isf(_ALPHA / 2, how) * half
-    with np.errstate(divide="ignore", invalid="ignore"):  # trials that all agree leave no error at all
-        p = 2 * t.sf(np.abs(effect) / half, how)
-    frame = pd.DataFrame(
-        {
-            "effect": [" × ".join(map(str, term)) for term in terms],
-            "order": [len(term) for term in terms],
-            "percent": percent(effect),
-            "ci_low": percent(effect - reach),
-            "ci_high": percent(effect + reach),
-            "p_value": p,
-            "p_holm": holm(p.tolist()),
-        }
-    )
+    frame = _judged(effect, half, how)
+    frame.insert(0, "effect", [" × ".join(map(str, term)) for term in terms])
+    frame.insert(1, "order", [len(term) for term in terms])
+    frame["p_holm"] = holm(frame["p_value"].to_list())
     rank = np.abs(effect).argsort().argsort()
-    frame["noise"] = 100 * np.expm1(norm.ppf(0.5 + 0.5 * (rank + 0.5) / len(terms)) * half)
+    frame["noise"] = percent(norm.ppf(0.5 + 0.5 * (rank + 0.5) / len(terms)) * half)
     return frame.iloc[np.argsort(-np.abs(effect))].reset_index(drop=True)
 
 
@@ -117,16 +107,18 @@ def additivity(trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps
     }
     estimate, unscaled = fit.contrasts(np.array(list(rows.values())))
     error = fit.noise.sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
-    reach = t.isf(_ALPHA / 2, fit.df) * error
-    return pd.DataFrame(
-        {
-            "what": list(map(str, rows)),
-            "percent": percent(estimate),
-            "ci_low": percent(estimate - reach),
-            "ci_high": percent(estimate + reach),
-            "p_value": 2 * t.sf(np.abs(estimate) / error, fit.df),
-        }
-    )
+    frame = _judged(estimate, error, fit.df)
+    frame.insert(0, "what", list(map(str, rows)))
+    return frame
+
+
+def _judged(estimate: np.ndarray, error: np.ndarray, df: float) -> pd.DataFrame:
+    """Changes on the log scale in percent, with their single intervals and p: ``percent, ci_low, ci_high, p_value``."""
+    reach = t.isf(_ALPHA / 2, df) * error
+    with np.errstate(divide="ignore", invalid="ignore"):  # trials that all agree leave no error at all
+        p = 2 * t.sf(np.abs(estimate) / error, df)
+    ends = {"percent": estimate, "ci_low": estimate - reach, "ci_high": estimate + reach}
+    return percent(pd.DataFrame(ends)).assign(p_value=p)  # type: ignore[no-any-return]
 
 
 def _least_squares(x: np.ndarray, y: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -135,11 +127,12 @@ def _least_squares(x: np.ndarray, y: np.ndarray, terms: int) -> tuple[np.ndarray
         raise InputError(
             "these effects cannot be told apart by the trials that there are; ask for order=1 or more trials"
         )
-    solution, *_ = np.linalg.lstsq(x, y, rcond=None)
+    inverse = np.linalg.pinv(x)
+    solution = inverse @ y
     residual = y - x @ solution
     df = len(y) - x.shape[1]
     variance = float(residual @ residual) / df if df > 0 else float("nan")
-    error = np.sqrt(variance * np.diag(np.linalg.inv(x.T @ x)))
+    error = np.sqrt(variance * (inverse**2).sum(axis=1))
     return solution[-terms:], error[-terms:], df
 
 

@@ -134,11 +134,8 @@ def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -
 
 def _pairs(levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]) -> dict[str, str]:
     """Return what each level is compared with, in their order; a level that is only compared with has nothing."""
-    for name, other in against.items():
-        if name in arms or name == other:
-            raise InputError(f"level {name!r} cannot be compared with {other!r}")
-        if unknown := {name, other} - set(levels):
-            raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
+    if unknown := {*against, *against.values()} - set(levels):
+        raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
     only_references = set(against.values()) - set(against)
     return dict.fromkeys(arms[1:], arms[0]) | {
         name: against.get(name, arms[0])

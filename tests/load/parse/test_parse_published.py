@@ -7,7 +7,7 @@ from benchlib.errors import ParseError
 from benchlib.load.parse import parse_text
 
 MANAGED_RUN = published("gcp-9.6-run")
-SYSBENCH_05 = published("gcp-sysbench-0.5")
+SYSBENCH_05, SYSBENCH_10 = published("gcp-sysbench-0.5"), published("sysbench-1.0")
 
 
 def test_the_managed_study_read_write_run_of_9_6() -> None:
@@ -103,42 +103,6 @@ def test_an_fsync_table_that_contradicts_itself_is_refused(row: str, why: str) -
 def test_an_fsync_text_without_rows_is_refused() -> None:
     with pytest.raises(ParseError, match=r"ops/sec  … usecs/op"):
         parse_text("5 seconds per test\n")
-
-
-SYSBENCH_10 = """\
-sysbench 1.0.20 (using bundled LuaJIT 2.1.0-beta2)
-
-Running the test with following options:
-Number of threads: 8
-Report intermediate results every 10 second(s)
-
-[ 10s ] thds: 8 tps: 103.39 qps: 2079.37 (r/w/o: 1457.65/414.34/207.37) lat (ms,95%): 95.81 err/s: 0.00 reconn/s: 0.00
-[ 20s ] thds: 8 tps: 101.90 qps: 2039.28 (r/w/o: 1427.89/407.50/203.90) lat (ms,95%): 97.55 err/s: 0.10 reconn/s: 0.00
-SQL statistics:
-    queries performed:
-        read:                            28742
-        write:                           8212
-        other:                           4106
-        total:                           41060
-    transactions:                        2053   (102.56 per sec.)
-    queries:                             41060  (2051.27 per sec.)
-    ignored errors:                      1      (0.05 per sec.)
-    reconnects:                          0      (0.00 per sec.)
-
-General statistics:
-    total time:                          20.0168s
-    total number of events:              2053
-
-Latency (ms):
-         min:                                   32.33
-         avg:                                   77.97
-         max:                                  174.12
-         95th percentile:                       95.81
-         sum:                               160079.10
-
-Threads fairness:
-    events (avg/stddev):           256.6250/2.50
-"""
 
 
 def test_sysbench_10() -> None:
