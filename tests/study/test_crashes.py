@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +18,36 @@ from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
 from benchlib.study import crashes
 from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, Round, kept_crashes, left_out
-from benchlib.study.crashes import crash, crash_missing
+from benchlib.study.crashes import crash_missing
 from benchlib.study.crashes.commits import WORKLOAD, examine
 from benchlib.study.store import StudyFolder
 
 Crashed = Callable[..., list[Crash]]
 
 
+def only(monkeypatch: pytest.MonkeyPatch, kind: Kind, *levels: str) -> None:
+    """Crash these levels alone, and in this way alone; skip where that cannot be done."""
+    try:
+        crashes.check(kind)
+    except PreflightError as reason:
+        pytest.skip(str(reason))
+    monkeypatch.setattr(crashes, "KINDS", (kind,))
+    monkeypatch.setattr(crashes, "left_out", lambda plan, kind: plan.factor.levels.keys() - set(levels))
+
+
 @pytest.fixture
-def crashed(plan_of: Callable[..., Plan], scratch: Path) -> Crashed:
+def crashed(folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Crashed:
     """Crashes levels, given by their settings, so many times each, and sees that nothing stays behind."""
 
     def make(kind: Kind, rounds: int, **levels: dict[str, Any]) -> list[Crash]:
-        plan = plan_of(levels={name: Level(settings=settings) for name, settings in levels.items()})
-        found: list[Crash] = []
-        try:
-            crashes.check(kind)
-        except PreflightError as reason:
-            pytest.skip(str(reason))
-        wanted = [Round(level=name, kind=kind, number=n) for name in levels for n in range(1, rounds + 1)]
-        crash(plan, "test", wanted, found.append)
-        assert [Round(level=f.level, kind=f.kind, number=f.number) for f in found] == wanted
+        only(monkeypatch, kind, *levels)
+        folder = folder_of(levels={name: Level(settings=settings) for name, settings in levels.items()})
+        crash_missing(folder, rounds, print)
+        kept = kept_crashes(folder)
+        assert [(c.level, c.number) for c in kept] == [(n, i) for n in levels for i in range(1, rounds + 1)]
         assert list(scratch.iterdir()) == []
         assert remains(scratch) == []
-        return found
+        return kept
 
     return make
 
@@ -108,17 +114,17 @@ def test_damage_is_told_in_the_servers_words(new_cluster: Callable[[str], Cluste
 
 
 def test_a_level_that_cannot_be_built_is_named(
-    plan_of: Callable[..., Plan], scratch: Path, monkeypatch: pytest.MonkeyPatch
+    folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> None:
         raise ServerError("it did not start")
 
     monkeypatch.setattr(crashes, "build", refused)
-    wanted = [Round(level="tuned", kind=KILLED, number=1)]
+    only(monkeypatch, KILLED, "tuned")
     with pytest.raises(
         StudyError, match=r"level “tuned” cannot be crashed \(killed server\): it did not start"
     ):
-        crash(plan_of(), "test", wanted, print)
+        crash_missing(folder_of(), 1, print)
     assert list(scratch.iterdir()) == []
 
 
@@ -129,7 +135,7 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(
         if kind == POWER_CUT:
             raise PreflightError("only root")
 
-    def stopped(plan: Plan, study: str, rounds: list[Round], keep: Any, tell: Any) -> None:
+    def stopped(plan: Plan, rounds: list[Round], run: object, tell: Any) -> Iterator[Crash]:
         for each in rounds[:2]:
             tell(f"“{each.level}”")
             kept = {
@@ -140,12 +146,12 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(
                 "oldest_lost_ms": None,
             }
             more = {"unacknowledged": 0, "recovery_s": 0.5, "damage": ()}
-            keep(Crash.model_validate({**each.model_dump(), **kept, **more}))
+            yield Crash.model_validate({**each.model_dump(), **kept, **more})
         raise KeyboardInterrupt
 
     lines: list[str] = []
     monkeypatch.setattr(crashes, "check", no_power)
-    monkeypatch.setattr(crashes, "crash", stopped)
+    monkeypatch.setattr(crashes, "_crashes", stopped)
     with pytest.raises(InputError, match="run the study first"):
         crash_missing(StudyFolder("none"), 3, lines.append)
     folder = folder_of()
@@ -179,31 +185,25 @@ def test_a_power_cut_is_refused_to_others_than_root() -> None:
 
 
 DOOMED = """
-import sys
-from benchlib.plan.level import Level
-from benchlib.study.crashed import Round
-from benchlib.study.crashes import crash
-from benchlib.plan.model import Plan
-plan = Plan.model_validate_json(sys.argv[1])
-rounds = [Round(level="defaults", kind="power cut", number=n) for n in range(1, 9)]
-crash(plan, "doomed", rounds, lambda found: print("kept", flush=True))
+from benchlib.study import crashes
+from benchlib.study.store import StudyFolder
+crashes.KINDS = ("power cut",)
+crashes.crash_missing(StudyFolder("small"), 8, lambda line: print(line, flush=True))
 """
 
 
 @pytest.mark.pg
 @pytest.mark.slow
-def test_a_kill_amid_power_cuts_leaves_nothing(plan_of: Callable[..., Plan], scratch: Path) -> None:
-    try:
-        crashes.check(POWER_CUT)
-    except PreflightError as reason:
-        pytest.skip(str(reason))
+def test_a_kill_amid_power_cuts_leaves_nothing(
+    folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, POWER_CUT)
+    folder = folder_of()
     expiry = Path("/proc/sys/vm/dirty_expire_centisecs").read_text()
-    doomed = subprocess.Popen(
-        [sys.executable, "-c", DOOMED, plan_of().model_dump_json()],
-        stdout=subprocess.PIPE,
-    )
+    doomed = subprocess.Popen([sys.executable, "-c", DOOMED], stdout=subprocess.PIPE, text=True)
     assert doomed.stdout is not None
-    assert doomed.stdout.readline() == b"kept\n"
+    while not kept_crashes(folder):
+        assert doomed.stdout.readline()
     time.sleep(1.5)
     doomed.send_signal(signal.SIGKILL)
     doomed.communicate()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -81,8 +81,7 @@ def crash_missing(folder: StudyFolder, rounds: int, tell: Tell) -> None:
         raise InputError("the levels are crashed for a study: run the study first")
     plan, kept = folder.read().plan, {(each.level, each.kind, each.number) for each in kept_crashes(folder)}
     todo: list[Round] = []
-    done: list[Crash] = []
-    notes = ""
+    done, notes = 0, ""
     for kind in KINDS:
         excused = left_out(plan, kind)
         missing = [
@@ -99,18 +98,20 @@ def crash_missing(folder: StudyFolder, rounds: int, tell: Tell) -> None:
             notes += f"; {kind} is left out: {reason}"
 
     def report(doing: str) -> None:
-        tell(f"{folder.name}: crash {len(done)}/{len(todo)} · {doing}{notes}")
-
-    def keep(each: Crash) -> None:
-        keep_crash(folder, each)
-        done.append(each)
+        tell(f"{folder.name}: crash {done}/{len(todo)} · {doing}{notes}")
 
     try:
         if todo:
-            crash(plan, folder.name, todo, keep, report)
+            with (
+                guarded_run(scratch_root(), f"crashing “{folder.name}”", report) as run,
+                contextlib.closing(_crashes(plan, todo, run, report)) as crashes,
+            ):
+                for crash in crashes:
+                    keep_crash(folder, crash)
+                    done += 1
     except KeyboardInterrupt:
         raise Interrupted(
-            f"stopped: {len(done)} of {len(todo)} crashes are kept; run the same again to go on from there"
+            f"stopped: {done} of {len(todo)} crashes are kept; run the same again to go on from there"
         ) from None
     report("done")
 
@@ -127,41 +128,32 @@ def check(kind: Kind) -> None:
         volumes.check(_GROUND, scratch_root())
 
 
-def crash(
-    plan: Plan,
-    study: str,
-    rounds: Iterable[Round],
-    keep: Callable[[Crash], None],
-    tell: Tell = lambda doing: None,
-) -> None:
-    """Crash levels of a plan, round by round; ``keep`` is given what each left.
+def _crashes(plan: Plan, rounds: Iterable[Round], run: Run, tell: Tell) -> Generator[Crash, None, None]:
+    """What each round left. Rounds of one level and kind that follow each other share a cluster.
 
-    Rounds of one level and kind that follow each other share a cluster: each begins with a recovered server
-    and with everything on its disk. ``study`` names the run to anyone who finds the host taken.
-
-    Raises:
-        PreflightError: another run is under way.
-        StudyError: a level's cluster cannot be built or loaded; the rounds that were kept are safe.
-
+    Each begins with a recovered server and with everything on its disk.
     """
-    with guarded_run(scratch_root(), f"crashing “{study}”", tell) as run, run.journal.chapter() as chapter:
+    shell = Shell(server_user())
+    with (
+        run.journal.chapter() as chapter,
+        contextlib.closing(Templates(run.folder, shell, 1, tell)) as templates,
+    ):
 
         @cache
         def ground() -> Path:
             tell("making a disk that can be copied in one moment")
             return volumes.provide(_GROUND, "ground", run.folder, Shell(), chapter)
 
-        with contextlib.closing(Templates(run.folder, Shell(server_user()), 1, tell)) as templates:
-            for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
-                level = _as_crashed(plan.level(name), ground() if kind == POWER_CUT else None)
-                todo = list(group)
-                try:
-                    while todo:
-                        _crash_level(level, todo, plan.seed, templates, run, keep, tell)
-                except StudyError:
-                    raise
-                except BenchlibError as reason:
-                    raise StudyError(f"level “{name}” cannot be crashed ({kind}): {reason}") from reason
+        for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
+            level = _as_crashed(plan.level(name), ground() if kind == POWER_CUT else None)
+            todo = list(group)
+            try:
+                while todo:
+                    yield from _on_one_stand(level, todo, plan.seed, templates, run, tell)
+            except StudyError:
+                raise
+            except BenchlibError as reason:
+                raise StudyError(f"level “{name}” cannot be crashed ({kind}): {reason}") from reason
 
 
 def _as_crashed(level: Level, ground: Path | None) -> Level:
@@ -177,16 +169,10 @@ def _as_crashed(level: Level, ground: Path | None) -> Level:
     return without_load(level).model_copy(update=changes)
 
 
-def _crash_level(
-    level: Level,
-    todo: list[Round],
-    seed: int,
-    templates: Templates,
-    run: Run,
-    keep: Callable[[Crash], None],
-    tell: Tell,
-) -> None:
-    """Crash one level on one stand until all rounds are done, or it is damaged and needs a new one."""
+def _on_one_stand(
+    level: Level, todo: list[Round], seed: int, templates: Templates, run: Run, tell: Tell
+) -> Iterator[Crash]:
+    """Crash one level until all rounds are done, or it is damaged and needs a new stand."""
     # a short name, as the path of a socket has to be
     stand = build(level, WORKLOAD, run.folder / f"x{len(todo):02d}", templates, run)
     try:
@@ -194,9 +180,9 @@ def _crash_level(
             while todo:
                 this = todo.pop(0)
                 tell(f"“{this.level}”, {this.kind}")
-                crashed = _round(stand, run, this, Random(f"{seed} {this.model_dump_json()}"))
-                keep(crashed)
-                if crashed.damage and this.kind == KILLED:
+                crash = _round(stand, run, this, Random(f"{seed} {this.model_dump_json()}"))
+                yield crash
+                if crash.damage and this.kind == KILLED:
                     return  # nobody knows what state it is in
     finally:
         stand.discard()
