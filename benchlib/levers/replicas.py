@@ -144,7 +144,7 @@ class Replicas:
             faults.append(f"{synchronous} of {self.quorum} are synchronous")
         return "; ".join(faults) or None
 
-    def settle(self, limit_s: float = CATCH_UP_LIMIT_S) -> None:
+    def settle(self) -> None:
         """Bring the replicas to the known state: everything replayed, nothing dirty.
 
         To be called after the primary's checkpoint, which the replicas then make theirs.
@@ -157,7 +157,7 @@ class Replicas:
             return
         if fault := self.check():
             raise ServerError(fault)
-        self._catch_up(str(self.primary.value("SELECT pg_current_wal_flush_lsn()")), self.members, limit_s)
+        self._catch_up(str(self.primary.value("SELECT pg_current_wal_flush_lsn()")), self.members)
         for replica in self.members:
             replica.execute("CHECKPOINT")
 
@@ -165,7 +165,7 @@ class Replicas:
         """What to enter around a load and to call while it runs."""
         return Watch(self)
 
-    def verify(self, count: str | None, limit_s: float = CATCH_UP_LIMIT_S) -> Verified:
+    def verify(self, count: str | None) -> Verified:
         """Hold the replicas to what they promise, right after a load; ``count`` is a query for a number.
 
         A commit of our own, with the load's ``synchronous_commit``, comes last in the WAL: a
@@ -195,7 +195,7 @@ class Replicas:
                 f"synchronous_commit = {mode} promises {self.quorum}"
             )
         started = time.monotonic()
-        self._catch_up(position, living, limit_s)
+        self._catch_up(position, living)
         caught_up_s = time.monotonic() - started
         promised = f"{self.quorum} replica(s) have {promise} each commit" if promise else None
         counted = self._same_everywhere(count, living) if count else None
@@ -231,15 +231,15 @@ class Replicas:
             past = f"SELECT ({how_far}) >= '{position}'"
             return position, tuple(name for name, c in replicas.items() if how_far and _one(c, past))
 
-    def _catch_up(self, position: str, living: Sequence[Replica], limit_s: float) -> None:
+    def _catch_up(self, position: str, living: Sequence[Replica]) -> None:
         for replica in living:
             behind = f"SELECT pg_wal_lsn_diff('{position}', pg_last_wal_replay_lsn())::int8"
-            for _ in ticks(limit_s):
+            for _ in ticks(CATCH_UP_LIMIT_S):
                 if (missing := replica.value(behind)) <= 0:
                     break
             else:
                 raise ServerError(
-                    f"{replica.name} is {missing:,} bytes of WAL behind {limit_s:g} s after the load"
+                    f"{replica.name} is {missing:,} bytes of WAL behind {CATCH_UP_LIMIT_S:g} s after the load"
                 )
 
     def stop(self) -> None:

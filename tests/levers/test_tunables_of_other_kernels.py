@@ -9,6 +9,7 @@ import pytest
 
 from benchlib.errors import PreflightError
 from benchlib.host.journal import Chapter, Journal
+from benchlib.levers import tunables
 from benchlib.levers.tunables import apply, check, kinds
 
 
@@ -28,6 +29,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
             path.write_text(text)
         mounts = [SimpleNamespace(mountpoint=debugfs, fstype="debugfs")] if debugfs else []
         monkeypatch.setattr(kinds.psutil, "disk_partitions", lambda all: mounts)
+        monkeypatch.setattr(tunables, "ROOT", tmp_path / "root")
         return tmp_path / "root"
 
     return make
@@ -49,8 +51,8 @@ def test_scheduler_knobs_are_found_where_this_kernel_has_them(
     files: tuple[str, str], debugfs: str | None, kernel: Callable[..., Path], chapter: Chapter
 ) -> None:
     root = kernel(dict.fromkeys(files, "500000\n"), debugfs)
-    assert check(KNOBS, [], root=root) == []
-    assert apply(KNOBS, [], chapter, root=root) == {k: str(v) for k, v in KNOBS.items()}
+    assert check(KNOBS, []) == []
+    assert apply(KNOBS, [], chapter) == {k: str(v) for k, v in KNOBS.items()}
     assert [int((root / f).read_text()[:8]) for f in files] == list(KNOBS.values())
     chapter.undo()
     assert [(root / f).read_text()[:6] for f in files] == ["500000"] * 2
@@ -59,17 +61,17 @@ def test_scheduler_knobs_are_found_where_this_kernel_has_them(
 def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(
     kernel: Callable[..., Path], chapter: Chapter
 ) -> None:
-    root = kernel({"proc/sys/vm/swappiness": "60\n"}, "/debug")
+    kernel({"proc/sys/vm/swappiness": "60\n"}, "/debug")
     level = {"vm.swappiness": 10, "kernel.sched_migration_cost_ns?": 5, "transparent_hugepage?": "never"}
-    assert check(level, [], root=root) == [
+    assert check(level, []) == [
         "kernel.sched_migration_cost_ns is left out: this kernel lacks it",
         "transparent_hugepage is left out: this kernel lacks it",
     ]
-    assert apply(level, [], chapter, root=root) == {"vm.swappiness": "10"}
+    assert apply(level, [], chapter) == {"vm.swappiness": "10"}
     with pytest.raises(
         PreflightError, match=r"cannot be set here: transparent_hugepage, vm.zone_reclaim_mode \(this"
     ):
-        check({"transparent_hugepage": "never", "vm.zone_reclaim_mode": 0}, [], root=root)
+        check({"transparent_hugepage": "never", "vm.zone_reclaim_mode": 0}, [])
 
 
 @pytest.fixture
@@ -88,9 +90,7 @@ def disks(kernel: Callable[..., Path]) -> Path:
 
 
 def test_each_disk_gets_the_value_and_a_partitions_is_its_disks(disks: Path, chapter: Chapter) -> None:
-    assert apply({"read_ahead_kb": 256}, ["sda1", "sda", "sdb"], chapter, root=disks) == {
-        "read_ahead_kb": "256"
-    }
+    assert apply({"read_ahead_kb": 256}, ["sda1", "sda", "sdb"], chapter) == {"read_ahead_kb": "256"}
     files = [disks / f"sys/devices/{disk}/queue/read_ahead_kb" for disk in ("sda", "sdb")]
     assert [file.read_text()[:3] for file in files] == ["256", "256"]
     chapter.undo()
@@ -99,8 +99,8 @@ def test_each_disk_gets_the_value_and_a_partitions_is_its_disks(disks: Path, cha
 
 def test_a_scheduler_in_a_module_counts_as_offered(disks: Path) -> None:
     with pytest.raises(PreflightError, match="it offers none, mq-deadline, not bfq"):
-        check({"scheduler": "bfq"}, ["sda"], root=disks)
+        check({"scheduler": "bfq"}, ["sda"])
     aliases = disks / "lib/modules" / platform.release() / "modules.alias"
     aliases.parent.mkdir(parents=True)
     aliases.write_text("alias kyber-iosched kyber_iosched\nalias bfq-iosched bfq\n")
-    assert check({"scheduler": "bfq"}, ["sda"], root=disks) == []
+    assert check({"scheduler": "bfq"}, ["sda"]) == []

@@ -16,7 +16,6 @@ A name with a ``?`` at its end is optional: where it cannot be set it is left ou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from benchlib.errors import PreflightError, SettingError
 from benchlib.host.devices import ROOT, queue_of
@@ -44,7 +43,7 @@ STUDIED = (
 """What the published studies set, and what is set beside it."""
 
 
-def check(host: Mapping[str, int | str], devices: Sequence[str], *, root: Path = ROOT) -> list[str]:
+def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
     """Whether a level's tunables can be set here: a word on each optional one that cannot.
 
     ``devices`` are the kernel's names of the block devices under the servers' folders.
@@ -55,12 +54,10 @@ def check(host: Mapping[str, int | str], devices: Sequence[str], *, root: Path =
             offered the value; or both views of one knob are to be in force.
 
     """
-    return _split(host, devices, root)[1]
+    return _split(host, devices)[1]
 
 
-def apply(
-    host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapter, *, root: Path = ROOT
-) -> dict[str, str]:
+def apply(host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapter) -> dict[str, str]:
     """Set a level's tunables, each noted in the chapter before; what is in force then, by name.
 
     ``Chapter.undo()`` restores them, after an error too.
@@ -71,7 +68,7 @@ def apply(
 
     """
     try:
-        wanted, _ = _split(host, devices, root)
+        wanted, _ = _split(host, devices)
     except PreflightError as reason:
         raise SettingError(str(reason)) from reason
     # a view of 0 follows from the other view; the number of requests is the scheduler's to reset
@@ -88,11 +85,11 @@ def apply(
 
 def survey(devices: Sequence[str]) -> list[tuple[str, str | None]]:
     """The studies' tunables by name, each with None if it can be set here, or why not."""
-    return [(name, _obstacle(name, None, devices, ROOT)) for name in STUDIED]
+    return [(name, _obstacle(name, None, devices)) for name in STUDIED]
 
 
 def _split(
-    host: Mapping[str, int | str], devices: Sequence[str], root: Path
+    host: Mapping[str, int | str], devices: Sequence[str]
 ) -> tuple[list[tuple[Tunable, str]], list[str]]:
     """What is to be set, and a word on each optional one that is left out."""
     wanted: list[tuple[Tunable, str]] = []
@@ -100,9 +97,9 @@ def _split(
     obstacles: dict[str, list[str]] = {}
     for key, given in host.items():
         name, value = key.removesuffix("?"), str(given)
-        why = _obstacle(name, value, devices, root)
+        why = _obstacle(name, value, devices)
         if why is None:
-            wanted += [(tunable, value) for tunable in _tunables(name, devices, root)]
+            wanted += [(tunable, value) for tunable in _tunables(name, devices)]
         elif key.endswith("?"):
             left_out.append(f"{name} is left out: {why}")
         else:
@@ -118,23 +115,23 @@ def _split(
     return wanted, left_out
 
 
-def _obstacle(name: str, value: str | None, devices: Sequence[str], root: Path) -> str | None:
+def _obstacle(name: str, value: str | None, devices: Sequence[str]) -> str | None:
     """Why a tunable cannot be set here; None if it can."""
-    tunables = _tunables(name, devices, root)
+    tunables = _tunables(name, devices)
     if not tunables:
         return "the servers' folders are on no block device"
     return next((why for tunable in tunables if (why := tunable.unavailable(value))), None)
 
 
-def _tunables(name: str, devices: Sequence[str], root: Path) -> list[Tunable]:
+def _tunables(name: str, devices: Sequence[str]) -> list[Tunable]:
     """What a name stands for: one tunable, or one for each device."""
     if name in HUGE_PAGES:
-        return [Choice(name, root / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
+        return [Choice(name, ROOT / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
     if "." in name:
-        path = root / "proc/sys" / name.replace(".", "/")
+        path = ROOT / "proc/sys" / name.replace(".", "/")
         if name in KNOBS and not path.exists():
-            return [SchedulerKnob(name, root)]
+            return [SchedulerKnob(name, ROOT)]
         return [(View if name in (*RATIOS, *RATIOS.values()) else Tunable)(name, path)]
     kind = QueueScheduler if name == "scheduler" else Queue
-    disks = dict.fromkeys(queue_of(device, root=root) for device in devices)
-    return [kind(name, root / "sys/class/block" / disk / "queue") for disk in disks]
+    disks = dict.fromkeys(queue_of(device, root=ROOT) for device in devices)
+    return [kind(name, ROOT / "sys/class/block" / disk / "queue") for disk in disks]
