@@ -13,42 +13,22 @@ import numpy as np
 import pandas as pd
 
 from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, Raw, Telemetry, telemetry, transaction_costs
+from benchlib.plan.metrics import METRICS
 from benchlib.server.checkpoints import checkpoints
 from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Samples
+from benchlib.study.results import QUANTILES, REPORTED
 from benchlib.study.store import StudyFolder
 
 TRIAL = ("level", "block")
 SECONDS = (*TRIAL, "second", *HOST, *DEVICE)
-COSTS = (
-    "server_cpu_ms_per_transaction",
-    "tool_cpu_ms_per_transaction",
-    "client_cpu_share",
-    "context_switches_per_transaction",
-    "read_kib_per_transaction",
-    "written_kib_per_transaction",
-    "flushes_per_transaction",
-    "wal_bytes_per_transaction",
-    "full_page_images_per_transaction",
-    "buffers_by_checkpointer_per_transaction",
-    "buffers_by_bgwriter_per_transaction",
-    "buffers_by_backends_per_transaction",
-    "blocks_read_per_transaction",
-    "temp_bytes_per_transaction",
-    "checkpoints",
-    "replay_lag_ms",
-    "schedule_lag_average_ms",
-    "schedule_lag_max_ms",
-)
-"""What a trial cost: metrics of :mod:`benchlib.plan.metrics`."""
+COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "latency_max_ms"))
+"""What a trial cost: the metrics that are not of its speed."""
 
-_PER_TRANSACTION = {
-    "full_page_images_per_transaction": "wal_full_page_images",
-    "buffers_by_checkpointer_per_transaction": "buffers_by_checkpointer",
-    "buffers_by_bgwriter_per_transaction": "buffers_by_bgwriter",
-    "buffers_by_backends_per_transaction": "buffers_by_backends",
-    "blocks_read_per_transaction": "blocks_read",
-    "temp_bytes_per_transaction": "temp_bytes",
-}
+_COUNTED = (
+    *("wal_full_page_images", "buffers_by_checkpointer", "buffers_by_bgwriter", "buffers_by_backends"),
+    *("blocks_read", "temp_bytes"),
+)
+"""The server's counters that are told for each transaction."""
 
 Frames = dict[tuple[str, int], pd.DataFrame]
 """Frames by trial: its level and its block."""
@@ -109,9 +89,9 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         if (counters := Counters.read(folder, trial_id)) and done:
             counts = counters.during_load()
             row |= {
-                name: count / done
-                for name, of in _PER_TRANSACTION.items()
-                if (count := counts[of]) is not None
+                f"{name.removeprefix('wal_')}_per_transaction": count / done
+                for name in _COUNTED
+                if (count := counts[name]) is not None
             }
         row["replay_lag_ms"] = _replay_lag_ms(ReplicaReadings.read(folder, trial_id))
         costs.append(row)
