@@ -7,7 +7,7 @@ one line long and hold no logic.
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +81,9 @@ class View:
         minutes = max(1, round(left * (load.duration_s + load.warmup_s + 1) / 60))
         state = f"{left} to run, about {minutes} min" if left else "kept"
         stops = ", or fewer if all is settled earlier" if self._plan.looks else ""
-        loads = map(self._plan.level_load, self._levels)
+        loads = [self._plan.level_load(name) for name in self._levels]
         counts = sorted({min(load.threads, load.clients) for load in loads})
-        threads = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+        threads = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         text = (
             f"Study “{study.name}”: {len(self._levels)} arms × {study.blocks} blocks = "
             f"{len(study.trials)} trials of {load.duration_s} s{stops} ({state}). Load: {experiment.workloads()}, "
@@ -318,7 +318,9 @@ class View:
         """Where and with what this was measured, and the tunables that were in force."""
         provenance = dict(self.experiment.study.provenance)
         servers = [("server", "; ".join(filter(None, s.values()))) for s in provenance.pop("servers", [])]
-        rows = [(name, _shown(value)) for name, value in _flat(provenance) if name != "builds differ"]
+        provenance.pop("builds_differ", None)
+        (facts,) = pd.json_normalize(provenance, sep=", ").to_dict("records")
+        rows = [(str(name).replace("_", " "), _shown(value)) for name, value in facts.items()]
         for tunable, levels in tunables(self.experiment.folder).items():
             in_force = "; ".join(f"{value} ({names})" for value, names in levels.items())
             rows.append((f"tunable, {tunable}", in_force))
@@ -344,15 +346,6 @@ def alike(plan: Plan, setting: str) -> list[list[str]]:
             rest = level.model_copy(update={"settings": settings, "load": level.load.model_copy(update=load)})
             groups.setdefault(rest.model_dump_json(), []).append(name)
     return list(groups.values())
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """The values of nested mappings, each with the names that lead to it."""
-    rows: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        name = f"{prefix}{key}".replace("_", " ")
-        rows += _flat(value, f"{name}, ") if isinstance(value, Mapping) else [(name, value)]
-    return rows
 
 
 def _shown(value: Any) -> str:

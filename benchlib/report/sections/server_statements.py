@@ -7,7 +7,7 @@ import html
 import pandas as pd
 
 from benchlib.report.figures.mechanism import mean_words
-from benchlib.report.figures.tables import Table, html_table
+from benchlib.report.figures.tables import Table, of_levels
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Counters
@@ -82,12 +82,11 @@ def _table(caption: str, figures: pd.DataFrame, levels: list[str]) -> str:
     for name, title in titles.items():
         if figures[name].fillna(0).eq(0).all():
             continue
-        of_levels = figures.groupby("level")[name].agg(["mean", "std"]).reindex(levels)
+        means = figures.groupby("level")[name].agg(["mean", "std"]).reindex(levels)
         cells = [
-            None if pd.isna(mean) else mean_words(mean, sd) for mean, sd in of_levels.itertuples(index=False)
+            None if pd.isna(mean) else mean_words(mean, sd) for mean, sd in means.itertuples(index=False)
         ]
         rows.append([title, *cells])
     short = caption if len(caption) <= _QUERY else f"{caption[:_QUERY]}…"
     frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
-    names = dict(zip(levels, levels, strict=True))
-    return html_table(frame, short, formats=dict.fromkeys(levels, str), labels=names).html
+    return of_levels(frame, short, numbers=True).html
