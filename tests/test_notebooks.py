@@ -44,10 +44,6 @@ def factor_notebook(request):
     return request.param
 
 
-def test_there_is_a_configuration_notebook_and_a_template():
-    assert {"configuration", "template"} <= {path.stem for path in NOTEBOOKS}
-
-
 def test_outputs_are_stripped(notebook):
     for cell in read(notebook).cells:
         assert not cell.get("outputs")
@@ -71,10 +67,6 @@ def test_every_code_cell_follows_some_prose(notebook):
     assert cells[0].cell_type == "markdown"
     assert cells[0].source.startswith("# ")
     assert sum(c.cell_type == "markdown" for c in cells) >= 8
-
-
-def test_the_summary_is_an_overview():
-    assert [path.stem for path in NOTEBOOKS if is_overview(path)] == ["summary"]
 
 
 def test_factor_is_the_file_name(notebook):

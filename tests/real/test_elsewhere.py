@@ -83,7 +83,7 @@ def test_a_planted_password_stands_in_no_artefact(source: str, foreign: Foreign,
         assert secret not in text, where
     assert any(word.endswith("pgbench") for word in words), "the load was seen"
     assert (foreign.databases(), foreign.altered()) == before[:2]
-    assert eventually(lambda: project.left() == [], 5)
+    assert eventually(lambda: project.left() == [])
 
 
 def test_a_server_that_vanishes_costs_its_trials_only(project: Project) -> None:

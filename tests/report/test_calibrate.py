@@ -12,7 +12,6 @@ from fakes import FakeBench
 
 from benchlib.cli import cli, main
 from benchlib.errors import Interrupted, StudyError
-from benchlib.load.workloads import load_workload
 from benchlib.report import calibrate
 from benchlib.report.calibrate import Options, calibrate_here, fit_work
 from benchlib.stats.simulation import Situation
@@ -82,12 +81,6 @@ def test_sessions_go_on_where_they_stopped(benches, data_root):
     assert trials["seed"].is_unique
 
 
-def test_other_options_are_another_calibration():
-    names = {Options(**o).name for o in ({}, {"blocks": 6}, {"duration_s": 3}, {"effect": 0.1}, {"seed": 2})}
-    assert len(names) == 5
-    assert Options(sessions=99).name == Options().name
-
-
 @pytest.mark.parametrize(
     "words",
     [["--sessions", "0"], ["--effect", "5"], ["--simulate", "--blocks", "3"], ["--simulate", "--sessions", "9"]],
@@ -107,8 +100,3 @@ def test_the_command_simulates_and_shows_the_page(data_root, tmp_path, monkeypat
     ended = CliRunner().invoke(cli, ["calibrate", "--simulate", "--sessions", "1000"], catch_exceptions=False)
     assert "page: " in ended.output
     assert "promises kept" in (tmp_path / "reports" / "calibration.html").read_text()
-
-
-def test_the_workload_runs_without_being_told_how_much():
-    # pgbench sets :scale itself; a name of our own would have to be defined by every user
-    assert ":scale" in (load_workload("calibrated").scripts[0].sql or "")

@@ -87,13 +87,6 @@ def test_a_page_of_both_halves(simulated):
     assert html == render_calibration(simulated, measured())
 
 
-def test_either_half_makes_a_page(simulated):
-    assert "10 of 10 promises kept" in render_calibration(simulated, None)
-    few = render_calibration(None, measured(1, 0, 1))
-    assert "too few sessions" in few
-    assert "By simulation" not in few
-
-
 def test_publishing_writes_page_and_downloads_or_nothing(data_root, tmp_path):
     publish(tmp_path)
     assert not list(tmp_path.glob("*.html"))

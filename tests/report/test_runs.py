@@ -11,9 +11,6 @@ import nbformat
 import nbformat.v4 as v4
 import pytest
 
-from benchlib.plan.parameters import declared
-from benchlib.report.runs import is_overview
-
 PARAMETERS = 'factor: str = "{name}"  # its name\nquestion: str = "How?"  # one sentence\nrun: bool = True  # nothing runs'
 
 
@@ -64,13 +61,6 @@ def call(tmp_path: Path) -> Callable[..., list[str]]:
         return done.stdout.splitlines()
 
     return run
-
-
-def test_a_notebook_without_levels_is_an_overview():
-    assert is_overview(declared('factor: str = "summary"'))
-    assert not is_overview(declared('factor: str = "a"\nlevels: dict = {}'))
-    assert not is_overview(declared('factor: str = "a"\ngrid: dict = {}'))
-    assert not is_overview(declared("a: int = 1"))
 
 
 @pytest.mark.slow

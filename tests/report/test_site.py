@@ -59,11 +59,6 @@ def test_the_index_names_every_study_and_all_pages_lead_to_each_other(keep, root
     assert write_site(root, read_summary()).read_bytes() == before
 
 
-def test_a_page_for_no_study_at_all(data_root, root):
-    write_site(root, read_summary())
-    assert "No study is kept yet" in page(root, "index.html").get_text()
-
-
 @pytest.mark.parametrize("name", ["index", "summary", "methodology", "calibration"])
 def test_a_study_cannot_take_the_place_of_a_page(name):
     with pytest.raises(InputError, match="is a page of the site"):

@@ -266,24 +266,6 @@ def test_the_keyboard_reaches_everything_in_order_and_its_place_is_seen(site, ta
     assert findings_of(site, look) == []
 
 
-def test_enter_skips_to_the_content_and_opens_what_is_folded(site, tab):
-    def look(path):
-        show(tab, path)
-        tab.keyboard.press("Tab")
-        tab.keyboard.press("Enter")
-        wrong = [] if tab.evaluate("document.activeElement.id") == "bl-main" else ["skipping does not skip"]
-        for summary in tab.query_selector_all("details:not([open]) > summary"):
-            if not summary.is_visible():
-                continue
-            summary.focus()
-            tab.keyboard.press("Enter")
-            if not summary.evaluate("e => e.parentElement.open"):
-                wrong.append(f"stays folded: {summary.text_content()}")
-        return wrong
-
-    assert findings_of(site, look) == []
-
-
 def test_the_theme_follows_the_reader_until_the_button_is_pressed_and_is_kept(site, tab):
     def dark():
         return tab.evaluate("parseInt(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]) < 60")

@@ -107,11 +107,6 @@ def test_what_is_given_up_is_told_with_the_best_that_gives_up_nothing(keep) -> N
     assert "careful +1" in table
 
 
-def test_without_a_level_that_gives_up_nothing_the_table_says_so(keep) -> None:
-    keep("commit", 200, levels={"tuned": LAZY})
-    assert "no such level measured" in text(read_summary().ranking())
-
-
 def test_pilots_and_studies_that_failed_are_left_out_with_a_reason(keep) -> None:
     keep("good", 30)
     keep("good-pilot", 0, levels={})
@@ -153,14 +148,6 @@ def test_the_ranking_links_to_the_pages_and_escapes_names(keep) -> None:
     assert table.find("a")["href"] == "one.html"
     assert "<b>" in table.get_text()
     assert "p" in [head.get_text() for head in table.find_all("th")]
-
-
-def test_names_choose_and_unknown_ones_are_refused(keep) -> None:
-    keep("one", 30)
-    keep("two", 20)
-    assert read_summary(["two"]).rows["study"].to_list() == ["two"]
-    with pytest.raises(InputError, match="no study 'three'"):
-        read_summary(["one", "three"])
 
 
 @pytest.mark.usefixtures("data_root")

@@ -10,7 +10,6 @@ import pytest
 from bs4 import BeautifulSoup
 from page_parts import rows
 
-from benchlib.errors import StudyError
 from benchlib.load.latency import keep_log
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
@@ -72,11 +71,6 @@ def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
     value, levels = facts[-1][1].rstrip(")").split(" (")
     assert value == "60"
     assert set(levels.split(", ")) == {"defaults", "control", "tuned"}
-
-
-def test_where_nothing_can_be_compared_the_first_failure_says_why(kept) -> None:
-    with pytest.raises(StudyError, match="the first failure: PANIC: no space left"):
-        _ = kept(facts={"error": "PANIC: no space left", "error_kind": "LoadError"}).experiment.analysis
 
 
 WHY = (
@@ -172,12 +166,6 @@ def test_levels_that_load_have_no_panel_over_time_and_the_others_are_compared_wi
     assert "tuned" in view.exploratory().html
     view.experiment.__dict__["trials"] = trials.assign(latency_average_ms=None, latency_stddev_ms=None)
     assert str(view.exploratory()).startswith("The trials left no other figure")
-
-
-def test_levels_that_are_named_share_a_panel_and_those_that_are_not_there_are_left_out(sampled) -> None:
-    view = sampled()
-    assert "transactions/s): tuned 3,000" in view.devices(["tuned", "nobody"]).alt
-    assert str(view.devices(["nobody"])) == "None of these levels is in this study: nobody."
 
 
 def test_levels_that_differ_in_clients_alone_are_a_curve(sampled) -> None:

@@ -44,10 +44,6 @@ def view(folder_of) -> Callable[..., View]:
     return make
 
 
-def test_a_study_without_crashes_says_so(view) -> None:
-    assert "No level of this study was crashed" in str(crashes(view()))
-
-
 def test_crashes_are_added_up_by_level_and_kind(view) -> None:
     lost = {"lost": 7, "oldest_lost_ms": 81.2}
     table = crashes(

@@ -106,12 +106,3 @@ def test_without_values_there_is_no_curve(study):
     view = study(words, dict.fromkeys(words, 1000.0), str)
     assert "differ in wal_compression alone" in str(curve(view, "wal_compression"))
     assert "differ in work_mem alone" in str(curve(view, "work_mem"))
-
-
-def test_levels_that_are_compared_with_different_ones_make_no_curve(study):
-    view = study(work_mem("1MB", "4MB", "16MB"), dict.fromkeys(("1MB", "4MB", "16MB"), 1000.0), in_kb)
-    factor = view.experiment.plan.factor.model_copy(update={"against": {"4MB": "1MB", "16MB": "4MB"}})
-    view.experiment.study = view.experiment.study.model_copy(
-        update={"plan": view.experiment.plan.model_copy(update={"factor": factor})}
-    )
-    assert "no curve" in str(curve(view, "work_mem"))

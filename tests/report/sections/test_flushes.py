@@ -5,7 +5,6 @@ import pytest
 from benchlib.load.workloads import load_workload
 from benchlib.plan.level import Level
 from benchlib.report.sections.device_flushes import flushes
-from benchlib.report.view import Statement
 from benchlib.study.records import Flushes
 
 SECTION = "Compare file sync methods using one 8kB write"
@@ -63,9 +62,3 @@ def test_what_need_not_write_is_held_to_no_limit(figure):
     drawn = figure(workload="select-only")
     assert drawn.alt.count("waits for no flush") == 5
     assert "implausible" not in drawn.alt + drawn.caption
-
-
-def test_where_it_was_not_run_a_sentence_says_so(figure):
-    sentence = figure(leaving=None)
-    assert isinstance(sentence, Statement)
-    assert "pg_test_fsync was not run in these trials" in str(sentence)

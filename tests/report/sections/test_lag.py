@@ -132,12 +132,6 @@ def test_a_broken_promise_is_not_counted_and_its_reason_is_told(view) -> None:
     assert "Failed, any of two: replica1 holds 9 rows, the primary 10." in note(table)
 
 
-def test_where_nothing_was_recorded_a_sentence_says_so(view) -> None:
-    bare = view(lambda *_: None)
-    assert "not known" in str(replica_lag(bare))
-    assert "run it first" in str(replicas_verified(bare))
-
-
 def test_a_study_without_replicas_says_so(view) -> None:
     alone = view(levels={"standalone": Level()})
     for section in (replica_lag, replicas_verified):

@@ -7,7 +7,6 @@ import pytest
 from bs4 import BeautifulSoup
 from page_parts import named
 
-from benchlib.plan.level import Level
 from benchlib.report.plan_text import differences, node_name, plan_text, worst_estimate
 from benchlib.report.sections.query_plans import plans
 from benchlib.report.view import View
@@ -140,18 +139,6 @@ def test_plans_that_vary_between_trials_are_counted(study):
         "Statement 1, plan A: defaults, tuned",
         "Statement 1, plan B: in some trials alone",
     ]
-
-
-def test_a_level_is_set_against_the_one_that_it_is_compared_with(study):
-    levels = {name: Level(settings={"work_mem": name}) for name in ("2MB", "4MB")}
-    view = study(lambda level, block: LOOPED if level == "2MB" else HASHED, levels=levels)
-    factor = view.experiment.plan.factor.model_copy(update={"against": {"4MB": "2MB"}})
-    view.experiment.study = view.experiment.study.model_copy(
-        update={"plan": view.experiment.plan.model_copy(update={"factor": factor})}
-    )
-    rows, _ = parts(plans(view))
-    assert rows["2MB"]["what differs"] == ""
-    assert rows["4MB"]["what differs"].startswith("against 2MB: − Nested Loop; + Hash Join")
 
 
 def test_a_level_without_plans_is_named_and_so_is_a_study_without_any(study):

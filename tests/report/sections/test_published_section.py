@@ -101,27 +101,10 @@ def test_a_figure_by_itself_stands_beside_the_mean_of_its_level_or_of_those_it_s
     ]
 
 
-def test_readings_of_one_figure_share_a_row_and_one_source_is_named_once(beside):
-    reading = {**ROW, "against": "", "metric": "", "unit": "tps"}
-    rows, note = beside({**reading, "value": 4553.6}, {**reading, "value": 3646.5}, {**ROW, "low": 10, "high": 12, "unit": "%"})  # fmt: skip
-    assert [row["published"] for row in rows] == ["4,553.6\u00a0tps; 3,646.5\u00a0tps", "+10 to +12\u00a0%"]
-    assert rows[0]["measured here"] == "not measured here"
-    assert [row["source"] for row in rows] == ["[1]", "[1]"]
-    assert note.endswith("[1] S: C.")
-
-
 def test_what_the_study_has_not_is_not_measured_here(beside):
     changes = ({"level": "13"}, {"against": "11"}, {"metric": "rows_per_s"}, {"level": "", "against": ""})
     rows, _ = beside(*({**ROW, "value": 1, "unit": "%", **change} for change in changes))
     assert [row["measured here"] for row in rows] == ["not measured here"] * 4
-
-
-def test_levels_without_good_trials_are_not_measured(beside, experiment):
-    of = experiment(failing={"tuned": "no space"})
-    rows, _ = beside(
-        {**ROW, "value": 1, "unit": "%"}, {**ROW, "figure": "mean", "against": "", "value": 1}, of=of
-    )
-    assert {row["measured here"] for row in rows} == {"not measured here"}
 
 
 @pytest.mark.parametrize("notebook", ["combined", None])

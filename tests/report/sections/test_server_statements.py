@@ -65,12 +65,5 @@ def test_what_a_version_does_not_count_is_left_out_and_not_0(shown):
     assert "WAL, B a call" not in rows
 
 
-def test_a_long_statement_is_cut_and_what_it_says_is_escaped(shown):
-    table = shown(lambda level: [entry("SELECT '<b>' < " + "1 + " * 100, calls=1, ms=1.0)])
-    (caption,) = tables(table)
-    assert caption.endswith("…")
-    assert "<b>" not in table.html
-
-
 def test_without_the_extension_it_says_what_it_takes(shown):
     assert "shared_preload_libraries = pg_stat_statements" in str(shown(lambda level: None))

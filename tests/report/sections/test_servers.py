@@ -9,7 +9,7 @@ from page_parts import named
 from benchlib.errors import InputError
 from benchlib.plan.level import Level
 from benchlib.report.sections.server_comparison import cost_per_million, server_settings
-from benchlib.report.view import Statement, View
+from benchlib.report.view import View
 from benchlib.study.records import Parameters
 
 STEPS = ("run, alpha", "check, beta", "run, beta")
@@ -82,17 +82,6 @@ def test_a_level_of_which_nothing_was_kept_is_named(view) -> None:
     assert "Nothing was kept of defaults, check, beta." in table.html
 
 
-def test_servers_with_the_same_settings_are_one_column(view) -> None:
-    found = rows(server_settings(view(dict.fromkeys(OF_LEVELS, BETA))))
-    assert found[""][1] == "all servers"
-    assert "wal_buffers" not in found, "the server's own choice, everywhere the same"
-
-
-def test_without_settings_it_is_said_why(view) -> None:
-    assert "was not kept" in str(server_settings(view()))
-    assert str(server_settings(view(dict.fromkeys(OF_LEVELS, OWN)))).startswith("Every server runs with")
-
-
 def test_the_cost_of_a_million_transactions_with_its_intervals(view) -> None:
     study = view(noise=0.001)
     prices = {"beta": 0.72, "run, alpha": 0.36, "defaults": 0.36}
@@ -120,12 +109,6 @@ def test_one_trial_has_a_cost_and_no_interval_and_a_failed_level_has_none(view) 
     ]
     study.experiment.__dict__["trials"] = single
     assert rows(cost_per_million(study, {"beta": 0.72}))["check, beta"][1] == ""
-
-
-def test_without_a_price_there_is_a_sentence(view) -> None:
-    found = cost_per_million(view(), {})
-    assert isinstance(found, Statement)
-    assert "No price per hour was given" in str(found)
 
 
 @pytest.mark.parametrize(
