@@ -1,16 +1,14 @@
 """The published pages: one HTML file per study and an index, which load nothing and need no network."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
+import mistune
 import nbformat
 import nbformat.v4 as v4
 from markupsafe import Markup
-from nbconvert.exporters import HTMLExporter
-from traitlets.config import Config
 
 from benchlib.report.figures import FIGURE_CSS, Figure
 from benchlib.report.figures.frames import signed
@@ -22,14 +20,19 @@ from benchlib.report.view import Statement
 
 SITE = "PostgreSQL benchmarks"
 
-_HERE = Path(__file__).parent
+_markdown = mistune.create_markdown(escape=False, plugins=["table"])
+
 # What a reader of the page has no use for; the notebook keeps it.
-_HIDDEN = ("hide", "remove-cell", "papermill-error-cell-tag")
-_SILENT = ("remove-output", "hide-output", "progress")
+_HIDDEN = {"hide", "remove-cell", "papermill-error-cell-tag"}
+_SILENT = {"remove-output", "hide-output", "progress"}
 
-_SHOWN = "<!--shown-->"  # around what is no Markdown in a page of prose
-
-TEMPLATES.filters["shown"] = lambda thing: Markup(f"{_SHOWN}{thing._repr_html_()}{_SHOWN}")
+TEMPLATES.filters.update(
+    html=Markup,
+    markdown=lambda text: Markup(_markdown(text)),
+    plain=lambda text: re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text),
+    # in Markdown a blank line ends what is HTML
+    shown=lambda thing: Markup(re.sub(r"\n\s*\n", "\n", thing._repr_html_())),
+)
 TEMPLATES.globals.update(
     light=LIGHT,
     dark=DARK,
@@ -73,8 +76,12 @@ def render_page(notebook: nbformat.NotebookNode, page: Page) -> str:
     Cells tagged `hide` or `remove-cell` are left out, and the outputs of those tagged `remove-output`,
     `hide-output` or `progress`. Scripts, frames and pictures from elsewhere are dropped.
     """
-    html, _ = _exporter().from_notebook_node(nbformat.from_dict(notebook))  # type: ignore[no-untyped-call]
-    body, contents = tidy(html, page.title)
+    cells = []
+    for cell in notebook.cells:
+        tags = set(cell.metadata.get("tags", ()))
+        if not tags & _HIDDEN:
+            cells.append({**cell, "outputs": []} if tags & _SILENT else cell)
+    body, contents = tidy(_render("cells.html.j2", cells=cells), page.title)
     return _render("page.html.j2", **vars(page), body=Markup(body), contents=contents)
 
 
@@ -105,16 +112,8 @@ def render_index(
 
 def render_prose(page: Page, template: str, **values: Any) -> str:
     """A page of prose: a template of Markdown, filled with `values`; figures and tables by the filter `shown`."""
-    cells = []
-    for number, part in enumerate(_render(template, **values).split(_SHOWN)):
-        # ids count, so that a page repeats; Markdown's parser would spoil drawings
-        output = v4.new_output("display_data", {"text/html": part})  # type: ignore[no-untyped-call]
-        cells.append(
-            v4.new_code_cell(outputs=[output], id=f"part-{number}")  # type: ignore[no-untyped-call]
-            if number % 2
-            else v4.new_markdown_cell(part, id=f"part-{number}")  # type: ignore[no-untyped-call]
-        )
-    return render_page(v4.new_notebook(cells=cells), page)  # type: ignore[no-untyped-call]
+    text = v4.new_markdown_cell(_render(template, **values))  # type: ignore[no-untyped-call]
+    return render_page(v4.new_notebook(cells=[text]), page)  # type: ignore[no-untyped-call]
 
 
 def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Link | None]) -> str:
@@ -134,30 +133,3 @@ def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Lin
 
 def _render(template: str, **values: Any) -> str:
     return TEMPLATES.get_template(template).render(**values)
-
-
-@cache
-def _exporter() -> HTMLExporter:
-    """Nbconvert with our template, which extends its `lab/base`: the cells alone, no page around."""
-    config = Config()
-    config.TagRemovePreprocessor.enabled = True
-    config.TagRemovePreprocessor.remove_cell_tags = set(_HIDDEN)
-    config.TagRemovePreprocessor.remove_all_outputs_tags = set(_SILENT)
-    # Ours first, and nothing that runs.
-    config.NbConvertBase.display_data_priority = [
-        "text/html",
-        "text/markdown",
-        "image/svg+xml",
-        "image/png",
-        "image/jpeg",
-        "text/plain",
-    ]
-    return HTMLExporter(  # type: ignore[no-untyped-call]
-        config=config,
-        extra_template_basedirs=[str(_HERE)],
-        template_name="template",
-        exclude_input=True,
-        exclude_input_prompt=True,
-        exclude_output_prompt=True,
-        exclude_anchor_links=True,
-    )

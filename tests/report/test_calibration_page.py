@@ -82,6 +82,7 @@ def test_a_page_of_both_halves(simulated):
     assert [row.find_all(["th", "td"])[1].get_text() for row in rows] == ["kept"] * 12
     assert len(page.find_all("figure")) == 3
     for drawing in page.select("figure svg"):
+        assert not drawing.find("p"), "a drawing is no Markdown"
         assert len(re.findall(r"\d\.\d\d", drawing["aria-label"])) >= 6
     assert not page.find_all(src=re.compile("^(?!data:)"))
     assert html == render_calibration(simulated, measured())
