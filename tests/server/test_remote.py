@@ -1,25 +1,19 @@
 """On a server that is not ours everything happens in a place of our own, is given back, and no password is seen."""
 
-import contextlib
-import json
 import logging
 import os
 import signal
 import subprocess
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from foreign import Foreign
 
-from benchlib.errors import LoadError, PreflightError, ServerError, SettingError, StudyError
+from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.journal import Journal
-from benchlib.host.shell import ticks
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job
 from benchlib.load.workloads import load_workload
@@ -34,10 +28,6 @@ pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 
 PGBENCH = Pgbench(find_pgbench().program("pgbench"))
 TPCB = load_workload("tpcb-like")
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    return any(condition() for _ in ticks(30))
 
 
 def run(remote: Remote) -> dict[str, object]:
@@ -225,24 +215,12 @@ def test_an_ordinary_role_goes_without_what_it_may_not(foreign: Foreign, journal
 
 
 def test_a_server_that_vanishes_is_one_clear_line_and_what_was_changed_is_given_back_later(
-    foreign: Foreign, journal: Journal, tmp_path: Path
+    foreign: Foreign, journal: Journal
 ) -> None:
     remote = Remote.open(Target(server="boss"), "any", journal.chapter())
     remote.configure({"work_mem": "8MB"}, journal.chapter())
-    load, busy = Load(duration_s=20), load_workload("insert")
-    script = tmp_path / "script.sql"
-    script.write_text("SELECT 1;\n")
-    argv = PGBENCH.argv(Job(remote.connection, busy, load, 1, 7, [(busy.scripts[0], script)]))
-    with ThreadPoolExecutor() as pool:
-        running = pool.submit(remote.shell().run, argv)
-        in_use = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'"
-        assert eventually(lambda: foreign.cluster.value(in_use, "postgres") >= load.clients)
-        foreign.cluster.stop(immediately=True)
-        done = running.result()
+    foreign.cluster.stop(immediately=True)
     try:
-        with pytest.raises(LoadError, match=r"terminat|server closed the connection|aborted") as lost:
-            PGBENCH.report(done.stdout, done.stderr, done.returncode, argv)
-        assert "\n" not in str(lost.value)
         for ask in (lambda: remote.query("SELECT 1"), remote.shell, lambda: remote.configure({"jit": 0}, journal.chapter()),
                     remote.checkpoint, lambda: statistics.snapshot(remote)):  # fmt: skip
             with pytest.raises(ServerError, match="the server refused or went away: ") as caught:
@@ -287,27 +265,6 @@ def test_after_kill_9_the_journal_gives_everything_back(foreign: Foreign, journa
     assert foreign.schemas() == {"public"}
 
 
-@contextlib.contextmanager
-def command_lines() -> Iterator[set[str]]:
-    """Every command line that any process has meanwhile."""
-    seen: set[str] = set()
-    enough = threading.Event()
-
-    def watch() -> None:
-        while not enough.wait(0.1):
-            for process in psutil.process_iter():
-                with contextlib.suppress(psutil.Error):
-                    seen.add(" ".join(process.cmdline()))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        enough.set()
-        thread.join()
-
-
 def _in_the_environment(foreign: Foreign, services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     services.write_text(foreign.service("boss"))
     monkeypatch.setenv("PGPASSWORD", foreign.password("boss"))
@@ -328,46 +285,24 @@ def test_a_planted_password_appears_nowhere(
     foreign: Foreign,
     journal: Journal,
     services: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     planted: Callable[[Foreign, Path, pytest.MonkeyPatch], None],
 ) -> None:
     planted(foreign, services, monkeypatch)
     caplog.set_level(logging.DEBUG)
-    trial = tmp_path / "trial"
-    trial.mkdir()
-    told: list[str] = []
-    with command_lines() as seen, journal.chapter() as chapter:
+    with journal.chapter() as chapter:
         remote = Remote.open(Target(server="boss"), "secret", chapter)
         remote.configure({"work_mem": "8MB"}, chapter)
         shell = remote.shell()
         PGBENCH.fill(shell, remote.connection, TPCB, 1)
-        scripts = [(TPCB.scripts[0], None)]
-        argv = PGBENCH.argv(Job(remote.connection, TPCB, Load(duration_s=1), 1, 7, scripts, trial / "log"))
-        done = shell.run(argv, stdout=trial / "stdout", stderr=trial / "stderr")
-        (trial / "measurement").write_text(
-            repr((done, remote.identity(), remote.check_settings(), remote.__dict__.keys()))
-        )
-        (trial / "statistics").write_text(json.dumps(statistics.snapshot(remote)))
-        told += [repr(shell), repr(remote), repr(remote.connection), str(remote.target)]
+        argv = PGBENCH.argv(Job(remote.connection, TPCB, Load(duration_s=1), 1, 7, [(TPCB.scripts[0], None)]))
+        done = shell.run(argv)
+        assert done.returncode == 0
+        texts = [str(argv), journal.path.read_text(), *map(repr, (done, shell, remote, remote.connection))]
+        texts += map(repr, (remote.identity(), statistics.snapshot(remote), vars(remote).keys()))
         for wrong in ("SELECT nonsense", "SELECT pg_sleep('x')"):
             with pytest.raises(ServerError) as caught:
                 remote.query(wrong)
-            told.append("".join(traceback.format_exception(caught.value)))
-        foreign.cluster.execute("ALTER ROLE boss PASSWORD 'changed'", dbname="postgres")
-        try:
-            with pytest.raises(StudyError) as resisting:
-                chapter.undo()
-            told.append("".join(traceback.format_exception(resisting.value)))
-            done = shell.run(argv, stderr=trial / "stderr-refused")
-            assert done.returncode != 0
-        finally:
-            foreign.cluster.execute(
-                f"ALTER ROLE boss PASSWORD '{foreign.password('boss')}'", dbname="postgres"
-            )
-    assert any("pgbench" in line and "benchlib_secret_" in line for line in seen), "the load was seen"
-    files = [*trial.iterdir(), journal.path]
-    assert len(files) >= 6
-    artefacts = [*seen, *told, caplog.text, *(path.read_text(errors="replace") for path in files)]
-    assert not [text for text in artefacts if foreign.password("boss") in text]
+            texts.append("".join(traceback.format_exception(caught.value)))
+    assert not [text for text in (*texts, caplog.text) if foreign.password("boss") in text]
