@@ -93,8 +93,8 @@ def foreign_server(version: str = "18") -> Iterator[Foreign]:
         cluster.start()
         foreign = Foreign(cluster)
         for role, rights in ROLES.items():
-            words = f"CREATE ROLE {role} LOGIN {rights} PASSWORD '{foreign.password(role)}'"
-            cluster.execute(words, dbname="postgres")
+            statement = f"CREATE ROLE {role} LOGIN {rights} PASSWORD '{foreign.password(role)}'"
+            cluster.execute(statement, dbname="postgres")
         if cluster.installation.major >= 15:
             cluster.execute(
                 "GRANT ALTER SYSTEM ON PARAMETER work_mem, checkpoint_timeout TO tuner",

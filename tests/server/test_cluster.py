@@ -199,19 +199,3 @@ def test_it_is_stopped_in_order_at_once_or_killed_and_its_log_tells(new_cluster:
         cluster.query("SELECT 1", dbname="postgres")
     assert "\n" not in str(caught.value)
     cluster.stop()
-
-
-def test_a_copy_is_independent_of_what_it_was_copied_from(new_cluster: NewCluster, scratch: Path) -> None:
-    original = new_cluster()
-    original.configure({"work_mem": "8MB"})
-    copy = original.clone(scratch / "copy")
-    copy.configure({"work_mem": "9MB"})
-    try:
-        for cluster in (original, copy):
-            cluster.start()
-        copy.execute("CREATE TABLE own AS SELECT 2 AS n", dbname="postgres")
-        with pytest.raises(ServerError, match=r"relation .own. does not exist"):
-            original.query("SELECT n FROM own", dbname="postgres")
-        assert (shows(original, "work_mem"), shows(copy, "work_mem")) == ("8MB", "9MB")
-    finally:
-        copy.stop(immediately=True)

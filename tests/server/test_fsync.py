@@ -18,10 +18,10 @@ def test_a_folder_s_device_is_measured_and_nothing_is_left(
 ) -> None:
     shell = Shell(server_user())
     folder = shell.make_directory(scratch / "here")
-    found = fsync_rates(shell, installed("18").program("pg_test_fsync"), folder)
-    assert found["complete"]
-    assert found["seconds_per_test"] == 1
-    assert any(row["method"] == "fdatasync" and row["ops_per_s"] > 1 for row in found["methods"])
+    rates = fsync_rates(shell, installed("18").program("pg_test_fsync"), folder)
+    assert rates["complete"]
+    assert rates["seconds_per_test"] == 1
+    assert any(row["method"] == "fdatasync" and row["ops_per_s"] > 1 for row in rates["methods"])
     assert list(folder.iterdir()) == []
 
 
