@@ -25,7 +25,9 @@ def remove_left_below(folder: Path) -> None:
 
     Where the program is gone or refuses, what is left stays until the machine starts again.
     """
-    for data, _, files in os.walk(folder):
+    for data, inner, files in os.walk(folder):
+        if "PG_VERSION" in files:
+            inner.clear()
         if "postmaster.pid" in files:
             with contextlib.suppress(OSError, ValueError, KeyError, BenchlibError):
                 _remove_left_by(Path(data))
@@ -33,10 +35,9 @@ def remove_left_below(folder: Path) -> None:
 
 def _remove_left_by(data: Path) -> None:
     """Run the program that ``postmaster.opts`` names, as the user who wrote it: what that says is theirs to say."""
-    options = data / "postmaster.opts"
-    program = options.read_text().partition(' "')[0]
-    owner = options.stat().st_uid
-    if (owner != os.geteuid() and os.geteuid() != 0) or owner == 0:
+    with os.fdopen(os.open(data / "postmaster.opts", os.O_RDONLY | os.O_NOFOLLOW)) as options:
+        owner, program = os.fstat(options.fileno()).st_uid, options.readline().partition(' "')[0]
+    if owner == 0 or os.geteuid() not in (0, owner):
         return
     shell = Shell(pwd.getpwuid(owner).pw_name if os.geteuid() == 0 else None)
     major = int((data / "PG_VERSION").read_text())
