@@ -16,6 +16,8 @@ from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 
 _PREPARING_THREADS = 4
+_UNDERSTOOD = {"clients", "threads", "protocol", "duration_s", "warmup_s", "rate", "waits_hz", "fsync_test"}
+"""What of a load is sysbench's to do, or nothing that its load tool has to know."""
 
 
 def find_sysbench() -> Path:
@@ -39,18 +41,14 @@ class Sysbench(LoadTool):
     @staticmethod
     def refusal(load: Load) -> str | None:
         """What pgbench can do and sysbench cannot."""
-        wishes = {
-            "a log of its transactions, which the metric needs": load.transaction_log,
-            "the protocol 'extended'": load.protocol == "extended",
-            "a rate that is no whole number": isinstance(load.rate, float) and not load.rate.is_integer(),
-            "a latency limit": load.latency_limit_ms is not None,
-            "a number of tries": load.max_tries is not None,
-            "a connection for each transaction": load.connect_per_transaction,
-            "a report per command": load.report_per_command,
-            "variables": bool(load.variables),
-        }
-        refused = ", ".join(wish for wish, asked in wishes.items() if asked)
-        return f"sysbench has no such thing as {refused}" if refused else None
+        refused = [
+            name
+            for name, field in Load.model_fields.items()
+            if name not in _UNDERSTOOD and getattr(load, name) != field.default
+        ]
+        refused += ["protocol 'extended'"] * (load.protocol == "extended")
+        refused += ["a fractional rate"] * (isinstance(load.rate, float) and not load.rate.is_integer())
+        return f"sysbench cannot do {', '.join(refused)}" if refused else None
 
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
         """The command line that makes and fills a test's tables, several at a time."""

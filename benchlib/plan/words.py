@@ -39,16 +39,21 @@ def rates_words(plan: Plan) -> str:
 
 def unpublished(plan: Plan) -> dict[str, str]:
     """What a plan's levels name and no page repeats, with what stands for each: folders, installations' too, and URIs."""
-    named: dict[str, list[str]] = {}
+    kinds: dict[str, str] = {}
     for level in map(plan.level, plan.factor.levels):
         for key, value in level.model_dump(mode="json", exclude=_NAMING_NO_PLACE).items():
             for text in _texts(value):
                 if "://" in text:
-                    named.setdefault("server by URI", []).append(text)
-                elif "/" in text and (key == "postgres" or text.startswith("/")):
-                    what = "given installation" if key == "postgres" else "given folder"
-                    named.setdefault(what, []).append(text)
-    return {text: alias for what, texts in named.items() for text, alias in _aliases(what, texts).items()}
+                    kinds.setdefault(text, "server by URI")
+                elif "/" in text and key == "postgres":
+                    kinds.setdefault(text, "given installation")
+                elif text.startswith("/"):
+                    kinds.setdefault(text, "given folder")
+    alike = {kind: [text for text in kinds if kinds[text] == kind] for kind in kinds.values()}
+    return {
+        text: f"{kind} {alike[kind].index(text) + 1}" if len(alike[kind]) > 1 else f"a {kind}"
+        for text, kind in kinds.items()
+    }
 
 
 def given_folders(plan: Plan) -> dict[str, str]:
@@ -63,11 +68,3 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _texts(inner)
-
-
-def _aliases(what: str, texts: list[str]) -> dict[str, str]:
-    """What stands for each text, numbered where there are several."""
-    unique = list(dict.fromkeys(texts))
-    if len(unique) == 1:
-        return {unique[0]: f"a {what}"}
-    return {text: f"{what} {number}" for number, text in enumerate(unique, 1)}

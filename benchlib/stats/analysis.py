@@ -109,7 +109,7 @@ def _sentence(analysis: Analysis, row: dict[Any, Any]) -> str:
     reference = analysis.against[row["level"]]
     name, base, verdict = f"“{row['level']}”", f"“{reference}”", row["verdict"]
     margin = f"{100 * analysis.margin:g} %"
-    figures = f"{_figures(analysis, row)}, {_blocks(analysis.blocks)}{_p(row['p_adjusted'])}"
+    figures = f"{_figures(analysis, row)}, {analysis.blocks} block{'s' * (analysis.blocks != 1)}{_p(row['p_adjusted'])}"
     if verdict in ("faster", "slower"):
         weight = ""
         if row["level"] in analysis.tiny:
@@ -136,10 +136,6 @@ def _figures(analysis: Analysis, row: dict[Any, Any]) -> str:
     confidence = f"{100 * (1 - analysis.alpha):.3g} %"
     interval = f"{format_percent(row['ci_low'])} to {format_percent(row['ci_high'])}"
     return f"{change} ({confidence} interval {interval})"
-
-
-def _blocks(count: int) -> str:
-    return "1 block" if count == 1 else f"{count} blocks"
 
 
 def _p(p: float) -> str:

@@ -4,7 +4,7 @@ An error names the row (counted from 1, as in the file below its header line); w
 told in a concern that travels with the result.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -70,13 +70,11 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
             "compared as ratios; leave a failed trial's cell empty"
         )
     levels = _level_order(frame["level"], set(kept["level"]), baseline, controls, metric)
-    first: dict[tuple[Hashable, str], int] = {}
-    for row, block, level in kept.itertuples():
-        if (earlier := first.setdefault((block, level), row)) != row:
-            raise InputError(
-                f"{_where(labels, row)} repeats row {earlier + 1}; a block holds each level once "
-                "(a repetition is a block of its own)"
-            )
+    for row in kept.index[kept.duplicated()]:
+        raise InputError(
+            f"{_where(labels, row)} repeats an earlier row; a block holds each level once "
+            "(a repetition is a block of its own)"
+        )
     blocks = list(dict.fromkeys(kept["block"]))
     with suppress(TypeError):  # labels of several kinds stay in the order in which they came
         blocks = sorted(blocks)

@@ -294,13 +294,10 @@ def test_what_is_no_report_is_never_a_figure(tool: LoadTool, stdout: str) -> Non
 @pytest.mark.parametrize(
     ("asked", "refusal"),
     [
-        ({"transaction_log": True}, "a log of its transactions"),
-        ({"protocol": "extended"}, "the protocol 'extended'"),
-        ({"rate": 12.5}, "a rate that is no whole number"),
-        ({"latency_limit_ms": 5}, "a latency limit"),
-        ({"max_tries": 3}, "a number of tries"),
-        ({"variables": {"a": 1}, "report_per_command": True}, "a report per command, variables"),
-        ({"connect_per_transaction": True}, "a connection for each transaction"),
+        ({"transaction_log": True}, "transaction_log"),
+        ({"protocol": "extended"}, "protocol 'extended'"),
+        ({"rate": 12.5}, "a fractional rate"),
+        ({"variables": {"a": 1}, "report_per_command": True}, "report_per_command, variables"),
     ],
 )
 def test_what_sysbench_cannot_do_is_refused_beforehand(
@@ -308,9 +305,7 @@ def test_what_sysbench_cannot_do_is_refused_beforehand(
 ) -> None:
     monkeypatch.setattr(sysbench, "which", lambda name: Path("/usr/bin/sysbench"))
     workload = load_workload("sysbench-read-write")
-    with pytest.raises(
-        PreflightError, match=f"workload 'sysbench-read-write': sysbench has no such thing as .*{refusal}"
-    ):
+    with pytest.raises(PreflightError, match=f"workload 'sysbench-read-write': sysbench cannot do {refusal}"):
         check(workload, Load.model_validate(asked))
     check(workload, Load(rate=100, protocol="prepared"))
 

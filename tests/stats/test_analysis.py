@@ -153,13 +153,14 @@ def test_levels_that_share_no_block_with_the_baseline(make_trials):
     st.integers(0, 2**31),
     st.sampled_from([1e-12, 1e-6, 0.02, 0.5, 5.0]),
     st.floats(0, 0.6),
+    st.sampled_from([(0.05, 0.03), (1e-6, 1e-9), (0.49, 0.999)]),
 )
-def test_whatever_the_numbers_the_table_is_sane(blocks, k, seed, sd, absent):
+def test_whatever_the_numbers_the_table_is_sane(blocks, k, seed, sd, absent, cuts):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame([(b, f"l{i}") for b in range(blocks) for i in range(k)], columns=["block", "level"])
     frame["tps"] = np.exp(rng.normal(5, 1) + sd * rng.standard_normal(len(frame)))
     keep = (rng.random(len(frame)) >= absent) | (frame.index < 2)
-    analysis = benchlib.analyze(frame[keep], baseline="l0")
+    analysis = benchlib.analyze(frame[keep], baseline="l0", alpha=cuts[0], margin=cuts[1])
     table = analysis.table.iloc[1:]
     assert set(table.verdict) <= {"faster", "slower", "equivalent", "inconclusive", "invalid"}
     shown = table.dropna(subset=["p_value"])
@@ -177,15 +178,6 @@ def test_a_level_whose_trials_all_failed_keeps_its_row(make_trials):
     assert rows(analysis).verdict[["x", "y"]].tolist() == ["inconclusive", "faster"]
     assert {w.level for w in analysis.warnings if w.code == "few_trials"} == {"x"}
     assert json.loads(json.dumps(analysis.to_dict(), allow_nan=False))["levels"][1]["mean"] is None
-
-
-@pytest.mark.parametrize(("alpha", "margin"), [(1e-6, 1e-9), (0.49, 0.999), (1e-6, 0.999)])
-@pytest.mark.parametrize(("blocks", "k", "sd"), [(2, 2, 0.02), (3, 2, 60.0), (3, 6, 1e-8), (60, 3, 3.0)])
-def test_extreme_numbers_do_not_break_it(make_trials, alpha, margin, blocks, k, sd):
-    trials = make_trials([f"l{i}" for i in range(k)], blocks=blocks, sd=sd)
-    analysis = benchlib.analyze(trials, baseline="l0", alpha=alpha, margin=margin)
-    json.dumps(analysis.to_dict(), allow_nan=False)
-    assert analysis.headline()
 
 
 def test_a_p_is_never_zero_not_even_by_underflow(make_trials):

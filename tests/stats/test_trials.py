@@ -83,7 +83,7 @@ def test_levels_may_be_numbers_and_ordered_by_category(trials):
         (
             lambda f: pd.concat([f, f[4:5]], ignore_index=True),
             {},
-            r"row 13 \(block 2, level 'b'\) repeats row 5",
+            r"row 13 \(block 2, level 'b'\) repeats an earlier row",
         ),
         (lambda f: f, {"baseline": "z"}, "unknown baseline 'z'; the levels are: a, b, c"),
         (lambda f: f, {"controls": ["z"]}, "unknown control 'z'"),

@@ -62,7 +62,7 @@ import pyarrow as pa
 
 from benchlib.errors import ParseError
 from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_summary, sysbench, transaction_log
-from benchlib.load.parse.text import Text, options
+from benchlib.load.parse.text import Text
 
 __all__ = ["KINDS", "parse_file", "parse_text"]
 
@@ -102,7 +102,7 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
     Raises ParseError for a text that cannot be trusted, naming the line that was wanted.
     """
     clean = Text(text)
-    kind = kind or _recognise(clean, argv)
+    kind = kind or _recognise(clean)
     if kind not in _PARSERS:
         raise ParseError(f"unknown kind {kind!r}; the kinds are {', '.join(KINDS)}")
     return {"kind": kind, **_PARSERS[kind](clean, argv)}
@@ -127,23 +127,17 @@ def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
             beginning = file.read(_ENOUGH)
             file.seek(size - _ENOUGH)
             ends = beginning + b"\n" + file.read()
-        kind = _recognise(Text(ends.decode(errors="replace")), None)
+        kind = _recognise(Text(ends.decode(errors="replace")))
     if kind == "transaction_log":
         log = transaction_log.Log({path.name: partial(pa.OSFile, str(path))}, None)
         return {"kind": kind, **transaction_log.parse_log(log, None)}
     return parse_text(path.read_bytes().decode(errors="replace"), kind=kind)
 
 
-def _recognise(text: Text, argv: list[str] | None) -> str:
+def _recognise(text: Text) -> str:
     for kind, mark in _MARKS.items():
         if re.search(mark, text.body, re.MULTILINE):
             return kind or "pgbench_summary"
-    for word in argv or ():
-        tool = re.split(r"[/\\]", word)[-1].removesuffix(".exe")
-        if tool == "pgbench":
-            return "pgbench_init" if "initialize" in options(argv) else "pgbench_summary"
-        if tool in _PARSERS:
-            return tool
     raise ParseError(
         'no line of a known kind, such as "tps = …", "done in … s (…)", "… ops/sec … usecs/op" or '
         f'"transactions: N (… per sec.)"; the kinds are {", ".join(KINDS)}'

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Text, wanted
+from benchlib.load.parse.text import Line, Text, wanted
 
 KIND = "pg_test_fsync"
 _SECTION = re.compile(
@@ -18,7 +18,7 @@ _SECTION = re.compile(
     r"|Test if fsync on non-write file descriptor is honored|Non-sync'ed \S+ writes):",
     re.IGNORECASE,
 )
-_ROW = re.compile(r"(\S.*?) (?:(\d+(?:\.\d+)?) ops/sec(?: (\d+(?:\.\d+)?) usecs/op)?|n/a\*?)")
+_ROW = Line(r"(?P<method>\S.*?) (?:{ops_per_s:f} ops/sec(?: {usecs_per_op:f} usecs/op)?|n/a\*?)")
 _SECONDS = re.compile(r"(\d+) seconds? per test")
 
 
@@ -34,8 +34,9 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
             section = heading[1].replace("Non-Sync'ed", "Non-sync'ed")  # as 9.4 spells it
         elif length := _SECONDS.fullmatch(line):
             seconds = int(length[1])
-        elif section and (row := _ROW.fullmatch(" ".join(line.split()))):
-            methods.append(_method(section, row, line))
+        elif section and (row := _ROW.read(" ".join(line.split()))):
+            _check(row, line)
+            methods.append({"section": section, **row})
     if not methods:
         raise wanted(KIND, "METHOD  … ops/sec  … usecs/op", text)
     if len({(row["section"], row["method"]) for row in methods}) < len(methods):
@@ -48,8 +49,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     }
 
 
-def _method(section: str, row: re.Match[str], line: str) -> dict[str, Any]:
-    ops, usecs = (None if value is None else float(value) for value in (row[2], row[3]))
+def _check(row: dict[str, Any], line: str) -> None:
+    ops, usecs = row["ops_per_s"], row["usecs_per_op"]
     if ops and usecs is not None and abs(usecs - 1e6 / ops) > 0.51 + 0.01 * usecs:
         raise ParseError(f'{KIND}: "{line}" contradicts itself: {ops} ops/sec are {1e6 / ops:.0f} usecs/op')
-    return {"section": section, "method": row[1], "ops_per_s": ops, "usecs_per_op": usecs}

@@ -44,10 +44,8 @@ def _read(name: str, path: Path) -> dict[str, Any]:
         )
     try:
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as reason:
-        raise InputError(f"workload {path.name} cannot be read: {reason.strerror}") from reason
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
-        raise InputError(f"workload {path.name} is not TOML: {reason}") from reason
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
+        raise InputError(f"workload {path.name} cannot be read: {reason}") from reason
     like = keys.pop("like", None)
     if like is None:
         return keys

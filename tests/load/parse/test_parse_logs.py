@@ -15,25 +15,6 @@ SEVEN = """\
 LIMITED, RETRIED = ["pgbench", "-R", "900", "-L", "1", "-l"], ["pgbench", "-l", "--max-tries=2"]
 
 
-def test_latency_quantiles_interpolate_linearly() -> None:
-    read = parse_text(PLAIN)
-    assert (read["kind"], read["complete"], read["transactions"], read["torn_lines"]) == (
-        "transaction_log",
-        True,
-        100,
-        0,
-    )
-    latency = read["latency_ms"]
-    assert (latency["min"], latency["max"]) == (1.0, 1.099)
-    assert latency["mean"] == latency["p50"] == pytest.approx(1.0495)
-    assert latency["p95"] == pytest.approx(1.09405)
-    assert latency["p99"] == pytest.approx(1.09801)
-    assert latency["p999"] == pytest.approx(1.098901)
-    assert [(row["script"], row["transactions"]) for row in read["scripts"]] == [(0, 66), (1, 34)]
-    assert (read["first_epoch_s"], read["last_epoch_s"]) == (1795178920, 1795178920)
-    assert (read["lag_ms"], read["retries"], read["serialization_failures"]) == (None, None, None)
-
-
 def test_a_seventh_column_is_lag_or_retries_as_the_command_line_says() -> None:
     lag = parse_text(SEVEN, argv=LIMITED)
     assert (lag["transactions"], lag["skipped_transactions"]) == (3, 1)
@@ -54,20 +35,6 @@ def test_a_seventh_column_without_a_command_line_is_not_guessed() -> None:
 def test_columns_that_the_command_line_does_not_explain_are_refused(argv: list[str]) -> None:
     with pytest.raises(ParseError, match="7 columns, but the command line asks for"):
         parse_text(SEVEN, argv=argv)
-
-
-def test_eight_columns_are_lag_and_retries() -> None:
-    read = parse_text("0 1 1202 0 1795178987 782553 78 0\n1 1 deadlock 0 1795178987 782612 43 2\n")
-    assert (read["lag_ms"]["mean"], read["retries"]) == (0.078, 2)
-    assert (read["serialization_failures"], read["deadlock_failures"], read["failed_transactions"]) == (
-        0,
-        1,
-        1,
-    )
-
-
-def test_a_sampled_log_says_so() -> None:
-    assert parse_text(PLAIN, argv=["pgbench", "-l", "--sampling-rate=0.1"])["sampling_rate"] == 0.1
 
 
 def test_the_torn_last_line_of_a_killed_run_does_not_count() -> None:
