@@ -26,7 +26,8 @@ from benchlib.study.experiment import Experiment, shown
 from benchlib.study.published import published_for
 from benchlib.study.store import StudyFolder, walk
 
-_UNSETTLED = ("inconclusive", "invalid")
+_UNSETTLED = {"inconclusive": 1, "invalid": 2}
+"""What settles nothing, in the order in which it comes last."""
 
 
 def summary_rows(experiments: Iterable[Experiment]) -> pd.DataFrame:
@@ -37,7 +38,7 @@ def summary_rows(experiments: Iterable[Experiment]) -> pd.DataFrame:
     latency cut by half is +100 %. All are percentages. A study that is inconclusive or invalid has no ``rank``.
 
     Of a factor's studies the first is the one that measured each level longest, whatever came out; only that one is
-    ranked, and ``p_holm, holds`` are adjusted for the number of factors (Holm). The ``further`` ones follow it.
+    ranked, and ``p_holm`` is adjusted for the number of factors (Holm). The ``further`` ones follow it.
     ``loss`` is what the level gives up of durability beyond what it is compared with; then ``durable_level`` leads those
     that give up nothing. ``host`` is a letter where there are several machines. ``page`` is the study's page, if it has one.
 
@@ -45,41 +46,22 @@ def summary_rows(experiments: Iterable[Experiment]) -> pd.DataFrame:
         StudyError: a study has too few trials to compare anything.
 
     """
-    asked = sorted((e for e in experiments if e.analysis.asked), key=_longest_first)
+    asked = [experiment for experiment in experiments if experiment.analysis.asked]
     if not asked:
         return pd.DataFrame(columns=["study", "further"])
-    factors: dict[str, list[Experiment]] = {}
-    for experiment in asked:
-        factors.setdefault(experiment.study.notebook or experiment.folder.name, []).append(experiment)
-    firsts = {studies[0].folder.name: studies[0].analysis for studies in factors.values()}
-    adjusted = across_factors(firsts).set_index("factor")[["p_holm", "holds"]]
-    groups = sorted(
-        ([_row(experiment) for experiment in studies] for studies in factors.values()), key=_place
-    )
-    rows = [
-        {
-            **row,
-            "rank": math.nan if row["verdict"] in _UNSETTLED or number else float(rank),
-            "further": bool(number),
-        }
-        for rank, group in enumerate(groups, 1)
-        for number, row in enumerate(group)
-    ]
-    frame = pd.DataFrame(rows).join(adjusted, on="study")
-    machines = list(dict.fromkeys(frame["host"]))
-    letters = {host: ascii_uppercase[i % 26] if len(machines) > 1 else "" for i, host in enumerate(machines)}
-    return frame.assign(host=frame["host"].map(letters))
-
-
-def _place(group: Sequence[dict[str, Any]]) -> tuple[int, float]:
-    """What orders a factor's rows by its first: what settles nothing comes last, the largest gain first."""
-    verdict, gain = group[0]["verdict"], group[0]["gain"]
-    return _UNSETTLED.index(verdict) + 1 if verdict in _UNSETTLED else 0, -gain if known(gain) else math.inf
-
-
-def _longest_first(experiment: Experiment) -> tuple[int, str]:
-    """What orders studies by how long each level was measured."""
-    return -experiment.plan.load.duration_s * experiment.analysis.blocks, experiment.folder.name
+    asked.sort(key=lambda e: (-e.plan.load.duration_s * e.analysis.blocks, e.folder.name))
+    frame = pd.DataFrame([_row(experiment) for experiment in asked])
+    frame["further"] = frame.duplicated("factor")
+    firsts = frame[~frame["further"]].assign(unsettled=lambda f: f["verdict"].map(_UNSETTLED.get).fillna(0))
+    ranked = firsts.sort_values(["unsettled", "gain"], ascending=[True, False], kind="stable")["factor"]
+    places = frame["factor"].map({factor: place for place, factor in enumerate(ranked, 1)})
+    settled = ~frame["further"] & ~frame["verdict"].isin(_UNSETTLED.keys())
+    frame = frame.assign(place=places, rank=places.where(settled)).sort_values("place", kind="stable")
+    analyses = {e.folder.name: e.analysis for e in asked if e.folder.name in set(firsts["study"])}
+    adjusted = frame["study"].map(across_factors(analyses))
+    machines, hosts = pd.factorize(frame["host"])
+    letters = [ascii_uppercase[machine % 26] if len(hosts) > 1 else "" for machine in machines]
+    return frame.assign(p_holm=adjusted, host=letters)
 
 
 def _row(experiment: Experiment) -> dict[str, Any]:
@@ -97,6 +79,7 @@ def _row(experiment: Experiment) -> dict[str, Any]:
     facts = dict(experiment.facts())
     return {
         "study": study.name,
+        "factor": study.notebook or study.name,
         "title": study.title,
         "level": level,
         "against": against,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control
 
-from benchlib.stats.analysis import Analysis, leading
+from benchlib.stats.analysis import Analysis
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -27,24 +27,18 @@ def benjamini_hochberg(p_values: Sequence[float]) -> np.ndarray:
     return pd.Series(false_discovery_control(known), known.index).reindex(p.index).to_numpy()
 
 
-def across_factors(analyses: Mapping[str, Analysis]) -> pd.DataFrame:
-    """Return one row per factor: does anything in it differ, when all the factors are asked together?
+def across_factors(analyses: Mapping[str, Analysis]) -> dict[str, float]:
+    """Return each factor's p (Holm): does anything in it differ, when all the factors are asked together?
 
-    Columns ``factor, level`` (the leading one), ``percent_change, verdict, p_factor, p_holm, holds``.
-    ``p_factor`` is the smallest Dunnett-adjusted p of the factor, which is a p for "no level differs".
-    ``analyses`` are the primary metrics, declared before the runs. An invalid factor has no p.
+    A factor's own p for "no level differs" is the smallest Dunnett-adjusted one of those that it asks for.
+    ``analyses`` are the primary metrics, declared before the runs. An invalid factor's p is NaN.
     """
-    rows = []
-    for factor, analysis in analyses.items():
-        level = leading(analysis)
-        row = analysis.table.set_index("level").loc[level]
-        asked = analysis.table[analysis.table["level"].isin(analysis.asked)]
-        usable = asked.loc[asked["verdict"] != "invalid", "p_adjusted"]
-        rows.append((factor, level, row["percent_change"], row["verdict"], usable.min()))
-    frame = pd.DataFrame(rows, columns=["factor", "level", "percent_change", "verdict", "p_factor"])
-    frame["p_holm"] = holm(frame["p_factor"].to_list())
-    alphas = np.array([analysis.alpha for analysis in analyses.values()])
-    return frame.assign(holds=frame["p_holm"].to_numpy() <= alphas)
+    smallest = []
+    for analysis in analyses.values():
+        table = analysis.table
+        usable = table["level"].isin(analysis.asked) & (table["verdict"] != "invalid")
+        smallest.append(table.loc[usable, "p_adjusted"].min())
+    return dict(zip(analyses, holm(smallest).tolist(), strict=True))
 
 
 def exploratory(analyses: Mapping[str, Analysis]) -> pd.DataFrame:
