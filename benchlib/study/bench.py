@@ -118,12 +118,12 @@ class Bench:
     def measure(self, trial: Trial, folder: Path) -> Measurement:
         """Run one trial; its raw files go to ``folder``. What ends it early is in the measurement."""
         started = time.time()
-        notes = _Notes()
+        notes: dict[str, Any] = {"warnings": []}  # of the measurement; kept even if the trial fails half-way
         error: BenchlibError | None = None
         stand: Stand | None = None
         try:
-            with self._stand_for(trial) as stand, stand.under(self.run) as notes.host:
-                notes.warnings += stand.site.remarks if stand.site else []
+            with self._stand_for(trial) as stand, stand.under(self.run) as notes["host"]:
+                notes["warnings"] += stand.site.remarks if stand.site else []
                 with stand.logged(folder / SERVER_LOG, _LOG_LIMIT):
                     self._measure(trial, stand, folder, notes)
         except StudyError:
@@ -133,12 +133,12 @@ class Bench:
             if stand is not None and self._standing.get(trial.level) is stand:
                 # nobody knows what state it is in: the level's next trial gets a new one
                 self._standing.pop(trial.level).discard()
-        notes.warnings = list(dict.fromkeys(notes.warnings))
+        notes["warnings"] = list(dict.fromkeys(notes["warnings"]))
         return Measurement(
             trial=trial,
             started_s=started,
             finished_s=time.time(),
-            **vars(notes),
+            **notes,
             error=str(error) if error else None,
             error_kind=type(error).__name__ if error else None,
         )
@@ -156,11 +156,11 @@ class Bench:
         finally:
             stand.discard()
 
-    def _measure(self, trial: Trial, stand: Stand, folder: Path, notes: _Notes) -> None:
+    def _measure(self, trial: Trial, stand: Stand, folder: Path, notes: dict[str, Any]) -> None:
         load, server, work = self.plan.level_load(trial.level), stand.server, stand.workload
         tool = self._tool(work)
-        notes.settings = server.check_settings(server.database)
-        notes.server_version = server.version()
+        notes["settings"] = server.check_settings(server.database)
+        notes["server_version"] = server.version()
         if trial.block == 1:  # once for each level: a long list, which does not change
             Parameters.model_validate(server.parameters()).write(folder)
         if load.fsync_test and stand.site:
@@ -176,27 +176,27 @@ class Bench:
 
         logs = self._log_folder(stand) if load.transaction_log else None
         argv = tool.argv(self._job(stand, load, trial.seed, logs and logs / "log"))
-        notes.load_argv = [Path(argv[0]).name, *argv[1:]]
+        shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
         with (
-            stand.watched(notes.warnings, folder) as watch,
+            stand.watched(notes["warnings"], folder) as watch,
             stand.sampler(load.waits_hz) as sampler,
         ):
             done = _drive(stand, tool.limit_s(load), argv, folder, watch)
         Samples.model_validate(sampler.raw).write(folder)
-        notes.warnings += sampler.warnings
-        notes.load_returncode, notes.load_wall_s, notes.load_cpu_s = done.returncode, done.wall_s, done.cpu_s
+        notes["warnings"] += sampler.warnings
+        notes |= {"load_returncode": done.returncode, "load_wall_s": done.wall_s, "load_cpu_s": done.cpu_s}
 
         stand.check_running()
         after = statistics.snapshot(server)
         Counters.model_validate({"before": before, "after": after}).write(folder)
-        report = tool.report(*_outputs(folder), done.returncode, notes.load_argv)
+        report = tool.report(*_outputs(folder), done.returncode, shown_argv)
         if logs:
-            keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, notes.load_argv)
+            keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, shown_argv)
         if work.explain:
             plans["after"] = explained(server, work, self.plan.scale)
             Plans.model_validate(plans).write(folder)
         _check_invariant(server, work, count_before, report)
-        stand.check_promises(notes.warnings, folder)
+        stand.check_promises(notes["warnings"], folder)
         if self.plan.arrangement == "standing":
             if stand.usable:
                 stand.settle()
@@ -248,20 +248,6 @@ class Bench:
                     self.templates.shell.own(path)
             pairs.append((script, path))
         return pairs
-
-
-@dataclass
-class _Notes:
-    """What becomes known of a trial while it runs, as its measurement has it; kept even if it fails half-way."""
-
-    load_argv: list[str] = field(default_factory=list)
-    load_returncode: int | None = None
-    load_wall_s: float | None = None
-    load_cpu_s: float | None = None
-    server_version: str | None = None
-    settings: dict[str, str] = field(default_factory=dict)
-    host: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
 
 def _drive(

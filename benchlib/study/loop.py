@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
@@ -33,27 +32,8 @@ class Bench(Protocol):
         """Run one trial and leave its raw files in ``folder``; a failure is in the measurement."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is. Times in seconds; ``remaining_s`` is None until a trial has shown its length."""
-
-    study: str
-    done: int
-    total: int
-    doing: str
-    elapsed_s: float
-    remaining_s: float | None = None
-    failed: int = 0
-
-    def __str__(self) -> str:
-        """One line for a terminal."""
-        left = f", about {_time(self.remaining_s)} left" if self.remaining_s is not None else ""
-        failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.study}: trial {self.done}/{self.total}{failed}, {_time(self.elapsed_s)} gone{left} · {self.doing}"
-
-
-Tell = Callable[[Progress], None]
-OpenBench = Callable[[Callable[[str], None]], AbstractContextManager[Bench]]
+Tell = Callable[[str], None]
+OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
 
 
 def _time(seconds: float) -> str:
@@ -147,13 +127,13 @@ Enough = Callable[[], str | None]
 def run_study(
     folder: StudyFolder,
     open_bench: OpenBench,
-    tell: Tell = lambda progress: None,
+    tell: Tell = lambda line: None,
     enough: Enough = lambda: None,
 ) -> None:
     """Run the trials that are missing, block by block, and keep each as it ends.
 
     Nothing is opened when nothing is missing. A failed trial is kept with its error and the
-    run goes on; when no trial of a whole block succeeds, it stops. ``enough`` is asked before each
+    run goes on; when no trial of a whole block succeeds, it stops. ``tell`` hears how far it is, in a line. ``enough`` is asked before each
     block whether what is kept settles the question; its answer says why.
 
     Raises:
@@ -170,10 +150,14 @@ def run_study(
     seconds: list[float] = []
 
     def report(doing: str) -> None:
-        done, total = len(measurements), len(study.trials)
         failed = sum(m.error is not None for m in measurements.values())
-        left_s = (total - done) * fmean(seconds) if seconds else None
-        tell(Progress(folder.name, done, total, doing, time.monotonic() - started, left_s, failed))
+        parts = [f"{folder.name}: trial {len(measurements)}/{len(study.trials)}"]
+        parts += [f"{failed} failed"] if failed else []
+        parts += [f"{_time(time.monotonic() - started)} gone"]
+        if seconds:
+            left = len(study.trials) - len(measurements)
+            parts += [f"about {_time(left * fmean(seconds))} left"]
+        tell(f"{', '.join(parts)} · {doing}")
 
     report("starting")
     try:
@@ -197,7 +181,7 @@ def run_study(
 
 
 def run_block(
-    folder: StudyFolder, bench: Bench, trials: Sequence[Trial], report: Callable[[str], None]
+    folder: StudyFolder, bench: Bench, trials: Sequence[Trial], report: Tell
 ) -> Iterator[Measurement]:
     """Run the missing trials of one block and keep each; needs nothing but the study and the bench.
 

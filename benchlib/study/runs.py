@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -170,7 +170,7 @@ class Runner:
         )
         return size.sentence(plan.margin)
 
-    def crash(self, rounds: int, tell: Callable[[str], None]) -> None:
+    def crash(self, rounds: int, tell: Tell) -> None:
         """Crash the study's levels as far as that is missing; see :func:`benchlib.study.crashes.crash_missing`."""
         crashes.crash_missing(self._experiment.folder, rounds, tell)
 
