@@ -13,7 +13,7 @@ import pytest
 
 from benchlib.host.changes import mount_points
 from benchlib.host.guardian import SCRATCH_VARIABLE
-from benchlib.host.shell import Shell, server_user
+from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.load.workloads import load_workload
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
@@ -25,6 +25,11 @@ from benchlib.study.bench import Bench, open_bench
 from benchlib.study.store import DATA_VARIABLE
 
 VERSIONS = ("16", "18")
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
+    """Whether it holds before so many seconds have gone."""
+    return any(condition() for _ in ticks(within_s)) or condition()
 
 
 def short_folder() -> Path:

@@ -125,15 +125,12 @@ def check(caps: Caps, devices: Sequence[str]) -> None:
         _numbers(devices)
 
 
-def why_not(kind: Kind) -> str | None:
-    """Why caps of this kind cannot be had here; None if they can."""
-    return refusal(_hierarchy, kind)
-
-
 def remarks(caps: Caps) -> list[str]:
     """What the caps do not hold for on this host, for those who read the study."""
     writes = caps.write_iops or caps.write_bytes
-    if writes and any(why_not(kind) or _hierarchy(kind).version == 1 for kind in ("io", "memory")):
+    if writes and any(
+        refusal(_hierarchy, kind) or _hierarchy(kind).version == 1 for kind in ("io", "memory")
+    ):
         return [
             "the caps on writing hold for what the servers flush themselves (WAL, checkpoints), not for "
             "what the kernel writes back in between: control groups v1 cannot tell whose pages those are"

@@ -305,14 +305,10 @@ class Watch:
 
     def _silent_s(self, name: str) -> float:
         """For how many seconds, as far as sampled, a replica has not been streaming."""
-        since = latest = None
-        for row in reversed(self.lag):
-            if row["replica"] == name:
-                if row["state"] == "streaming":
-                    break
-                since = row["at_s"]
-                latest = latest or since
-        return latest - since if latest and since else 0.0
+        rows = [row for row in self.lag if row["replica"] == name]
+        streaming = [row for row in rows if row["state"] == "streaming"]
+        since = streaming[-1:] or rows[:1]
+        return rows[-1]["at_s"] - since[0]["at_s"] if rows else 0.0
 
     def _note_losses(self) -> None:
         for replica in self._replicas.members:

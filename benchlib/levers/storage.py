@@ -16,7 +16,6 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.plan.words import given_folders, size_words
 
-_NO_DEVICE = "the scratch folder is on no block device: name a disk in BENCHLIB_SCRATCH"
 _WAL_FOLDER = ("-X", "--waldir")
 _SMALL = 320 << 20
 
@@ -43,7 +42,7 @@ class StorageLever(Lever):
 
     def survey(self, scratch: Path) -> list[Finding]:
         """Folders, each file system that can be made, and each kind of cap."""
-        caps = control_groups.why_not("io") or (None if block_devices(existing(scratch)) else _NO_DEVICE)
+        devices = block_devices(existing(scratch))
         return [
             Finding(self.key, no_server(), "in folders that are there"),
             *(
@@ -52,8 +51,8 @@ class StorageLever(Lever):
                 )
                 for kind in get_args(FileSystem)
             ),
-            Finding("storage: caps on I/O", caps),
-            Finding("storage: cap on memory", control_groups.why_not("memory")),
+            Finding("storage: caps on I/O", refusal(control_groups.check, Storage(read_iops=1), devices)),
+            Finding("storage: cap on memory", refusal(control_groups.check, Storage(memory=1), ())),
         ]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:

@@ -16,7 +16,8 @@ from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.journal import Chapter, Journal
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.levers import control_groups
-from benchlib.levers.control_groups import Caps, Group, check, make, remarks, why_not
+from benchlib.levers.control_groups import Caps, Group, check, make, remarks
+from benchlib.levers.lever import refusal
 
 MIB = 1 << 20
 NAME = f"test-{os.getpid()}"
@@ -32,6 +33,10 @@ while (took := time.monotonic() - start) < seconds:
     count += 1
 print(count / took)
 """
+
+
+def why_not(kind: control_groups.Kind) -> str | None:
+    return refusal(control_groups._hierarchy, kind)
 
 
 @pytest.fixture
@@ -167,12 +172,11 @@ def test_a_value_that_the_kernel_does_not_keep_is_told(loop: str, chapter: Chapt
 class Kernel:
     """A made-up tree of version 2 that behaves like the kernel's, as far as these tests look.
 
-    ``mount`` mounts others beside it. ``keeps`` is what its files hold whatever is written.
+    ``mount_v1`` mounts others beside it.
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
-        self.keeps: dict[str, str] = {}
         self.mounts = [SimpleNamespace(fstype="cgroup2", mountpoint=str(root), opts="rw")]
         self._make, self._monkeypatch = os.mkdir, monkeypatch
         monkeypatch.setattr(psutil, "disk_partitions", lambda all: self.mounts)
@@ -214,7 +218,7 @@ class Kernel:
         else:
             device = value.split()[0] if path.name == "io.max" else ""
             others = [x for x in path.read_text().splitlines() if device and x.split()[0] != device]
-            path.write_text("\n".join([*others, self.keeps.get(path.name, value)]) + "\n")
+            path.write_text("\n".join([*others, value]) + "\n")
 
     def as_user(self, own: str, *writable: Path) -> None:
         """We are an ordinary user in the group ``own`` who may write to some groups."""

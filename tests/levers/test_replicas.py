@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
+from clusters import eventually
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
 from benchlib.host.shared_memory import remove_left_below
@@ -112,15 +113,6 @@ def in_mode(pair: Replicas) -> Iterator[Callable[..., Replicas]]:
 
     yield take
     take(None)
-
-
-def eventually(what: Callable[[], bool], within_s: float = 60.0) -> bool:
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.05)
-    return what()
 
 
 def kill(cluster: Cluster) -> None:

@@ -7,11 +7,11 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import remains
+from clusters import eventually, remains
 
 from benchlib.errors import PreflightError, TrialError
 from benchlib.host.changes import loop_devices
@@ -23,7 +23,6 @@ from benchlib.levers.volumes import FileSystem, Place
 
 SIZES = {"ext4": "32MB", "xfs": "304MB", "btrfs": "128MB", "tmpfs": "16MB"}
 GIVEN = [Place(file_system=kind, size=size, mount_options="noatime") for kind, size in SIZES.items()]
-LIMIT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +70,6 @@ def hidden_loops() -> list[str]:
     """Loop devices over a trial's image, which is no path that anyone else sees."""
     texts = [f.read_text().strip() for f in Path("/sys/block").glob("loop*/loop/backing_file")]
     return [text for text in texts if text == "/tmp/image"]
-
-
-def within(seconds: float, what: Callable[[], bool]) -> bool:
-    end = time.monotonic() + seconds
-    while not what() and time.monotonic() < end:
-        time.sleep(0.1)
-    return what()
 
 
 def test_a_given_folder_gets_a_private_subfolder_which_goes(disk: Path, run: Path, chapter: Chapter) -> None:
@@ -189,7 +181,7 @@ def test_the_guardian_leaves_nothing_of_a_place_that_is_being_made(
     time.sleep(0.2)
     doomed.kill()
     doomed.communicate()
-    assert within(LIMIT_S, lambda: not list((scratch / "runs").glob("run-*")))
+    assert eventually(lambda: not list((scratch / "runs").glob("run-*")))
     assert remains(scratch) == []
     assert list(disk.iterdir()) == []
 
@@ -205,7 +197,7 @@ def test_trying_leaves_nothing_even_when_killed(root_only: None, scratch: Path, 
     time.sleep(0.03)
     doomed.kill()
     doomed.communicate()
-    assert within(LIMIT_S, lambda: not hidden_loops())
+    assert eventually(lambda: not hidden_loops())
     assert remains(scratch) == []
     assert list(run.iterdir()) == []
 

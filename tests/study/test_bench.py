@@ -5,14 +5,12 @@ import os
 import re
 import signal
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from clusters import Trials, bench_plan
+from clusters import Trials, bench_plan, eventually
 
 from benchlib.errors import PreflightError, StudyError
 from benchlib.plan.design import randomised_blocks
@@ -32,13 +30,6 @@ TWO: dict[str, Any] = {"first": {}, "second": {"settings": {"work_mem": "8MB"}}}
 
 def processes_under(folder: Path) -> list[psutil.Process]:
     return [p for p in psutil.process_iter() if str(folder) in " ".join(words_of(p))]
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 30.0) -> bool:
-    end = time.monotonic() + within_s
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return condition()
 
 
 def words_of(process: psutil.Process) -> list[str]:

@@ -18,7 +18,6 @@ from benchlib.errors import PreflightError
 from benchlib.host.devices import block_devices
 from benchlib.host.telemetry import telemetry
 from benchlib.plan.model import Measurement, Plan
-from benchlib.server.cluster import Cluster
 from benchlib.study.preflight import preflight
 from benchlib.study.records import Flushes, Samples
 
@@ -161,37 +160,6 @@ def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials: Tri
     assert (flushes.used_per_s() or 0) > 0
     assert trials.run(bench, "other")[0].error is None
     assert list(elsewhere.glob("*")) == []
-
-
-@pytest.fixture
-def somebody_elses(
-    new_cluster: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Cluster:
-    """A server that is not the bench's, under the service name ``elsewhere``."""
-    cluster = new_cluster("18")
-    cluster.configure({})
-    cluster.start()
-    cluster.execute("CREATE ROLE visitor SUPERUSER LOGIN PASSWORD 'planted-secret'", dbname="postgres")
-    service = f"[elsewhere]\nhost={cluster.sockets}\nport=5432\nuser=visitor\ndbname=postgres\n"
-    (tmp_path / "services").write_text(service)
-    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
-    monkeypatch.setenv("PGPASSWORD", "planted-secret")
-    return cluster
-
-
-def test_a_server_that_is_not_ours_is_as_it_was_before(somebody_elses: Cluster, trial) -> None:
-    databases = "SELECT string_agg(datname, ' ' ORDER BY datname) FROM pg_database"
-    before = somebody_elses.value(databases, "postgres")
-    level = {"target": "elsewhere", "settings": {"work_mem": "9MB"}}
-    with During(lambda: somebody_elses.value("SHOW work_mem", "postgres")) as during:
-        measurement, folder = trial(plan(level, arrangement="standing"))
-    assert measurement.error is None
-    assert measurement.settings == {"work_mem": "9216 kB"}
-    assert "9MB" in during.seen
-    assert somebody_elses.value("SHOW work_mem", "postgres") == "4MB"
-    assert not (folder / "server.log").exists()
-    assert b"planted-secret" not in b"".join(p.read_bytes() for p in folder.iterdir())
-    assert before != somebody_elses.value(databases, "postgres"), "the bench is still open"
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,8 @@ class Tunable:
             self.read()
         except (FileNotFoundError, NotADirectoryError):
             return _LACKS
-        except PermissionError as reason:
-            return f"closed by the kernel: {reason.strerror}" if os.geteuid() == 0 else _ROOT_ONLY
         except OSError as reason:
-            return str(reason.strerror)
+            return _ROOT_ONLY if os.geteuid() != 0 else f"closed by the kernel: {reason.strerror}"
         return None
 
     def read(self) -> str:
