@@ -36,11 +36,10 @@ def _kill(site: Site) -> float:
         ServerError: it is gone already, or a process does not die.
 
     """
-    try:
-        postmaster = psutil.Process(site.cluster.pid)
-        processes = [postmaster, *postmaster.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        raise ServerError("the server was gone before the crash") from None
+    if not site.cluster.running:
+        raise ServerError("the server was gone before the crash")
+    postmaster = psutil.Process(site.cluster.pid)
+    processes = [postmaster, *postmaster.children(recursive=True)]
     moment = time.monotonic()
     for process in processes:  # the postmaster first: it would start the others again
         with contextlib.suppress(psutil.NoSuchProcess):
