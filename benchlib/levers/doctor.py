@@ -83,17 +83,14 @@ def _levers(scratch: Path) -> list[dict[str, Any]]:
 
 def _runs(scratch: Path) -> dict[str, str]:
     """The run that is under way, and what those that are gone have left; looked at, not touched."""
-    under_way = held_by()
-    left = [] if under_way else [_left(folder) for folder in sorted(scratch.glob("run-*"))]
+    under_way, left = held_by(), []
+    for folder in sorted(scratch.glob("run-*")) if not under_way else ():
+        changes = Journal(folder / JOURNAL).standing()
+        left.append(", ".join([folder.name, *map(str, changes)]))
     return {
         "under_way": under_way or "none",
         "left_behind": f"{'; '.join(left)}: 'benchlib recover' undoes it" if left else "nothing",
     }
-
-
-def _left(folder: Path) -> str:
-    changes = Journal(folder / JOURNAL).standing()
-    return ", ".join([folder.name, *map(str, changes)])
 
 
 def _remarks(machine: dict[str, Any], free: dict[str, int]) -> list[str]:

@@ -108,12 +108,9 @@ def check(place: Place, scratch: Path) -> None:
 
 
 def _check_folder(path: Path, *, for_server: bool) -> None:
-    if not path.is_dir():
-        fault = "is not a folder" if path.exists() else "does not exist"
-        raise PreflightError(f"the place {path} {fault}: make it, or mount a disk there, first")
-    if not os.access(path, os.W_OK | os.X_OK):
+    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
         raise PreflightError(
-            f"the place {path} is not writable for us: change its owner or mode, or name another"
+            f"the place {path} is no folder that we can write to: make it, mount a disk there, or change its owner"
         )
     user = server_user()
     if for_server and Shell(user).run(["test", "-x", path]).returncode != 0:
