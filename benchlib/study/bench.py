@@ -69,7 +69,7 @@ class Bench:
         period = (block - 1) // self.plan.rebuild_every
         if self.plan.arrangement == "fresh" or period == self._period:
             return
-        self._tear_down()
+        self.tear_down()
         names = list(self.plan.factor.levels)
         shift = period % len(names)
         for name in names[shift:] + names[:shift]:
@@ -92,26 +92,10 @@ class Bench:
         folder = self.run.folder / f"c{self._made:03d}"
         return build(self.plan.level(name), self.plan.level_workload(name), folder, self.templates, self.run)
 
-    def _tear_down(self) -> None:
+    def tear_down(self) -> None:
+        """Take away every stand."""
         while self._standing:
             self._standing.popitem()[1].discard()
-
-    def close(self) -> None:
-        """Stop every server."""
-        self._tear_down()
-        self.templates.close()
-
-    def check_settings(self) -> None:
-        """Ask each level's server whether it would take its settings, before anything is loaded.
-
-        Raises:
-            PreflightError: it would not; in the server's own words.
-
-        """
-        for name in self.plan.factor.levels:
-            level = self.plan.level(name)
-            if not level.target:  # somebody else's server has been asked by the preflight
-                self.templates.check_settings(name, level, server_settings(level))
 
     # --- one trial ----------------------------------------------------------------
 
@@ -297,7 +281,11 @@ def open_bench(
     with guarded_run(scratch_root(), f"study “{name}”", tell) as run:
         bench = Bench(plan, run, Templates(run.folder, Shell(server_user()), plan.scale, tell))
         try:
-            bench.check_settings()
+            for level_name in plan.factor.levels:
+                level = plan.level(level_name)
+                if not level.target:  # somebody else's server has been asked by the preflight
+                    bench.templates.check_settings(level_name, level, server_settings(level))
             yield bench
         finally:
-            bench.close()
+            bench.tear_down()
+            bench.templates.close()
