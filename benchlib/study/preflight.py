@@ -26,7 +26,7 @@ def preflight(plan: Plan) -> list[tuple[str, str]]:
     for name, reason in refused.items():
         raise PreflightError(f"level “{name}”: {reason}")
     difference = builds_differ(plan)
-    ours = _installations(plan)
+    ours = installations(plan)
     memory = f"{facts.memory_bytes() // facts.MEBIBYTE:,} MiB, {facts.available_memory_mib():,} MiB available"
     return [
         *([("servers", ", ".join(sorted({one.label for one in ours.values()})))] if ours else []),
@@ -52,7 +52,7 @@ def builds_differ(plan: Plan) -> str | None:
         PreflightError: a server is not there.
 
     """
-    ours = _installations(plan)
+    ours = installations(plan)
     apart = set()
     for pair in plan.factor.pairs().items():
         both = {ours[name] for name in pair if name in ours}
@@ -75,8 +75,13 @@ def _ask_levers(plan: Plan) -> tuple[list[tuple[str, str]], dict[str, str]]:
     return answers, refused
 
 
-def _installations(plan: Plan) -> dict[str, Installation]:
-    """What the levels' own servers run from."""
+def installations(plan: Plan) -> dict[str, Installation]:
+    """What the levels' own servers run from, by level.
+
+    Raises:
+        PreflightError: a server is not there.
+
+    """
     levels = {name: plan.level(name) for name in plan.factor.levels}
     return {name: find_installation(level.postgres) for name, level in levels.items() if not level.target}
 

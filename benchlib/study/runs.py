@@ -23,7 +23,7 @@ from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.planning import make_study
 from benchlib.plan.words import given_folders
-from benchlib.server.installations import Installation, find_installation, find_pgbench
+from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.server.target import Target
 from benchlib.stats.pilot import size_study
@@ -31,7 +31,7 @@ from benchlib.study import crashes
 from benchlib.study.bench import open_bench
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import Tell, design, keep_study, missing, run_study, set_failed_aside
-from benchlib.study.preflight import builds_differ, cannot_run, preflight
+from benchlib.study.preflight import builds_differ, cannot_run, installations, preflight
 from benchlib.study.results import TRIAL_COLUMNS
 from benchlib.study.store import StudyFolder
 
@@ -68,12 +68,10 @@ def provenance(study: Study) -> dict[str, Any]:
 
     """
     plan = study.plan
-    levels = [plan.level(name) for name in plan.factor.levels]
-    installed = {find_installation(level.postgres) for level in levels if level.target is None}
     differ = builds_differ(plan)
     # each server once, whatever schemas of our own the levels have there
-    servers = dict.fromkeys(target.server for level in levels if (target := target_of(level)))
-    targets = [Target(server=server) for server in servers]
+    targets = filter(None, (target_of(plan.level(name)) for name in plan.factor.levels))
+    servers = [Target(server=server) for server in dict.fromkeys(target.server for target in targets)]
     return {
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "benchlib": __version__,
@@ -83,9 +81,9 @@ def provenance(study: Study) -> dict[str, Any]:
         "given_folders": {alias: facts.file_system(Path(path)) for path, alias in given_folders(plan).items()},
         "servers": [
             {"label": i.label, "compiler": i.compiler, "configure": _options(i)}
-            for i in sorted(installed, key=lambda i: i.label)
+            for i in sorted(set(installations(plan).values()), key=lambda i: i.label)
         ],
-        "targets": {target_words(plan, target): Remote(target).identity() for target in targets},
+        "targets": {target_words(plan, target): Remote(target).identity() for target in servers},
         "load_tool": f"pgbench of {find_pgbench().label}",
         **({"builds_differ": differ} if differ else {}),
     }  # fmt: skip
