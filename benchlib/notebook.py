@@ -116,4 +116,6 @@ def crash_missing(view: View, rounds: int) -> None:
 
     """
     if view.runner:
-        view.runner.crash(rounds, progress_line())
+        from benchlib.study import crashes  # what is kept is shown without levers and servers
+
+        crashes.crash_missing(view.experiment.folder, rounds, progress_line())

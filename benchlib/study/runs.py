@@ -27,7 +27,6 @@ from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.server.target import Target
 from benchlib.stats.pilot import size_study
-from benchlib.study import crashes
 from benchlib.study.bench import open_bench
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import Tell, design, keep_study, missing, run_study, set_failed_aside
@@ -167,10 +166,6 @@ class Runner:
             margin=plan.margin,
         )
         return size.sentence(plan.margin)
-
-    def crash(self, rounds: int, tell: Tell) -> None:
-        """Crash the study's levels as far as that is missing; see :func:`benchlib.study.crashes.crash_missing`."""
-        crashes.crash_missing(self._experiment.folder, rounds, tell)
 
     def _begun(self, tell: Tell) -> Study:
         """The study with where it runs and, where rates are shares of it, the capacity."""
