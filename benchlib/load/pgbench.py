@@ -36,7 +36,7 @@ class Pgbench(LoadTool):
         """Run the job's scripts, with a reading of the progress each second."""
         load, workload = job.load, job.workload
         # pgbench reads the scale from its own tables for built-in scripts; others must be told
-        told = workload.pgbench_tables and any(script.sql is not None for script in workload.scripts)
+        own_scripts = workload.pgbench_tables and any(script.sql is not None for script in workload.scripts)
         options = {
             "--client": load.clients,
             "--jobs": min(load.threads, load.clients),
@@ -50,7 +50,7 @@ class Pgbench(LoadTool):
             "--connect": load.connect_per_transaction,
             "--report-per-command": load.report_per_command,
             "--random-seed": job.seed,
-            "--scale": job.scale if told else None,
+            "--scale": job.scale if own_scripts else None,
             "--log": job.log_prefix is not None,
             "--log-prefix": job.log_prefix,
         }

@@ -120,13 +120,13 @@ def _shares(values: Mapping[str, Any], levels: dict[str, Level], baseline: str) 
     if len(differing) < 2:
         raise InputError("parameter shares_of: the level needs two settings that differ from the baseline's")
     shares = {baseline: base, name: target}
+    without = {}
     for key in differing:
         shares[f"only {key}"] = base.model_copy(update={"settings": {**before, key: tuned[key]}})
-    for key in differing:
-        rest = {other: value for other, value in tuned.items() if other != key}
-        rest.update({key: before[key]} if key in before else {})
-        shares[f"without {key}"] = target.model_copy(update={"settings": rest})
-    return shares
+        rest = {**tuned, key: before.get(key)}
+        kept = {name: value for name, value in rest.items() if value is not None}
+        without[f"without {key}"] = target.model_copy(update={"settings": kept})
+    return shares | without
 
 
 # --- levels that are crossed --------------------------------------------------------

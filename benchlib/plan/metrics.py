@@ -24,6 +24,11 @@ class Metric:
     unit: str
     higher_is_better: bool
 
+    @property
+    def directions(self) -> tuple[Direction, Direction]:
+        """The word for an increase and the word for a decrease."""
+        return ("faster", "slower") if self.higher_is_better else ("slower", "faster")
+
 
 _METRICS = (
     Metric("tps", "throughput", "tps", True),
@@ -87,11 +92,6 @@ def metric_or_guess(name: str) -> Metric:
     lowered = name.lower()
     lower_is_better = bool(_LOWER.search(lowered)) and not _RATE.search(lowered)
     return Metric(name, name, "ms" if lowered.endswith("_ms") else "", not lower_is_better)
-
-
-def words(measured: Metric) -> tuple[Direction, Direction]:
-    """Return the word for an increase and the word for a decrease of this metric."""
-    return ("faster", "slower") if measured.higher_is_better else ("slower", "faster")
 
 
 def format_percent(value: float | None, decimals: int = 1) -> str:

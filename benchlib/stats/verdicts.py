@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import Metric, metric_or_guess, words
+from benchlib.plan.metrics import Metric, metric_or_guess
 from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import Fit, Noise, arm_weights, fit_blocks
@@ -146,7 +146,7 @@ def _pairs(levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, s
 
 def _verdict(row: Any, metric: Metric, alpha: float) -> str:
     if row.low > 0 or row.high < 0:
-        up, down = words(metric)
+        up, down = metric.directions
         return up if row.low > 0 else down
     return "equivalent" if row.p_tost <= alpha else "inconclusive"
 

@@ -1,7 +1,7 @@
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import METRICS, format_percent, metric, metric_or_guess, words
+from benchlib.plan.metrics import METRICS, format_percent, metric, metric_or_guess
 
 
 def test_registry():
@@ -17,7 +17,7 @@ def test_registry():
 )  # fmt: skip
 def test_direction_of_known_and_foreign_metrics(name, higher):
     assert metric_or_guess(name).higher_is_better is higher
-    assert words(metric_or_guess(name)) == (("faster", "slower") if higher else ("slower", "faster"))
+    assert metric_or_guess(name).directions == (("faster", "slower") if higher else ("slower", "faster"))
 
 
 def test_percentages_carry_signs():

@@ -41,16 +41,16 @@ def refused(action, *args) -> str:
 
 
 def test_a_cell_declares_names_types_defaults_and_help() -> None:
-    found = declared(CELL)
-    assert list(found) == [
+    result = declared(CELL)
+    assert list(result) == [
         "factor", "blocks", "levels", "sizes", "margin", "run", "mode", "limit", "offset"
     ]  # fmt: skip
-    assert found["factor"] == Parameter("factor", "str", "configuration", "the notebook's own name")
-    assert found["blocks"] == Parameter("blocks", "int", 5, "how often # every level runs")
-    assert found["levels"].default == {"defaults": {}, "tuned": {"settings": {"work_mem": "8MB"}}}
-    assert found["levels"].help == "what each level changes"
-    assert found["sizes"] == Parameter("sizes", "list[int]", [1, 2], "told at its end")
-    assert (found["margin"].help, found["limit"].default, found["offset"].default) == ("", None, -3)
+    assert result["factor"] == Parameter("factor", "str", "configuration", "the notebook's own name")
+    assert result["blocks"] == Parameter("blocks", "int", 5, "how often # every level runs")
+    assert result["levels"].default == {"defaults": {}, "tuned": {"settings": {"work_mem": "8MB"}}}
+    assert result["levels"].help == "what each level changes"
+    assert result["sizes"] == Parameter("sizes", "list[int]", [1, 2], "told at its end")
+    assert (result["margin"].help, result["limit"].default, result["offset"].default) == ("", None, -3)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_or_all() -> None:
 )  # fmt: skip
 def test_a_value_of_its_type_is_taken(given: dict[str, object], wanted: object) -> None:
     (name,) = given
-    found = checked(declared(CELL), given)[name]
-    assert (found, type(found)) == (wanted, type(wanted))
+    result = checked(declared(CELL), given)[name]
+    assert (result, type(result)) == (wanted, type(wanted))
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ PARAMETERS = 'factor: str = "x"\nblocks: int = 5\n'
 
 def test_the_latest_parameters_cell_counts() -> None:
     cells = [PARAMETERS, "# Parameters\nblokcs = 3\n", PARAMETERS + "seed: int = 1\n"]
-    found = from_history(cells, {"factor": "x", "blocks": 7, "seed": 3})
-    assert found == {"factor": "x", "blocks": 7, "seed": 3}
+    result = from_history(cells, {"factor": "x", "blocks": 7, "seed": 3})
+    assert result == {"factor": "x", "blocks": 7, "seed": 3}
 
 
 def test_papermill_s_cell_may_set_what_is_declared_and_nothing_else() -> None:

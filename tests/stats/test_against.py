@@ -53,16 +53,16 @@ def test_parts_have_a_noise_of_their_own(make_trials):
     quiet = make_trials(["slow, 4", "control", "fast, 4"], sd=0.002, blocks=6, seed=1)
     loud = make_trials(["slow, 8", "fast, 8"], sd=0.3, blocks=6, seed=2, centre=20)
     strata = {name: "reads" if "4" in name or name == "control" else "sorts" for name in LEVELS}
-    found = analyze_strata(
+    result = analyze_strata(
         pd.concat([quiet, loud]), strata, baseline="slow, 4", controls=["control"], against=AGAINST
     )
-    table = rows(found)
+    table = rows(result)
     width = table["ci_high"] - table["ci_low"]
     assert width["fast, 4"] < 2
     assert width["fast, 8"] > 50
     assert list(table.index) == LEVELS
-    assert "control_elsewhere" in {c.code for c in found.warnings}
-    assert "no_control" not in {c.code for c in found.warnings}
+    assert "control_elsewhere" in {c.code for c in result.warnings}
+    assert "no_control" not in {c.code for c in result.warnings}
     alone = benchlib.analyze(loud, baseline="slow, 8")
     wider = width["fast, 8"] / (rows(alone)["ci_high"] - rows(alone)["ci_low"])["fast, 8"]
     assert wider > 1.05  # the parts share the error rate
@@ -73,11 +73,11 @@ def test_a_control_that_differs_spoils_every_part(make_trials):
     quiet = make_trials(["slow, 4", "control", "fast, 4"], effects={"control": 0.3})
     loud = make_trials(["slow, 8", "fast, 8"], effects={"fast, 8": 0.5})
     strata = {name: "reads" if "4" in name or name == "control" else "sorts" for name in LEVELS}
-    found = analyze_strata(
+    result = analyze_strata(
         pd.concat([quiet, loud]), strata, baseline="slow, 4", controls=["control"], against=AGAINST
     )
-    assert set(rows(found)["verdict"].dropna()) == {"invalid"}
-    assert "control" in found.headline("fast, 8")
+    assert set(rows(result)["verdict"].dropna()) == {"invalid"}
+    assert "control" in result.headline("fast, 8")
 
 
 def test_a_step_of_a_ladder_is_compared_with_the_one_before_and_is_the_reference_of_the_next(make_trials):
@@ -87,10 +87,10 @@ def test_a_step_of_a_ladder_is_compared_with_the_one_before_and_is_the_reference
     trials = make_trials([*own, *ladder], effects=effects, sd=0.002)
     strata = dict.fromkeys(own, "inserts") | dict.fromkeys(ladder, "mixed")
     arguments = {"baseline": "defaults", "controls": ["control"], "against": {"tuned": "defaults", **steps}}
-    found = analyze_strata(trials, strata, **arguments)
-    assert found.against == {"control": "defaults", "tuned": "defaults", **steps}
-    assert rows(found).loc["step 1", "percent_change"] == pytest.approx(10, abs=1)
-    assert rows(found).loc["step 2", "percent_change"] == pytest.approx(0, abs=1)
+    result = analyze_strata(trials, strata, **arguments)
+    assert result.against == {"control": "defaults", "tuned": "defaults", **steps}
+    assert rows(result).loc["step 1", "percent_change"] == pytest.approx(10, abs=1)
+    assert rows(result).loc["step 2", "percent_change"] == pytest.approx(0, abs=1)
     # stopped when of the ladder only the start had been run
     stopped = trials[trials["level"].isin([*own, "start"])]
     assert list(analyze_strata(stopped, strata, **arguments).against) == ["control", "tuned"]
@@ -99,9 +99,9 @@ def test_a_step_of_a_ladder_is_compared_with_the_one_before_and_is_the_reference
 def test_a_level_whose_reference_was_not_run_is_left_out(make_trials):
     trials = make_trials(["slow, 4", "control", "fast, 4", "fast, 8"])
     strata = dict.fromkeys(LEVELS, "one")
-    found = analyze_strata(trials, strata, baseline="slow, 4", controls=["control"], against=AGAINST)
-    assert "fast, 8" not in set(found.table["level"])
-    assert [c.level for c in found.warnings if c.code == "no_reference"] == ["fast, 8"]
+    result = analyze_strata(trials, strata, baseline="slow, 4", controls=["control"], against=AGAINST)
+    assert "fast, 8" not in set(result.table["level"])
+    assert [c.level for c in result.warnings if c.code == "no_reference"] == ["fast, 8"]
 
 
 def test_false_alarms_of_many_references_stay_below_the_error_rate():

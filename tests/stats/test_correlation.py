@@ -18,8 +18,8 @@ def make(trials, n=40, *, slope=0.0):
 
 def test_one_trial_is_spearmans_rank_correlation():
     frame = make(1, slope=0.5).round(1)  # with ties
-    found = within_trials(frame, ["x"], ["y"])
-    assert found.loc["x", "y"] == pytest.approx(spearmanr(frame["x"], frame["y"]).statistic)
+    result = within_trials(frame, ["x"], ["y"])
+    assert result.loc["x", "y"] == pytest.approx(spearmanr(frame["x"], frame["y"]).statistic)
 
 
 def test_what_holds_inside_trials_is_seen_through_differences_the_other_way():

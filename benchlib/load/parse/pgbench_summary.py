@@ -30,7 +30,7 @@ _INTRUDER = re.compile(
 )
 
 
-def _words(text: str) -> str | None:
+def _unbroken(text: str) -> str | None:
     """Keep words as printed, unless they are torn or another line broke into them."""
     torn = text.startswith("<") and not text.endswith(">")  # a builtin script's name
     return None if torn or _INTRUDER.search(text) or faults([text]) else text
@@ -131,7 +131,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         elif script := _SCRIPT_START.read(line):
             rows = None
             if not text.torn(index):
-                scripts.append(script | {"name": _words(script["name"])})
+                scripts.append(script | {"name": _unbroken(script["name"])})
         elif match := _STATEMENTS.fullmatch(line):
             if rows:
                 raise wanted(KIND, f"SQL script {len(scripts) + 1}: …", text)
@@ -184,7 +184,7 @@ def _finish(
         "errors": errors,
         "notes": [],
     }
-    result["transaction_type"] = _words(result["transaction_type"] or "") or None
+    result["transaction_type"] = _unbroken(result["transaction_type"] or "") or None
     # pgbench names the server's version only where it differs from its own
     result["server_version"] = result["server_version"] or result["client_version"]
     if not result["latency_average_ms"] and result["latency_stddev_ms"] is None:
@@ -233,7 +233,7 @@ def _statement(row: dict[str, Any], scripts: list[dict[str, Any]], *, torn: bool
         "failures": None,
         "retries": None,
         **row,
-        "statement": _words(statement) or None,
+        "statement": _unbroken(statement) or None,
     }
 
 

@@ -187,13 +187,13 @@ class Log:
         except pa.ArrowInvalid:
             return None
         status = np.full(len(table), _OK, np.int8)
-        words = _words(lines) if table["latency"].null_count else status[:0]
+        statuses = _word_statuses(lines) if table["latency"].null_count else status[:0]
         columns: Columns = {"status": status}
         for name, column in zip(wanted, table.columns, strict=True):
-            if column.null_count != (len(words) if name == "latency" else 0):
+            if column.null_count != (len(statuses) if name == "latency" else 0):
                 return None
             if column.null_count:
-                status[column.is_null()] = words
+                status[column.is_null()] = statuses
                 column = column.fill_null(0)
             columns[name] = np.from_dlpack(column.chunk(0))  # to_numpy would import pandas
             # without a sign, a negative number is above all others
@@ -219,7 +219,7 @@ class Log:
         return ParseError(f"{span.name}: figures of a transaction log do not fit into 64 bits")
 
 
-def _words(lines: pa.Buffer | bytes) -> NDArray[np.int8]:
+def _word_statuses(lines: pa.Buffer | bytes) -> NDArray[np.int8]:
     """Which of ``WORDS`` stand in some lines, in order: no two are of one length."""
     letters = np.flatnonzero(np.frombuffer(lines, np.uint8) >= ord("a"))
     beginnings = np.flatnonzero(np.diff(letters, prepend=-2) > 1)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchlib.plan.metrics import metric_or_guess, words
+from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.comparisons import change_marks, ends, result_cells
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Label, curves, rows
@@ -185,7 +185,7 @@ def _changes(table: pd.DataFrame, metric: str) -> list[Row]:
     """A change, its interval and its p value (four columns) as an analysis has them."""
     changes: list[Row] = []
     for percent, low, high, p in table.itertuples(index=False, name=None):
-        word = words(metric_or_guess(metric))[percent < 0] if p < _ALPHA else "inconclusive"
+        word = metric_or_guess(metric).directions[percent < 0] if p < _ALPHA else "inconclusive"
         changes.append({"percent_change": percent, "ci_low": low, "ci_high": high, "verdict": word})
     return changes
 
