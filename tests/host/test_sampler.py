@@ -95,7 +95,7 @@ def test_processes_that_have_ended_count() -> None:
     assert server_ticks([burner.pid]) == {}
 
 
-# --- readers ------------------------------------------------------------------------------
+# --- waits ---------------------------------------------------------------------------
 
 
 def test_waits_that_cannot_be_asked_for_cost_their_own_samples_alone() -> None:
@@ -198,7 +198,9 @@ def test_devices_as_iostat_sees_them(scratch: Path) -> None:
 @pytest.mark.parametrize(
     "version", ["18", *(pytest.param(v, marks=pytest.mark.slow) for v in ("11", "15", "16"))]
 )
-def test_a_trial(version: str, new_cluster: Callable[[str], Cluster], scratch: Path, tmp_path: Path) -> None:
+def test_a_trial_and_a_server_that_vanishes(
+    version: str, new_cluster: Callable[[str], Cluster], scratch: Path, tmp_path: Path
+) -> None:
     try:
         cluster = new_cluster(version)
     except PreflightError as reason:
@@ -244,19 +246,8 @@ def test_a_trial(version: str, new_cluster: Callable[[str], Cluster], scratch: P
     assert json.loads(json.dumps(raw)) == raw
     assert (costs["server_cpu_ms_per_transaction"] or 0) > 0
 
-
-@pytest.mark.pg
-def test_a_server_that_vanishes_is_said(new_cluster: Callable[[str], Cluster]) -> None:
-    cluster = new_cluster("18")
-    cluster.configure({})
-    cluster.start()
-    cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
-    pid = cluster.pid or 0
     with Sampler(servers=lambda: [pid], waits=lambda: waits(cluster), waits_hz=50) as sampler:
         cluster.stop(immediately=True)
-        for _ in ticks(60):
-            if sampler.warnings:
-                break
-    (warning,) = sampler.warnings
-    assert warning.startswith("wait events were not sampled to the end: the server")
+        assert any(sampler.warnings for _ in ticks(60))
+    assert sampler.warnings[0].startswith("wait events were not sampled to the end: the server")
     assert transaction_costs(sampler.raw, 1)["server_cpu_ms_per_transaction"] is None
