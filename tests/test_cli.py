@@ -12,33 +12,17 @@ from typing import Any, NamedTuple
 
 import click
 import pytest
+from fakes import pgbench_output
 
 from benchlib.cli import cli, main
 from benchlib.errors import StudyError
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.levers import doctor as doctor_module
-from benchlib.load.workloads import load_workload
-from benchlib.plan.design import randomised_blocks
-from benchlib.plan.level import Level
-from benchlib.plan.model import Factor, Load, Measurement, Plan, Study
+from benchlib.plan.model import Measurement
 from benchlib.server.installations import Installation
 from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
-SUMMARY = """\
-pgbench (18.4)
-transaction type: <builtin: TPC-B (sort of)>
-scaling factor: 1
-query mode: simple
-number of clients: 2
-number of threads: 1
-maximum number of tries: 1
-duration: 1 s
-number of transactions actually processed: 1000
-number of failed transactions: 0 (0.000%)
-latency average = 2.000 ms
-initial connection time = 3.000 ms
-tps = 1000.000000 (without initial connection time)
-"""
+SUMMARY, _ = pgbench_output(tps=1000.0, duration_s=1)
 
 
 class Outcome(NamedTuple):
@@ -56,6 +40,7 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[..., Outcome]
+Keep = Callable[..., StudyFolder]
 
 
 @pytest.fixture(autouse=True)
@@ -212,48 +197,50 @@ def test_the_parameters_of_a_notebook_are_listed_with_types_defaults_and_help(ru
 # --- report and studies -------------------------------------------------------------
 
 
-def keep_a_study(name: str, kept: int = 3, failed: int = 1) -> StudyFolder:
-    levels = {"defaults": Level(), "tuned": Level(settings={"work_mem": "8MB"})}
-    plan = Plan(
-        factor=Factor(question="?", baseline="defaults", levels=levels),
-        workload=load_workload("insert"), load=Load(duration_s=1), scale=1, seed=1,
-    )  # fmt: skip
-    trials = randomised_blocks(list(levels), 2, 1)
-    folder = StudyFolder(name)
-    folder.write(Study(name=name, title="A study", plan=plan, trials=trials))
-    empty = Path(tempfile.mkdtemp())
-    for number, trial in enumerate(trials[:kept]):
-        error = "it broke" if number < failed else None
-        folder.keep(Measurement(trial=trial, started_s=1, finished_s=2, error=error), empty)
-    empty.rmdir()
-    return folder
+@pytest.fixture
+def keep(folder_of: Keep, tmp_path: Path) -> Keep:
+    """Keeps so many trials of a study, of which the first ones failed."""
+
+    def make(name: str, kept: int = 3, failed: int = 1) -> StudyFolder:
+        folder = folder_of(blocks=2, name=name)
+        (tmp_path / "nothing").mkdir(exist_ok=True)
+        for number, trial in enumerate(folder.read().trials[:kept]):
+            error = "it broke" if number < failed else None
+            folder.keep(
+                Measurement(trial=trial, started_s=1, finished_s=2, error=error), tmp_path / "nothing"
+            )
+        return folder
+
+    return make
 
 
-def test_studies_are_listed_with_how_complete_they_are(run: Run) -> None:
+def test_studies_are_listed_with_how_complete_they_are(run: Run, keep: Keep) -> None:
     assert run("studies") == Outcome(0, "no studies yet: 'benchlib run configuration' makes one\n", "")
     assert json.loads(run("studies", "--json").out) == []
-    keep_a_study("one")
-    keep_a_study("two", kept=4, failed=0)
+    keep("one")
+    keep("two", kept=4, failed=0)
     assert json.loads(run("studies", "--json").out) == [
-        {"study": "one", "trials": 4, "kept": 3, "failed": 1, "title": "A study"},
-        {"study": "two", "trials": 4, "kept": 4, "failed": 0, "title": "A study"},
+        {"study": "one", "trials": 6, "kept": 3, "failed": 1, "title": "Small"},
+        {"study": "two", "trials": 6, "kept": 4, "failed": 0, "title": "Small"},
     ]
     listed = run("studies").out
-    assert "3/4 trials, 1 failed" in listed
-    assert "4/4 trials  A study" in listed
+    assert "3/6 trials, 1 failed" in listed
+    assert "4/6 trials  Small" in listed
 
 
-def test_a_damaged_study_is_named_in_one_line(run: Run) -> None:
-    folder = keep_a_study("hurt")
+def test_a_damaged_study_is_named_in_one_line(run: Run, keep: Keep) -> None:
+    folder = keep("hurt")
     (folder.path / "study.json").write_text("{")
     outcome = run("studies")
     assert outcome.status == 2
     assert "hurt/study.json is damaged" in outcome.line
 
 
-def test_a_damaged_study_does_not_keep_the_others_from_being_rendered(run: Run, tmp_path: Path) -> None:
-    keep_a_study("fine", kept=0)
-    (keep_a_study("hurt").path / "study.json").write_text("{")
+def test_a_damaged_study_does_not_keep_the_others_from_being_rendered(
+    run: Run, keep: Keep, tmp_path: Path
+) -> None:
+    keep("fine", kept=0)
+    (keep("hurt").path / "study.json").write_text("{")
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / "hurt.html").write_text("a page of better days")
     outcome = run("report")
@@ -262,9 +249,9 @@ def test_a_damaged_study_does_not_keep_the_others_from_being_rendered(run: Run, 
     assert "index: " in outcome.out
 
 
-def test_a_report_on_what_cannot_be_shown_says_why(run: Run) -> None:
+def test_a_report_on_what_cannot_be_shown_says_why(run: Run, keep: Keep) -> None:
     assert "no study 'nope' in data/ (there is: none yet)" in run("report", "nope").line
-    keep_a_study("bare", kept=0)
+    keep("bare", kept=0)
     outcome = run("report", "bare")
     assert outcome.status in (1, 2)
     assert "bare" in outcome.line

@@ -3,8 +3,7 @@
 For real, a *session* is a whole study as a user runs it (its own seed and clusters, its own verdicts) in
 which the truth is known: baseline, its A/A control and a third arm called ``same`` do the same work, the
 injected arm does so much less of it that it is ``effect`` faster. Control against baseline, and ``same``
-against the mean of both, are orthogonal contrasts: two A/A comparisons in each session. How much work makes
-the effect is measured first. :mod:`benchlib.report.calibration_page` shows what is kept.
+against the mean of both, are orthogonal contrasts: two A/A comparisons in each session. :mod:`benchlib.report.calibration_page` shows what is kept.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from benchlib import __version__
-from benchlib.errors import InputError, StudyError
+from benchlib.errors import InputError
 from benchlib.plan.model import Study
 from benchlib.report.calibration_page import BASELINE, calibration_folder
 from benchlib.stats.simulation import power_by_blocks, simulate, simulate_stopping, situations
@@ -28,9 +27,8 @@ from benchlib.study.store import StudyFolder
 
 Tell = Callable[[str], None]
 
-_STEPS = (5_000, 10_000, 20_000, 40_000)
-_FIT_BLOCKS = 5
-_TRANSACTION_S = 0.001  # long beside a round trip, yet thousands of them in a trial
+_STEPS = 250_000
+"""What a transaction of the baseline counts to: some 10 ms, of which what is no counting (the round trip) is below a hundredth."""
 _TRIAL_COLUMNS = ["session", "block", "position", "level", "seed", "started_s", "tps", "latency_average_ms",
                   "latency_stddev_ms", "transactions", "error"]  # fmt: skip
 _VERDICT_COLUMNS = ["level", "percent_change", "ci_low", "ci_high", "p_value", "p_adjusted", "verdict"]
@@ -82,43 +80,6 @@ class Options:
         return f"{100 * self.effect:g}pct-{self.blocks}x{self.duration_s}s-seed{self.seed}"
 
 
-@dataclass(frozen=True)
-class Work:
-    """Microseconds of a transaction, fixed and per step; the baseline's steps and the injected arm's."""
-
-    fixed_us: float
-    step_us: float
-    baseline: int
-    injected: int
-
-
-def fit_work(trials: pd.DataFrame, effect: float) -> Work:
-    """Return the work that makes ``effect``, from trials with columns ``steps`` and ``tps``.
-
-    A line through the shortest time per transaction at each number of steps (what else runs on the
-    machine only adds to it: Python's documentation of ``timeit``), relative errors equal. The effect
-    hardly depends on the line: a constant part of 5 ± 1 % of the time makes +5 % one of 5.00 ± 0.05 %.
-
-    Raises StudyError where the times are no rising line.
-    """
-    good = trials.dropna(subset=["tps"])
-    times = 1e6 / good["tps"].groupby(good["steps"]).max()
-    if len(times) < 2:
-        raise StudyError("too few trials measured the work: another --seed measures it anew")
-    us = times.to_numpy(dtype=float)
-    step_us, fixed_us = (float(v) for v in np.polyfit(times.index.to_numpy(dtype=float), us, 1, w=1 / us))
-    baseline, injected = (
-        round((1e6 * seconds - fixed_us) / step_us) if step_us > 0 else 0
-        for seconds in (_TRANSACTION_S, _TRANSACTION_S / (1 + effect))
-    )
-    if not 0 < injected < baseline:
-        raise StudyError(
-            f"a transaction takes {fixed_us:.3g} µs and {step_us:.3g} µs per step: no work makes the effect; "
-            "another --seed measures anew, best on a quiet machine"
-        )
-    return Work(fixed_us, step_us, baseline, injected)
-
-
 def calibrate_here(options: Options, tell: Tell) -> dict[str, Any]:
     """Run the sessions that are missing; keep the trials, and the verdicts with what made them (returned).
 
@@ -127,26 +88,16 @@ def calibrate_here(options: Options, tell: Tell) -> dict[str, Any]:
 
     """
     root = calibration_folder() / options.name
-
-    def run(study: Study, what: str, *, retry: bool = True) -> Experiment:
-        experiment = Experiment(StudyFolder(study.name, root / study.name), study)
-        runner = Runner(experiment, retry_failed=retry)
-        runner.run(lambda progress: tell(f"{what} · {progress}"))
-        return experiment
-
-    # measured once: the sessions' plans follow from it
-    steps = {f"{count} steps": count for count in _STEPS}
-    first = 1000 * options.seed
-    plan = _study("work", steps, options.duration_s, controls=0, blocks=_FIT_BLOCKS, seed=first)
-    measured = run(plan, "how much work makes the effect", retry=False).trials
-    work = fit_work(measured.assign(steps=measured["level"].map(steps)), options.effect)
+    work = {"baseline": _STEPS, "injected": round(_STEPS / (1 + options.effect))}
     injected = f"+{100 * options.effect:g} %"
-    steps = {BASELINE: work.baseline, "same": work.baseline, injected: work.injected}
+    steps = {BASELINE: work["baseline"], "same": work["baseline"], injected: work["injected"]}
     trials, verdicts = [], []
     for session in range(1, options.sessions + 1):
-        sizes = {"controls": 1, "blocks": options.blocks, "seed": first + session}
-        plan = _study(f"session-{session:03d}", steps, options.duration_s, **sizes)
-        experiment = run(plan, f"session {session} of {options.sessions}")
+        study = _study(options, f"session-{session:03d}", steps, 1000 * options.seed + session)
+        experiment = Experiment(StudyFolder(study.name, root / study.name), study)
+        Runner(experiment, retry_failed=True).run(
+            partial(_tell, tell, f"session {session} of {options.sessions}")
+        )
         trials.append(experiment.trials.assign(session=session))
         analysis = experiment.analysis
         rows = analysis.table[_VERDICT_COLUMNS].iloc[1:]
@@ -154,7 +105,7 @@ def calibrate_here(options: Options, tell: Tell) -> dict[str, Any]:
     everything, origin = pd.concat(trials), experiment.study.provenance
     kept = {
         "options": asdict(options),
-        "work": asdict(work),
+        "work": work,
         "server": f"PostgreSQL {everything['server_version'].dropna().iloc[-1]}",
         "host": {k: v for k, v in origin["host"].items() if k not in ("identity", "file_system")},
         "created": origin["created"],
@@ -168,7 +119,12 @@ def calibrate_here(options: Options, tell: Tell) -> dict[str, Any]:
     return kept
 
 
-def _study(name: str, steps: Mapping[str, int], duration_s: int, **sizes: int) -> Study:
+def _tell(tell: Tell, place: str, progress: object) -> None:
+    tell(f"{place} · {progress}")
+
+
+def _study(options: Options, name: str, steps: Mapping[str, int], seed: int) -> Study:
+    sizes = {"clients": 1, "threads": 1, "duration_s": options.duration_s, "warmup_s": 1}
     values = {
         "factor": "calibration",
         "question": "Does the suite see what is there, and only that?",
@@ -176,7 +132,9 @@ def _study(name: str, steps: Mapping[str, int], duration_s: int, **sizes: int) -
         "levels": {level: {"load": {"variables": {"scale": count}}} for level, count in steps.items()},
         "workload": "calibrated",
         "profile": "own",
-        "profiles": {"own": {"clients": 1, "threads": 1, "duration_s": duration_s, "warmup_s": 1}},
-        **sizes,
+        "profiles": {"own": sizes},
+        "controls": 1,
+        "blocks": options.blocks,
+        "seed": seed,
     }
     return plan_study(values).model_copy(update={"notebook": None, "parameters": {}})

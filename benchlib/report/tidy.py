@@ -7,19 +7,7 @@ from dataclasses import dataclass
 from bs4 import BeautifulSoup, Tag
 
 # Elements that load something or run: a published page does neither.
-_LOADING = [
-    "script",
-    "link",
-    "iframe",
-    "object",
-    "embed",
-    "base",
-    "meta",
-    "form",
-    "video",
-    "audio",
-    "picture",
-]
+_LOADING = re.compile("^(script|link|iframe|object|embed|base|meta|form|video|audio|picture)$")
 _REMOTE = re.compile(r"url\(\s*['\"]?(?!#|data:|['\"])|@import", re.IGNORECASE)
 
 _LONG = 20

@@ -11,41 +11,16 @@ from click.testing import CliRunner
 from fakes import FakeBench
 
 from benchlib.cli import cli, main
-from benchlib.errors import Interrupted, StudyError
+from benchlib.errors import Interrupted
 from benchlib.report import calibrate
-from benchlib.report.calibrate import Options, calibrate_here, fit_work
+from benchlib.report.calibrate import Options, calibrate_here
 from benchlib.stats.simulation import Situation
 from benchlib.study import runs
 
 
-def timed(fixed_us, step_us, steps=(5_000, 10_000, 20_000, 40_000)):
-    rows = [(n, 1e6 / ((fixed_us + step_us * n) * slow)) for n in steps for slow in (1.0, 1.3, 2.0)]
-    return pd.DataFrame([*rows, (5_000, None)], columns=["steps", "tps"])
-
-
-@pytest.mark.parametrize("effect", [0.01, 0.5])
-@pytest.mark.parametrize(("fixed_us", "step_us"), [(50, 0.04), (200, 0.01), (5, 0.3)])
-def test_the_work_makes_the_effect_whatever_else_slows_some_trials(effect, fixed_us, step_us):
-    work = fit_work(timed(fixed_us, step_us), effect)
-    assert (work.fixed_us, work.step_us) == (pytest.approx(fixed_us), pytest.approx(step_us))
-    before, after = (fixed_us + step_us * n for n in (work.baseline, work.injected))
-    assert before == pytest.approx(1000, rel=1e-3)
-    assert before / after == pytest.approx(1 + effect, abs=5e-4)
-
-
-@pytest.mark.parametrize(
-    "trials",
-    [timed(50, -0.001), timed(2000, 0.01), timed(50, 0.04, steps=(5_000,)), timed(50, 0.04).assign(tps=None)],
-    ids=["faster with more work", "never short enough", "one point", "all failed"],
-)
-def test_times_that_are_no_rising_line_are_refused(trials):
-    with pytest.raises(StudyError, match="another --seed"):
-        fit_work(trials, 0.05)
-
-
 @pytest.fixture
 def benches(data_root, tmp_path, monkeypatch):
-    """Servers that answer as pgbench would have measured 50 µs and 0.04 µs a step, give or take 1 %."""
+    """Servers that take 50 µs for a transaction and 0.04 µs for each of its steps, give or take 1 %."""
     opened: list[str] = []
     raising: dict[str, dict[int, BaseException]] = {}
 
@@ -68,10 +43,10 @@ def test_sessions_go_on_where_they_stopped(benches, data_root):
     raising["session-002"] = {7: KeyboardInterrupt()}
     with pytest.raises(Interrupted, match="6 of 20 trials are kept"):
         calibrate_here(Options(sessions=3), lambda line: None)
-    assert opened == ["work", "session-001", "session-002"]
+    assert opened == ["session-001", "session-002"]
     raising.clear()
     kept = calibrate_here(Options(sessions=3), lambda line: None)
-    assert opened[3:] == ["session-002", "session-003"]
+    assert opened[2:] == ["session-002", "session-003"]
     verdicts = pd.DataFrame(kept["verdicts"])
     assert verdicts.groupby("session")["level"].apply(set).tolist() == [{"control", "same", "+5 %"}] * 3
     assert verdicts.loc[verdicts["level"] == "+5 %", "percent_change"].mean() == pytest.approx(5, abs=1)

@@ -36,7 +36,7 @@ def measured(sessions=20, flagged=2, changes=19):
     ]  # fmt: skip
     return {
         "options": {"sessions": sessions, "blocks": 5, "duration_s": 2, "effect": 0.05, "seed": 1},
-        "work": {"fixed_us": 47.0, "step_us": 0.042, "baseline": 22_700, "injected": 21_500},
+        "work": {"baseline": 250_000, "injected": 238_095},
         "server": "PostgreSQL 18.4", "created": "2026-11-20T14:41:12+00:00",
         "host": {"processors": 2, "processor": "Some processor"}, "verdicts": rows,
     }  # fmt: skip
