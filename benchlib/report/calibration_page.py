@@ -14,8 +14,7 @@ import seaborn as sns
 from scipy.stats import binomtest
 
 from benchlib.report.figures.figure import Figure, render
-from benchlib.report.figures.frames import MINUS, opening
-from benchlib.report.figures.layout import canvas, styled
+from benchlib.report.figures.layout import canvas, describe, styled
 from benchlib.report.figures.style import BAND, BLUE, INK, PAPER
 from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Link, Page, render_prose
@@ -253,8 +252,8 @@ def marks_by_row(
     band: tuple[float, float] = (0, 0),
 ) -> Figure:
     """Each `value` as a mark on its `row`, `hollow` or filled, with `lines` and a shaded `band`."""
-    values = marks.groupby("row", sort=False)["value"].agg(["min", "max"])
-    drawing = canvas(44 + 22 * len(values))
+    names = marks["row"].unique()
+    drawing = canvas(44 + 22 * len(names))
     axes = drawing.subplots()
     sns.stripplot(
         marks, x="value", y="row", hue="hollow", palette={True: PAPER, False: BLUE}, edgecolor=BLUE,
@@ -264,6 +263,5 @@ def marks_by_row(
     axes.axvspan(*band, color=BAND, linewidth=0, zorder=0.5)
     for line in lines:
         axes.axvline(line, color=INK, linewidth=1)
-    ranges = "; ".join(f"{row}: {low:.2f} to {high:.2f}" for row, low, high in values.itertuples())
-    alt = f"{opening(axis)}, a row of marks for each. {ranges}.".replace("-", MINUS)
-    return render(name, drawing, alt=alt, caption=caption)
+    describe(axes, marks.assign(series=marks["row"]), names)
+    return render(name, drawing, axis, caption)

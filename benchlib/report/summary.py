@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from benchlib.errors import BenchlibError
 from benchlib.report.figures import Figure
-from benchlib.report.figures.comparisons import summary_forest
+from benchlib.report.figures.changes import summary_forest
 from benchlib.report.figures.frames import DAGGER, interval, known, rows_of, signed
 from benchlib.report.figures.style import mark_of
 from benchlib.report.figures.tables import Table, html_table, p_words

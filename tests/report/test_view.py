@@ -109,7 +109,7 @@ def test_why_is_shown_of_a_study_that_was_sampled(sampled) -> None:
     assert "IO: WALSync" in view.waits_over_time().alt
     assert "Queue length (aqu_sz, requests): defaults" in view.devices().alt
     assert "less than twenty seconds" in str(view.correlation())
-    assert "Checkpoints: defaults 3, control 3, tuned 3." in view.timeline().alt
+    assert "1,000: 3 checkpoints. control" in view.timeline().alt
     assert "No log of all transactions" in str(view.latency_ladder())
     assert view.latency_over_time() is None
 
@@ -129,7 +129,7 @@ def test_a_study_without_telemetry_says_so_and_still_shows_what_it_has(kept) -> 
 def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> None:
     view = sampled(base=Level(target="crm"))
     assert "The host of defaults, control, tuned is not ours" in view.devices().caption
-    assert "Queue length (aqu_sz, requests): not recorded" in view.devices().alt
+    assert "Queue length (aqu_sz, requests: not recorded)" in view.devices().alt
     assert "Operational speed (transactions/s): defaults 1,000" in view.devices().alt
     assert "cannot be set against the host" in str(view.correlation())
     costs = view.experiment.recorded.costs
@@ -143,7 +143,7 @@ def test_latencies_are_shown_where_logs_are_kept(sampled, tmp_path: Path) -> Non
     (tmp_path / "log.1").write_text(log)
     for path in view.experiment.folder.path.glob("trials/*"):
         keep_log([tmp_path / "log.1"], path / TRANSACTION_LOG, ["pgbench"])
-    assert "defaults: p50 1.03 ms" in view.latency_ladder().alt
+    assert "defaults p50 = 1.03 (" in view.latency_ladder().alt
     assert "over 3 seconds" in view.latency_over_time().alt
 
 
@@ -151,7 +151,11 @@ def test_of_many_levels_those_that_differ_most_share_a_panel(sampled) -> None:
     levels = {f"step {n}": Level(settings={"work_mem": f"{n}MB"}) for n in range(1, 9)}
     figure = sampled(levels=levels).devices()
     assert "Of the 10 levels the 5 that differ most from the baseline are shown beside it" in figure.caption
-    shown = [name for name in ("defaults", "control", *levels) if f"{name} " in figure.alt]
+    shown = [
+        name
+        for name in ("defaults", "control", *levels)
+        if f"; {name} " in figure.alt or f": {name} " in figure.alt
+    ]
     assert shown == ["defaults", "step 4", "step 5", "step 6", "step 7", "step 8"]
 
 
@@ -175,7 +179,7 @@ def test_levels_that_differ_in_clients_alone_are_a_curve(sampled) -> None:
     levels = {f"tuned, {n} clients": level(n, work_mem="8MB") for n in (2, 4, 8)}
     levels |= {f"defaults {n}": level(n) for n in (2, 8)}
     alt = sampled(levels=levels).client_sweep().alt
-    assert re.search(r"defaults: 2 clients [\d,]+, 4 clients [\d,]+, 8 clients [\d,]+; tuned: 2 clients", alt)
+    assert re.search(r"defaults 2 = [\d,]+ .*, 4 = .*, 8 = .*; tuned 2 = ", alt)
     assert "same number of clients" in str(sampled(name="other").client_sweep())
     assert str(sampled(name="other").client_sweep("joins")) == "No level of this study runs joins."
 

@@ -1,13 +1,18 @@
 """Frames and verdicts become figures; nothing here reads or writes a file."""
 
-from benchlib.report.figures.comparisons import forest, paired_blocks, shares, summary_forest
-from benchlib.report.figures.designs import half_normal, interaction, waterfall
+from benchlib.report.figures.blocks import drift, paired_blocks
+from benchlib.report.figures.changes import forest, half_normal, shares, summary_forest, waterfall
 from benchlib.report.figures.figure import FIGURE_CSS, Figure
 from benchlib.report.figures.flush_rates import flush_rates
-from benchlib.report.figures.machines import device_panels, lag_over_time
-from benchlib.report.figures.responses import client_sweep, quantile_ladder, setting_curve
-from benchlib.report.figures.timelines import drift, latency_over_time, timeline
-from benchlib.report.figures.waits import waits_by_level, waits_over_time
+from benchlib.report.figures.over_time import (
+    device_panels,
+    lag_over_time,
+    latency_over_time,
+    timeline,
+    waits_by_level,
+    waits_over_time,
+)
+from benchlib.report.figures.responses import client_sweep, interaction, quantile_ladder, setting_curve
 
 __all__ = [
     "FIGURE_CSS",

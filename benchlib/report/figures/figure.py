@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure as Drawing
 
+from benchlib.report.figures.frames import opening
 from benchlib.report.figures.style import DARK, INK, LIGHT
 
 _FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
@@ -44,8 +45,17 @@ class Figure:
         )
 
 
-def render(name: str, drawing: Drawing, *, alt: str, caption: str) -> Figure:
-    """The drawing as a figure, in the look of the `styled` function that drew it. `name` and a digest of the drawing make the ids inside the SVG."""
+def render(name: str, drawing: Drawing, title: str, caption: str) -> Figure:
+    """The drawing as a figure, in the look of the `styled` function that drew it. `name` and a digest of the drawing make the ids inside the SVG.
+
+    The alt text is the title, the names of the axes, and of each panel what the forms noted in its label.
+    """
+    axes_names = [drawing.get_supxlabel(), drawing.get_supylabel()]
+    axes_names += [text for axes in drawing.axes for text in (axes.get_xlabel(), axes.get_ylabel())]
+    axes_text = "; ".join(dict.fromkeys(filter(None, axes_names)))
+    parts = [opening(title), f"Axes: {axes_text}" if axes_text else ""]
+    parts += [str(axes.get_label()) for axes in drawing.axes]
+    alt = ". ".join(filter(None, parts)).replace("\u00a0", " ") + "."
     out = io.StringIO()
     drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return Figure(name, alt, caption, _inline(out.getvalue(), name, alt))

@@ -1,6 +1,5 @@
 """How often a device can flush, beside the commits that it led to."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,9 +8,9 @@ from matplotlib.axes import Axes
 
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Label, rows
-from benchlib.report.figures.frames import amount, good, known, wrapped
+from benchlib.report.figures.frames import amount, good, known
 from benchlib.report.figures.layout import log_axis, styled
-from benchlib.report.figures.style import BAND, INK, MARKS, Look
+from benchlib.report.figures.style import BAND, INK, MARKS, MUTED, Look
 from benchlib.stats.means import geometric_mean
 from benchlib.stats.validity import implausible
 
@@ -30,21 +29,24 @@ def flush_rates(rates: pd.DataFrame, trials: pd.DataFrame) -> Figure:
     """
     fine = good(trials, "tps")
     levels = [_commits(str(level), fine[fine["level"] == level]) for level in trials["level"].unique()]
-    labels, marks, texts = [], [], []
+    labels, marks = [], []
     for place, methods in rates.groupby("place", sort=False):
-        labels.append(Label(wrapped(str(place), 40), heading=True))
+        labels.append(Label(str(place), heading=True))
         for method, rate, used in methods[["method", "ops_per_s", "used"]].itertuples(index=False, name=None):
             marks.append((len(labels), rate, np.nan, np.nan, _IN_USE if used else _UNUSED))
             labels.append(Label(f"{method}{' (in use)' if used else ''}", cells=[(amount(rate), INK)]))
-        rows_of_place = [f"{label.name} {label.cells[0][0]}" for label in labels[-len(methods) :]]
-        texts.append(f"{place}: {', '.join(rows_of_place)}")
     labels.append(Label("commits a second (tps), by level", heading=True))
     first = len(labels)
     for level in levels:
         look, colour = (_BAD, _BAD.colour) if level["bad"] else (_IN_USE, INK)
         marks.append((len(labels), level["tps"], level["low"], level["high"], look))
-        cell = f"{_BAD.sign} implausible: " * level["bad"] + amount(level["tps"])
-        labels.append(Label(wrapped(level["level"]), cells=[(cell, colour)]))
+        cell = f"{_BAD.sign} " * level["bad"] + amount(level["tps"])
+        limit = (
+            f"one client: at most {amount(level['flush'])}" if known(level["flush"]) else "no flush limits it"
+        )
+        limit = "implausible; " * level["bad"] + limit
+        bounds = f"[{amount(level['low'])}, {amount(level['high'])}]" if known(level["low"]) else ""
+        labels.append(Label(level["level"], limit, [(cell, colour), (bounds, MUTED)]))
     frame = pd.DataFrame(marks, columns=["row", "value", "low", "high", "look"])
     shown = [frame[["value", "low", "high"]], pd.DataFrame(levels)[["flush", "most"]]]
     ends = np.concatenate([each.to_numpy(float).ravel() for each in shown])
@@ -61,8 +63,8 @@ def flush_rates(rates: pd.DataFrame, trials: pd.DataFrame) -> Figure:
     return render(
         "flushes",
         drawing,
-        alt=f"pg_test_fsync beside the commits that it led to. {'; '.join([*texts, *map(_in_words, levels)])}.",
-        caption="Flushes: how often a second one 8 kB page is written and flushed where the WAL lies, by pg_test_fsync; filled: "
+        "pg_test_fsync beside the commits that it led to",
+        "Flushes: how often a second one 8 kB page is written and flushed where the WAL lies, by pg_test_fsync; filled: "
         "the method that a level uses. Commits: geometric means over the trials with their 95 % intervals. The line is the rate "
         "of the level's method, the most that one client alone can commit; one flush serves all clients that wait for it, so the "
         "grey bar reaches to as many times that as there are clients. Without a line no commit waits for a flush, or not every "
@@ -79,13 +81,3 @@ def _commits(level: str, trials: pd.DataFrame) -> dict[str, Any]:
     bad = known(flush) and implausible(level, trials["tps"].mean(), flush, clients) is not None
     bounds = {"low": low, "high": high, "flush": flush, "most": flush * clients}
     return {"level": level, "tps": tps, "bad": bad, **bounds}
-
-
-def _in_words(level: Mapping[str, Any]) -> str:
-    text = f"{level['level']}: {amount(level['tps'])} tps"
-    if known(level["low"], level["high"]):
-        text += f" (interval {amount(level['low'])} to {amount(level['high'])})"
-    if not known(level["flush"]):
-        return f"{text}, waits for no flush or need not write"
-    text += f", where one client can commit {amount(level['flush'])} times and all {amount(level['most'])}"
-    return f"{text}: implausible" if level["bad"] else text

@@ -5,6 +5,7 @@ Each draws a tidy frame on axes; the charts choose the frame, the axes' scale an
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.transforms import offset_copy
 from numpy.typing import NDArray
 
-from benchlib.report.figures.layout import LINE, canvas, width_of, write
+from benchlib.report.figures.frames import amount, plain, wrapped
+from benchlib.report.figures.layout import LINE, add_to_label, canvas, describe, width_of, write
 from benchlib.report.figures.style import BAND, INK, MUTED, PAPER, Look
 
 Cell = tuple[str, str]
@@ -25,12 +27,17 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True)
 class Label:
-    """What a row is called, on lines that fit; muted lines below it; the cells to the right of its marks."""
+    """What a row is called; muted words below it; the cells to the right of its marks."""
 
     name: str
     quiet: str = ""
     cells: Sequence[Cell] = ()
     heading: bool = False
+
+    @property
+    def lines(self) -> tuple[list[str], list[str]]:
+        """The name and the muted words, on lines that fit."""
+        return wrapped(self.name, 40 if self.heading else 28), wrapped(self.quiet)
 
 
 def rows(
@@ -62,29 +69,36 @@ def rows(
     _cells(axes, labels, middles, heads)
     lift = 5.0 * marks["lift"] if "lift" in marks else 0.0
     _draw(axes, marks.assign(y=np.array(middles)[marks["row"].astype(int)] + lift))
+    add_to_label(axes, "; ".join(_row_text(label, heads) for label in labels))
     return fig, axes, middles
+
+
+def _row_text(label: Label, heads: Sequence[str]) -> str:
+    """A row for the alt text."""
+    cells = [
+        f"{cell[0]} {head}".strip()
+        for cell, head in zip_longest(label.cells, heads[: len(label.cells)], fillvalue="")
+        if cell[0]
+    ]
+    return ": ".join(filter(None, (f"{label.name} {label.quiet}".strip(), ", ".join(cells))))
 
 
 def row_places(labels: Sequence[Label]) -> tuple[list[float], float]:
     """The middle of each row, and where the last one ends, in points from the top."""
-    lines = [label.name.count("\n") + 1 + label.quiet.count("\n") + bool(label.quiet) for label in labels]
-    tall = np.maximum(np.array(lines) * LINE + 6, 22)
+    tall = np.array([max(len([*chain(*label.lines)]) * LINE + 6, 22) for label in labels])
     ends = np.cumsum(tall)
     return (ends - tall / 2).tolist(), float(ends[-1])
 
 
 def name_rows(axes: Axes, labels: Sequence[Label], middles: Sequence[float]) -> None:
     """The rows' names, left of the axes."""
-    left = -8 - max(width_of("\n".join(filter(None, (x.name, x.quiet))), x.heading) for x in labels)
+    left = -8 - max(width_of(line, label.heading) for label in labels for line in chain(*label.lines))
     for label, y in zip(labels, middles, strict=True):
-        lines = label.name.count("\n") + 1, label.quiet.count("\n") + bool(label.quiet)
+        name, quiet = label.lines
+        style: dict[str, Any] = {"coords": ("axes fraction", "data")}
         weight = "bold" if label.heading else "normal"
-        at = (0.0, y), (left, lines[1] * LINE / 2)
-        write(axes, label.name, *at, ("axes fraction", "data"), fontweight=weight)
-        if label.quiet:
-            write(
-                axes, label.quiet, at[0], (left, -lines[0] * LINE / 2), ("axes fraction", "data"), color=MUTED
-            )
+        write(axes, "\n".join(name), (0, y), (left, len(quiet) * LINE / 2), fontweight=weight, **style)
+        write(axes, "\n".join(quiet), (0, y), (left, -len(name) * LINE / 2), color=MUTED, **style)
 
 
 def _cells(axes: Axes, labels: Sequence[Label], middles: Sequence[float], heads: Sequence[str]) -> None:
@@ -140,11 +154,18 @@ def medians(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, Look], middle: 
             markevery=(place % every, every),
         )  # fmt: skip
         highest = float(np.nanmax([highest, median.max(), high.quantile(0.98)]))
+    describe(axes, frame, looks)
     axes.set_ylim(-0.04 * highest, 1.08 * highest or 1.0)  # a line at 0 is one, too
 
 
-def curves(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, Look], apart: float = 4.0) -> None:
-    """A curve with intervals for each series, its marks so many points beside those of the next.
+def curves(
+    axes: Axes,
+    frame: pd.DataFrame,
+    looks: Mapping[str, Look],
+    words: Callable[[Any], str] = plain,
+    apart: float = 4.0,
+) -> None:
+    """A curve with intervals for each series, its marks so many points beside those of the next; `words` writes a place.
 
     `frame`: `series, x, value, low, high`; with `least, most` a wider range behind the interval.
     """
@@ -160,6 +181,7 @@ def curves(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, Look], apart: fl
             points, x="x", y="value", marker=look.marker, markersize=6, linewidth=1.2, estimator=None,
             ax=axes, **style,
         )  # fmt: skip
+    describe(axes, frame, looks, words)
     axes.set(xlabel="", ylabel="")
 
 
@@ -176,6 +198,7 @@ def stacked(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, Look], step: fl
         axes.stackplot(
             areas["at"], areas[list(looks)].T, colors=list(colours.values()), linewidth=0, step="pre"
         )
+        describe(axes, frame.melt("at", list(looks), "series"), looks)
         return
     sns.histplot(
         frame.melt("at", list(looks), "part", "value"), y="at", weights="value", hue="part", discrete=True,
@@ -191,3 +214,8 @@ def heat(axes: Axes, x: NDArray[Any], y: NDArray[Any], shares: NDArray[Any], rar
     colours = LinearSegmentedColormap.from_list("heat", ["#2b8ec700", "#2b8ec7"])
     values = np.ma.masked_less_equal(shares, 0)
     axes.pcolormesh(x, y, values.T, cmap=colours, norm=LogNorm(rarest, 1, clip=True), rasterized=True)
+    upto = np.cumsum(shares.sum(axis=0))
+    ends = [
+        f"{share:.0%} below {amount(y[1 + np.searchsorted(upto, share * upto[-1])])}" for share in (0.5, 0.99)
+    ]
+    add_to_label(axes, ", ".join(ends))

@@ -42,7 +42,7 @@ def amount(value: float) -> str:
     """A plain measured number with four significant digits or whole: `1,234`, `12.34`, `0.05`."""
     if not known(value):
         return "–"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", MINUS)
 
 
 def axis_words(metric: Metric) -> str:
@@ -75,17 +75,6 @@ def against_words(analysis: Analysis, level: str) -> str:
     return f"against {other}"
 
 
-def spoken(level: str, row: Row) -> str:
-    """One level's result for the alt text: `tuned +38.2 % (interval 30.1 to 46.8), faster`."""
-    if not known(row["percent_change"]):
-        return f"{level}: not measured"
-    text = f"{level} {signed(row['percent_change'], unit=' %')}"
-    if known(row["ci_low"], row["ci_high"]):
-        low, high = (signed(row[end], unit="").lstrip("+") for end in ("ci_low", "ci_high"))
-        text += f" (interval {low} to {high})"
-    return f"{text}, {row['verdict'] if isinstance(row['verdict'], str) else 'no verdict'}"
-
-
 def by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
     """The keys of each value, in their order: `{loss: levels}` of `{level: loss}`."""
     keys: dict[str, list[str]] = {}
@@ -99,9 +88,9 @@ def given_up(lost: Mapping[str, str]) -> list[str]:
     return [f"{', '.join(names)} – {loss}" for loss, names in by_value(lost).items()]
 
 
-def wrapped(text: str, chars: int = 28) -> str:
+def wrapped(text: str, chars: int = 28) -> list[str]:
     """`text` on at most three lines of `chars` characters; the rest becomes an ellipsis."""
-    return "\n".join(textwrap.wrap(text, chars, max_lines=3, placeholder="…", break_on_hyphens=False))
+    return textwrap.wrap(text, chars, max_lines=3, placeholder="…", break_on_hyphens=False)
 
 
 def good(trials: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -1,11 +1,12 @@
 """What all forms of charts share: the canvas, its key, panels with their titles, text beside marks, and axes."""
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.font_manager import FontProperties
@@ -13,13 +14,14 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from benchlib.report.figures.frames import MINUS, known, plain
+from benchlib.report.figures.frames import MINUS, amount, known, plain
 from benchlib.report.figures.style import FONT, MUTED, PAPER, RC, Look
 
 WIDTH = 504.0
 """Of every figure, in points."""
 LINE = 1.35 * FONT
 """From one line of text to the next, in points."""
+_FEW_VALUES = 12  # an alt text says each of so many, and the range of more
 
 styled = matplotlib.rc_context(RC)
 """What a function that draws is decorated with."""
@@ -32,16 +34,13 @@ def canvas(points: float, keyed: Mapping[str, Look] | None = None) -> Drawing:
     names = {textwrap.shorten(name, 50, placeholder="…"): look for name, look in (keyed or {}).items()}
     widths = [width_of(name) + 34 for name in names]
     columns = next(
-        (n for n in range(len(widths), 1, -1) if sum(max(widths[i::n]) for i in range(n)) <= WIDTH - 8), 1
+        (n for n in range(len(names), 1, -1) if sum(map(max, np.array_split(widths, n))) <= WIDTH - 8), 1
     )
-    rows = -(-len(names) // columns)
-    fig = Drawing(figsize=(WIDTH / 72, (points + rows * 1.3 * LINE) / 72), layout="constrained")
+    high = points + -(-len(names) // columns) * 1.3 * LINE
+    fig = Drawing(figsize=(WIDTH / 72, high / 72), layout="constrained")
     if names:
-        handles = [handle(look) for look in names.values()]
-        # a legend fills its columns, but a reader reads lines
-        order = [i for column in range(columns) for i in range(column, len(names), columns)]
         fig.legend(
-            [handles[i] for i in order], [list(names)[i] for i in order], loc="outside upper left",
+            [handle(look) for look in names.values()], list(names), loc="outside upper left",
             ncols=columns, borderaxespad=0, labelspacing=0.3, columnspacing=1.2,
         )  # fmt: skip
     return fig
@@ -55,6 +54,7 @@ def panels(
     *,
     columns: int = 0,
     keyed: Mapping[str, Look] | None = None,
+    sharex: bool = True,
     sharey: bool = True,
 ) -> tuple[Drawing, list[Axes]]:
     """A panel of this height for each title and muted note, up to three in a row; `x` and `y` name the axes of all."""
@@ -65,18 +65,63 @@ def panels(
     fig.supxlabel(x, color=MUTED)
     fig.supylabel(y, color=MUTED)
     grid: list[Axes] = (
-        fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey).flatten().tolist()
+        fig.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey).flatten().tolist()
     )
     for axes, (title, note) in zip(grid, titles, strict=False):
-        wrapped = textwrap.wrap(title, int(WIDTH / columns / (0.72 * FONT)), max_lines=3, placeholder="…")
-        axes.set_title("\n".join(wrapped), pad=LINE + 4 if note else 4)
-        write(axes, note, (0, 1), (0, 4), "axes fraction", color=MUTED, va="baseline", in_layout=False)
+        entitle(axes, title, note, columns)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(4))
         axes.yaxis.set_major_formatter(plain)
+    for axes in grid[max(count - columns, 0) : count]:
+        axes.tick_params(labelbottom=True)  # also above a gap in the last row
     for axes in grid[count:]:
         axes.remove()
     return fig, grid[:count]
+
+
+def entitle(axes: Axes, title: str, note: str = "", columns: int = 1) -> None:
+    """A panel's title and the muted note below it, which begin what its alt text says."""
+    lines = textwrap.wrap(title, int(WIDTH / columns / (0.72 * FONT)), max_lines=3, placeholder="…")
+    if lines:
+        axes.set_title("\n".join(lines), pad=LINE + 4 if note else 4)
+        write(axes, note, (0, 1), (0, 4), "axes fraction", color=MUTED, va="baseline", in_layout=False)
+    else:
+        axes.set_title(note, fontweight="normal", color=MUTED)
+    axes.set_label(f"{title} ({note})" if title and note else title or note)
+
+
+def describe(
+    axes: Axes, frame: pd.DataFrame, series: Iterable[str], words: Callable[[Any], str] = plain
+) -> None:
+    """Note in the axes' label, for the alt text, what is drawn of each of the `series`: its range, or its values where they are few.
+
+    `frame`: `series, value`; where each value stands at a place, `x` (which `words` writes), and perhaps `low, high`.
+    """
+    texts = []
+    for name in series:
+        rows = frame[(frame["series"] == name) & frame["value"].notna()]
+        values = rows["value"]
+        if values.empty:
+            text = "not measured"
+        elif "x" in rows and len(rows) <= _FEW_VALUES:
+            text = ", ".join(
+                f"{words(row['x'])} = {amount(row['value'])}{_bounds(row)}" for row in rows.to_dict("records")
+            )
+        else:
+            ends = list(dict.fromkeys(map(amount, (values.min(), values.max()))))
+            text = " to ".join(ends) + f", median {amount(values.median())}" * (len(ends) > 1)
+        texts.append(f"{name} {text}".strip())
+    add_to_label(axes, "; ".join(texts))
+
+
+def _bounds(row: Mapping[Hashable, Any]) -> str:
+    low, high = row.get("low", np.nan), row.get("high", np.nan)
+    return f" ({amount(low)} to {amount(high)})" if known(low, high) else ""
+
+
+def add_to_label(axes: Axes, text: str) -> None:
+    """Note more of what a panel shows."""
+    axes.set_label(": ".join(filter(None, (str(axes.get_label()), text))))
 
 
 def write(

@@ -1,4 +1,4 @@
-"""How a metric responds: to the number of clients, to the values of a setting; and the quantiles of latency."""
+"""How a metric responds: to the number of clients, to a setting's values, to two changes at once; and the quantiles of latency."""
 
 from __future__ import annotations
 
@@ -15,9 +15,28 @@ from benchlib.plan.metrics import METRICS, Metric, metric_or_guess
 from benchlib.plan.words import size_words
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import curves
-from benchlib.report.figures.frames import amount, axis_words, good, interval, known, opening, plain, signed
-from benchlib.report.figures.layout import WIDTH, canvas, log_axis, percent_axis, styled, width_of, write
-from benchlib.report.figures.style import BAND, INK, MUTED, PAPER, looks
+from benchlib.report.figures.frames import (
+    NOTHING,
+    axis_words,
+    good,
+    interval,
+    known,
+    opening,
+    plain,
+    signed,
+)
+from benchlib.report.figures.layout import (
+    WIDTH,
+    canvas,
+    entitle,
+    handle,
+    log_axis,
+    panels,
+    percent_axis,
+    styled,
+    width_of,
+)
+from benchlib.report.figures.style import BAND, INK, MUTED, Look, looks
 from benchlib.stats import Analysis
 from benchlib.stats.means import geometric_mean
 
@@ -30,7 +49,6 @@ QUANTILES = {
 """What a quantile is called on the axis, and its column in the frame of trials."""
 
 _FAR = 8.0  # from this quotient of the largest by the smallest on, values are spread by multiples
-_ENDS = ["low", "high", "least", "most"]
 
 
 def _points(trials: pd.DataFrame, by: list[str], metric: str) -> pd.DataFrame:
@@ -40,15 +58,6 @@ def _points(trials: pd.DataFrame, by: list[str], metric: str) -> pd.DataFrame:
         for group, values in trials.groupby(by, sort=False)[metric]
     ]
     return pd.DataFrame(rows, columns=["series", "x", "value", "low", "high"])
-
-
-def _in_words(points: pd.DataFrame, levels: Sequence[str], word: Callable[[Any], str]) -> str:
-    """The curves' means for the alt text."""
-    return "; ".join(
-        f"{level}: {', '.join(map(word, of.itertuples())) or 'not measured'}"
-        for level in levels
-        for of in [points[points["series"] == level]]
-    )
 
 
 def _value_axis(axes: Axes, labels: Mapping[float, str]) -> str:
@@ -63,25 +72,18 @@ def _value_axis(axes: Axes, labels: Mapping[float, str]) -> str:
         apart: dict[str, Any] = {} if values[0] else {"linthresh": positive[0], "linscale": 0.5}
         axes.set_xscale("symlog" if apart else "log", **apart)
     to_axis = axes.xaxis.get_transform()
-    first, last = to_axis.transform(values[[0, -1]])
-    pad = 0.06 * (last - first) or 0.1
-    axes.set_xlim(*to_axis.inverted().transform([first - pad, last + pad]))
-    axes.set_xticks(values, _with_room(axes, labels))
+    places = to_axis.transform(values)
+    pad = 0.06 * (places[-1] - places[0]) or 0.1
+    axes.set_xlim(*to_axis.inverted().transform([places[0] - pad, places[-1] + pad]))
+    middles = (places - places[0] + pad) / (places[-1] - places[0] + 2 * pad) * (WIDTH - 70)
+    texts, free = [], -np.inf
+    for middle, text in zip(middles, labels.values(), strict=True):
+        half = width_of(text) / 2
+        texts.append(text if middle - half >= free else "")
+        free = middle + half + 5 if texts[-1] else free
+    axes.set_xticks(values, texts)
     axes.xaxis.set_minor_locator(NullLocator())
     return title
-
-
-def _with_room(axes: Axes, texts: Mapping[float, str]) -> list[str]:
-    """The texts at these values from left to right; empty where one would touch the one before."""
-    low, *places, high = axes.xaxis.get_transform().transform(
-        [axes.get_xlim()[0], *texts, axes.get_xlim()[1]]
-    )
-    kept, free = [], -np.inf
-    for place, text in zip(places, texts.values(), strict=True):
-        middle, half = (place - low) / (high - low) * (WIDTH - 70), width_of(text) / 2
-        kept.append(text if middle - half >= free else "")
-        free = middle + half + 5 if kept[-1] else free
-    return kept
 
 
 @styled
@@ -97,7 +99,7 @@ def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "")
     hands = looks(levels)
     drawing = canvas(240, hands)
     axes = drawing.subplots()
-    curves(axes, points, hands, 7.0)
+    curves(axes, points, hands, [*QUANTILES].__getitem__, apart=7.0)
     ends = points[["value", "low", "high"]].to_numpy(float)
     log_axis(axes, "y", np.nanmin(ends) / 1.3, np.nanmax(ends) * 1.3)
     axes.set(xlabel="share of transactions that were faster", ylabel="latency, ms (log scale)")
@@ -106,12 +108,9 @@ def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "")
     return render(
         "latency-quantiles",
         drawing,
-        alt="Latency quantiles by level. "
-        + _in_words(points, levels, lambda point: f"{list(QUANTILES)[point.x]} {amount(point.value)} ms")
-        + ".",
-        caption="p99 is the time that 99 % of a trial's transactions did not exceed. Marks: geometric means over the trials; bars: "
-        "their 95 % intervals, which hold the host's drift between blocks too, unlike those of the verdicts."
-        + (f" {note}" if note else ""),
+        "latency quantiles by level",
+        "p99 is the time that 99 % of a trial's transactions did not exceed. Marks: geometric means over the trials; bars: "
+        f"their 95 % intervals, which hold the host's drift between blocks too, unlike those of the verdicts. {note}".rstrip(),
     )
 
 
@@ -136,15 +135,10 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps") -> Figure:
     )
     axes.set_ylim(0, 1.06 * np.nanmax(points[["value", "high"]].to_numpy(float), initial=1e-9))
     axes.yaxis.set_major_formatter(plain)
-    return render(
-        f"clients-{metric}",
-        drawing,
-        alt=f"{opening(axis_words(measured))} by number of clients. "
-        + _in_words(points, levels, lambda point: f"{point.x} clients {amount(point.value)}")
-        + ".",
-        caption="Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included."
-        + (f" Of {len(levels)} curves the first {len(hands)} are drawn." if len(levels) > len(hands) else ""),
-    )
+    caption = "Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included."
+    if len(levels) > len(hands):
+        caption += f" Of {len(levels)} curves the first {len(hands)} are drawn."
+    return render(f"clients-{metric}", drawing, f"{axis_words(measured)} by number of clients", caption)
 
 
 @dataclass(frozen=True)
@@ -183,22 +177,22 @@ def setting_curve(
     points = pd.concat([curve.points.assign(series=curve.name) for curve in bends])
     points = points.rename(columns={"value": "x", "change": "value"})
     labels = {value: value_words(value) for value in sorted(points["x"].unique().tolist())}
-    units = {name: _readable(METRICS[name], float(points[name].max())) for name in mechanisms}
-    drawing = canvas(250 + 90 * len(units), hands if len(bends) > 1 else None)
+    drawing = canvas(250 + 90 * len(mechanisms), hands if len(bends) > 1 else None)
     grid = drawing.subplots(
-        1 + len(units), 1, sharex=True, squeeze=False, height_ratios=[2.8, *[1] * len(units)]
+        1 + len(mechanisms), 1, sharex=True, squeeze=False, height_ratios=[2.8, *[1] * len(mechanisms)]
     )
     axes, *below = grid[:, 0]
     percents = points[["value", "low", "high", "least", "most"]].to_numpy(float)
     unit = percent_axis(axes, "y", [*percents.flat, -1.2 * margin, 1.2 * margin])
     axes.axhspan(-margin, margin, color=BAND, linewidth=0, zorder=0.5)
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
-    curves(axes, points, hands)
-    axes.set_title(f"change of {metric}{unit}", fontweight="normal", color=MUTED)
-    for panel, (name, (title, divisor)) in zip(below, units.items(), strict=True):
+    entitle(axes, "", f"change of {metric}{unit}")
+    curves(axes, points, hands, value_words)
+    for panel, name in zip(below, mechanisms, strict=True):
+        title, divisor = _readable(METRICS[name], float(points[name].max()))
         bare = points.assign(value=points[name] / divisor, low=np.nan, high=np.nan)
-        curves(panel, bare.drop(columns=["least", "most"]), hands)
-        panel.set_title(opening(title), fontweight="normal", color=MUTED)
+        entitle(panel, "", opening(title))
+        curves(panel, bare.drop(columns=["least", "most"]), hands, value_words)
         panel.set_ylim(0, 1.15 * float(bare["value"].max()) or 1.0)
         panel.yaxis.set_major_locator(MaxNLocator(3))
         panel.yaxis.set_major_formatter(plain)
@@ -209,22 +203,12 @@ def setting_curve(
             axes.plot(curve.knee, change, "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
             for panel in grid[:, 0]:
                 panel.axvline(curve.knee, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0.8)
-    if len(bends) == 1:
-        texts = {
-            x: signed(change, unit="") if change else ""
-            for x, change in zip(points["x"], points["value"], strict=True)
-        }
-        for (x, text), highest in zip(
-            zip(texts, _with_room(axes, texts), strict=True), np.nanmax(percents, axis=1), strict=True
-        ):
-            paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
-            write(axes, text, (x, highest), (0, 9), ha="center", bbox=paper if text else None)
     lead = f"change of {metric} by {setting} against {reference}"
     return render(
         f"curve-{setting}",
         drawing,
-        alt=f"{opening(lead)}. {' '.join(_curve_in_words(curve, labels, units) for curve in bends)}",
-        caption=f"Marks: {lead}; dark bars: {100 * (1 - analysis.alpha):.3g} % intervals of the block model, adjusted for the number of levels; light ones: "
+        lead,
+        f"Marks: {lead}; dark bars: {100 * (1 - analysis.alpha):.3g} % intervals of the block model, adjusted for the number of levels; light ones: "
         f"the range of single trials against their own blocks. Shaded: ±{margin:g} %. {rule} "
         + " ".join(curve.words for curve in bends),
     )
@@ -234,21 +218,63 @@ def _readable(metric: Metric, highest: float) -> tuple[str, float]:
     """A mechanism's title with a unit that suits its highest figure, and what figures are divided by."""
     size = {"B": 1, "KiB": 1024}.get(metric.unit)
     if size is None or not known(highest):
-        return f"{metric.title}, {metric.unit}".removesuffix(", "), 1.0
+        return axis_words(metric), 1.0
     number, unit = size_words(int(highest * size)).split("\u00a0")
     return f"{metric.title}, {unit}", highest / float(number) if float(number) else 1.0
 
 
-def _curve_in_words(curve: Curve, labels: Mapping[float, str], units: Mapping[str, tuple[str, float]]) -> str:
-    points = []
-    for point in curve.points.to_dict("records"):
-        text = f"{labels[point['value']]} {signed(point['change'], unit=' %')}"
-        if known(point["low"], point["high"]):
-            text += f" {interval(point['low'], point['high'])}"
-        points.append(
-            text
-            + "".join(
-                f", {title} {amount(point[name] / divisor)}" for name, (title, divisor) in units.items()
-            )
+@styled
+def interaction(
+    means: Sequence[pd.DataFrame],
+    *,
+    effects: pd.DataFrame,
+    changes: Mapping[str, tuple[Any, Any]] = NOTHING,
+    metric: str = "tps",
+) -> Figure:
+    """Means of a metric at low and high of two factors, a panel for each pair of factors.
+
+    `means`: of each pair what `stats.crossed.interaction_means` returned: columns of two factors (−1, +1) and
+    `mean, ci_low, ci_high` (the metric's unit). `effects` (as for `half_normal`) tell the interaction itself;
+    `changes`: factor -> (low value, high value), to name the ends by.
+    """
+    measured = metric_or_guess(metric)
+    factors = [(str(pair.columns[0]), str(pair.columns[1])) for pair in means]
+    named = {name: [str(v) for v in changes.get(name, ("low", "high"))] for pair in factors for name in pair}
+    titles = [(f"{a} × {b}", _meeting(a, b, effects)) for a, b in factors]
+    drawing, grid = panels(titles, 205, y=axis_words(measured), sharex=False)
+    for axes, pair, (a, b) in zip(grid, means, factors, strict=True):
+        lines = {f"{b} {named[b][0]}": Look("orange", "D"), f"{b} {named[b][1]}": Look("blue")}
+        ends = dict(zip((-1, 1), lines, strict=True))
+        frame = pair.rename(columns={a: "x", "mean": "value", "ci_low": "low", "ci_high": "high"})
+        curves(
+            axes,
+            frame.assign(series=frame[b].map(ends)),
+            lines,
+            dict(zip((-1, 1), (f"{a} {end}" for end in named[a]), strict=True)).__getitem__,
         )
-    return f"{curve.name}{': ' if curve.name else ''}{'; '.join(points)}. {curve.words}"
+        axes.set(xlim=(-1.4, 1.4), xlabel=a)
+        axes.set_xticks([-1, 1], named[a])
+        axes.legend(map(handle, lines.values()), lines, loc="upper left", bbox_to_anchor=(0, -0.3))
+    values = np.array([pair[["mean", "ci_low", "ci_high"]].to_numpy(float) for pair in means])
+    log_axis(axes, "y", 0.94 * np.nanmin(values), 1.06 * np.nanmax(values))
+    return render(
+        f"interaction-{metric}",
+        drawing,
+        f"mean {measured.title} where two changes meet",
+        "Parallel lines: the changes multiply. Others: the one factor changes what the other brings; the "
+        "interaction is half of that difference (the axis is logarithmic). "
+        + (
+            "Bars are cut for pairs: two means differ, at 95 %, where theirs do not overlap."
+            if known(*values[..., 1].flat)
+            else "No intervals are known."
+        ),
+    )
+
+
+def _meeting(a: str, b: str, effects: pd.DataFrame) -> str:
+    """What the effects say of two factors: `interaction −0.9 % [−3.8, 2.1]`."""
+    for row in effects.to_dict("records"):
+        if row["effect"] in (f"{a} × {b}", f"{b} × {a}"):
+            bounds = f" {interval(row['ci_low'], row['ci_high'])}" if known(row["ci_low"]) else ""
+            return f"interaction {signed(row['percent'])}{bounds}"
+    return ""

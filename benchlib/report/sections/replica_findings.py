@@ -9,7 +9,7 @@ import pandas as pd
 
 from benchlib.report.figures import Figure
 from benchlib.report.figures.frames import amount, known
-from benchlib.report.figures.machines import STAGES, lag_over_time
+from benchlib.report.figures.over_time import STAGES, lag_over_time
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment

@@ -5,7 +5,7 @@ import pandas as pd
 
 import benchlib
 from benchlib.load.latency import EDGES_US, Latency
-from benchlib.report.figures.machines import STAGES
+from benchlib.report.figures.over_time import STAGES
 from benchlib.study.instruments import SECONDS
 
 LONG = "a level whose name goes on, random_page_cost=1.1 and effective_io_concurrency=200"

@@ -187,11 +187,11 @@ def test_markup_in_words_is_escaped():
     def drawn():
         drawing = canvas(40)
         drawing.text(0.1, 0.5, "<b> & $x$")
-        return render("odd", drawing, alt='a "quote" <', caption="<i>")
+        return render("odd", drawing, 'a "quote" <', "<i>")
 
     page = BeautifulSoup(drawn()._repr_html_(), "html.parser")
     assert page.find("text").get_text() == "<b> & $x$"
-    assert page.find("svg")["aria-label"] == 'a "quote" <'
+    assert page.find("svg")["aria-label"] == 'A "quote" <.'
     assert page.find("figcaption").get_text() == "<i>"
     assert "<svg" not in repr(drawn())
 
@@ -208,6 +208,6 @@ def test_a_missing_interval_is_said():
     table = analysis.table.copy()
     table.loc[table["level"] == "slow", ["ci_low", "ci_high"]] = np.nan
     figure = f.forest(dataclasses.replace(analysis, table=table))
-    assert "broken: not measured" in figure.alt
+    assert "broken: –, not measured" in figure.alt
     assert "no interval" in figure.svg
     assert "log scale" in figure.svg

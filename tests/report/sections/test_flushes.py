@@ -45,20 +45,19 @@ def figure(view_of):
 def test_each_place_has_its_rates_and_each_level_is_beside_what_its_flushes_allow(figure):
     drawn = figure()
     assert (
-        "where the WAL of “defaults” and 3 other levels lies: "
-        "open_datasync 80.2, fdatasync (in use) 80.3, fsync (in use) 39.4;" in drawn.alt
+        "where the WAL of “defaults” and 3 other levels lies; "
+        "open_datasync: 80.2; fdatasync (in use): 80.3; fsync (in use): 39.4;" in drawn.alt
     )
-    assert "where the WAL of “cache” lies: open_datasync (in use) 48,817, fsync 79.7;" in drawn.alt
+    assert "where the WAL of “cache” lies; open_datasync (in use): 48,817; fsync: 79.7;" in drawn.alt
     assert "writethrough" not in drawn.alt
-    assert "defaults: 170 tps" in drawn.alt
-    assert "where one client can commit 80.3 times and all 321.2;" in drawn.alt
-    assert "no wait: 4,000 tps (interval 4,000 to 4,000), waits for no flush or need not write" in drawn.alt
-    assert "one client can commit 39.4 times and all 157.6: implausible" in drawn.alt
+    assert "defaults one client: at most 80.3: 170" in drawn.alt
+    assert "no wait no flush limits it: 4,000, [4,000, 4,000]" in drawn.alt
+    assert "implausible; one client: at most 39.4: ✕" in drawn.alt
     assert drawn.alt.count("implausible") == 1
     assert "✕ more than the device could have flushed" in drawn.caption
 
 
 def test_what_need_not_write_is_held_to_no_limit(figure):
     drawn = figure(workload="select-only")
-    assert drawn.alt.count("waits for no flush") == 5
+    assert drawn.alt.count("no flush limits it") == 5
     assert "implausible" not in drawn.alt + drawn.caption

@@ -84,7 +84,7 @@ def test_a_screening_tells_the_changes_that_matter_and_no_more(crossing: Callabl
     figure = half_normal(screened)
     assert isinstance(figure, Figure)
     assert re.search(
-        r"6 effects on throughput, the largest first: change 2 \+50\.0 %[^;]*faster; change 4 −30\.0 %[^;]*slower;",
+        r"6 effects on throughput, the largest first.* change 2: \+50\.0 %[^;]*faster; change 4: −30\.0 %[^;]*slower;",
         figure.alt,
     )
     assert "×" not in figure.alt
@@ -102,15 +102,15 @@ def test_effects_and_the_way_they_meet_are_drawn(crossed: View) -> None:
     assert isinstance(effects, Figure)
     assert isinstance(meeting, Figure)
     assert "disk" in effects.alt
-    assert "settings tuned, disk fast" in meeting.alt
+    assert "disk fast settings defaults = 2,000" in meeting.alt
 
 
 def test_a_ladder_tells_each_step_and_the_way_so_far(crossed: View) -> None:
     figure = waterfall(crossed, ["defaults, slow", "tuned, slow", "tuned, fast"])
     assert isinstance(figure, Figure)
-    assert "tuned, slow +49.8" in figure.alt  # of the mean of both arms of the start
-    assert "tuned, fast +40.0" in figure.alt
-    assert "so far +109.7" in figure.alt
+    assert "tuned, slow: +49.8" in figure.alt  # of the mean of both arms of the start
+    assert "tuned, fast: +40.0" in figure.alt
+    assert "+109.7 % so far" in figure.alt
 
 
 def test_what_was_not_measured_is_said(crossed: View, folder_of: Callable[..., StudyFolder]) -> None:
