@@ -65,16 +65,12 @@ class Factor(Model):
     @classmethod
     def _cells_of_a_grid(cls, data: Any) -> Any:
         """Older studies keep the grid alone: there a level's name is one value of each dimension, joined by commas."""
-        if not isinstance(data, dict) or "grid" not in data:
-            return data
-        grid, rest = data["grid"], {key: value for key, value in data.items() if key != "grid"}
-        combinations = {
-            ", ".join(ends): dict(zip(grid, ends, strict=True)) for ends in product(*grid.values())
-        }
-        return {
-            **rest,
-            "cells": {name: combinations[name] for name in combinations if name in data["levels"]},
-        }
+        if isinstance(data, dict) and "grid" in data:
+            grid = data["grid"]
+            cells = {", ".join(ends): dict(zip(grid, ends, strict=True)) for ends in product(*grid.values())}
+            run = {name: cell for name, cell in cells.items() if name in data["levels"]}
+            data = {key: value for key, value in data.items() if key != "grid"} | {"cells": run}
+        return data
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

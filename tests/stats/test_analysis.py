@@ -146,7 +146,7 @@ def test_levels_that_share_no_block_with_the_baseline(make_trials):
     assert "no block has both" in analysis.headline("y")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     st.integers(1, 6),
     st.integers(2, 5),

@@ -19,8 +19,7 @@ def stop_at(make_trials):
 
     def stop_at(blocks, levels=("base", "control", "x"), **arguments):
         rows = trials[(trials.block <= blocks) & trials.level.isin(levels)]
-        plan = plan_looks(len(levels), 1)
-        return decide(rows, plan, baseline="base", controls=["control"], **arguments).stop
+        return decide(rows, plan_looks(4, 1), baseline="base", controls=["control"], **arguments).stop
 
     return stop_at
 
