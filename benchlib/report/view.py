@@ -171,13 +171,12 @@ class View:
 
     def timeline(self) -> plots.Figure:
         """tps over time inside the trials, with the checkpoints."""
-        recorded = self.experiment.recorded
         # loading is one piece of work, with no rate inside it
         levels = [name for name in self._levels if self._plan.level_workload(name).tool != "pgbench-init"]
         return plots.timeline(
             self.experiment.progress,
             levels=levels,
-            checkpoints=recorded.checkpoints if recorded.logged else None,
+            checkpoints=self.experiment.recorded.checkpoints,
             relative=self._in_parts(levels),
         )
 

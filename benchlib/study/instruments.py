@@ -43,14 +43,13 @@ class Recorded:
     ``waits`` has a row per ``second`` and a column per wait event, the most frequent first: how many of the load's
     sessions waited for it on average; ``CPU`` are those that waited for nothing.
     ``checkpoints`` are those of :func:`benchlib.server.checkpoints.checkpoints` that touched the load, ``start_s`` and ``end_s``
-    in seconds from its start. ``logged`` are the trials, as (level, block), whose logs would tell of one.
+    in seconds from its start; None where no log of a server was kept.
     ``costs`` has a row per trial: :data:`COSTS`. Of the host of a server that is not ours all is null.
     """
 
     seconds: pd.DataFrame
     waits: pd.DataFrame
-    checkpoints: pd.DataFrame
-    logged: frozenset[tuple[str, int]]
+    checkpoints: pd.DataFrame | None
     costs: pd.DataFrame
 
 
@@ -101,8 +100,7 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
     return Recorded(
         seconds=by_second,
         waits=_frequent_first(_stacked(waits, ("second",))),
-        checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")),
-        logged=frozenset(checkpointed),
+        checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")) if checkpointed else None,
         costs=per_trial,
     )
 

@@ -60,9 +60,10 @@ def derived(folder: StudyFolder) -> list[object]:
     """All figures that are derived from what is kept, to the last digit."""
     trials = trials_frame(folder)
     found, logs = recorded(folder, trials), latencies(folder, trials)
+    assert found.checkpoints is not None
     frames = [trials, progress_frame(folder), found.seconds, found.waits, found.checkpoints, found.costs]
     figures = [(trial, log.quantiles_ms, log.counts.tolist()) for trial, log in logs.items()]
-    return [*(frame.to_csv() for frame in frames), found.logged, figures, folder.kept()]
+    return [*(frame.to_csv() for frame in frames), figures, folder.kept()]
 
 
 def size(folder: StudyFolder) -> int:
