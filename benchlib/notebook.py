@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from IPython.core.getipython import get_ipython
@@ -54,7 +53,14 @@ def open_experiment() -> View:
         InputError: an unknown parameter, a value of the wrong type, or no such study.
 
     """
-    return experiment_of(_parameters("open_experiment"))
+    values = _parameters("open_experiment")
+    folder = StudyFolder(study_name(values))
+    if not values.get("run", True):
+        return View(shown(folder))
+    from benchlib.study.runs import Runner, plan_study  # what is kept is shown without levers and servers
+
+    experiment = Experiment(folder, plan_study(values))
+    return View(experiment, Runner(experiment, retry_failed=bool(values.get("retry_failed"))))
 
 
 def open_summary() -> Summary:
@@ -74,22 +80,6 @@ def _parameters(caller: str) -> dict[str, Any]:
     if shell is None:
         raise InputError(f"{caller}() reads a notebook's parameters: call it from one")
     return from_history(list(shell.user_ns["In"]), shell.user_ns)
-
-
-def experiment_of(values: Mapping[str, Any]) -> View:
-    """The experiment that checked parameters describe.
-
-    Raises:
-        InputError: they do not make a study, or the study to show does not exist.
-
-    """
-    folder = StudyFolder(study_name(values))
-    if not values.get("run", True):
-        return View(shown(folder))
-    from benchlib.study.runs import Runner, plan_study  # what is kept is shown without levers and servers
-
-    experiment = Experiment(folder, plan_study(values))
-    return View(experiment, Runner(experiment, retry_failed=bool(values.get("retry_failed"))))
 
 
 def run_missing(view: View) -> None:

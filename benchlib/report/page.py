@@ -121,14 +121,13 @@ def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Lin
 
     `here` is its own address; `neighbours` are the studies before and after it, or none.
     """
-    values = {"here": here, "links": links, "neighbours": neighbours, "site": SITE}
-    for part in ("site", "neighbours"):
-        mark, end = f"<!--{part}-->", f"<!--/{part}-->"
-        if mark in html:
-            before, _, rest = html.partition(mark)
-            links_html = _render("links.html.j2", part=part, **values).strip()
-            html = f"{before}{mark}{links_html}{end}{rest.partition(end)[2]}"
-    return html
+
+    def fill(mark: re.Match[str]) -> str:
+        part = mark[1]
+        inside = _render("links.html.j2", part=part, here=here, links=links, neighbours=neighbours)
+        return f"<!--{part}-->{inside.strip()}<!--/{part}-->"
+
+    return re.sub(r"<!--(site|neighbours)-->.*?<!--/\1-->", fill, html, flags=re.DOTALL)
 
 
 def _render(template: str, **values: Any) -> str:

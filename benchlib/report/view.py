@@ -184,16 +184,9 @@ class View:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
         if target := self.experiment.study.parameters.get("shares_of"):
             return plots.shares(self.experiment.analysis, target)
-        levels = self._plan.factor.levels
-        baseline = levels[self._plan.factor.baseline].settings.items()
-        whole = [name for name, level in levels.items() if len(level.settings.items() - baseline) > 1]
-        if not whole:
-            return Statement(
-                "This study compares whole levels, and none of them changes two settings or more."
-            )
         return Statement(
-            f"This study compares whole levels. To see each setting's share, run it again with "
-            f"shares_of = “{whole[0]}”: every setting alone, and the whole set without it."
+            "This study compares whole levels. To see each setting's share of one, run it again with shares_of = its name: "
+            "every setting alone, and the whole set without it."
         )
 
     # --- why ------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 from benchlib.report.view import View
-from benchlib.study.experiment import shown
 from benchlib.study.store import TRANSACTION_LOG
 
 
@@ -43,13 +42,6 @@ def test_servers_of_different_builds_are_a_reason_for_doubt(kept) -> None:
     assert "the versions come from different builds" in view.validity().html
     assert "builds" not in view.provenance().html
     assert not any(concern.code == "builds_differ" for concern in kept().experiment.analysis.warnings)
-
-
-def test_a_set_that_can_be_taken_apart_is_named_if_there_is_one(kept, folder_of) -> None:
-    assert "none of them changes two settings" in str(kept().shares())
-    two = Level(settings={"work_mem": "8MB", "jit": "off"})
-    folder = folder_of(name="two", levels={"replica": Level(replication="asynchronous"), "tuned": two})
-    assert "shares_of = “tuned”" in str(View(shown(folder)).shares())
 
 
 def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
