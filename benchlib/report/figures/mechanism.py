@@ -52,7 +52,7 @@ def costs_table(
     for name in recorded:
         # a thousandth of a page is no figure that one can read
         scale = 1000 if costs.groupby("level")[name].mean().max() < 0.02 else 1
-        means = _means(scale * costs[name], costs["level"], levels)
+        means = means_in_words(scale * costs[name], costs["level"], levels)
         cells = [
             mean and mean + against_words.get((name, level), "")
             for level, mean in zip(levels, means, strict=True)
@@ -70,9 +70,11 @@ def costs_table(
     return of_levels(frame, "What a transaction cost", numbers=True, note=f"{text} {note}".strip())
 
 
-def _means(values: "pd.Series[float]", of: "pd.Series[str]", levels: Sequence[str]) -> list[str | None]:
-    """The mean ± deviation of each level's values; None where it has none. `of` is the level of each value."""
-    table = values.groupby(of).agg(["mean", "std"]).reindex(list(levels))
+def means_in_words(
+    values: "pd.Series[float]", levels_of: "pd.Series[str]", levels: Sequence[str]
+) -> list[str | None]:
+    """The mean ± deviation of each level's values; None where it has none. `levels_of` is the level of each value."""
+    table = values.groupby(levels_of).agg(["mean", "std"]).reindex(list(levels))
     return [mean_words(mean, sd) if known(mean) else None for mean, sd in table.itertuples(index=False)]
 
 
@@ -149,7 +151,7 @@ def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:
     rows = [
         [
             textwrap.shorten(str(statement), 90, placeholder="…"),
-            *_means(of["latency_ms"], of["level"], levels),
+            *means_in_words(of["latency_ms"], of["level"], levels),
         ]
         for (_, statement), of in statements.groupby(["script", "statement"], sort=False)
     ]

@@ -6,7 +6,7 @@ import html
 
 import pandas as pd
 
-from benchlib.report.figures.mechanism import mean_words
+from benchlib.report.figures.mechanism import means_in_words
 from benchlib.report.figures.tables import Table, of_levels
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
@@ -82,11 +82,7 @@ def _table(caption: str, figures: pd.DataFrame, levels: list[str]) -> str:
     for name, title in titles.items():
         if figures[name].fillna(0).eq(0).all():
             continue
-        means = figures.groupby("level")[name].agg(["mean", "std"]).reindex(levels)
-        cells = [
-            None if pd.isna(mean) else mean_words(mean, sd) for mean, sd in means.itertuples(index=False)
-        ]
-        rows.append([title, *cells])
+        rows.append([title, *means_in_words(figures[name], figures["level"], levels)])
     short = caption if len(caption) <= _QUERY else f"{caption[:_QUERY]}…"
     frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
     return of_levels(frame, short, numbers=True).html
