@@ -17,14 +17,14 @@ from benchlib.study.experiment import Experiment
 
 def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.NotebookNode) -> list[Link]:
     """Write a study's trials, its plan and its executed notebook beside its page; the links to them."""
-    name, words = experiment.folder.name, unpublished(experiment.plan)
+    name, replaced = experiment.folder.name, unpublished(experiment.plan)
     workload = str(experiment.study.parameters.get("workload", ""))
     if "/" in workload:
-        words[workload] = Path(workload).name
-    study = without(experiment.study.model_dump(mode="json"), words)
-    (root / f"{name}.trials.csv").write_text(without(experiment.trials.to_csv(index=False), words))
+        replaced[workload] = Path(workload).name
+    study = without(experiment.study.model_dump(mode="json"), replaced)
+    (root / f"{name}.trials.csv").write_text(without(experiment.trials.to_csv(index=False), replaced))
     (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
-    nbformat.write(nbformat.from_dict(without(notebook, words)), root / f"{name}.ipynb")  # type: ignore[no-untyped-call]
+    nbformat.write(nbformat.from_dict(without(notebook, replaced)), root / f"{name}.ipynb")  # type: ignore[no-untyped-call]
     return [
         Link("trials (CSV)", f"{name}.trials.csv"),
         Link("study (JSON)", f"{name}.study.json"),
@@ -32,13 +32,13 @@ def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.Noteb
     ]
 
 
-def without(value: Any, words: Mapping[str, str]) -> Any:
-    """The value, of plain types, with the words in all its texts in place of what they stand for."""
+def without(value: Any, replaced: Mapping[str, str]) -> Any:
+    """The value, of plain types, with what `replaced` names replaced in all its texts."""
     if isinstance(value, str):
-        for hidden in sorted(words, key=len, reverse=True):
+        for hidden in sorted(replaced, key=len, reverse=True):
             # a whole path: /mnt/fast is not in /mnt/faster, but it is in /mnt/fast/base
-            value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", words[hidden], value)
+            value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", replaced[hidden], value)
         return value
     if isinstance(value, Mapping):
-        return {key: without(inner, words) for key, inner in value.items()}
-    return [without(inner, words) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: without(inner, replaced) for key, inner in value.items()}
+    return [without(inner, replaced) for inner in value] if isinstance(value, list | tuple) else value

@@ -297,10 +297,7 @@ class View:
             return names, ""
         change = analysis.table.set_index("level")["percent_change"].abs()
         others = change.drop(list(factor.controls), errors="ignore").nlargest(FEW - 1).index
-        reference, beside = "what each is compared with", "the baseline"
-        if analysis.one_reference:
-            reference, beside = "the baseline", "it"
-        note = f"Of the {len(names)} levels the {FEW - 1} that differ most from {reference} are shown beside {beside}."
+        note = f"Of the {len(names)} levels the {FEW - 1} that differ most from what each is compared with are shown beside the baseline."
         return [name for name in names if name == factor.baseline or name in others], note
 
     def _unsampled(self, what: str) -> Statement:

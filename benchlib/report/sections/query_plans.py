@@ -129,7 +129,7 @@ def _difference(after: pd.DataFrame, level: str, reference: str | None) -> str:
     if reference not in after.index:
         return Quiet("")
     own, other = after.loc[level], after.loc[reference]
-    words = differences(own["plan"]["Plan"], other["plan"]["Plan"])
+    text = differences(own["plan"]["Plan"], other["plan"]["Plan"])
     if own["text"] != other["text"]:
-        words = "; ".join(["another statement", *filter(None, [words])])
-    return f"against {reference}: {words}" if words else Quiet(f"as at {reference}")
+        text = "; ".join(["another statement", *filter(None, [text])])
+    return f"against {reference}: {text}" if text else Quiet(f"as at {reference}")

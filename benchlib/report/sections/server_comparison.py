@@ -120,8 +120,8 @@ def _cell(row: Mapping[str, Any] | None, own: str) -> str:
     """What a server has of a parameter, muted where PostgreSQL itself would have it so."""
     if row is None:
         return Quiet("not set" if own == _HIDDEN else "not there")
-    words = _shown(row, "setting")
-    return Quiet(words) if row["setting"] == row["boot_val"] else words
+    text = _shown(row, "setting")
+    return Quiet(text) if row["setting"] == row["boot_val"] else text
 
 
 def _shown(row: Mapping[str, Any], which: str) -> str:
