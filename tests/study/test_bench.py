@@ -147,7 +147,7 @@ def test_a_load_that_hangs_ends_at_its_limit(trials: Trials, monkeypatch: pytest
                 process.suspend()  # the sampler's own too: nothing may wait for it either
 
     threading.Timer(0.7, freeze_the_sessions).start()
-    assert trials.run(bench, "first")[0].error_kind == "TimeLimitError"
+    assert "did not end within 3 s and was stopped" in (trials.run(bench, "first")[0].error or "")
     assert trials.run(bench, "first")[0].error is None
 
 
