@@ -3,27 +3,11 @@
 import re
 from itertools import pairwise
 
+import cases
 import numpy as np
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
-from cases import (
-    EVENTS,
-    climb,
-    crossed,
-    judged,
-    make_commits,
-    make_lags,
-    make_latencies,
-    make_progress,
-    make_quantiles,
-    make_rates,
-    make_seconds,
-    make_study,
-    make_sweep,
-    make_trials,
-    make_waits,
-)  # fmt: skip
 from designs import full_factorial
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +15,7 @@ from matplotlib.figure import Figure as Drawing
 
 from benchlib.report import figures as f
 from benchlib.report.figures.frames import amount, interval, signed, wrapped
-from benchlib.report.figures.layout import percent_axis, round_values, tick_words
+from benchlib.report.figures.layout import panels, percent_axis, round_values, tick_words
 from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
 from benchlib.stats.crossed import effects, interaction_means
 from benchlib.stats.ladder import ladder
@@ -80,6 +64,12 @@ def test_ticks_of_a_log_axis_are_few_and_inside(low, high):
     assert all(a < b for a, b in pairwise([low * 0.999, *ticks, high * 1.001]))
 
 
+def test_panels_above_a_gap_in_the_last_row_have_tick_labels():
+    _, grid = panels([(name, "") for name in "abcde"], 100)
+    labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in grid]
+    assert labelled == [False, False, True, True, True]
+
+
 def luminance(colour):
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
@@ -112,23 +102,23 @@ def test_a_forest_says_its_numbers(analysis):
 
 def test_shares_are_sorted_by_what_each_gives_alone():
     changes = {"defaults": 0, "tuned": 95, "only a": 5, "only b": 30, "without a": 80}
-    figure = f.shares(judged(make_trials(changes)), full="tuned")
+    figure = f.shares(cases.judged(cases.make_trials(changes)), full="tuned")
     assert words(figure).index("|b|") < words(figure).index("|a|")
     assert "where tuned +" in figure.alt
     assert re.search(r"b: \+3.* alone, – all others; a: \+\d.* alone, \+\d.* all others", figure.alt)
 
 
 def test_pairs_say_the_range_of_the_differences_and_the_failures():
-    trials = make_trials({"defaults": 0, "tuned": 118}, failed={(2, "tuned")})
-    figure = f.paired_blocks(judged(trials), trials)
+    trials = cases.make_trials({"defaults": 0, "tuned": 118}, failed={(2, "tuned")})
+    figure = f.paired_blocks(cases.judged(trials), trials)
     assert re.search(r"inside the blocks: tuned 11\d\.\d to 12\d.*, median 1", figure.alt)
     assert "Failed trials: 1 of tuned." in figure.caption
     assert "1 failed" in words(figure)
 
 
 def test_the_summary_has_every_study_in_order_and_what_it_is_judged_by():
-    rows = [make_study("a", 812.4, rank=1, half=150, loss="the latest commits"), make_study("a-2", 790.0, further=True),
-            make_study("b", 66.7, rank=2, metric="p99 latency", percent_change=-40.0), make_study("c", 3.1, "inconclusive", margin=0.05)]  # fmt: skip
+    rows = [cases.make_study("a", 812.4, rank=1, half=150, loss="the latest commits"), cases.make_study("a-2", 790.0, further=True),
+            cases.make_study("b", 66.7, rank=2, metric="p99 latency", percent_change=-40.0), cases.make_study("c", 3.1, "inconclusive", margin=0.05)]  # fmt: skip
     figure = f.summary_forest(pd.DataFrame(rows))
     places = [words(figure).index(name) for name in ("1. A†", "a-2", "2. B", "|C|")]
     assert places == sorted(places)
@@ -141,7 +131,7 @@ def test_the_summary_has_every_study_in_order_and_what_it_is_judged_by():
 def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
     rows = [("tuned", 1, 2.0, 5.0), ("tuned", 2, np.nan, 1.5), ("control", 1, 11.0, np.nan)]
     checkpoints = pd.DataFrame(rows, columns=["level", "block", "start_s", "end_s"])
-    progress = make_progress(trials)
+    progress = cases.make_progress(trials)
     figure = f.timeline(progress, levels=["tuned", "control", "unheard of"], checkpoints=checkpoints)
     assert words(figure).index("tuned") < words(figure).index("control")
     assert "no readings" in words(figure)
@@ -165,15 +155,15 @@ def test_drift_gives_block_means_and_works_without_a_clock(trials):
 
 
 def test_waits_gather_the_rare_and_say_what_was_not_sampled():
-    figure = f.waits_by_level(make_waits(LEVELS[:2]), LEVELS)
+    figure = f.waits_by_level(cases.make_waits(LEVELS[:2]), LEVELS)
     assert re.search(
         r"defaults on the CPU = 0\.\d+, IO: WALSync = [45]\.?\d*, .*other = 0\.0[123]", figure.alt
     )
     assert "IPC: ProcArrayGroupUpdate" not in words(figure)
     assert "tuned not measured" in figure.alt
     assert "not sampled" in words(figure)
-    assert "not sampled" in words(f.waits_over_time(make_waits(LEVELS[:2]), LEVELS))
-    long = f.waits_over_time(make_waits(LEVELS[:1], blocks=1, seconds=600), LEVELS[:1])
+    assert "not sampled" in words(f.waits_over_time(cases.make_waits(LEVELS[:2]), LEVELS))
+    long = f.waits_over_time(cases.make_waits(LEVELS[:1], blocks=1, seconds=600), LEVELS[:1])
     assert "in spans of 10 s" in long.caption
 
 
@@ -184,23 +174,23 @@ def test_each_trial_weighs_the_same_however_long_it_was():
 
 
 def test_devices_say_their_numbers_and_what_is_empty(trials):
-    waits = make_waits(LEVELS, events=EVENTS | {"IO: WALSync": 0.0, "LWLock: WALWrite": 0.0})
+    waits = cases.make_waits(LEVELS, events=cases.EVENTS | {"IO: WALSync": 0.0, "LWLock: WALWrite": 0.0})
     figure = f.device_panels(
-        make_progress(trials, 12), make_seconds(LEVELS), waits, LEVELS, "A note.", relative=True
+        cases.make_progress(trials, 12), cases.make_seconds(LEVELS), waits, LEVELS, "A note.", relative=True
     )
     assert "% of the level's mean" in words(figure)
     assert "r_await, ms: nothing was read" in words(figure)
     assert re.search(r"Queue length \(aqu_sz, requests\): defaults 1\d\.\d+ to \d", figure.alt)
     assert "DBMS waits (sessions that wait): defaults 0;" in figure.alt  # nobody idle or on the CPU waits
     assert figure.caption.endswith("A note.")
-    unknown = make_seconds(LEVELS)
+    unknown = cases.make_seconds(LEVELS)
     unknown[unknown.columns[3:]] = np.nan
-    figure = f.device_panels(make_progress(trials, 12), unknown, waits, LEVELS)
+    figure = f.device_panels(cases.make_progress(trials, 12), unknown, waits, LEVELS)
     assert "Queue length (aqu_sz, requests: not recorded)" in figure.alt
 
 
 def test_a_lag_that_is_not_known_is_a_gap_and_said():
-    lags = make_lags(["a", "b"])
+    lags = cases.make_lags(["a", "b"])
     figure = f.lag_over_time(lags, ["a", "b", "c"])
     assert re.search(
         r"a \(time, ms: [\d.]+, at most [\d.]+; 3 of 39 not known\): written [\d.]+ to [\d.]+", figure.alt
@@ -209,23 +199,25 @@ def test_a_lag_that_is_not_known_is_a_gap_and_said():
 
 
 def test_latencies_over_time_of_trials_of_other_lengths():
-    found = make_latencies(["a"], blocks=1) | {("a", 2): make_latencies(["x"], blocks=1, seconds=7)["x", 1]}
+    found = cases.make_latencies(["a"], blocks=1) | {
+        ("a", 2): cases.make_latencies(["x"], blocks=1, seconds=7)["x", 1]
+    }
     found["a", 1].counts[:, 0] = 20
     figure = f.latency_over_time(found, ["a", "b"])
     assert re.search(r"over 30 seconds.*a \(2 trials\): 50% below [3456](\.\d+)?, 99% below", figure.alt)
     assert "no log was kept" in words(figure)
     assert "Not shown: 0.8 % that pgbench logged" in figure.caption
     assert "data:image/png" in figure.svg  # dense marks are a raster
-    long = f.latency_over_time(make_latencies(["a"], blocks=1, seconds=600), ["a"])
+    long = f.latency_over_time(cases.make_latencies(["a"], blocks=1, seconds=600), ["a"])
     assert "in those 13 seconds" in long.caption
 
 
 def test_quantiles_and_sweeps_say_their_numbers_and_levels_without_any():
-    figure = f.quantile_ladder(make_quantiles(["defaults"]), ["defaults", "tuned"])
+    figure = f.quantile_ladder(cases.make_quantiles(["defaults"]), ["defaults", "tuned"])
     assert re.search(
         r"defaults p50 = [34]\.\d+ \(.*\), p95 = .* p99\.9 = \d+\.\d+ .*; tuned not measured", figure.alt
     )
-    trials = make_sweep(["slow", "fast"], [8, 16, 32])
+    trials = cases.make_sweep(["slow", "fast"], [8, 16, 32])
     trials.loc[trials["level"] == "fast", ["tps", "error"]] = [np.nan, "gone"]
     figure = f.client_sweep(trials)
     assert re.search(
@@ -234,7 +226,7 @@ def test_quantiles_and_sweeps_say_their_numbers_and_levels_without_any():
 
 
 def test_commits_beyond_what_can_be_flushed_are_implausible():
-    figure = f.flush_rates(make_rates(), make_commits())
+    figure = f.flush_rates(cases.make_rates(), cases.make_commits())
     assert "defaults one client: at most 80.3: 169.4, [132, 217.4]" in figure.alt
     assert "no wait no flush limits it: 2,990, [" in figure.alt
     assert figure.alt.count("implausible") == 1
@@ -244,7 +236,7 @@ def test_commits_beyond_what_can_be_flushed_are_implausible():
 
 def test_effects_are_beside_what_noise_would_give_and_meet_in_pairs():
     design = full_factorial(["a", "b", "c"])
-    trials = crossed(design, {"a": 0.4, "b": -0.6, "a × b": 0.2})
+    trials = cases.crossed(design, {"a": 0.4, "b": -0.6, "a × b": 0.2})
     table = effects(trials, design)
     figure = f.half_normal(table)
     assert re.search(
@@ -258,14 +250,17 @@ def test_effects_are_beside_what_noise_would_give_and_meet_in_pairs():
         r"a × b \(interaction \+2\d\.\d.*\): b low a 128MB = 1,\d{3} \([\d,]+ to [\d,]+\), a 2GB = ",
         figure.alt,
     )
+    other = interaction_means(trials, design, "b", "c", effects=table)
+    drawn = words(f.interaction([means, other], effects=table, changes={"a": ("128MB", "2GB")}))
+    assert all(f"|{end}|" in drawn for end in ("128MB", "2GB", "low", "high"))  # each panel its own factor's
 
 
 def test_a_ladder_adds_up_to_its_last_row():
     steps = ["base", "one", "two"]
-    figure = f.waterfall(ladder(climb(steps, [20, -50]), steps), start="base")
+    figure = f.waterfall(ladder(cases.climb(steps, [20, -50]), steps), start="base")
     assert re.search(
         r"one: \+(19|20)\.\d % step.*faster, \+(19|20)\.\d % so far.*; two: −(49|50)\.\d %.*−(39|40)\.\d % so far",
         figure.alt,
     )
     assert "all 2 steps" in words(figure)
-    assert "all" not in words(f.waterfall(ladder(climb(steps[:2], [20]), steps[:2])))
+    assert "all" not in words(f.waterfall(ladder(cases.climb(steps[:2], [20]), steps[:2])))

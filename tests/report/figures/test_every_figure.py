@@ -4,28 +4,12 @@ import dataclasses
 import re
 from functools import cache
 
+import cases
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
-from cases import (
-    LONG,
-    climb,
-    crossed,
-    judged,
-    make_commits,
-    make_lags,
-    make_latencies,
-    make_progress,
-    make_quantiles,
-    make_rates,
-    make_seconds,
-    make_study,
-    make_sweep,
-    make_trials,
-    make_waits,
-)  # fmt: skip
 from designs import full_factorial
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
@@ -38,23 +22,23 @@ from benchlib.report.figures.responses import Curve
 from benchlib.stats.crossed import effects, interaction_means
 from benchlib.stats.ladder import ladder
 
-LEVELS = ["defaults", "control", "tuned", LONG]
+LEVELS = ["defaults", "control", "tuned", cases.LONG]
 MANY = [f"without checkpoint_completion_target {number}" for number in range(17)]
 FACTORS = ["shared_buffers", "checkpoint_completion_target"]
 
 
 @cache
 def ordinary():
-    trials = make_trials(dict(zip(LEVELS, (0, 0, 118, 38), strict=True)), failed={(2, "tuned")})
-    return judged(trials, controls=("control",)), trials
+    trials = cases.make_trials(dict(zip(LEVELS, (0, 0, 118, 38), strict=True)), failed={(2, "tuned")})
+    return cases.judged(trials, controls=("control",)), trials
 
 
 @cache
 def odd():
     """Effects that differ by multiples, a level that never ran to its end, no clock."""
-    trials = make_trials({"defaults": 0, LONG: 0.1, "slow": -92, "huge": 2400, "broken": 3}, blocks=3,
+    trials = cases.make_trials({"defaults": 0, cases.LONG: 0.1, "slow": -92, "huge": 2400, "broken": 3}, blocks=3,
                          failed={(block, "broken") for block in (1, 2, 3)})  # fmt: skip
-    analysis = judged(trials)
+    analysis = cases.judged(trials)
     lost = {"level": "broken", "n": 0, "verdict": None}
     table = pd.DataFrame([*analysis.table.astype({"verdict": object}).to_dict("records"), lost])
     against = {**analysis.against, "broken": "defaults"}
@@ -66,13 +50,13 @@ def taken_apart():
     changes = {
         f"{kind} {name}": 9.0 + place for kind in ("only", "without") for place, name in enumerate(FACTORS)
     }
-    return judged(make_trials({"defaults": 0, "tuned": 95} | changes))
+    return cases.judged(cases.make_trials({"defaults": 0, "tuned": 95} | changes))
 
 
 @cache
 def factorial():
     design = full_factorial(FACTORS)
-    trials = crossed(design, {FACTORS[0]: 0.4, " × ".join(FACTORS): 2.0})
+    trials = cases.crossed(design, {FACTORS[0]: 0.4, " × ".join(FACTORS): 2.0})
     table = effects(trials, design)
     return table, interaction_means(trials, design, *FACTORS, effects=table)
 
@@ -81,7 +65,7 @@ def curves():
     points = pd.DataFrame({"value": [0.0, 1.0, 16.0, 256.0], "change": [-62.0, 0.0, 24.0, 18.0]})
     points = points.assign(low=points["change"] - 6, high=points["change"] + 6, least=-70.0, most=40.0,
                            temp_bytes_per_transaction=[4.5e7, 3e7, 0.0, 0.0])  # fmt: skip
-    return [Curve("sorts", points, 16.0, "It bends."), Curve(LONG, points, None, "No bend.")]
+    return [Curve("sorts", points, 16.0, "It bends."), Curve(cases.LONG, points, None, "No bend.")]
 
 
 def curve(of):
@@ -99,31 +83,31 @@ CHARTS = {
     "paired blocks, odd": lambda: f.paired_blocks(*odd()),
     "drift": lambda: f.drift(ordinary()[1], "tps", LEVELS),
     "drift, odd": lambda: f.drift(odd()[1], "tps", MANY),
-    "timeline": lambda: f.timeline(make_progress(ordinary()[1]), levels=LEVELS),
-    "timeline of a long run": lambda: f.timeline(make_progress(ordinary()[1], 900), levels=LEVELS, relative=True),
+    "timeline": lambda: f.timeline(cases.make_progress(ordinary()[1]), levels=LEVELS),
+    "timeline of a long run": lambda: f.timeline(cases.make_progress(ordinary()[1], 900), levels=LEVELS, relative=True),
     "shares": lambda: f.shares(taken_apart(), full="tuned"),
     "no shares": lambda: f.shares(odd()[0], "huge"),
-    "summary": lambda: f.summary_forest(pd.DataFrame([make_study("a", 800.0, rank=1), make_study(LONG, -45.0)])),
+    "summary": lambda: f.summary_forest(pd.DataFrame([cases.make_study("a", 800.0, rank=1), cases.make_study(cases.LONG, -45.0)])),
     "half-normal": lambda: f.half_normal(factorial()[0]),
     "interaction": lambda: f.interaction([factorial()[1]], effects=factorial()[0]),
     "interactions": lambda: f.interaction([factorial()[1]] * 4, effects=factorial()[0].head(0)),
-    "waterfall": lambda: f.waterfall(ladder(climb(STEPS, [3, -6, 0.1]), STEPS), start="base"),
-    "waterfall, odd": lambda: f.waterfall(ladder(climb(STEPS, [2400, -98, 0.01]), STEPS)),
+    "waterfall": lambda: f.waterfall(ladder(cases.climb(STEPS, [3, -6, 0.1]), STEPS), start="base"),
+    "waterfall, odd": lambda: f.waterfall(ladder(cases.climb(STEPS, [2400, -98, 0.01]), STEPS)),
     "devices": lambda: f.device_panels(
-        make_progress(ordinary()[1], 12), make_seconds(LEVELS), make_waits(LEVELS), LEVELS, "A note."
+        cases.make_progress(ordinary()[1], 12), cases.make_seconds(LEVELS), cases.make_waits(LEVELS), LEVELS, "A note."
     ),
-    "waits": lambda: f.waits_by_level(make_waits(LEVELS), LEVELS),
-    "waits of many": lambda: f.waits_by_level(make_waits(MANY, blocks=1, seconds=3), MANY),
-    "waits over time": lambda: f.waits_over_time(make_waits(LEVELS), LEVELS),
-    "waits of a long run": lambda: f.waits_over_time(make_waits(MANY[:2], blocks=1, seconds=600), MANY[:2]),
-    "latency quantiles": lambda: f.quantile_ladder(make_quantiles(LEVELS), LEVELS),
-    "latency over time": lambda: f.latency_over_time(make_latencies(LEVELS[:2]), LEVELS),
-    "client sweep": lambda: f.client_sweep(make_sweep(LEVELS, [2**power for power in range(10)])),
+    "waits": lambda: f.waits_by_level(cases.make_waits(LEVELS), LEVELS),
+    "waits of many": lambda: f.waits_by_level(cases.make_waits(MANY, blocks=1, seconds=3), MANY),
+    "waits over time": lambda: f.waits_over_time(cases.make_waits(LEVELS), LEVELS),
+    "waits of a long run": lambda: f.waits_over_time(cases.make_waits(MANY[:2], blocks=1, seconds=600), MANY[:2]),
+    "latency quantiles": lambda: f.quantile_ladder(cases.make_quantiles(LEVELS), LEVELS),
+    "latency over time": lambda: f.latency_over_time(cases.make_latencies(LEVELS[:2]), LEVELS),
+    "client sweep": lambda: f.client_sweep(cases.make_sweep(LEVELS, [2**power for power in range(10)])),
     "curve": lambda: curve(curves()[:1]),
     "curves": lambda: curve(curves()),
-    "flushes": lambda: f.flush_rates(make_rates(), make_commits()),
-    "lag": lambda: f.lag_over_time(make_lags(["asynchronous", LONG]), ["asynchronous", LONG]),
-    "lag of one reading": lambda: f.lag_over_time(make_lags(["a"], blocks=1, seconds=0), ["a"]),
+    "flushes": lambda: f.flush_rates(cases.make_rates(), cases.make_commits()),
+    "lag": lambda: f.lag_over_time(cases.make_lags(["asynchronous", cases.LONG]), ["asynchronous", cases.LONG]),
+    "lag of one reading": lambda: f.lag_over_time(cases.make_lags(["a"], blocks=1, seconds=0), ["a"]),
 }  # fmt: skip
 
 
