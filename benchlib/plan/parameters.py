@@ -14,7 +14,7 @@ import tokenize
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, Union
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -44,7 +44,7 @@ class Parameter:
 
         """
         try:
-            adapter: TypeAdapter[Any] = TypeAdapter(eval(self.type, {"__builtins__": {}}, _TYPES))
+            adapter: TypeAdapter[Any] = TypeAdapter(_type(ast.parse(self.type, mode="eval").body))
         except Exception:
             raise InputError(
                 f"parameter {self.name}: '{self.type}' is not a type of parameters; there are {', '.join(_TYPES)}"
@@ -58,6 +58,29 @@ class Parameter:
             # yes and no would become 1 and 0
             raise InputError(f"parameter {self.name}: got {value!r}, want {self.type}")
         return checked_value
+
+
+def _type(annotation: ast.expr) -> Any:
+    """The type that an annotation spells with the names of the table; nothing in it is executed.
+
+    Raises:
+        ValueError: it is anything else.
+
+    """
+    match annotation:
+        case ast.Constant(None):
+            return None
+        case ast.Name(name) if name in _TYPES:
+            return _TYPES[name]
+        case ast.BinOp(one, ast.BitOr(), other):
+            return Union[_type(one), _type(other)]  # noqa: UP007 - of two values, not of two names
+        case ast.Subscript(ast.Name("Literal"), constants):
+            return _TYPES["Literal"][ast.literal_eval(constants)]
+        case ast.Subscript(ast.Name("list"), inner):
+            return _TYPES["list"][_type(inner)]
+        case ast.Subscript(ast.Name("dict"), ast.Tuple([key, inner])):
+            return _TYPES["dict"][_type(key), _type(inner)]
+    raise ValueError
 
 
 def declared(source: str) -> dict[str, Parameter]:
@@ -78,7 +101,7 @@ def declared(source: str) -> dict[str, Parameter]:
             name = node.target.id
             try:
                 default = ast.literal_eval(node.value)
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 raise InputError(f"parameter {name}: the default must be a plain value") from None
             lines = (node.lineno, node.value.lineno, node.end_lineno)
             help_ = next((comments[line] for line in lines if line in comments), "")

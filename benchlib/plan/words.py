@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from benchlib.plan.model import Plan
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAMING_NO_PLACE = {"settings", "initdb", "workload", "load", "host"}
+
+
+def printable(text: str) -> str:
+    """A text of somebody else's without what a terminal obeys: control characters but line ends and tabs, and turns of direction."""
+    return _OBEYED.sub("", text)
 
 
 def size_words(size: int) -> str:

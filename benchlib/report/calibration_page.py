@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import pandas as pd
 import seaborn as sns
 from scipy.stats import binomtest
 
+from benchlib.report.downloads import guarded
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.layout import canvas, describe, styled
 from benchlib.report.figures.style import BAND, BLUE, INK, PAPER
@@ -48,7 +48,12 @@ def publish(reports: Path) -> None:
     downloads = []
     for name, label in _FILES.items():
         if (kept / name).is_file():
-            shutil.copyfile(kept / name, reports / f"calibration.{name}")
+            copy = reports / f"calibration.{name}"
+            if name.endswith(".csv"):
+                cells = pd.read_csv(kept / name, dtype=str, keep_default_na=False).map(guarded)
+                cells.rename(columns=guarded).to_csv(copy, index=False)
+            else:
+                copy.write_text(json.dumps(json.loads((kept / name).read_text()), indent=1) + "\n")
             downloads.append(Link(label, f"calibration.{name}"))
     (reports / "calibration.html").write_text(render_calibration(simulated, real, downloads))
 

@@ -14,6 +14,9 @@ from benchlib.plan.words import unpublished
 from benchlib.report.page import Link
 from benchlib.study.experiment import Experiment
 
+_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?")
+
 
 def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.NotebookNode) -> list[Link]:
     """Write a study's trials, its plan and its executed notebook beside its page; the links to them."""
@@ -22,7 +25,9 @@ def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.Noteb
     if "/" in workload:
         replaced[workload] = Path(workload).name
     study = without(experiment.study.model_dump(mode="json"), replaced)
-    (root / f"{name}.trials.csv").write_text(without(experiment.trials.to_csv(index=False), replaced))
+    (root / f"{name}.trials.csv").write_text(
+        guarded(without(experiment.trials.to_csv(index=False), replaced))
+    )
     (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
     nbformat.write(nbformat.from_dict(without(notebook, replaced)), root / f"{name}.ipynb")  # type: ignore[no-untyped-call]
     return [
@@ -32,12 +37,19 @@ def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.Noteb
     ]
 
 
+def guarded(cell: Any) -> Any:
+    """A CSV file's cell, with an apostrophe before a text that a spreadsheet would take for a formula; numbers stay."""
+    formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
+    return f"'{cell}" if formula else cell
+
+
 def without(value: Any, replaced: Mapping[str, str]) -> Any:
     """The value, of plain types, with what `replaced` names replaced in all its texts."""
     if isinstance(value, str):
         for hidden in sorted(replaced, key=len, reverse=True):
             # a whole path: /mnt/fast is not in /mnt/faster, but it is in /mnt/fast/base
-            value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", replaced[hidden], value)
+            alias = replaced[hidden].replace("\\", r"\\")
+            value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", alias, value)
         return value
     if isinstance(value, Mapping):
         return {key: without(inner, replaced) for key, inner in value.items()}

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import nbformat
-from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 from nbclient.client import NotebookClient
@@ -30,7 +30,7 @@ from benchlib import errors
 from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
 from benchlib.plan.parameters import Parameter, checked, declared
 from benchlib.report.progress import PROGRESS
-from benchlib.study.store import project_root
+from benchlib.study.store import notebooks, project_root
 
 _EMPTIED = "get_ipython().reset(new_session=True)"
 _STOPPED = "stopped; run the same again to go on from what is kept"
@@ -44,12 +44,11 @@ def find_notebook(name: str) -> Path:
         InputError: there is none; the message lists those that exist.
 
     """
-    folder = project_root() / "notebooks"
-    path = Path(name) if name.endswith(".ipynb") else folder / f"{name}.ipynb"
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in folder.glob("*.ipynb"))) or "none"
+    known = notebooks()
+    path = Path(name) if name.endswith(".ipynb") else known.get(name)
+    if path is None or not path.is_file():
         raise InputError(
-            f"no notebook '{name}' (there is: {known}); give a name or the path of an .ipynb file"
+            f"no notebook '{name}' (there is: {', '.join(known) or 'none'}); give a name or the path of an .ipynb file"
         )
     return path
 
@@ -77,8 +76,12 @@ def execute(
     output: Path,
     manager: AsyncKernelManager,
     listen: Listen = lambda line: None,
+    *,
+    shared_alone: bool = False,
 ) -> None:
     """Execute a notebook with parameters in the manager's kernel; the executed one is written to ``output``.
+
+    ``shared_alone`` leaves out the cells that are not in all notebooks.
 
     ``listen`` gets each line of progress. In the main thread a Ctrl-C is handed to the notebook, which
     stops in order and keeps what it has.
@@ -97,6 +100,9 @@ def execute(
         kernel_name="python3",
         language="python",
     )
+    if shared_alone:
+        common = {"parameters", "injected-parameters", "shared"}
+        notebook.cells = [cell for cell in notebook.cells if common & {*cell.metadata.get("tags", [])}]
     folder = {"metadata": {"path": str(project_root())}}
     client = _Client(notebook, km=manager, listen=listen, resources=folder, record_timing=False)
     try:
@@ -190,9 +196,25 @@ class _Client(NotebookClient):
             os.kill(self.km.provisioner.pid, signal.SIGINT)
 
 
+class _OwnKernel(KernelSpecManager):
+    """Knows one kernel, of this very Python, whatever kernels the user has."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """``kernel.py`` beside this file."""
+        script = Path(__file__).with_name("kernel.py")
+        argv = [
+            sys.executable,
+            "-P",
+            str(script),
+            "-f",
+            "{connection_file}",
+        ]  # -P: its folder holds no modules
+        return KernelSpec(argv=argv, language="python")
+
+
 @contextmanager
 def kernel() -> Iterator[AsyncKernelManager]:
-    """A kernel in this very Python, whatever kernels the user has, over Unix sockets instead of ports.
+    """A kernel of our own over Unix sockets: no port is opened.
 
     It starts with the first notebook that it is lent to, and ends here.
     """
@@ -200,7 +222,7 @@ def kernel() -> Iterator[AsyncKernelManager]:
     runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
     manager = AsyncKernelManager(
         kernel_name="python3",
-        kernel_spec_manager=KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True),
+        kernel_spec_manager=_OwnKernel(),
         transport="ipc",
         # sockets of its own, beside its connection file: the default is one name for all kernels of a folder
         ip=str(runtime / f"benchlib-{uuid4().hex[:12]}"),

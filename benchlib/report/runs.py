@@ -22,7 +22,7 @@ import nbformat
 from jupyter_client.manager import AsyncKernelManager
 from nbclient.util import run_sync
 
-from benchlib.errors import BenchlibError, InputError
+from benchlib.errors import BenchlibError
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.report.downloads import write_downloads
@@ -33,7 +33,7 @@ from benchlib.report.site import check_page_is_free, reports_root, write_site
 from benchlib.report.summary import read_summary
 from benchlib.stats.analysis import leading
 from benchlib.study.experiment import Experiment, shown
-from benchlib.study.store import StudyFolder, project_root
+from benchlib.study.store import StudyFolder, notebooks
 
 Listen = Callable[[str], None]
 
@@ -52,12 +52,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Job:
-    """A page to be made: the notebook, what it is given, and the study that it shows; an overview shows none."""
+    """A page to be made: the notebook, what it is given, and the study that it shows; an overview shows none.
+
+    ``borrowed`` is a notebook that is not the study's own: of it the cells that are in all notebooks are executed.
+    """
 
     name: str
     notebook: Path
     given: Mapping[str, Any]
     experiment: Experiment | None = None
+    borrowed: bool = False
 
     @property
     def executed(self) -> Path:
@@ -153,21 +157,23 @@ def is_overview(parameters: Mapping[str, Parameter]) -> bool:
 
 
 def _study(experiment: Experiment, notebook: Path | None = None) -> _Job:
-    """The page of a study, by its own notebook unless one is given.
+    """The page of a study, by the notebook that is given, or by its own among those of this installation.
+
+    What a study says is somebody's word, and a notebook is executed: anything but a name that is known here is no
+    notebook, and the page then has what all notebooks share.
 
     Raises:
-        BenchlibError: it has nothing to show, or no notebook.
+        BenchlibError: it has nothing to show.
 
     """
     name, study = experiment.folder.name, experiment.study
     check_page_is_free(name)
     experiment.analysis  # noqa: B018 - a study that shows nothing is refused before a kernel starts
-    if study.notebook is None:
-        raise InputError(f"study '{name}' names no notebook")
-    path = notebook or find_notebook(study.notebook)
+    own = notebook or notebooks().get(study.notebook or "")
+    path = own or find_notebook("template")
     known = notebook_parameters(path)
-    given = {**study.parameters, "study": name, "run": False}
-    return _Job(name, path, {k: v for k, v in given.items() if k in known}, experiment)
+    given = {**(study.parameters if own else {}), "study": name, "run": False}
+    return _Job(name, path, {k: v for k, v in given.items() if k in known}, experiment, borrowed=not own)
 
 
 def _overview(path: Path, given: Mapping[str, Any]) -> _Job:
@@ -177,8 +183,7 @@ def _overview(path: Path, given: Mapping[str, Any]) -> _Job:
 
 def _overviews() -> list[_Job]:
     """Every overview among the project's notebooks, by name."""
-    paths = sorted((project_root() / "notebooks").glob("*.ipynb"))
-    return [_overview(path, {}) for path in paths if is_overview(notebook_parameters(path))]
+    return [_overview(path, {}) for path in notebooks().values() if is_overview(notebook_parameters(path))]
 
 
 # --- making it ----------------------------------------------------------------------
@@ -204,7 +209,7 @@ def _executed(stack: ExitStack, idle: SimpleQueue[AsyncKernelManager], job: _Job
     """Execute a notebook in an idle kernel (in a new one its imports take as long as a page); the seconds, or why it failed."""
     manager, started = idle.get(), time.monotonic()
     try:
-        execute(job.notebook, job.given, job.executed, manager)
+        execute(job.notebook, job.given, job.executed, manager, shared_alone=job.borrowed)
     except BenchlibError as reason:
         run_sync(manager.shutdown_kernel)(now=True)
         manager = stack.enter_context(kernel())
@@ -231,20 +236,21 @@ def _rendered(job: _Job) -> Path:
             downloads=[Link("notebook", job.executed.name)],
         )
     else:
-        page = _page(job.experiment, write_downloads(reports_root(), job.experiment, notebook))
+        page = _page(job, job.experiment, write_downloads(reports_root(), job.experiment, notebook))
     path = reports_root() / f"{job.name}.html"
     path.write_text(render_page(notebook, page))
     return path
 
 
-def _page(experiment: Experiment, downloads: Sequence[Link]) -> Page:
+def _page(job: _Job, experiment: Experiment, downloads: Sequence[Link]) -> Page:
     analysis = experiment.analysis
+    none = ("Notebook", "none of this installation's: the page has what all of them share")
     return Page(
         title=experiment.study.title,
         question=experiment.plan.factor.question,
         headline=analysis.headline(),
         verdict=rows_of(analysis)[leading(analysis)]["verdict"],
-        facts=experiment.facts(),
+        facts=[*experiment.facts(), *([none] if job.borrowed else [])],
         durability=given_up(experiment.durability()),
         downloads=downloads,
     )

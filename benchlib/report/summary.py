@@ -40,7 +40,7 @@ def summary_rows(experiments: Iterable[Experiment]) -> pd.DataFrame:
     Of a factor's studies the first is the one that measured each level longest, whatever came out; only that one is
     ranked, and ``p_holm`` is adjusted for the number of factors (Holm). The ``further`` ones follow it.
     ``loss`` is what the level gives up of durability beyond what it is compared with; then ``durable_level`` leads those
-    that give up nothing. ``host`` is a letter where there are several machines. ``page`` is the study's page, if it has one.
+    that give up nothing. ``host`` is a letter where there are several machines. ``page`` is the study's page.
 
     Raises:
         StudyError: a study has too few trials to compare anything.
@@ -78,8 +78,8 @@ def _row(experiment: Experiment) -> dict[str, Any]:
     durable = leading(dataclasses.replace(analysis, against=against_of)) if against_of else ""
     facts = dict(experiment.facts())
     return {
-        "study": study.name,
-        "factor": study.notebook or study.name,
+        "study": experiment.folder.name,
+        "factor": study.notebook or experiment.folder.name,
         "title": study.title,
         "level": level,
         "against": against,
@@ -100,7 +100,7 @@ def _row(experiment: Experiment) -> dict[str, Any]:
         "host": study.provenance.get("host", {}).get("identity", ""),
         "machine": facts["Machine"],
         "measured": facts["Measured"],
-        "page": f"{study.name}.html" if study.notebook else "",
+        "page": f"{experiment.folder.name}.html",
     }
 
 
@@ -220,7 +220,7 @@ def _cells(row: dict[Any, Any]) -> dict[str, Any]:
     """A study's row in words."""
     rank = f"{row['rank']:.0f}. " if known(row["rank"]) else ""
     name = row["study"] if row["further"] else row["title"]
-    link = Markup('<a href="{}">{}</a>').format(row["page"], name) if row["page"] else name
+    link = Markup('<a href="{}">{}</a>').format(row["page"], name)
     measured = "" if row["metric"] == "throughput" else f" {row['metric']}"
     durable = "no such level measured"
     if known(row["durable_change"]):

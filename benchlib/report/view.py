@@ -27,6 +27,7 @@ from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
 from benchlib.study.results import statements_frame, tunables
+from benchlib.study.store import notebooks
 
 if TYPE_CHECKING:
     from benchlib.study.runs import Runner
@@ -50,8 +51,8 @@ class Statement:
         return self.text
 
     def _repr_html_(self) -> str:
-        tag = "pre" if self.kind == "command" else "p"
-        return f'<{tag} class="bl-{self.kind}">{html.escape(self.text)}</{tag}>'
+        tag = 'pre tabindex="0"' if self.kind == "command" else "p"
+        return f'<{tag} class="bl-{self.kind}">{html.escape(self.text)}</{tag.split()[0]}>'
 
 
 class View:
@@ -317,10 +318,10 @@ class View:
 
     def rerun(self) -> Statement:
         """The commands that extend this study here, and run it anew on another machine from its download."""
-        study = self.experiment.study
+        study, name = self.experiment.study, self.experiment.folder.name
         blocks = "auto" if self._plan.looks else study.blocks + 2
-        command = f"benchlib run {study.notebook}"
-        extend, elsewhere = f"-p study {study.name} -p blocks {blocks}", f"-f {study.name}.study.json"
+        command = f"benchlib run {study.notebook if study.notebook in notebooks() else 'template'}"
+        extend, elsewhere = f"-p study {name} -p blocks {blocks}", f"-f {name}.study.json"
         return Statement(f"{command} {extend}\n{command} {elsewhere}  # on another machine", kind="command")
 
 

@@ -58,9 +58,9 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
         InputError: the file is damaged; with the line.
 
     """
-    path = (folder or project_root() / "data" / "published") / f"{notebook}.csv"
+    paths = {path.stem: path for path in (folder or project_root() / "data" / "published").glob("*.csv")}
     columns = list(Published.model_fields)
-    rows = _rows(path) if path.is_file() else []
+    rows = _rows(paths[notebook]) if notebook in paths else []
     frame = pd.DataFrame([row.model_dump() for row in rows], columns=columns)
     return frame.astype(dict.fromkeys(("value", "low", "high"), float))
 

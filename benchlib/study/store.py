@@ -15,6 +15,7 @@ import lzma
 import os
 import re
 import shutil
+import stat
 import tarfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -35,12 +36,31 @@ PENDING = ".pending-"
 
 
 def project_root() -> Path:
-    """The folder that holds ``notebooks/``: here, above here, or where the library was installed from."""
+    """The folder that holds ``notebooks/``: here, above here, or where the library was installed from.
+
+    What is in it is executed, so a folder that somebody else owns, or anybody may write to, is passed over.
+    """
     working = Path.cwd()
     for folder in (working, *working.parents, Path(__file__).resolve().parents[2]):
-        if (folder / "notebooks").is_dir():
+        if _ours(folder / "notebooks"):
             return folder
     return working
+
+
+def _ours(folder: Path) -> bool:
+    """Whether it is a folder of ours, of root's or of the owner of this library, to which not everybody may write."""
+    try:
+        of = folder.stat()
+    except OSError:
+        return False
+    owners = (os.geteuid(), 0, Path(__file__).stat().st_uid)
+    return stat.S_ISDIR(of.st_mode) and of.st_uid in owners and not of.st_mode & stat.S_IWOTH
+
+
+def notebooks() -> dict[str, Path]:
+    """The notebooks of this installation by name: the files in ``notebooks/``, without links that lead out of it."""
+    paths = sorted((project_root() / "notebooks").resolve().glob("*.ipynb"))
+    return {path.stem: path for path in paths if path.is_file() and path.resolve().parent == path.parent}
 
 
 def data_root() -> Path:

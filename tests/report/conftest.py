@@ -65,11 +65,6 @@ def raised():
 @pytest.fixture(scope="session")
 def notebook(analysis, trials):
     text = v4.new_markdown_cell
-    hostile = "<img src='https://example.org/a.png' alt='far away'><script src='//example.org/x.js'></script>"
-    hostile += "<div style='background:url(https://example.org/b.png)'>kept</div>"
-    hostile += (
-        "<style>@import 'https://example.org/c.css';</style><iframe src='https://example.org'></iframe>"
-    )
     return v4.new_notebook(
         cells=[
             text("# Configuration\n\nDoes tuning help? See [the manual](https://www.postgresql.org/docs/)."),
@@ -84,8 +79,7 @@ def notebook(analysis, trials):
             shown(drift(trials, "tps", [*analysis.table["level"]])),
             shown(trials.head(2)),
             raised(),
-            text(hostile),
-            text("Mean <math><mi>d</mi></math> of the pairs; it cost $5 and $6."),
+            text("![far away](https://example.org/a.png) <b>text</b>; it cost $5 and $6."),
         ]
     )
 

@@ -1,15 +1,20 @@
 """Notebooks executed for their pages: several at a time with the same bytes, overviews, and what fails alone."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import nbformat.v4 as v4
+import psutil
 import pytest
+
+from benchlib.study.store import project_root
 
 PARAMETERS = 'factor: str = "{name}"  # its name\nquestion: str = "How?"  # one sentence\nrun: bool = True  # nothing runs'
 
@@ -36,17 +41,18 @@ def notebook(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def call(tmp_path: Path) -> Callable[..., list[str]]:
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Variables that keep all that is written in that project."""
+    folders = {"BENCHLIB_DATA": "data", "JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython"}
+    return {**os.environ, **{name: str(tmp_path / folder) for name, folder in folders.items()}}
+
+
+@pytest.fixture
+def call(tmp_path: Path, environment: dict[str, str]) -> Callable[..., list[str]]:
     """Runs the command line in that project, some kernels at a time; the lines it prints."""
 
     def run(*words: str, kernels: int = 2) -> list[str]:
         code = f"from benchlib.report import runs; runs.KERNELS = {kernels}; from benchlib.cli import main; main({words!r})"
-        environment = {
-            **os.environ,
-            "BENCHLIB_DATA": str(tmp_path / "data"),
-            "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"),
-            "IPYTHONDIR": str(tmp_path / "ipython"),
-        }
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=tmp_path,
@@ -63,6 +69,76 @@ def call(tmp_path: Path) -> Callable[..., list[str]]:
     return run
 
 
+EVIL = "open('pwned', 'w').write('by a notebook')"
+
+
+def test_a_study_s_notebook_is_a_bare_name_of_this_installation_or_none(notebook, call, keep, tmp_path):
+    cells = [v4.new_code_cell(EVIL, id="own"), v4.new_code_cell("print('all have this', study)", id="all")]
+    cells[1].metadata["tags"] = ["shared"]
+    template = nbformat.read(notebook("template", ""), as_version=4)
+    template.cells[1].source += '\nstudy: str = ""  # its name\nlevels: dict = {}  # none'
+    template.cells[2:] = cells
+    nbformat.write(template, tmp_path / "notebooks" / "template.ipynb")
+    elsewhere = notebook("evil", EVIL).rename(tmp_path / "evil.ipynb")
+    (tmp_path / "notebooks" / "link.ipynb").symlink_to(elsewhere)
+    names = {"above": "../evil", "path": "../evil.ipynb", "whole": str(elsewhere), "linked": "link", "long": "x" * 5000,
+             "none": None, "nul": "a\0b", "dot": "./template"}  # fmt: skip
+    for study, name in names.items():
+        keep(study, notebook=name)
+    assert {line.partition(":")[0] for line in call("report")} == {"page", "index"}
+    for study in names:
+        page = (tmp_path / "reports" / f"{study}.html").read_text()
+        assert f"all have this {study}" in page
+        assert "none of this installation&#39;s" in page
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_notebooks_in_a_folder_of_somebody_else_are_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert project_root() == tmp_path
+    (tmp_path / "notebooks").chmod(0o777)
+    assert project_root() != tmp_path, "anybody may write to it"
+    (tmp_path / "notebooks").chmod(0o755)
+    if os.geteuid():
+        pytest.skip("only root can give a folder away")
+    os.chown(tmp_path / "notebooks", 4711, 4711)
+    assert project_root() != tmp_path
+
+
+def tcp_sockets(process: psutil.Process) -> list[str]:
+    """The TCP sockets of a process and of all below it, as the kernel lists them."""
+    own = set()
+    for each in [process, *process.children(recursive=True)]:
+        for file in Path(f"/proc/{each.pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                own.add(str(file.readlink()))
+    tables = [Path(f"/proc/{process.pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    lines = [line for table in tables for line in table.splitlines()[1:]]
+    return [line for line in lines if f"socket:[{line.split()[9]}]" in own]
+
+
+WAITS = """
+import pathlib, time
+pathlib.Path("begun").touch()
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="no /proc/PID/net here")
+def test_no_tcp_socket_is_open_while_a_page_is_made(notebook, environment, tmp_path):
+    notebook("overview", WAITS)
+    command = [sys.executable, "-c", "from benchlib.cli import main; main(['run', 'overview'])"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment) as running:
+        while running.poll() is None and not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        sockets = tcp_sockets(psutil.Process(running.pid))
+        (tmp_path / "go").touch()
+    assert (running.returncode, sockets) == (0, [])
+
+
 @pytest.mark.slow
 def test_pages_are_the_same_however_many_kernels_make_them(notebook, call, keep, tmp_path):
     keep("alone", notebook=None)
@@ -72,7 +148,7 @@ def test_pages_are_the_same_however_many_kernels_make_them(notebook, call, keep,
     made = []
     for kernels in (1, 3):
         lines = call("report", kernels=kernels)
-        assert lines[0] == "left out: study 'alone' names no notebook"
+        assert lines[0].startswith("left out: no notebook 'template'")
         assert lines[1].startswith("left out: the notebook failed: ZeroDivisionError")
         assert [Path(line).name for line in lines[2:]] == ["fast.html", "slow.html", "index.html"]
         (tmp_path / "reports" / "broken.ipynb").unlink()  # it holds a traceback with the kernel's own paths

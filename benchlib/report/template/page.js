@@ -1,4 +1,6 @@
-(function () {
+// In the head, so that a page never shows the other colours first.
+try { document.documentElement.dataset.theme = localStorage.getItem("bl-theme") || ""; } catch (e) { /* private window */ }
+addEventListener("DOMContentLoaded", function () {
   var root = document.documentElement, button = document.querySelector(".bl-theme");
   var system = matchMedia("(prefers-color-scheme: dark)");
   function dark() {
@@ -27,4 +29,4 @@
   if (fold) fold.addEventListener("click", function (event) {
     if (event.target.closest("a")) fold.open = false;
   });
-})();
+});
