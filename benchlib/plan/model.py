@@ -128,7 +128,7 @@ class Plan(Model):
     load: Load
     scale: Annotated[int, Field(ge=1, le=1_000_000)]
     arrangement: Literal["standing", "fresh"] = "standing"
-    rebuild_every: Annotated[int, Field(ge=1)] = 2
+    rebuild_every: Annotated[int, Field(ge=1)] = 1
     seed: int
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.03
     metric: str = "tps"
@@ -145,6 +145,12 @@ class Plan(Model):
             if level.workload is not None and level.workload not in self.workloads:
                 raise ValueError(f"level “{name}” names the workload '{level.workload}', which is not here")
         return self
+
+    def period(self, block: int) -> int:
+        """In which period, counted from 1, a block's clusters stay; a server that is not ours is never built anew."""
+        if self.arrangement == "fresh":
+            return block
+        return 1 if self.base.target else (block - 1) // self.rebuild_every + 1
 
     def level(self, name: str) -> Level:
         """A level as it runs: its patch over the study's base."""
@@ -185,7 +191,8 @@ class Study(Model):
 
     ``left_out`` are levels that were asked for and cannot be run on this machine, each with the reason.
     ``levels_in_words`` has what each level runs with by the heading of a table's row, the same headings for all, and
-    ``crash_costs`` what a crash may cost at each; studies of earlier versions have neither.
+    ``crash_costs`` what a crash may cost at each; studies of earlier versions have neither. ``extended`` are the numbers
+    of blocks that the study had when it was whole and got more: looks at its verdicts that were not planned.
     """
 
     format: Literal[1] = 1
@@ -199,6 +206,7 @@ class Study(Model):
     left_out: dict[str, str] = {}
     levels_in_words: dict[str, dict[str, str]] = {}
     crash_costs: dict[str, tuple[str, ...]] = {}
+    extended: tuple[int, ...] = ()
 
     @property
     def blocks(self) -> int:

@@ -27,7 +27,7 @@ class _Sizes(Load):
 
     blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
     scale: Annotated[int, Field(ge=1)] = 1
-    rebuild_every: int = 2
+    rebuild_every: int = 1
     only: Any = None
 
 

@@ -4,18 +4,20 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from benchlib.stats.block_model import Fit, Noise
-from benchlib.stats.dunnett import critical, loadings, tail
+from benchlib.stats.block_model import Fit
+from benchlib.stats.dunnett import family_cut, family_tail, loadings
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
 
 _JUDGED = ("low", "high", "p", "p_adjusted", "p_tost", "detectable", "blocks_needed")
+# Log values whose differences agree to the ninth digit in every block were copied, not measured: a t of
+# them would be a quotient of rounding errors.
+SAME = 1e-9
 _SMALLEST_P = float(np.finfo(float).tiny)  # a p is never 0, not even by underflow
 
 
 def compare(
     fit: Fit,
     weights: np.ndarray,
-    noise: Noise,
     alpha: float,
     margin: float,
     *,
@@ -25,48 +27,59 @@ def compare(
     """Return a family's contrasts on the log scale: one row for each of ``weights`` (c, levels).
 
     Columns: ``estimate``; ``low, high``, the simultaneous interval at 1 - alpha; ``p, p_adjusted``;
-    ``p_tost``, the larger p of the two one-sided tests
-    against ``margin``; ``detectable``, the smallest increase that is found with 80 % power; ``blocks_needed``, in all
-    to settle the contrast. NaN where nothing can be said; the family is what has an estimate.
+    ``p_tost``, the larger p of the two one-sided tests against ``margin``, adjusted for the family (Sidak);
+    ``detectable``, the smallest increase that is found with 80 % power; ``blocks_needed``, in all
+    to settle the contrast. NaN where nothing can be said; the family is what has an estimate and noise.
 
-    With ``one_reference`` the adjustment is Dunnett's; contrasts with several references are correlated in no such
-    simple way, and Sidak's inequality holds for them whatever they are (Z. Sidak, 1967). ``families`` are
+    With ``one_reference`` and noise that leans on the family's the adjustment is Dunnett's; otherwise Sidak's, whose
+    inequality holds for correlated contrasts whatever they are (Z. Sidak, 1967). ``families`` are
     analysed apart, this one among them, and ``alpha`` is the error rate of them all.
     """
     estimate, unscaled = fit.contrasts(weights)
     rows = pd.DataFrame({"estimate": estimate}, columns=["estimate", *_JUDGED], dtype=float)
-    known = np.isfinite(estimate)
-    if not (np.isfinite(noise.sd) and noise.df > 0 and known.any()):
+    noise = fit.noise(weights[np.isfinite(estimate)])
+    known, judged_by = np.isfinite(estimate), noise.sd > SAME
+    known[known] = judged_by
+    if not known.any():
         return rows
-    count, own_alpha = int(known.sum()), -np.expm1(np.log1p(-alpha) / families)  # Sidak's share
-    lam = loadings(unscaled[np.ix_(known, known)]) if one_reference else (0.0,) * count
+    sd, df = noise.sd[judged_by], noise.df[judged_by]
+    count, own_alpha = len(sd), -np.expm1(np.log1p(-alpha) / families)  # Sidak's share
+    lam = loadings(unscaled[np.ix_(known, known)])
+    shared = noise.shared and one_reference
     value, factor = estimate[known], np.diag(unscaled)[known]
-    error = noise.sd * np.sqrt(factor)
+    error = sd * np.sqrt(factor)
     size = np.abs(value) / error
-    cut = critical(own_alpha, lam, noise.df)
-    adjusted = np.array([tail(statistic, lam, noise.df) for statistic in size])
+    cut = np.array([family_cut(own_alpha, lam, each, shared=shared) for each in df])
+    adjusted = np.array(
+        [family_tail(*pair, shared=shared) for pair in zip(size, [lam] * count, df, strict=True)]
+    )
     together = -np.expm1(families * np.log1p(-np.minimum(adjusted, 1 - 1e-16)))
-    blocks, levels = fit.residual.shape
-    per_block = levels - 1
-    extra_df = max(noise.df - per_block * (blocks - 1), 0.0)
-
-    def plan(factor: float) -> Plan:
-        """The test with more blocks, were the design completed: one reference then makes all correlations equal."""
-        share = np.clip(1.0 - 1.0 / (factor * blocks), 0.0, 0.5) if one_reference and count > 1 else 0.0
-        return Plan(own_alpha, (round(float(np.sqrt(share)), 3),) * count, per_block, extra_df)
-
-    above = t.sf((value - np.log1p(-margin)) / error, noise.df)
-    below = t.sf((np.log1p(margin) - value) / error, noise.df)
+    beyond = np.log1p([margin, -margin])[:, None]
+    tost = np.max(t.sf(np.array([[1], [-1]]) * (beyond - value) / error, df), axis=0)
+    blocks = len(fit.residual)
     judged = {
         "low": value - cut * error,
         "high": value + cut * error,
-        "p": np.maximum(2.0 * t.sf(size, noise.df), _SMALLEST_P),
+        "p": np.maximum(2.0 * t.sf(size, df), _SMALLEST_P),
         "p_adjusted": np.maximum(np.maximum(adjusted, together), _SMALLEST_P),
-        "p_tost": np.maximum(above, below),
-        "detectable": detectable(cut, noise.df) * error,
+        "p_tost": -np.expm1(count * families * np.log1p(-np.minimum(tost, 1 - 1e-16))),
+        "detectable": np.array([detectable(*each) for each in zip(cut, df, strict=True)]) * error,
         "blocks_needed": [
-            blocks_to_answer(plan(each), noise.sd, each * blocks, margin, blocks) for each in factor
+            # were the design completed: one reference then makes all correlations equal
+            blocks_to_answer(
+                Plan(own_alpha, count, _loading(each * blocks) if one_reference else 0.0),
+                deviation,
+                each * blocks,
+                margin,
+                blocks,
+            )
+            for deviation, each in zip(sd, factor, strict=True)
         ],
     }
     rows.loc[known, list(judged)] = pd.DataFrame(judged, index=rows.index[known], dtype=float)
     return rows
+
+
+def _loading(variance: float) -> float:
+    """The loading of a level whose difference from the reference has that ``variance`` in units of a trial's."""
+    return round(float(np.sqrt(np.clip(1.0 - 1.0 / variance, 0.0, 0.5))), 3)

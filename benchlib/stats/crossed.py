@@ -106,7 +106,7 @@ def additivity(trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps
         "measured / multiplied": together - multiplied,
     }
     estimate, unscaled = fit.contrasts(np.array(list(rows.values())))
-    error = fit.noise.sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
+    error = fit.residual_sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
     frame = _judged(estimate, error, fit.df)
     frame.insert(0, "what", list(map(str, rows)))
     return frame

@@ -78,3 +78,17 @@ def _scale_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
     log_chi = np.linspace(low, high, _S_NODES)
     weight = np.exp(chi.logpdf(np.exp(log_chi), df) + log_chi) * (log_chi[1] - log_chi[0])
     return np.exp(log_chi) / np.sqrt(df), weight
+
+
+def family_tail(size: float, lam: tuple[float, ...], df: float, *, shared: bool) -> float:
+    """Return the adjusted p of |t| = ``size``: Dunnett's where the noise is ``shared``, else Sidak's (1967)."""
+    if shared:
+        return tail(size, lam, df)
+    return float(-np.expm1(len(lam) * np.log1p(-min(2.0 * t.sf(size, df), 1 - 1e-16))))
+
+
+def family_cut(alpha: float, lam: tuple[float, ...], df: float, *, shared: bool) -> float:
+    """Return the |t| whose :func:`family_tail` is ``alpha``."""
+    if shared:
+        return critical(alpha, lam, df)
+    return float(t.isf(-np.expm1(np.log1p(-alpha) / len(lam)) / 2, df))

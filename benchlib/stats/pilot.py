@@ -74,7 +74,7 @@ def size_study(
     trial_s = float(np.clip(best, SHORTEST_S, LONGEST_S))
     sd = float(np.sqrt(between + lrv / trial_s))
     asked, arms = levels - 1 - controls, controls + 1
-    plan = Plan(_ALPHA, complete_loadings(asked, arms), levels - 1)
+    plan = Plan(_ALPHA, asked, complete_loadings(asked, arms)[0])
     blocks = (
         blocks_to_answer(plan, sd, 1 + 1 / arms, margin, _DEFAULT_BLOCKS - 1) if sd > 0 else _DEFAULT_BLOCKS
     )

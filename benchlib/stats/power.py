@@ -13,7 +13,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import chi, nct, t
 
-from benchlib.stats.dunnett import critical
+from benchlib.stats.block_model import prior_df
+from benchlib.stats.dunnett import family_cut
 
 POWER = 0.80
 _HUGE_CUT = 40.0
@@ -22,20 +23,20 @@ MOST_BLOCKS = 1000  # beyond this the answer is "not by more blocks"
 
 @dataclass(frozen=True)
 class Plan:
-    """The test that is planned for: ``per_block`` and ``extra_df`` give df = per_block (b - 1) + extra_df."""
+    """The test that is planned for, of ``count`` comparisons; ``loading`` is each one's on their common part, 0 for none."""
 
     alpha: float
-    lam: tuple[float, ...]
-    per_block: int
-    extra_df: float = 0.0
+    count: int
+    loading: float
 
     def df(self, blocks: int) -> float:
-        """Residual degrees of freedom of a complete design with that many blocks."""
-        return self.per_block * (blocks - 1) + self.extra_df
+        """Degrees of freedom of a comparison's noise in a complete design with that many blocks."""
+        return blocks - 1 + prior_df(blocks, self.count)
 
     def cut(self, blocks: int) -> float:
         """Critical |t| of the family with that many blocks."""
-        return critical(self.alpha, self.lam, self.df(blocks))
+        shared = self.loading > 0 and prior_df(blocks, self.count) > 0
+        return family_cut(self.alpha, (self.loading,) * self.count, self.df(blocks), shared=shared)
 
 
 def detectable(cut: float, df: float, power: float = POWER) -> float:
@@ -49,7 +50,7 @@ def blocks_to_answer(
     """Return the total number of blocks that would settle the question, None beyond MOST_BLOCKS.
 
     Settled: a true effect as large as ``margin`` (a fraction) would be found, and a true zero would
-    be shown equivalent, each with 80 % power. ``sd`` is the residual deviation, ``variance_factor``
+    be shown equivalent, each with 80 % power. ``sd`` is a trial's deviation, ``variance_factor``
     the contrast's variance in units of sd**2 / blocks. More than ``present`` in any case.
     """
     smallest = float(np.log1p(margin))
@@ -57,7 +58,7 @@ def blocks_to_answer(
     def enough(blocks: int) -> bool:
         df, error = plan.df(blocks), sd * np.sqrt(variance_factor / blocks)
         seen = smallest / error >= detectable(plan.cut(blocks), df)
-        level = float(t.isf(plan.alpha, df))
+        level = float(t.isf(-np.expm1(np.log1p(-plan.alpha) / plan.count), df))
         return bool(seen and smallest / error >= detectable(level, df, (1 + POWER) / 2))
 
     blocks = bisect_left(range(MOST_BLOCKS + 1), True, lo=max(present, 2) + 1, key=enough)

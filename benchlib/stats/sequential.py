@@ -15,13 +15,15 @@ import pandas as pd
 
 from benchlib.plan.design import LOOKS
 from benchlib.stats.analysis import Analysis
-from benchlib.stats.block_model import fit_complete
-from benchlib.stats.dunnett import complete_loadings, tail
+from benchlib.stats.block_model import fit_complete, prior_df
+from benchlib.stats.dunnett import complete_loadings, family_tail
 from benchlib.stats.verdicts import analyze
 
-_SESSIONS = 400_000
+_SESSIONS = 200_000
 _CHUNK = 20_000
 _EXPONENT = 1.5
+_UNEQUAL = 10.0
+"""The cuts hold for studies of equal noise, and for those in which half of the levels are this much noisier."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,20 @@ def plan_looks(
 
     ``looks`` are numbers of blocks, rising from 3 or more. Takes about a second for a new design.
     """
-    largest = _largest_t(levels, controls, looks)
+    comparisons = max(levels - 1 - controls, 1)
+    lam = complete_loadings(comparisons, controls + 1)
+    worlds = [_cuts(_largest_t(levels, controls, looks, ratio), looks, alpha) for ratio in (1.0, _UNEQUAL)]
+    cuts = tuple(np.max(worlds, axis=0).tolist())
+    alphas = []
+    for cut, look in zip(cuts, looks, strict=True):
+        prior = prior_df(look, comparisons)
+        alphas.append(family_tail(cut, lam, look - 1 + prior, shared=prior > 0))
+    return SequentialPlan(looks, tuple(alphas), cuts)
+
+
+def _cuts(largest: np.ndarray, looks: tuple[int, ...], alpha: float) -> list[float]:
+    """Return the |t| at each look that spends alpha as planned on studies whose largest |t| are known (sessions, looks)."""
     alive = np.ones(len(largest), dtype=bool)
-    lam = complete_loadings(levels - 1 - controls, controls + 1)
     cuts: list[float] = []
     for column, look in enumerate(looks):
         spent = alpha * (look / looks[-1]) ** _EXPONENT
@@ -82,17 +95,21 @@ def plan_looks(
         left = np.where(alive, largest[:, column], -np.inf)
         cuts.append(float(np.partition(left, -allowed - 1)[-allowed - 1]))
         alive &= largest[:, column] <= cuts[-1]
-    alphas = [tail(cut, lam, (look - 1) * (levels - 1)) for cut, look in zip(cuts, looks, strict=True)]
-    return SequentialPlan(looks, tuple(alphas), tuple(cuts))
+    return cuts
 
 
-def _largest_t(levels: int, controls: int, looks: tuple[int, ...]) -> np.ndarray:
-    """Return the largest |t| of the family (sessions, looks) in simulated studies without any effect."""
+def _largest_t(levels: int, controls: int, looks: tuple[int, ...], ratio: float) -> np.ndarray:
+    """Return the largest |t| of the family (sessions, looks) in simulated studies without any effect.
+
+    Half of the levels, beside the baseline's arms, stray ``ratio`` times as much as the others.
+    """
+    sd = np.ones(levels)
+    sd[levels - (levels - controls) // 2 :] = ratio
     rng = np.random.default_rng(20_251)
     largest = np.empty((_SESSIONS, len(looks)))
     for start in range(0, _SESSIONS, _CHUNK):
-        logs = rng.standard_normal((_CHUNK, looks[-1], levels))
+        logs = sd * rng.standard_normal((_CHUNK, looks[-1], levels))
         for column, look in enumerate(looks):
-            estimate, error, _ = fit_complete(logs[:, :look], controls)
+            estimate, error, *_ = fit_complete(logs[:, :look], controls)
             largest[start : start + _CHUNK, column] = (np.abs(estimate) / error).max(axis=1)
     return largest

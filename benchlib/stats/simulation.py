@@ -16,7 +16,7 @@ from scipy.stats import t
 
 from benchlib.plan.design import LOOKS
 from benchlib.stats.block_model import fit_complete
-from benchlib.stats.dunnett import complete_loadings, critical
+from benchlib.stats.dunnett import complete_loadings, family_cut
 from benchlib.stats.sequential import plan_looks
 
 ALPHA = 0.05
@@ -89,9 +89,10 @@ def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, flo
     (unadjusted p). ``error`` is the standard error of ``alarms``.
     """
     logs = simulate_logs(situation, sessions, np.random.default_rng(seed))
-    estimate, error, df = fit_complete(logs, situation.controls)
+    estimate, error, df, shared = fit_complete(logs, situation.controls)
     single = float(t.isf(ALPHA / 2, df))
-    cut = critical(ALPHA, complete_loadings(estimate.shape[1], 1 + situation.controls), df)
+    lam = complete_loadings(estimate.shape[1], 1 + situation.controls)
+    cut = family_cut(ALPHA, lam, df, shared=shared)
     size = np.abs(estimate) / error
     return {
         **asdict(situation),
@@ -131,7 +132,7 @@ def simulate_stopping(levels: int, controls: int, *, sessions: int, seed: int) -
     alarmed, seen = np.zeros(sessions, dtype=bool), np.zeros(sessions, dtype=bool)
     blocks = np.full(sessions, LOOKS[-1])
     for look, cut in zip(plan.looks, plan.cuts, strict=True):
-        estimate, error, _ = fit_complete(logs[:, :look], controls)
+        estimate, error, *_ = fit_complete(logs[:, :look], controls)
         alarmed |= (np.abs(estimate) / error > cut).any(axis=1)
         now = ~seen & (_with_effect(estimate, error)[:, -1] > cut)
         blocks[now] = look

@@ -4,7 +4,7 @@ An error names the row (counted from 1, as in the file below its header line); w
 told in a concern that travels with the result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +24,12 @@ class Trials:
 
     The levels start with the baseline, then the controls, then the others in the order of their
     categories or of their first appearance, those without a usable trial among them; blocks are
-    sorted where they can be.
+    sorted where they can be. ``periods`` names for each block the period in which its clusters stayed; None where
+    the trials do not say.
     """
 
     values: pd.DataFrame
+    periods: "pd.Series[Any] | None"
     concerns: tuple[Concern, ...]
 
     @property
@@ -43,7 +45,7 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
     columns, any hashable block labels, levels that are numbers (compared as text), numbers that are text.
     Raises InputError for missing columns, rows without block or level, values that are not positive
     finite numbers (their logarithm is analysed), a (block, level) that is there twice, an unknown baseline
-    or control, and fewer than two levels.
+    or control, a block of two periods, and fewer than two levels.
     """
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"trials must be a pandas DataFrame, not {type(frame).__name__}")
@@ -84,10 +86,26 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
         _left_out("failed_trials", "ended with an error", labels[failed], len(frame)),
         _left_out("missing_values", f"have no {metric}", labels[missing], len(frame)),
     )
+    index = pd.Index(blocks, tupleize_cols=False)
     return Trials(
-        pd.DataFrame(values, index=pd.Index(blocks, tupleize_cols=False), columns=levels),
+        pd.DataFrame(values, index=index, columns=levels),
+        _periods(frame, labels["block"], blocks, index),
         tuple(concern for concern in concerns if concern),
     )
+
+
+def _periods(
+    frame: pd.DataFrame, block: "pd.Series[Any]", blocks: Sequence[Hashable], index: pd.Index
+) -> "pd.Series[Any] | None":
+    if "period" not in frame or frame["period"].isna().all():
+        return None
+    period: dict[Hashable, Any] = {}
+    for name, value in zip(block, frame["period"], strict=True):
+        if not pd.isna(value) and period.setdefault(name, value) != value:
+            raise InputError(f"block {name} lies in two periods, {period[name]} and {value}: it has one")
+    if missing := [name for name in blocks if name not in period]:
+        raise InputError(f"block {missing[0]} has no period, though others have")
+    return pd.Series([period[name] for name in blocks], index=index)
 
 
 def _blank(column: "pd.Series[Any]") -> np.ndarray:

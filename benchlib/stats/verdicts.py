@@ -10,20 +10,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import f
 
 from benchlib.errors import InputError
 from benchlib.plan.metrics import Metric, metric_or_guess
 from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis
-from benchlib.stats.block_model import Fit, Noise, arm_weights, fit_blocks
-from benchlib.stats.compare import compare
+from benchlib.stats.block_model import Fit, arm_weights, fit_blocks
+from benchlib.stats.compare import SAME, compare
 from benchlib.stats.concerns import Concern
 from benchlib.stats.trials import Trials, read_trials
 
 LEAST_BLOCKS = 3
-# Log values that agree to the ninth digit in every block were copied, not measured: a t of them
-# would be a quotient of rounding errors.
-_NO_VARIATION = 1e-9
+_TOLD, _GRAVE = 1.0, 0.2
+"""A control that differs at alpha is told; at a fifth of it, it invalidates."""
+_POOLED_FROM = 0.5
+"""Clusters that stay for several blocks are forgotten only where their luck says nothing at this p."""
 
 
 def analyze(
@@ -46,8 +48,9 @@ def analyze(
     ``against`` names for a level another one than the baseline to be compared with; a level that is only
     named as such is not compared itself. The intervals then hold together by Sidak's inequality.
     ``families`` is in how many parts a study is analysed, which share ``alpha`` (see ``analyze_strata``).
-    A control that differs from the baseline at ``alpha`` (Dunnett over several controls) makes every
-    verdict invalid. Fewer than three blocks, of the study or of a level, give no verdict but
+    A control that differs from the baseline at ``alpha`` (over all controls) is told; at a fifth of it, it makes every
+    verdict invalid. A column ``period`` tells which blocks share their clusters: each comparison is then judged by
+    how it differs between the periods (see ``_by_period``). Fewer than three blocks, of the study or of a level, give no verdict but
     inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
     is both real and within the margin is called faster or slower, and is among ``Analysis.tiny``.
 
@@ -58,19 +61,19 @@ def analyze(
     levels, blocks = data.values.columns.tolist(), len(data.values)
     pairs = _pairs(levels, arms, against)
     fit = fit_blocks(data.logs)
-    noise = fit.noise
     warnings = [*data.concerns, *concerns, *_incomplete(data)]
-    if noise.sd <= _NO_VARIATION:
-        noise = Noise(np.nan, noise.df)
+    if fit.residual_sd <= SAME:
         message = (
             "the trials repeat each other exactly, so there is no noise to judge by: copied, not measured?"
         )
         warnings.append(Concern("no_variation", message))
-    if np.isfinite(noise.sd):
+    elif fit.df > 0:
         warnings += _outliers_and_drifts(data, fit, pairs)
+    judged, period_concern = _by_period(data, fit)
+    warnings += period_concern
 
     places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
-    judge = partial(compare, fit, noise=noise, alpha=alpha, margin=margin)
+    judge = partial(compare, judged, alpha=alpha, margin=margin)
     twins, others = np.split(arm_weights(len(levels), len(arms), places), [len(controls := arms[1:])])
     one = set(pairs.values()) <= {arms[0]}
     rows = pd.concat(
@@ -94,7 +97,9 @@ def analyze(
         p_adjusted=rows["p_adjusted"],
         verdict=rows["verdict"].astype(object),
         mde_percent=percent(rows["detectable"]),
-        blocks_needed=rows["blocks_needed"].where(rows["verdict"] == "inconclusive"),
+        blocks_needed=np.ceil(rows["blocks_needed"] * (blocks / len(judged.residual))).where(
+            rows["verdict"] == "inconclusive"
+        ),
     )
     return Analysis(
         table=table.join(compared).rename_axis("level").reset_index(),
@@ -109,8 +114,39 @@ def analyze(
         trials=_long(data.values, "value"),
         differences=_long(_changes_in_blocks(data.logs, arms, pairs), "percent"),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
-        residual_sd=noise.sd,
+        residual_sd=fit.residual_sd,
     )
+
+
+def _by_period(data: Trials, fit: Fit) -> tuple[Fit, list[Concern]]:
+    """Return the fit by which comparisons are judged where blocks share clusters, and what is to be told of it.
+
+    A cluster keeps its luck (where its pages lie) as long as it stays, so its blocks are no replicates: the mean over
+    a period stands for them. Only where level by period differs no more than level by block (F, p over .5; a
+    smaller gate lets too much luck pass) are the blocks judged as if each had clusters of its own. Two periods or one
+    tell too little of luck: the blocks are judged, and the verdicts hold for these clusters only.
+    """
+    periods = data.periods
+    if periods is None or periods.nunique() == len(periods):
+        return fit, []
+    count = periods.nunique()
+    if count < LEAST_BLOCKS:
+        times = "once" if count == 1 else "twice"
+        message = f"the clusters were built {times} for {len(periods)} blocks: the verdicts hold for these clusters only"
+        return fit, [Concern("clusters_stay", message)]
+    logs = data.logs
+    without_blocks = logs.sub((logs - fit.effects).mean(axis=1), axis=0)
+    means = without_blocks.groupby(periods.to_numpy()).mean()
+    apart = fit_blocks(means)
+    spread = pd.DataFrame(fit.residual).groupby(periods.to_numpy())
+    between = float((spread.mean() ** 2 * spread.count()).to_numpy().sum())
+    inside = float(np.nansum(fit.residual**2)) - between
+    left = fit.df - apart.df
+    if left > 0 and inside > 0:
+        ratio = (between / apart.df) / (inside / left)
+        if f.sf(ratio, apart.df, left) > _POOLED_FROM:
+            return fit, []
+    return apart, []
 
 
 def percent(log_ratio: Any) -> Any:
@@ -189,10 +225,13 @@ def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Co
             Concern("no_control", "there is no A/A arm: noise between twins of the baseline was not measured")
         ]
     concerns = []
-    for name, row in twins[twins["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
+    for name, row in twins[twins["p_adjusted"] <= _TOLD * alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
         change = f"{percent(row['estimate']):+.1f} % (p = {row['p_adjusted']:.2g})"
+        grave = bool(row["p_adjusted"] <= _GRAVE * alpha)
         message = f"the A/A control {name!r} differs from its twin by {change}"
-        concerns.append(Concern("control_differs", message, grave=True, level=str(name)))
+        if not grave:
+            message += ": one sound study in twenty shows as much"
+        concerns.append(Concern("control_differs", message, grave=grave, level=str(name)))
     return concerns
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,10 @@ from benchlib.stats.strata import analyze_strata
 from benchlib.study.instruments import Recorded, recorded
 from benchlib.study.results import concerns, latencies, progress_frame, trials_frame, warnings_frame
 from benchlib.study.store import StudyFolder
+
+_ALPHA = 0.05
+_EXTENSION, _MOST_EXTENSIONS = 0.1, 4
+"""An extension is a look beyond the plan: each takes a tenth of alpha, so that all together stay at 6 % (simulated)."""
 
 
 class Experiment:
@@ -124,17 +128,20 @@ class Experiment:
         ]  # fmt: skip
 
     def _judged(self, trials: pd.DataFrame, **arguments: Any) -> Analysis:
+        trials = trials.assign(period=trials["block"].map(self.plan.period))
         return analyze_strata(trials, self.plan.strata(), against=self.plan.factor.against, **arguments)
 
     def _comparison(self) -> dict[str, Any]:
         """What the trials are compared by."""
-        builds = self.study.provenance.get("builds_differ")
+        builds, extended = self.study.provenance.get("builds_differ"), self.study.extended[:_MOST_EXTENSIONS]
         return {
             "baseline": self.plan.factor.baseline,
             "controls": self.plan.factor.controls,
             "metric": self.plan.metric,
             "margin": self.plan.margin,
+            **({"alpha": _ALPHA * _EXTENSION ** len(extended)} if extended else {}),
             "concerns": [
+                *([Concern("extended", _extended(extended))] if extended else []),
                 *concerns(self.trials, self.progress, warnings_frame(self.folder)),
                 *([Concern("builds_differ", builds)] if builds else []),
             ],
@@ -162,3 +169,11 @@ def _machine(facts: Mapping[str, Any]) -> str:
     processor = f"{facts['processors']} × {facts['processor']}" if facts.get("processor") else ""
     memory = f"{facts['memory_mib'] / 1024:.0f} GiB" if facts.get("memory_mib") else ""
     return ", ".join(part for part in (processor, memory) if part) or "not known"
+
+
+def _extended(looks: Sequence[int]) -> str:
+    after = ", ".join(map(str, looks))
+    return (
+        f"the study was extended after {after} blocks, and each such look is another chance to be wrong: its verdicts "
+        f"are at {100 * _ALPHA * _EXTENSION ** len(looks):g} % instead of {100 * _ALPHA:g} %; blocks='auto' plans its looks beforehand"
+    )

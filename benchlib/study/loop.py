@@ -49,7 +49,7 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
     """Write a new study, or find that the one kept under this name is the same; what is kept.
 
     More blocks than before are added to the study; fewer leave it as it is, so that a rerun
-    never throws a measurement away. Parameters that are no part of the plan, such as prices, are the last run's.
+    never throws a measurement away. A study that was whole when it got more has been looked at, which is kept. Parameters that are no part of the plan, such as prices, are the last run's.
     A study of an earlier version gets the words for its levels.
 
     Raises:
@@ -63,6 +63,8 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
     changes: dict[str, Any] = {}
     if not kept.levels_in_words:  # of an earlier version
         changes = {"levels_in_words": study.levels_in_words, "crash_costs": study.crash_costs}
+    if study.blocks > kept.blocks and not kept.plan.looks and not missing(kept, folder.kept()):
+        changes["extended"] = (*kept.extended, kept.blocks)
     if study.blocks >= kept.blocks:
         # from what is kept: the plan asked for may name its levels in another order
         more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)

@@ -46,6 +46,7 @@ SCHEDULED = {
 
 TRIAL_COLUMNS = (
     "block",
+    "period",
     "position",
     "level",
     "seed",
@@ -77,6 +78,7 @@ def trials_frame(folder: StudyFolder) -> pd.DataFrame:
     for trial_id, measurement in folder.kept().items():
         row = {
             **asdict(measurement.trial),
+            "period": plan.period(measurement.trial.block),
             **measurement.model_dump(include={"started_s", "server_version", "error"}),
         }
         if measurement.error is None:

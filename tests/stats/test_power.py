@@ -19,19 +19,19 @@ def test_detectable_is_where_power_is_reached():
 
 
 def test_there_is_an_end_to_it():
-    assert blocks_to_answer(Plan(0.05, (0.0,), 1), 5.0, 2.0, 0.03, 5) is None
-    assert blocks_to_answer(Plan(0.05, (0.0,), 1), 1e-6, 2.0, 0.03, 5) == 6
+    assert blocks_to_answer(Plan(0.05, 1, 0.0), 5.0, 2.0, 0.03, 5) is None
+    assert blocks_to_answer(Plan(0.05, 1, 0.0), 1e-6, 2.0, 0.03, 5) == 6
 
 
 @pytest.mark.parametrize(("levels", "controls"), [(2, 0), (3, 1), (5, 1)])
 def test_the_blocks_that_are_promised_give_an_answer(levels, controls):
     arms = controls + 1
-    lam = complete_loadings(levels - arms, arms)
-    plan = Plan(0.05, lam, levels - 1)
+    plan = Plan(0.05, levels - arms, complete_loadings(levels - arms, arms)[0])
     blocks = blocks_to_answer(plan, SD, 1 + 1 / arms, 0.03, 2)
     logs = np.random.default_rng(levels).normal(0, SD, (20_000, blocks, levels))
-    *fit, df = fit_complete(logs, controls)
+    *fit, df, _ = fit_complete(logs, controls)
     estimate, error = (values[:, -1] for values in fit)
-    inside = np.abs(estimate) + t.isf(0.05, df) * error < np.log1p(0.03)
+    own = 1 - 0.95 ** (1 / plan.count)
+    inside = np.abs(estimate) + t.isf(own, df) * error < np.log1p(0.03)
     seen = np.abs(estimate + np.log1p(0.03)) > plan.cut(blocks) * error
     assert 0.79 <= min(inside.mean(), seen.mean()) <= 0.87
