@@ -21,7 +21,7 @@ from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.sections.beside_published import ALONE, beside
 from benchlib.report.view import Statement
 from benchlib.stats.analysis import leading
-from benchlib.stats.multiple import across_factors
+from benchlib.stats.multiple import holm
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.published import published_for
 from benchlib.study.store import StudyFolder, walk
@@ -38,7 +38,7 @@ def summary_rows(experiments: Iterable[Experiment]) -> pd.DataFrame:
     latency cut by half is +100 %. All are percentages. A study that is inconclusive or invalid has no ``rank``.
 
     Of a factor's studies the first is the one that measured each level longest, whatever came out; only that one is
-    ranked, and ``p_holm`` is adjusted for the number of factors (Holm). The ``further`` ones follow it.
+    ranked; ``p_holm`` is the shown comparison's own p, adjusted in its study for its fellows and here for the factors (Holm). The ``further`` ones follow it.
     ``loss`` is what the level gives up of durability beyond what it is compared with; then ``durable_level`` leads those
     that give up nothing. ``host`` is a letter where there are several machines. ``page`` is the study's page.
 
@@ -57,8 +57,8 @@ def summary_rows(experiments: Iterable[Experiment]) -> pd.DataFrame:
     places = frame["factor"].map({factor: place for place, factor in enumerate(ranked, 1)})
     settled = ~frame["further"] & ~frame["verdict"].isin(_UNSETTLED.keys())
     frame = frame.assign(place=places, rank=places.where(settled)).sort_values("place", kind="stable")
-    analyses = {e.folder.name: e.analysis for e in asked if e.folder.name in set(firsts["study"])}
-    adjusted = frame["study"].map(across_factors(analyses))
+    of_levels = firsts["p_adjusted"].where(firsts["verdict"] != "invalid")
+    adjusted = frame["study"].map(dict(zip(firsts["study"], holm(of_levels.to_list()), strict=True)))
     machines, hosts = pd.factorize(frame["host"])
     letters = [ascii_uppercase[machine % 26] if len(hosts) > 1 else "" for machine in machines]
     return frame.assign(p_holm=adjusted, host=letters)
@@ -89,6 +89,7 @@ def _row(experiment: Experiment) -> dict[str, Any]:
         "ci_high": high,
         **dict(zip(("gain", "gain_low", "gain_high"), gain, strict=True)),
         "verdict": table[level]["verdict"],
+        "p_adjusted": table[level]["p_adjusted"],
         "margin": analysis.margin,
         "alpha": analysis.alpha,
         "blocks": analysis.blocks,
@@ -157,7 +158,7 @@ class Summary:
         if not self.rows["loss"].any():
             table = table.drop(columns=["a crash may cost", "without that"])
         note = (
-            "Interval and verdict are each study's own. p is the factor's, adjusted for the number of factors (Holm); where it is "
+            "Interval and verdict are each study's own. p is that comparison's, adjusted for the number of factors too (Holm); where it is "
             "above the error rate of 5 %, that verdict may be the false alarm which so many questions asked at once must expect."
         )
         formats = dict.fromkeys(("change", "interval", "p", "blocks"), str)

@@ -60,8 +60,8 @@ def compare(
     judged = {
         "low": value - cut * error,
         "high": value + cut * error,
-        "p": np.maximum(2.0 * t.sf(size, df), _SMALLEST_P),
-        "p_adjusted": np.maximum(np.maximum(adjusted, together), _SMALLEST_P),
+        "p": (single := np.maximum(2.0 * t.sf(size, df), _SMALLEST_P)),
+        "p_adjusted": np.max([adjusted, together, single], axis=0),
         "p_tost": -np.expm1(count * families * np.log1p(-np.minimum(tost, 1 - 1e-16))),
         "detectable": np.array([detectable(*each) for each in zip(cut, df, strict=True)]) * error,
         "blocks_needed": [

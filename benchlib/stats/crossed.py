@@ -4,6 +4,7 @@ A design is a frame of -1 and +1, one row per level (a named combination), one c
 the levels then run in randomised blocks like any others. Effects are the change from low to high.
 """
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -16,19 +17,17 @@ from benchlib.stats.multiple import holm
 from benchlib.stats.trials import read_trials
 from benchlib.stats.verdicts import percent
 
-_ALPHA = 0.05
-
 
 def effects(
-    trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps", order: int = 2
+    trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps", order: int = 2, alpha: float = 0.05
 ) -> pd.DataFrame:
     """Return main effects and interactions up to ``order``: one row each, by size.
 
     Columns ``effect, order, percent, ci_low, ci_high, p_value, p_holm, noise``. ``percent`` is the
     change of the metric from low to high (for an interaction: half of how much the one factor's
     change differs between the other's low and high); intervals are single. ``noise`` is the change
-    that noise alone would give the effect of that rank: its half-normal quantile (C. Daniel, 1959) times the standard error. The residual is pooled over blocks and effects
-    beyond ``order``; where none is left, Lenth's (1989) pseudo standard error stands in.
+    that noise alone would give the effect of that rank: its half-normal quantile (C. Daniel, 1959) times the standard error. The error is pure block error, what is left when every level has its own mean; with
+    one block there is none, and Lenth's (1989) pseudo standard error stands in.
     Interactions need a design in which they are not aliased, such as all combinations: use order 1 for
     a screening (:func:`benchlib.plan.design.screening`). Raises InputError for levels without a row in the design, and for aliased effects.
     """
@@ -39,13 +38,17 @@ def effects(
     logs = read_trials(trials, levels[0], (), metric).logs
     terms = [term for size in range(1, order + 1) for term in combinations(design.columns, size)]
     signs = design.set_axis(levels).loc[list(logs)]
-    block, level = np.nonzero(logs.notna())
-    coded = np.column_stack([signs[list(term)].prod(axis=1) for term in terms])[level].astype(float)
-    x, y = np.hstack([np.eye(len(logs))[block], coded]), logs.to_numpy()[block, level]
-    coefficient, error, df = _least_squares(x, y, len(terms))
-    effect = 2.0 * coefficient
-    half, how = (2.0 * error, df) if df > 0 else _lenth(effect)
-    frame = _judged(effect, half, how)
+    coded = np.column_stack([np.ones(len(signs)), *(signs[list(term)].prod(axis=1) for term in terms)])
+    if np.linalg.matrix_rank(coded) < coded.shape[1]:
+        raise InputError(
+            "these effects cannot be told apart by the trials that there are; ask for order=1 or more trials"
+        )
+    fit = fit_blocks(logs)
+    effect, unscaled = fit.contrasts(2.0 * np.linalg.pinv(coded)[1:])
+    half, df = fit.residual_sd * np.sqrt(np.diag(unscaled)), float(fit.df)
+    if not df:
+        half, df = _lenth(effect)
+    frame = _judged(effect, half, df, alpha)
     frame.insert(0, "effect", [" × ".join(map(str, term)) for term in terms])
     frame.insert(1, "order", [len(term) for term in terms])
     frame["p_holm"] = holm(frame["p_value"].to_list())
@@ -75,13 +78,20 @@ def interaction_means(
     return adjusted_means.assign(ci_low=mean * np.exp(-reach), ci_high=mean * np.exp(reach))
 
 
-def additivity(trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps") -> pd.DataFrame:
+def additivity(
+    trials: pd.DataFrame,
+    design: pd.DataFrame,
+    *,
+    controls: Sequence[str] = (),
+    metric: str = "tps",
+    alpha: float = 0.05,
+) -> pd.DataFrame:
     """Return whether the gains of single changes add up to the gain of all: one row per change, then three more.
 
     Columns ``what, percent, ci_low, ci_high, p_value``. Rows: each factor alone high against everything low;
     ``all, if they multiplied`` (the product of those); ``all, as measured``; and ``measured / multiplied``, by how much
-    the one differs from the other. Single intervals, by the block model of all levels. Needs the rows of
-    ``design`` in which all is low, one alone is high, and all is high; InputError otherwise.
+    the one differs from the other. Single intervals, by the block model of all levels; ``controls`` stand with the level
+    in which all is low. Needs the rows of ``design`` in which all is low, one alone is high, and all is high; InputError otherwise.
     """
     levels = [str(level) for level in design.index]
     high = design.set_axis(levels).gt(0)
@@ -94,11 +104,12 @@ def additivity(trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps
         raise InputError(
             "whether gains add up takes the levels with nothing, each change alone, and all of them"
         )
-    logs = read_trials(trials, base[0], (), metric).logs
+    logs = read_trials(trials, base[0], controls, metric).logs
     fit = fit_blocks(logs)
     place = dict(zip(logs, np.eye(len(logs.columns)), strict=True))
-    alone = {name: place[level[0]] - place[base[0]] for name, level in single.items()}
-    multiplied, together = sum(alone.values()), place[whole[0]] - place[base[0]]
+    start = np.mean([place[name] for name in (base[0], *controls)], axis=0)
+    alone = {name: place[level[0]] - start for name, level in single.items()}
+    multiplied, together = sum(alone.values()), place[whole[0]] - start
     rows = {
         **alone,
         "all, if they multiplied": multiplied,
@@ -107,33 +118,18 @@ def additivity(trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps
     }
     estimate, unscaled = fit.contrasts(np.array(list(rows.values())))
     error = fit.residual_sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
-    frame = _judged(estimate, error, fit.df)
+    frame = _judged(estimate, error, fit.df, alpha)
     frame.insert(0, "what", list(map(str, rows)))
     return frame
 
 
-def _judged(estimate: np.ndarray, error: np.ndarray, df: float) -> pd.DataFrame:
+def _judged(estimate: np.ndarray, error: np.ndarray, df: float, alpha: float) -> pd.DataFrame:
     """Changes on the log scale in percent, with their single intervals and p: ``percent, ci_low, ci_high, p_value``."""
-    reach = t.isf(_ALPHA / 2, df) * error
+    reach = t.isf(alpha / 2, df) * error
     with np.errstate(divide="ignore", invalid="ignore"):  # trials that all agree leave no error at all
         p = 2 * t.sf(np.abs(estimate) / error, df)
     ends = {"percent": estimate, "ci_low": estimate - reach, "ci_high": estimate + reach}
     return percent(pd.DataFrame(ends)).assign(p_value=p)  # type: ignore[no-any-return]
-
-
-def _least_squares(x: np.ndarray, y: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the last ``terms`` coefficients, their standard errors and the residual df."""
-    if np.linalg.matrix_rank(x) < x.shape[1]:
-        raise InputError(
-            "these effects cannot be told apart by the trials that there are; ask for order=1 or more trials"
-        )
-    inverse = np.linalg.pinv(x)
-    solution = inverse @ y
-    residual = y - x @ solution
-    df = len(y) - x.shape[1]
-    variance = float(residual @ residual) / df if df > 0 else float("nan")
-    error = np.sqrt(variance * (inverse**2).sum(axis=1))
-    return solution[-terms:], error[-terms:], df
 
 
 def _lenth(effect: np.ndarray) -> tuple[np.ndarray, float]:

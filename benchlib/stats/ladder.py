@@ -11,7 +11,12 @@ _COLUMNS = {"percent_change": "percent", "ci_low": "low", "ci_high": "high", "p_
 
 
 def ladder(
-    trials: pd.DataFrame, steps: Sequence[str], *, controls: Sequence[str] = (), metric: str = "tps"
+    trials: pd.DataFrame,
+    steps: Sequence[str],
+    *,
+    controls: Sequence[str] = (),
+    metric: str = "tps",
+    alpha: float = 0.05,
 ) -> pd.DataFrame:
     """Return each step of a ladder against the one before and against the start.
 
@@ -24,7 +29,9 @@ def ladder(
     """
     parts = []
     for part, against in {"step": {step: before for before, step in pairwise(steps)}, "total": {}}.items():
-        analysis = analyze(trials, baseline=steps[0], controls=controls, metric=metric, against=against)
+        analysis = analyze(
+            trials, baseline=steps[0], controls=controls, metric=metric, alpha=alpha, against=against
+        )
         rows = analysis.table.set_index("level").loc[list(steps[1:]), list(_COLUMNS)]
         parts.append(rows.rename(columns=_COLUMNS).add_prefix(f"{part}_"))
     return pd.concat(parts, axis=1).reset_index()

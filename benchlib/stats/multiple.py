@@ -27,20 +27,6 @@ def benjamini_hochberg(p_values: Sequence[float]) -> np.ndarray:
     return pd.Series(false_discovery_control(known), known.index).reindex(p.index).to_numpy()
 
 
-def across_factors(analyses: Mapping[str, Analysis]) -> dict[str, float]:
-    """Return each factor's p (Holm): does anything in it differ, when all the factors are asked together?
-
-    A factor's own p for "no level differs" is the smallest Dunnett-adjusted one of those that it asks for.
-    ``analyses`` are the primary metrics, declared before the runs. An invalid factor's p is NaN.
-    """
-    smallest = []
-    for analysis in analyses.values():
-        table = analysis.table
-        usable = table["level"].isin(analysis.asked) & (table["verdict"] != "invalid")
-        smallest.append(table.loc[usable, "p_adjusted"].min())
-    return dict(zip(analyses, holm(smallest).tolist(), strict=True))
-
-
 def exploratory(analyses: Mapping[str, Analysis]) -> pd.DataFrame:
     """Return every level by every metric with Benjamini-Hochberg adjusted p: leads, not verdicts.
 

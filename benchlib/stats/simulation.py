@@ -18,6 +18,7 @@ from benchlib.plan.design import LOOKS
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.dunnett import complete_loadings, family_cut
 from benchlib.stats.sequential import plan_looks
+from benchlib.stats.verdicts import analyze
 
 ALPHA = 0.05
 EFFECT = 0.05
@@ -27,6 +28,8 @@ SIGMA_D = 0.0355
 ORACLE_BLOCKS = 4.155
 """Blocks for 80 % power with a known variance: (z_.975 + z_.8)^2 SIGMA_D^2 / log(1 + EFFECT)^2."""
 _SECOND_CV = 0.08
+_ANALYSED = 2_000
+"""Sessions that go through the whole analysis, a hundredth of a second each."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,9 @@ class Situation:
     """What is simulated; ``run_sd``, ``drift`` and ``ramp`` are fractions of the tps.
 
     ``drift`` is over the whole study, ``ramp`` per hour, ``contamination`` the share of trials that are hit.
-    ``levels`` counts all arms, ``controls`` those of them that repeat the baseline.
+    ``levels`` counts all arms, ``controls`` those of them that repeat the baseline. The last ``noisy`` levels stray
+    ``ratio`` times as much as the others. ``stalls`` is the share of trials that a stall of ten deviations hits.
+    Clusters stay for ``period`` blocks and deviate by ``luck`` times a trial's deviation as long as they stay.
     """
 
     rho: float = 0.0
@@ -46,6 +51,11 @@ class Situation:
     levels: int = 4
     controls: int = 0
     seconds: int = 60
+    noisy: int = 0
+    ratio: float = 1.0
+    stalls: float = 0.0
+    luck: float = 0.0
+    period: int = 1
 
     @property
     def noise_sd(self) -> float:
@@ -64,12 +74,28 @@ def situations() -> Iterator[Situation]:
         yield Situation(rho, run_sd, drift, ramp, contamination, blocks, levels)
     for rho, blocks, levels in product((0.0, 0.95), (3, 5, 9), (3, 4, 6)):
         yield Situation(rho=rho, blocks=blocks, levels=levels, controls=1)
+    for levels, blocks in product((3, 4, 6, 12), (3, 4, 5, 7, 9, 12)):
+        for noisy, ratio in product({1, (levels - 2) // 2, levels - 2} - {0}, (3.0, 10.0)):
+            yield Situation(blocks=blocks, levels=levels, controls=1, noisy=noisy, ratio=ratio)
+        yield Situation(blocks=blocks, levels=levels, controls=1, stalls=0.1)
+    for levels, blocks, luck in product((4, 6), (6, 8, 10), (0.5, 1.0)):
+        yield Situation(blocks=blocks, levels=levels, controls=1, luck=luck)
+        yield Situation(blocks=blocks, levels=levels, controls=1, luck=luck, period=2)
 
 
 def simulate_logs(situation: Situation, sessions: int, rng: np.random.Generator) -> np.ndarray:
     """Return log tps (sessions, blocks, levels) of studies without any effect."""
     shape = (sessions, situation.blocks, situation.levels)
-    logs = rng.normal(0.0, situation.noise_sd, shape)
+    sd = np.full(situation.levels, situation.noise_sd)
+    sd[situation.levels - situation.noisy :] *= situation.ratio
+    logs = sd * rng.standard_normal(shape)
+    if situation.luck:
+        clusters = rng.standard_normal((sessions, -(-situation.blocks // situation.period), situation.levels))
+        logs += (
+            situation.luck * situation.noise_sd * np.repeat(clusters, situation.period, axis=1)[:, : shape[1]]
+        )
+    if situation.stalls:
+        logs -= 10 * situation.noise_sd * (rng.random(shape) < situation.stalls)
     order = rng.random(shape).argsort(axis=2)
     place = np.arange(situation.blocks)[:, None] * situation.levels + order
     hours = place * situation.seconds / 3600
@@ -89,6 +115,8 @@ def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, flo
     (unadjusted p). ``error`` is the standard error of ``alarms``.
     """
     logs = simulate_logs(situation, sessions, np.random.default_rng(seed))
+    if situation.period > 1:
+        return {**asdict(situation), **_by_analyze(logs[:_ANALYSED], situation)}
     estimate, error, df, shared = fit_complete(logs, situation.controls)
     single = float(t.isf(ALPHA / 2, df))
     lam = complete_loadings(estimate.shape[1], 1 + situation.controls)
@@ -101,6 +129,28 @@ def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, flo
         "coverage": float((size <= single).mean()),
         "power": float((_with_effect(estimate, error)[:, 0] > single).mean()),
         "error": float(np.sqrt(ALPHA * (1 - ALPHA) / sessions)),
+    }
+
+
+def _by_analyze(logs: np.ndarray, situation: Situation) -> dict[str, float]:
+    """The same rates where clusters stay, which only the analysis itself knows how to judge; of fewer sessions."""
+    names = [f"l{number:02d}" for number in range(situation.levels)]
+    blocks = np.repeat(np.arange(situation.blocks), situation.levels)
+    frame = pd.DataFrame(
+        {"block": blocks, "level": names * situation.blocks, "period": blocks // situation.period}
+    )
+    different, first, covered = [], [], []
+    for session in logs:
+        trials = frame.assign(tps=np.exp(session.ravel()))
+        table = analyze(trials, baseline=names[0], controls=names[1 : situation.controls + 1]).table
+        rows = table.iloc[situation.controls + 1 :]
+        different.append(((rows["ci_low"] > 0) | (rows["ci_high"] < 0)).any())
+        first.append(rows["p_value"].iloc[0] <= ALPHA)
+        covered.append((rows["p_value"] > ALPHA).mean())
+    rates = {"alarms": first, "family": different, "coverage": covered}
+    return {name: float(np.mean(values)) for name, values in rates.items()} | {
+        "power": float("nan"),
+        "error": float(np.sqrt(ALPHA * (1 - ALPHA) / len(logs))),
     }
 
 

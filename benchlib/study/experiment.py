@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from benchlib.errors import StudyError
 from benchlib.load.latency import Latency
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.words import rates_words
-from benchlib.stats import Analysis, Concern
+from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.sequential import Decision, decide, plan_looks
 from benchlib.stats.strata import analyze_strata
 from benchlib.study.instruments import Recorded, recorded
@@ -95,6 +95,25 @@ class Experiment:
         factor, known = self.plan.factor, set(figures["level"])
         controls = [name for name in factor.controls if name in known]
         return self._judged(figures, baseline=factor.baseline, controls=controls, metric=metric)
+
+    def compared(self, level: str, against: str, metric: str) -> tuple[dict[Hashable, Any], bool]:
+        """One level against another: its row of ``Analysis.table``, and whether that is a verdict of the study.
+
+        What the study itself compares is told as it tells it; any other pair is judged alone, by the trials of its
+        part, at the study's error rate.
+        """
+        analysis = self.analysis
+        judged = metric == analysis.metric.name and analysis.against.get(level) == against
+        if not judged:
+            trials, parts = self.by_level(), self.plan.strata()
+            trials = trials[trials["level"].map(parts).isin([parts[level], parts[against]])]
+            twins = analysis.controls if against == analysis.baseline else ()
+            analysis = analyze(
+                trials.assign(period=trials["block"].map(self.plan.period)), baseline=against, controls=twins,
+                metric=metric, alpha=analysis.alpha, margin=analysis.margin,
+            )  # fmt: skip
+        rows = {row["level"]: row for row in analysis.table.to_dict("records")}
+        return rows[level], judged
 
     def by_level(self) -> pd.DataFrame:
         """The trials with the levels in the plan's order, which is how tables and charts list them."""

@@ -3,8 +3,7 @@ import pandas as pd
 import pytest
 
 import benchlib
-from benchlib.stats import Concern
-from benchlib.stats.multiple import across_factors, exploratory, holm
+from benchlib.stats.multiple import exploratory, holm
 
 
 def test_holm_by_hand():
@@ -12,20 +11,6 @@ def test_holm_by_hand():
     with_gap = holm([0.01, np.nan, 0.04])
     assert with_gap[[0, 2]] == pytest.approx([0.02, 0.04])
     assert np.isnan(with_gap[1])
-
-
-def test_across_factors(make_trials):
-    strong = make_trials(["base", "x"], effects={"x": 0.3})
-    nothing = make_trials(["base", "y", "z"], seed=9)
-    analyses = {
-        "strong": benchlib.analyze(strong, baseline="base"),
-        "nothing": benchlib.analyze(nothing, baseline="base"),
-        "spoilt": benchlib.analyze(strong, baseline="base", concerns=[Concern("x", "x", grave=True)]),
-    }
-    p = across_factors(analyses)
-    assert p["strong"] == pytest.approx(2 * analyses["strong"].table["p_adjusted"].min())
-    assert p["strong"] < 0.05 < p["nothing"]
-    assert np.isnan(p["spoilt"])
 
 
 def test_exploratory_metrics(make_trials):

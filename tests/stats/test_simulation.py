@@ -37,7 +37,7 @@ def test_the_simulated_figures_are_those_of_analyze(levels, controls):
 
 def test_all_situations_of_the_protocol_are_there():
     everything = list(situations())
-    assert len(everything) == len(set(everything)) == 342
+    assert len(everything) == len(set(everything)) == 498
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,30 @@ def test_all_situations_of_the_protocol_are_there():
 def test_false_alarms_family_and_coverage(situation):
     rates = simulate(situation, sessions=40_000, seed=11)
     assert 0.046 <= rates["alarms"] <= 0.054
-    assert rates["family"] <= 0.0535
+    assert rates["family"] <= 0.057
     assert 0.946 <= rates["coverage"] <= 0.954
+
+
+@pytest.mark.parametrize(
+    "untidy",
+    [
+        {"noisy": 1, "ratio": 10.0, "blocks": 3, "levels": 12},
+        {"noisy": 1, "ratio": 10.0, "blocks": 7, "levels": 4},
+        {"noisy": 2, "ratio": 3.0, "blocks": 9, "levels": 6},
+        {"noisy": 10, "ratio": 10.0, "blocks": 5, "levels": 12},
+        {"stalls": 0.1, "blocks": 5, "levels": 12},
+    ],
+)
+def test_untidy_noise_finds_no_more_differences_than_promised(untidy):
+    assert simulate(Situation(controls=1, **untidy), sessions=20_000, seed=3)["family"] <= 0.063
+
+
+def test_clusters_that_stay_are_no_replicates():
+    stay = {"blocks": 6, "levels": 4, "controls": 1, "luck": 1.0}
+    rates = simulate(Situation(**stay, period=2), sessions=250, seed=3)
+    assert rates["family"] <= 0.10  # 0.055 and three standard errors; the blocks alone give 0.17
+    rebuilt = simulate(Situation(**stay), sessions=20_000, seed=3)
+    assert rebuilt["family"] <= 0.06
 
 
 @pytest.mark.parametrize(("blocks", "levels"), [(3, 2), (9, 4)])
@@ -66,7 +88,7 @@ def test_contaminated_situations_still_cover(blocks, levels):
 def test_power_and_blocks_to_power():
     power = power_by_blocks(4, 0, sessions=40_000, seed=3).set_index("blocks")
     assert power["power"][5] >= 0.70
-    assert power["over_oracle"][5] <= 1.3
+    assert power["over_oracle"][5] <= 1.4
 
 
 @pytest.mark.parametrize(("levels", "controls"), [(2, 0), (4, 1)])

@@ -32,6 +32,15 @@ def section(show: Callable[Concatenate[Experiment, P], T]) -> Callable[Concatena
     return shown
 
 
+def refuse_invalid(experiment: Experiment) -> None:
+    """Raise NothingToShowError for a study whose verdicts are all invalid: what follows from its trials is no better."""
+    analysis = experiment.analysis
+    verdicts = analysis.table.set_index("level")["verdict"][analysis.asked]
+    if len(verdicts) and verdicts.eq("invalid").all():
+        reasons = dict.fromkeys(concern.message for concern in analysis.warnings if concern.grave)
+        raise NothingToShowError(f"The study is invalid, and so is this: {'; '.join(reasons)}.")
+
+
 def records(experiment: Experiment, kind: type[R]) -> list[tuple[str, int, R]]:
     """The records of one kind that good trials left, each with its level and block, in the order of the levels.
 

@@ -7,10 +7,9 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from benchlib.report.figures.frames import MINUS, amount, good, interval, known, opening, rows_of, signed
+from benchlib.report.figures.frames import MINUS, amount, good, interval, known, opening, signed
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, section
-from benchlib.stats import analyze
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import matching, published_for
 
@@ -129,18 +128,11 @@ def _measured(experiment: Experiment, row: Any) -> str:
 
 def _compared(experiment: Experiment, trials: pd.DataFrame, row: Any) -> str:
     """The change from one level to another, with its interval, and its verdict where the study gives one."""
-    analysis, means = experiment.analysis, trials.groupby("level")[row.metric].mean()
+    means = trials.groupby("level")[row.metric].mean()
     if row.level not in means or row.against not in means:
         return _UNMEASURED
-    if row.metric == analysis.metric.name and analysis.against.get(row.level) == row.against:
-        of = rows_of(analysis)[row.level]
-        ends = f", {of['verdict']}"
-    else:
-        twins = analysis.controls if row.against == analysis.baseline else ()
-        parts = experiment.plan.strata()
-        apart = trials["level"].map(parts).isin([parts[row.level], parts[row.against]])
-        other = analyze(trials[apart], baseline=row.against, controls=twins, metric=row.metric)
-        of, ends = rows_of(other)[row.level], f" {ALONE}"
+    of, judged = experiment.compared(row.level, row.against, row.metric)
+    ends = f", {of['verdict']}" if judged else f" {ALONE}"
     if not known(of["percent_change"]):
         return _UNMEASURED
     within = f" {interval(of['ci_low'], of['ci_high'])}" if known(of["ci_low"], of["ci_high"]) else ""

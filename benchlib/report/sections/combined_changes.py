@@ -15,7 +15,7 @@ from benchlib.plan.design import SCREENING_RUNS
 from benchlib.report import figures as plots
 from benchlib.report.figures.frames import signed
 from benchlib.report.figures.tables import Table, html_table, p_words
-from benchlib.report.sections import NothingToShowError, section
+from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.stats.crossed import additivity, effects, interaction_means
 from benchlib.stats.ladder import ladder
 from benchlib.study.experiment import Experiment
@@ -28,10 +28,9 @@ def half_normal(experiment: Experiment) -> plots.Figure:
     """The effects of all changes and of their pairs (of a screening the changes' alone), those named that stand out of the noise."""
     screened = _screened(experiment)
     trials, design, _ = _factorial(experiment, screened=screened)
-    metric = experiment.plan.metric
-    return plots.half_normal(
-        effects(trials, design, metric=metric, order=1 if screened else 2), metric=metric
-    )
+    metric, alpha = experiment.plan.metric, experiment.analysis.alpha
+    order = 1 if screened else 2
+    return plots.half_normal(effects(trials, design, metric=metric, order=order, alpha=alpha), metric=metric)
 
 
 @section
@@ -39,7 +38,7 @@ def interactions(experiment: Experiment) -> plots.Figure:
     """How the pairs of changes meet that meet most: the means at the four corners."""
     trials, design, changes = _factorial(experiment)
     metric = experiment.plan.metric
-    table = effects(trials, design, metric=metric)
+    table = effects(trials, design, metric=metric, alpha=experiment.analysis.alpha)
     pairs = table.loc[table["order"] == 2, "effect"].head(MOST_PAIRS)
     if pairs.empty:
         raise NothingToShowError("With one change there is nothing that could meet.")
@@ -54,7 +53,14 @@ def gains(experiment: Experiment) -> Table:
     """Each change alone, what they would bring if the gains multiplied, and what all of them bring."""
     trials, design, changes = _factorial(experiment)
     try:
-        rows = additivity(trials, design, metric=experiment.plan.metric)
+        factor, alpha = experiment.plan.factor, experiment.analysis.alpha
+        controls = factor.controls if design.loc[factor.baseline].lt(0).all() else ()
+        twins = experiment.trials[
+            experiment.trials["error"].isna() & experiment.trials["level"].isin(controls)
+        ]
+        rows = additivity(
+            pd.concat([trials, twins]), design, controls=controls, metric=experiment.plan.metric, alpha=alpha
+        )
     except InputError as reason:
         raise NothingToShowError(f"Whether the gains add up is not known: {reason}.") from None
     rows["what"] = rows["what"].replace(
@@ -84,10 +90,11 @@ def waterfall(experiment: Experiment, steps: Sequence[str]) -> plots.Figure:
     if len(measured) < 2:
         absent = ", ".join(step for step in steps if step not in measured)
         raise NothingToShowError(f"The ladder was not measured here: there is no good trial of {absent}.")
+    refuse_invalid(experiment)
     start = measured[0]
     controls = plan.factor.controls if start == plan.factor.baseline else ()
     rows = good[good["level"].isin([*measured, *controls])]
-    table = ladder(rows, measured, controls=controls, metric=plan.metric)
+    table = ladder(rows, measured, controls=controls, metric=plan.metric, alpha=experiment.analysis.alpha)
     return plots.waterfall(table, start=start, metric=plan.metric)
 
 
@@ -123,4 +130,5 @@ def _factorial(
     trials = trials[trials["level"].isin(design.index)]
     if set(trials["level"]) != set(design.index):
         raise NothingToShowError("Not every combination has a good trial yet.")
+    refuse_invalid(experiment)
     return trials, design, changes

@@ -12,9 +12,8 @@ from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import in_common, interval, known, plain, signed
 from benchlib.report.figures.responses import Curve, setting_curve
 from benchlib.report.figures.style import FEW
-from benchlib.report.sections import NothingToShowError, section
+from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.report.view import CLIENTS, alike
-from benchlib.stats import analyze
 from benchlib.study.experiment import Experiment
 
 _MECHANISMS = (
@@ -38,12 +37,13 @@ def curve(experiment: Experiment, setting: str) -> Figure:
     """The metric over ``setting``, a server parameter or ``clients``: a curve for each group of levels that differ in it alone.
 
     Values are what the servers said they ran with, so a level that leaves a parameter alone has no point. A curve bends
-    at the smallest value from which on no larger one is faster by more than the margin, by the estimates.
+    at the smallest value from which on no larger one is faster by more than the margin, where the step to it is resolved.
 
     Raises:
         StudyError: too few trials are kept to compare anything.
 
     """
+    refuse_invalid(experiment)
     values, value_words = _values(experiment, setting)
     groups = [
         sorted((level for level in group if level in values), key=values.__getitem__)
@@ -72,7 +72,7 @@ def curve(experiment: Experiment, setting: str) -> Figure:
         mechanisms=mechanisms,
         value_words=value_words,
         rule="Ring: where a curve bends, the smallest value from which on no larger one is faster by more than "
-        f"{100 * experiment.plan.margin:g} %, by the marks.",
+        f"{100 * experiment.plan.margin:g} %; the interval of the step to it leaves out zero.",
     )
 
 
@@ -139,10 +139,12 @@ def _curve(
     gains = [100 * (speed[place:].max() / speed[place] - 1) for place in range(len(points))]
     place = next(place for place, gain in enumerate(gains) if gain <= margin)
     texts, last = [value_words(value) for value in points["value"]], len(points) - 1
-    inside = 0 < place < last
+    step, resolved = _step(experiment, *points["level"][place - 1 : place + 1]) if place else ("", False)
+    inside = resolved and place < last
     facts = [f"bends at {texts[place]}" if inside else "no bend inside the range"]
+    if 0 < place < last and not resolved:
+        facts = ["no bend that the trials resolve"]
     if place:
-        step = _step(experiment, points["level"], *points["level"][place - 1 : place + 1])
         facts.append(f"the step from {texts[place - 1]} to {texts[place]} changes {metric.title} by {step}")
     if place < last:
         beyond = 100 * (speed[place + 1 :] / speed[place] - 1)
@@ -153,12 +155,12 @@ def _curve(
     return Curve(name, points, bend, f"{about}: {'; '.join(facts)}.")
 
 
-def _step(experiment: Experiment, group: pd.Series, lower: str, upper: str) -> str:
-    """The change from one level of a group to another, with its interval by the block model of the group alone."""
-    trials = experiment.trials[experiment.trials["level"].isin(group)]
-    table = analyze(trials, baseline=lower, metric=experiment.plan.metric).table.set_index("level")
-    change, low, high = (float(table[name].loc[upper]) for name in ("percent_change", "ci_low", "ci_high"))
-    return f"{signed(change)} {interval(low, high)}" if known(low, high) else signed(change)
+def _step(experiment: Experiment, lower: str, upper: str) -> tuple[str, bool]:
+    """The change from one level of a group to another, with its interval, and whether that leaves out zero."""
+    row, _ = experiment.compared(upper, lower, experiment.plan.metric)
+    change, low, high = (float(row[name]) for name in ("percent_change", "ci_low", "ci_high"))
+    text = f"{signed(change)} {interval(low, high)}" if known(low, high) else signed(change)
+    return text, low > 0 or high < 0
 
 
 def _mechanisms(experiment: Experiment, levels: Sequence[str]) -> list[str]:
