@@ -7,6 +7,10 @@ READY  := $(VENV)/.ready
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab test test-slow coverage check format reports readme calibrate bench kills restore clean
 
+ifneq ($(findstring $$,$(CURDIR))$(findstring :,$(CURDIR)),)
+$(error the path of this checkout has a "$$" or ":" in it, with which no virtual environment can be made: move it)
+endif
+
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 

@@ -1,9 +1,12 @@
 """The files around the library say the same things."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 
@@ -98,6 +101,35 @@ def test_continuous_integration_runs_the_tests_and_the_demo():
     script = (ROOT / ".ci" / "run").read_text()
     assert "make test" in script
     assert "make demo" in script
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda p: p.stem)
+def test_what_executes_in_a_workflow_may_only_read_and_actions_are_pinned(path):
+    workflow = yaml.safe_load(path.read_text())
+    for job in workflow["jobs"].values():
+        permissions = job.get("permissions", workflow["permissions"])
+        actions = {step["uses"]: step.get("with", {}) for step in job["steps"] if "uses" in step}
+        assert all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action) for action in actions)
+        if any("run" in step for step in job["steps"]):
+            assert permissions == {"contents": "read"}
+        for action, options in actions.items():
+            assert "checkout" not in action or options["persist-credentials"] is False
+
+
+def test_what_builds_the_package_is_pinned():
+    (requirement,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert [s.operator for s in Requirement(requirement).specifier] == ["=="]
+
+
+@pytest.mark.parametrize("name", ["a$b", "a:b", "$(touch pwned)"])
+def test_make_says_which_folder_will_not_do(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    shutil.copy(ROOT / "Makefile", folder)
+    done = subprocess.run(["make", "help"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert 'the path of this checkout has a "$" or ":" in it' in done.stderr
+    assert list(folder.iterdir()) == [folder / "Makefile"]
 
 
 def test_every_module_reads_at_one_sitting():

@@ -78,7 +78,8 @@ class _Prose(mistune.HTMLRenderer):
 @pass_context
 def _markdown(context: Context, text: str) -> Markup:
     """Markdown by the renderer of the page that is being made."""
-    return Markup(mistune.create_markdown(renderer=context["prose"], plugins=["table"])(str(text)))
+    render = mistune.create_markdown(renderer=context["prose"], plugins=["table"])
+    return Markup(f'<div class="bl-prose">{render(str(text))}</div>')
 
 
 _SCRIPT = (Path(__file__).parent / "template" / "page.js").read_text()
