@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchlib.host import changes
 from benchlib.host.changes import mount_points
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.shell import Shell, server_user, ticks
@@ -37,6 +38,13 @@ def short_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
     folder.chmod(0o755)
     return folder
+
+
+@pytest.fixture
+def kernel_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder that stands for the root of the file system where it is about the kernel's files."""
+    monkeypatch.setattr(changes, "ROOT", tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import click
 from benchlib import __version__
 from benchlib.cli import postgres, trim
 from benchlib.cli.terminal import echo
-from benchlib.errors import BenchlibError, InputError, StudyError
+from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError
 
 # Heavy imports (papermill, scipy, matplotlib) wait inside the commands: --help answers at once.
 _QUIET_LOAD = 0.3
@@ -324,14 +324,18 @@ def recover() -> None:
     from benchlib.host import guardian
 
     left = guardian.recover(guardian.scratch_root(), tell=lambda line: echo(line, err=True))
+    strangers = [swept for swept in left if swept.stranger]
     for swept in left:
-        echo(str(swept))
+        if swept not in strangers:
+            echo(str(swept))
         for reason in swept.resisting:
             echo(f"{swept.folder.name}: resists: {reason}", err=True)
     if stubborn := [str(swept.folder) for swept in left if swept.resisting]:
         raise StudyError(
             f"something resists: undo it by hand and remove {', '.join(stubborn)}, or try again later"
         )
+    if strangers:
+        raise PreflightError("; ".join(map(str, strangers)))
     if not left:
         echo("nothing was left behind")
 

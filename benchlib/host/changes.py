@@ -1,8 +1,9 @@
 """Changes to the host that a run makes outside its own folder, and how each is undone.
 
 Each is noted in the run's :mod:`benchlib.host.journal` before it is made; a crash may come between
-the note and the change. What is removed whole bears a name of ours (:data:`OURS`), so that no note, however
-it came about, can make us remove anything else.
+the note and the change. No note, however it came about, can have us touch anything else: what is written is one of
+the kernel's files that we set, what is removed, unmounted or detached has or lies below a name of ours
+(:data:`OURS`, or a run's), and belongs to us.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from benchlib.errors import StudyError
+from benchlib.errors import PreflightError, StudyError
 from benchlib.host.journal import Change
-from benchlib.host.shell import Shell, ticks
+from benchlib.host.ours import check_folder
+from benchlib.host.shell import Shell, admit_servers, ticks
 
 OURS = "benchlib-"
 """How the name of every folder and control group begins that we make outside our own folders."""
@@ -34,14 +36,55 @@ _COMMAND_LIMIT_S = 300.0
 """Generous: before a file system is unmounted, what is not yet on its disk is written."""
 
 
+ROOT = Path("/")
+"""Where the kernel's ``proc`` and ``sys`` are found."""
+
+DEBUGFS = "sys/kernel/debug"
+GROUPS = "sys/fs/cgroup"
+_KERNEL_FILES = re.compile(
+    r"proc/sys/.+|sys/kernel/mm/transparent_hugepage/\w+|sys/(devices/.+|block/[^/]+|class/block/[^/]+)/queue/.+"
+    rf"|{DEBUGFS}/sched/\w+|{GROUPS}/(.+/)?cgroup\.subtree_control"
+)
+
+
+def _whole(path: Path) -> bool:
+    return path.is_absolute() and ".." not in path.parts
+
+
 def _ours(folder: Path) -> Path:
-    if not (folder.is_absolute() and folder.name.startswith(OURS)):
+    if not (_whole(folder) and folder.name.startswith(OURS)):
         raise ValueError(f"a folder that we are to remove is absolute and its name begins with '{OURS}'")
     return folder
 
 
+def _in_groups(folder: Path) -> Path:
+    if not folder.is_relative_to(ROOT / GROUPS):
+        raise ValueError(f"a control group lies below {ROOT / GROUPS}")
+    return folder
+
+
+def _below_ours(path: Path) -> Path:
+    names = path.parent.parts
+    if not _whole(path) or (path != ROOT / DEBUGFS and not any(n.startswith((OURS, "run-")) for n in names)):
+        raise ValueError(f"what we are to undo lies in a folder whose name begins with '{OURS}' or 'run-'")
+    return path
+
+
+def _kernels(path: Path) -> Path:
+    below = path.is_relative_to(ROOT) and _KERNEL_FILES.fullmatch(str(path.relative_to(ROOT)))
+    if not (_whole(path) and below):
+        raise ValueError("not one of the kernel's files that we set")
+    return path
+
+
 OurFolder = Annotated[Path, AfterValidator(_ours)]
 """An absolute path whose last name begins with :data:`OURS`."""
+
+BelowOurs = Annotated[Path, AfterValidator(_below_ours)]
+"""An absolute path below a folder of ours, or where debugfs is mounted."""
+
+KernelFile = Annotated[Path, AfterValidator(_kernels)]
+"""The path of a tunable, or of the file that hands controllers on to the groups below."""
 
 
 def write_kernel_file(path: Path, value: str) -> None:
@@ -65,7 +108,7 @@ class Written(Change):
     """
 
     kind: Literal["written"] = "written"
-    path: Path
+    path: KernelFile
     former: str
     value: str
 
@@ -80,7 +123,10 @@ class Written(Change):
 
         """
         try:
-            write_kernel_file(self.path, self.former)
+            # sysfs is full of links, all of them into itself
+            write_kernel_file(_kernels(self.path.resolve()), self.former)
+        except ValueError as reason:
+            raise StudyError(f"{self.path} leads elsewhere: {reason}") from None
         except FileNotFoundError:
             return
         except OSError as reason:
@@ -94,7 +140,7 @@ class Mounted(Change):
     """A file system mounted on a folder."""
 
     kind: Literal["mounted"] = "mounted"
-    target: Path
+    target: BelowOurs
 
     def __str__(self) -> str:
         return f"file system mounted on {self.target}"
@@ -109,6 +155,8 @@ class Mounted(Change):
         for _ in ticks(_PATIENCE_S, 0.2):
             if not is_mounted(self.target):
                 return
+            if self.target != ROOT / DEBUGFS:
+                _check_ours(self.target.parent)
             _command("umount", self.target)
         complaint = _command("umount", "--lazy", self.target)
         if is_mounted(self.target):
@@ -119,7 +167,7 @@ class Attached(Change):
     """A loop device over a file."""
 
     kind: Literal["attached"] = "attached"
-    file: Path
+    file: BelowOurs
 
     def __str__(self) -> str:
         return f"loop device over {self.file}"
@@ -136,6 +184,8 @@ class Attached(Change):
             devices = loop_devices(self.file)
             if not devices:
                 return
+            if self.file.parent.exists():
+                _check_ours(self.file.parent)
             for device in devices:
                 complaint = _command("losetup", "--detach", device) or "it is in use"
         raise StudyError(f"{', '.join(map(str, devices))} over {self.file} cannot be detached: {complaint}")
@@ -145,7 +195,7 @@ class Grouped(Change):
     """A control group, version 1 or 2, with the groups below it."""
 
     kind: Literal["grouped"] = "grouped"
-    folder: OurFolder
+    folder: Annotated[OurFolder, AfterValidator(_in_groups)]
 
     def __str__(self) -> str:
         return f"control group {self.folder}"
@@ -157,6 +207,9 @@ class Grouped(Change):
             StudyError: a process in it does not die, or we may not remove it.
 
         """
+        if not self.folder.is_dir():
+            return
+        _check_ours(self.folder)
         self.lift()
         complaint = ""
         for _ in ticks(_PATIENCE_S, 0.05):
@@ -195,7 +248,7 @@ class Made(Change):
         return f"folder {self.folder}"
 
     def make(self) -> None:
-        """Make the folder, open to those who know what is inside (0711), and mark it as ours.
+        """Make the folder, which the servers' user can pass through, and mark it as ours.
 
         Raises:
             StudyError: it cannot be made; one that is there already is never taken over.
@@ -204,7 +257,7 @@ class Made(Change):
         try:
             self.folder.mkdir(mode=0o700)
             (self.folder / MARKER).touch()
-            self.folder.chmod(0o711)
+            admit_servers(self.folder)
         except OSError as reason:
             raise StudyError(f"cannot make the folder {self.folder} ({reason.strerror})") from reason
 
@@ -212,25 +265,45 @@ class Made(Change):
         """Remove the folder with all in it if it bears our mark, which goes last; or if it is empty.
 
         Raises:
-            StudyError: it has content and no mark, a file system is mounted in it, or it cannot be removed.
+            StudyError: it is somebody else's, it has content and no mark, a file system is mounted in it, or it cannot
+                be removed.
 
         """
         if self.folder.is_symlink() or not self.folder.is_dir():
             return
         if mounts := mounts_below(self.folder):
             raise StudyError(f"{self.folder} is not removed: a file system is mounted on {mounts[0]}")
-        marker = self.folder / MARKER
         try:
-            if marker.is_file():
-                for entry in self.folder.iterdir():
-                    if entry.is_dir() and not entry.is_symlink():
-                        shutil.rmtree(entry)
-                    elif entry != marker:
-                        entry.unlink()
-                marker.unlink()
+            # from here on by its descriptor: whatever takes the place of its name meanwhile stays untouched
+            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(descriptor).st_uid != os.geteuid():
+                    raise StudyError(f"{self.folder} is not removed: it belongs to somebody else")
+                entries = sorted(os.scandir(descriptor), key=lambda entry: entry.name == MARKER)
+                if entries and entries[-1].name == MARKER:
+                    for entry in entries:
+                        remove = shutil.rmtree if entry.is_dir(follow_symlinks=False) else os.unlink
+                        remove(entry.name, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
             self.folder.rmdir()
         except OSError as reason:
             raise StudyError(f"the folder {self.folder} cannot be removed ({reason.strerror})") from reason
+
+
+def _check_ours(folder: Path) -> None:
+    """See that a folder is ours, and that nobody else could have put another in its place.
+
+    Raises:
+        StudyError: it is not.
+
+    """
+    try:
+        check_folder(folder)
+    except PreflightError as reason:
+        raise StudyError(str(reason)) from reason
+    if folder.stat().st_uid != os.geteuid():
+        raise StudyError(f"{folder} belongs to somebody else")
 
 
 def mount_points() -> Iterator[Path]:

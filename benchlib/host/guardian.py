@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -26,9 +27,11 @@ from pathlib import Path
 import psutil
 
 from benchlib.errors import PreflightError, StudyError
+from benchlib.host.facts import existing
 from benchlib.host.journal import MODULES_OF_CHANGES, Journal
 from benchlib.host.lock import host_lock
-from benchlib.host.shell import ticks
+from benchlib.host.ours import check_folder
+from benchlib.host.shell import admit_servers, ticks
 from benchlib.host.sweep import JOURNAL, Swept, sweep
 
 SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
@@ -99,9 +102,9 @@ def guarded_run(
         for swept in _sweep_all(scratch):
             if swept.resisting:
                 raise PreflightError(f"an earlier run left what resists: {_remedy(swept)}")
-            tell(f"an earlier run was cleaned up: {swept}")
+            tell(str(swept) if swept.stranger else f"an earlier run was cleaned up: {swept}")
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
-        folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        admit_servers(folder)
         run = Run(folder, lock)
         try:
             yield run
@@ -119,36 +122,46 @@ def _remedy(swept: Swept) -> str:
 
 
 def _sweep_all(scratch: Path) -> list[Swept]:
-    return [sweep(path) for path in sorted(scratch.glob("run-*")) if path.is_dir() and not path.is_symlink()]
+    """Sweep what is ours; a plain file is no run's."""
+    return [
+        sweep(path) if path.lstat().st_uid == os.geteuid() else Swept(path, stranger=True)
+        for path in sorted(scratch.glob("run-*"))
+        if path.is_dir() or path.is_symlink()
+    ]
 
 
 def recover(scratch: Path, tell: Callable[[str], None] = lambda message: None) -> list[Swept]:
     """Stop, undo and remove what runs that are gone left under ``scratch``, unless a run is under way on this host.
 
     Raises:
-        PreflightError: a run is under way; the message names it.
+        PreflightError: a run is under way; the message names it. Or the folder is not a safe one.
 
     """
-    if not scratch.is_dir():
+    if not os.path.lexists(scratch):
         return []
+    check_folder(scratch)
     with host_lock("benchlib recover", tell):
         return _sweep_all(scratch)
 
 
 def _make_root(scratch: Path) -> None:
     try:
+        check_folder(existing(scratch.parent))  # before anything is made or changed there
         scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
-        if scratch.stat().st_uid == os.geteuid():
+        status = scratch.lstat()
+        if (
+            stat.S_ISDIR(status.st_mode)
+            and status.st_uid == os.geteuid()
+            and not status.st_mode & stat.S_ISVTX
+        ):
             scratch.chmod(0o711 if os.geteuid() == 0 else 0o700)
-        elif SCRATCH_VARIABLE not in os.environ:
-            raise PreflightError(
-                f"{scratch} belongs to somebody else: name another folder in {SCRATCH_VARIABLE}"
-            )
+        check_folder(scratch)
         with tempfile.TemporaryFile(dir=scratch):
             pass
-    except OSError as reason:
+    except (PreflightError, OSError) as reason:
+        why = reason.strerror if isinstance(reason, OSError) else reason
         raise PreflightError(
-            f"cannot write to the scratch folder {scratch} ({reason.strerror}): name another one in {SCRATCH_VARIABLE}"
+            f"cannot work in the scratch folder {scratch} ({why}): name another one in {SCRATCH_VARIABLE}"
         ) from reason
     longest = str(scratch / "run-xxxxxxxx" / "c000" / "s" / ".s.PGSQL.5432")
     if len(longest) > 100:

@@ -22,7 +22,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SerializeAsAny, TypeAdapter, ValidationError
 
-from benchlib.errors import StudyError
+from benchlib.errors import PreflightError, StudyError
+from benchlib.host.ours import open_ours
 from benchlib.plan.level import Model
 
 MODULES_OF_CHANGES = ("benchlib.host.changes", "benchlib.server.changes")
@@ -75,7 +76,12 @@ class Journal:
         return Chapter(self)
 
     def standing(self) -> list[Change]:
-        """What is noted and not struck off, oldest first, as far as it can be read."""
+        """What is noted and not struck off, oldest first, as far as it can be read.
+
+        Raises:
+            PreflightError: the file is not ours, or cannot be read at all.
+
+        """
         return [note.change for note in self._read()[0]]
 
     def undo(self) -> list[str]:
@@ -90,14 +96,13 @@ class Journal:
     def _read(self) -> tuple[list[_Note], list[str]]:
         """The notes that stand, oldest first, and a complaint for each line that cannot be read."""
         try:
-            if self.path.stat().st_uid != os.geteuid():
-                # else somebody could have root write what they like where they like
-                return [], [f"{self.path} belongs to somebody else: it is not followed"]
-            lines = self.path.read_bytes().split(b"\n")[:-1]
+            # opened once: what is read is what was looked at
+            with os.fdopen(open_ours(self.path, os.O_RDONLY), "rb") as file:
+                lines = file.read().split(b"\n")[:-1]
         except FileNotFoundError:
             return [], []
         except OSError as reason:
-            return [], [f"{self.path} cannot be read ({reason.strerror})"]
+            raise PreflightError(f"{self.path} cannot be read ({reason.strerror})") from reason
         notes: dict[str, _Note] = {}
         unreadable = []
         for number, line in enumerate(lines, 1):
@@ -117,7 +122,7 @@ class Journal:
         """Write a line and wait until it is on disk."""
         line = entry.model_dump_json().encode() + b"\n"
         new = not self.path.exists()
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = open_ours(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             _cut_torn_end(descriptor)
             if os.write(descriptor, line) < len(line):

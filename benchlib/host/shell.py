@@ -100,6 +100,13 @@ def server_user() -> str | None:
     )
 
 
+def admit_servers(folder: Path) -> None:
+    """Let those who run the servers pass through a folder of our own, and nobody else."""
+    if user := server_user():
+        os.chown(folder, -1, pwd.getpwnam(user).pw_gid)
+        folder.chmod(0o710)
+
+
 @dataclass(frozen=True)
 class Shell:
     """Runs processes as one user. ``user`` None means the caller."""
@@ -187,10 +194,9 @@ class Shell:
         """Give a file or folder, with all in it, to the user that this shell runs as."""
         if self.user:
             entry = pwd.getpwnam(self.user)
-            os.chown(path, entry.pw_uid, entry.pw_gid)
-            for inner in path.rglob("*"):
+            for each in (path, *path.rglob("*")):
                 # a link itself, never the file of somebody else's that it leads to
-                os.chown(inner, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+                os.chown(each, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
 
     def make_directory(self, path: Path) -> Path:
         """A private folder (0700) of the user that this shell runs as, made if it is missing."""

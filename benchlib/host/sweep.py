@@ -19,6 +19,7 @@ import psutil
 
 from benchlib.host.changes import Grouped, Made, mounts_below
 from benchlib.host.journal import Journal
+from benchlib.host.ours import check_run_folder, printable
 from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import ticks
 
@@ -31,14 +32,20 @@ _PATIENCE_S = 6.0
 
 @dataclass
 class Swept:
-    """What became of a run: how many processes were stopped, the changes undone, and a reason for each thing that resists."""
+    """What became of a run: how many processes were stopped, the changes undone, and a reason for each thing that resists.
+
+    Nothing became of a ``stranger``'s.
+    """
 
     folder: Path
     stopped: int = 0
     undone: list[str] = field(default_factory=list)
     resisting: list[str] = field(default_factory=list)
+    stranger: bool = False
 
     def __str__(self) -> str:
+        if self.stranger:
+            return f"{printable(str(self.folder))} belongs to somebody else: it is left alone"
         parts = [f"stopped {self.stopped} process(es)"] if self.stopped else []
         parts += [f"undid the {change}" for change in self.undone]
         parts += [] if self.folder.exists() else ["removed its folder"]
@@ -50,7 +57,12 @@ def sweep(folder: Path) -> Swept:
 
     Takes a fraction of a second, 3 s more if a server ignores its order to stop, and 2 s more for
     each change that resists.
+
+    Raises:
+        PreflightError: the folder or its journal is not ours; nothing has been done.
+
     """
+    check_run_folder(folder)
     swept = Swept(folder)
     journal = Journal(folder / JOURNAL)
     standing = journal.standing()
@@ -69,9 +81,14 @@ def sweep(folder: Path) -> Swept:
 
 
 def processes_of(*folders: Path) -> list[psutil.Process]:
-    """Every process that names one of the folders in its command line or works inside it, guardians aside."""
+    """Every process that names one of the folders in its command line or works inside it, guardians aside.
+
+    What we may not stop is somebody else's, whatever it names.
+    """
     processes = []
     for process in psutil.process_iter():
+        if os.geteuid() not in (0, _owner(process)):
+            continue
         argv = _argv(process)
         if process.pid != os.getpid() and "benchlib.host.guardian" not in argv:
             named = any(str(folder) in word for word in argv for folder in folders)
@@ -84,6 +101,12 @@ def _argv(process: psutil.Process) -> list[str]:
     with contextlib.suppress(psutil.Error, OSError):
         return process.cmdline()
     return []
+
+
+def _owner(process: psutil.Process) -> int | None:
+    with contextlib.suppress(psutil.Error, OSError):
+        return process.uids().real
+    return None
 
 
 def _works_inside(process: psutil.Process, folders: Collection[Path]) -> bool:

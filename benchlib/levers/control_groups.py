@@ -34,6 +34,7 @@ import psutil
 from pydantic import Field
 
 from benchlib.errors import PreflightError, ServerError, SettingError
+from benchlib.host import changes
 from benchlib.host.changes import OURS, Grouped, Written, write_kernel_file
 from benchlib.host.devices import number, queue_of
 from benchlib.host.journal import Chapter
@@ -244,7 +245,9 @@ def _hierarchy(kind: Kind) -> _Hierarchy:
         PreflightError: nowhere; the message says why.
 
     """
-    mounts = psutil.disk_partitions(all=True)
+    # elsewhere what we made would not be undone
+    known = changes.ROOT / changes.GROUPS
+    mounts = [m for m in psutil.disk_partitions(all=True) if Path(m.mountpoint).is_relative_to(known)]
     for mount in mounts:
         if mount.fstype == "cgroup" and _V1_NAMES[kind] in mount.opts.split(","):
             return _v1_hierarchy(kind, Path(mount.mountpoint))

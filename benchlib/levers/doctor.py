@@ -12,6 +12,7 @@ from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
 from benchlib.host.journal import Journal
 from benchlib.host.lock import held_by
+from benchlib.host.ours import check_run_folder
 from benchlib.host.shell import server_user, which
 from benchlib.host.sweep import JOURNAL
 from benchlib.levers import LEVERS
@@ -85,8 +86,11 @@ def _runs(scratch: Path) -> dict[str, str]:
     """The run that is under way, and what those that are gone have left; looked at, not touched."""
     under_way, left = held_by(), []
     for folder in sorted(scratch.glob("run-*")) if not under_way else ():
-        changes = Journal(folder / JOURNAL).standing()
-        left.append(", ".join([folder.name, *map(str, changes)]))
+        try:
+            check_run_folder(folder)
+            left.append(", ".join([folder.name, *map(str, Journal(folder / JOURNAL).standing())]))
+        except BenchlibError as reason:
+            left.append(str(reason))
     return {
         "under_way": under_way or "none",
         "left_behind": f"{'; '.join(left)}: 'benchlib recover' undoes it" if left else "nothing",

@@ -207,7 +207,7 @@ class Bench:
         if load.warmup_s == 0 or not tool.warms:
             return
         folder = self.run.folder / "warm-up"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         argv = tool.argv(self._job(stand, load.model_copy(update={"duration_s": load.warmup_s}), seed))
         with stand.watched([]) as watch:
             done = _drive(stand, tool.limit_s(load), argv, folder, watch)
@@ -228,6 +228,7 @@ class Bench:
             if script.sql is not None:
                 path = self.run.folder / f"{stand.workload.name}-{number}.sql"
                 if not path.exists():
+                    path.touch(mode=0o600)
                     path.write_text(script.sql)
                     self.templates.shell.own(path)
             pairs.append((script, path))

@@ -28,12 +28,14 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.fixture
-def tunable(tmp_path: Path) -> Callable[[str], Path]:
+def tunable(kernel_root: Path) -> Callable[[str], Path]:
     """Makes a file that stands for a kernel's, holding 60."""
 
     def make(name: str) -> Path:
-        (tmp_path / name).write_text("60")
-        return tmp_path / name
+        path = kernel_root / "proc/sys" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("60")
+        return path
 
     return make
 

@@ -180,6 +180,7 @@ class Kernel:
         self.mounts = [SimpleNamespace(fstype="cgroup2", mountpoint=str(root), opts="rw")]
         self._make, self._monkeypatch = os.mkdir, monkeypatch
         monkeypatch.setattr(psutil, "disk_partitions", lambda all: self.mounts)
+        monkeypatch.setattr(changes, "ROOT", root.parents[2])
         monkeypatch.setattr(control_groups, "write_kernel_file", self.write)
         monkeypatch.setattr(os, "mkdir", self.mkdir)
         self._mkdir(root, ["io", "memory", "pids"])

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchlib.errors import PreflightError
+from benchlib.host import changes
 from benchlib.host.journal import Chapter, Journal
 from benchlib.levers import tunables
 from benchlib.levers.tunables import apply, check, kinds
@@ -29,7 +30,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
             path.write_text(text)
         mounts = [SimpleNamespace(mountpoint=debugfs, fstype="debugfs")] if debugfs else []
         monkeypatch.setattr(kinds.psutil, "disk_partitions", lambda all: mounts)
-        monkeypatch.setattr(tunables, "ROOT", tmp_path / "root")
+        for module in (tunables, changes):
+            monkeypatch.setattr(module, "ROOT", tmp_path / "root")
         return tmp_path / "root"
 
     return make
@@ -42,8 +44,14 @@ KNOBS = {"kernel.sched_migration_cost_ns": 50000000, "kernel.sched_min_granulari
     ("files", "debugfs"),
     [
         (("proc/sys/kernel/sched_migration_cost_ns", "proc/sys/kernel/sched_min_granularity_ns"), None),
-        (("debug/sched/migration_cost_ns", "debug/sched/min_granularity_ns"), "/debug"),
-        (("debug/sched/migration_cost_ns", "debug/sched/base_slice_ns"), "/debug"),
+        (
+            ("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/min_granularity_ns"),
+            "/sys/kernel/debug",
+        ),
+        (
+            ("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/base_slice_ns"),
+            "/sys/kernel/debug",
+        ),
     ],
     ids=["sysctl", "debugfs", "debugfs since Linux 6.6"],
 )
@@ -61,7 +69,7 @@ def test_scheduler_knobs_are_found_where_this_kernel_has_them(
 def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(
     kernel: Callable[..., Path], chapter: Chapter
 ) -> None:
-    kernel({"proc/sys/vm/swappiness": "60\n"}, "/debug")
+    kernel({"proc/sys/vm/swappiness": "60\n"}, "/sys/kernel/debug")
     level = {"vm.swappiness": 10, "kernel.sched_migration_cost_ns?": 5, "transparent_hugepage?": "never"}
     assert check(level, []) == [
         "kernel.sched_migration_cost_ns is left out: this kernel lacks it",

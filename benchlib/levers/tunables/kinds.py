@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from benchlib.errors import SettingError, TrialError
-from benchlib.host.changes import Mounted, Written, write_kernel_file
+from benchlib.host.changes import DEBUGFS, Mounted, Written, write_kernel_file
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
 
@@ -114,8 +114,8 @@ class SchedulerKnob(Tunable):
 
     def __init__(self, name: str, root: Path) -> None:
         points = [m.mountpoint for m in psutil.disk_partitions(all=True) if m.fstype == "debugfs"]
-        self._mounted = bool(points)
-        self._debugfs = root / (points[0].lstrip("/") if points else "sys/kernel/debug")
+        self._mounted = f"/{DEBUGFS}" in points
+        self._debugfs = root / DEBUGFS
         super().__init__(name, self._file(name))
 
     def _file(self, name: str) -> Path:

@@ -1,0 +1,93 @@
+"""What is ours: nothing is obeyed, written or removed where somebody else could have put it, or could exchange it.
+
+A folder is safe to work in if it and all on the way to it, links too, belong to root or to us, and others may write to it
+only where it is sticky, so that what is ours in it can be renamed and removed by us alone. Then no look at it can be
+out of date when it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from benchlib.errors import PreflightError
+
+
+def check_folder(folder: Path) -> None:
+    """See that a folder is a real one, and safe to work in.
+
+    Raises:
+        PreflightError: it is not; one line that names what is wrong with which folder.
+
+    """
+    try:
+        real = folder.resolve()
+        for path in [*reversed(folder.parents), folder, *reversed(real.parents)]:
+            status = path.lstat()
+            reason = None
+            if status.st_uid not in (0, os.geteuid()):
+                reason = "belongs to somebody else"
+            elif stat.S_ISLNK(status.st_mode):
+                reason = "is a link" if path == folder else None
+            elif not stat.S_ISDIR(status.st_mode):
+                reason = "is no folder"
+            elif _open_to_others(status) and not status.st_mode & stat.S_ISVTX:
+                reason = "can be written to by others, and is not sticky"
+            if reason:
+                raise PreflightError(f"{printable(str(path))} {reason}: what is in it is not followed")
+    except OSError as reason:
+        raise PreflightError(f"cannot look into {printable(str(folder))} ({reason.strerror})") from reason
+
+
+def check_run_folder(folder: Path) -> None:
+    """See that a run's folder is one that we have made, in a safe place; one that is gone is none to fear.
+
+    Raises:
+        PreflightError: it is not.
+
+    """
+    check_folder(folder.parent)
+    try:
+        status, above = folder.lstat(), folder.parent.lstat()
+    except FileNotFoundError:
+        return
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    # a user's own file system could say of anything that it is root's
+    if not ours or status.st_mode & 0o066 or status.st_dev != above.st_dev:
+        raise PreflightError(
+            f"{printable(str(folder))} is not followed: want a folder of our own that is closed to others"
+        )
+
+
+def open_ours(path: Path, flags: int) -> int:
+    """A descriptor of a plain file with one name that only we can write to; a new one is ours alone (0600).
+
+    Raises:
+        OSError: there is none, or it is a link.
+        PreflightError: it is something else, or somebody else's.
+
+    """
+    descriptor = open_plain(path, flags)
+    status = os.fstat(descriptor)
+    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+    if ours and status.st_nlink == 1 and not _open_to_others(status):
+        return descriptor
+    os.close(descriptor)
+    raise PreflightError(f"{path} is not followed: want a plain file of our own with one name")
+
+
+def open_plain(path: str | Path, flags: int) -> int:
+    """As :func:`os.open`, but it follows no link and waits for nobody; as an ``opener`` for :func:`open` too."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+
+def printable(text: str) -> str:
+    """A text that somebody else has written, without what a terminal would obey."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _open_to_others(status: os.stat_result) -> bool:
+    """Whether others may write to it; the group that is our own as well as root's is ours."""
+    own_group = status.st_gid in (0, os.getegid())
+    return bool(status.st_mode & (0o002 if own_group else 0o022))
