@@ -3,6 +3,9 @@
 The lock is an advisory one (flock(2)) on a file that all users of the host share, and its
 content says who holds it. The guardian process inherits it, so that it is held until what a
 dead study left has been cleaned up, and it goes with its last holder, however that ends.
+
+Every user can hold it and write what they like to it. So the content counts only where the kernel lists that process
+as the holder; and what another user holds counts as a run only where a guardian of theirs lives, as every run has one.
 """
 
 from __future__ import annotations
@@ -11,14 +14,17 @@ import contextlib
 import fcntl
 import os
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated
 
 import psutil
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from benchlib.errors import PreflightError
+from benchlib.host.ours import printable
 from benchlib.host.shell import ticks
 from benchlib.plan.level import Model
 
@@ -28,18 +34,21 @@ _CLEANING_LIMIT_S = 60.0
 
 class _Holder(Model):
     what: str
-    pid: int
-    since: float
+    pid: Annotated[int, Field(gt=0, lt=2**31)]
+    since: Annotated[float, Field(ge=0, lt=1e11)]
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.since))
-        return f"{self.what} (process {self.pid}, since {since})"
+        return f"{printable(self.what[:200])} (process {self.pid}, since {since})"
 
-    def lives(self) -> bool:
-        """Whether the process that wrote this is there, not another one that was given its number later."""
+    def lives(self, descriptor: int) -> bool:
+        """Whether the process that this names holds the lock, not another one that was given its number later."""
+        listed = _locked_by(descriptor)
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self.pid)
-            return process.status() != psutil.STATUS_ZOMBIE and process.create_time() < self.since + 1
+            there = process.status() != psutil.STATUS_ZOMBIE and process.create_time() < self.since + 1
+            held, owner = listed is None or self.pid in listed, process.uids().real
+            return there and held and (owner in (0, os.geteuid()) or owner in _guarded_users())
         return False
 
 
@@ -54,9 +63,9 @@ def held_by() -> str | None:
         descriptor = os.open(lock_path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             holder = _read(descriptor)
+            return str(holder) if holder and holder.lives(descriptor) else None
         finally:
             os.close(descriptor)
-        return str(holder) if holder and holder.lives() else None
     return None
 
 
@@ -65,16 +74,19 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
     """Hold the lock; ``what`` names the holder to others. The descriptor, for the guardian to inherit.
 
     Where the holder has died and its guardian still cleans up, that is waited for, up to a minute;
-    ``tell`` gets a message that says so.
+    ``tell`` gets a message that says so. What is no run and holds the lock, or has made a file that is none, keeps
+    nobody from running: then it is gone without, and ``tell`` gets a message too.
 
     Raises:
         PreflightError: another run holds the lock, or its file cannot be used; one line with the remedy.
 
     """
     path = lock_path()
-    descriptor = _open(path)
+    descriptor = _open(path, tell)
     try:
-        _acquire(descriptor, path, tell)
+        if not _acquire(descriptor, path, tell):
+            os.close(descriptor)
+            descriptor = _own_lock(path, tell)
         os.ftruncate(descriptor, 0)
         holder = _Holder(what=what, pid=os.getpid(), since=time.time())
         os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
@@ -88,20 +100,23 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
         os.close(descriptor)
 
 
-def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
+def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> bool:
+    """Get the lock; False where what holds it is no run."""
     waited_for = holder = None
     for _ in ticks(_CLEANING_LIMIT_S):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         holder = _read(descriptor)
-        if holder and holder.lives():
+        if holder and holder.lives(descriptor):
             raise PreflightError(
                 f"{holder} is running here: two at once would measure each other; wait for it"
             )
         if holder and holder != waited_for:
             tell(f"waiting until what {holder} left behind is cleaned up")
             waited_for = holder
+    if _no_run_here():
+        return False
     raise PreflightError(
         f"{path} is still held for {holder or 'a run that does not say its name'} "
         f"after {_CLEANING_LIMIT_S:.0f} s: 'fuser -v {path}' shows by whom"
@@ -115,7 +130,39 @@ def _read(descriptor: int) -> _Holder | None:
     return None
 
 
-def _open(path: Path) -> int:
+def _own_lock(path: Path, tell: Callable[[str], None]) -> int:
+    tell(f"the lock {path} is in the hands of what is no run: it is passed over")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _locked_by(descriptor: int) -> set[int] | None:
+    """The processes that have locked a file, as the kernel lists them; None where it does not (macOS)."""
+    with contextlib.suppress(OSError):
+        rows = map(
+            str.split, Path("/proc/locks").read_text().splitlines()
+        )  # … FLOCK ADVISORY WRITE PID DEVICE:INODE 0 EOF
+        inode = f":{os.fstat(descriptor).st_ino}"
+        return {int(row[-4]) for row in rows if row[-3].endswith(inode)}
+    return None
+
+
+def _guarded_users() -> set[int]:
+    """The users of whom a guardian lives on this host."""
+    users = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if "benchlib.host.guardian" in process.cmdline():
+                users.add(process.uids().real)
+    return users
+
+
+def _no_run_here() -> bool:
+    """Whether no run is under way on this host; where the processes of others are hidden, nobody can say."""
+    return 1 in psutil.pids() and not _guarded_users()
+
+
+def _open(path: Path, tell: Callable[[str], None]) -> int:
     """Open the file, or make it for everybody to use.
 
     Where users share a folder (sticky, as ``/var/tmp``), the kernel may refuse to open another user's
@@ -136,6 +183,9 @@ def _open(path: Path) -> int:
         reason = "not a plain file"
     except OSError as error:
         reason = str(error.strerror)
+    with contextlib.suppress(OSError):
+        if path.lstat().st_uid not in (0, os.geteuid()) and _no_run_here():
+            return _own_lock(path, tell)
     raise PreflightError(
         f"cannot use the lock {path} ({reason}): remove that file, or name another one, the same for "
         f"every user of this host, in {LOCK_VARIABLE}"

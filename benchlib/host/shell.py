@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from benchlib.errors import PreflightError, TrialError
 
 USER_VARIABLE = "BENCHLIB_USER"
@@ -81,10 +83,10 @@ def server_user() -> str | None:
     """Who runs the servers: None for oneself, or as root an unprivileged user's name.
 
     ``BENCHLIB_USER`` if it is set, otherwise the system's ``postgres``, otherwise
-    ``nobody``, so that a bare container works too.
+    ``nobody``, so that a bare container works too; but not where others run as nobody, who could do all that the servers can.
 
     Raises:
-        PreflightError: the configured user does not exist or is root.
+        PreflightError: the configured user does not exist or is root, or others run as nobody.
 
     """
     if os.geteuid() != 0:
@@ -92,12 +94,23 @@ def server_user() -> str | None:
     named = os.environ.get(USER_VARIABLE)
     for name in [named] if named else ["postgres", "nobody"]:
         with contextlib.suppress(KeyError):
-            if pwd.getpwnam(name).pw_uid != 0:
+            user = pwd.getpwnam(name).pw_uid
+            if user != 0 and (named or name != "nobody" or not _others_run_as(user)):
                 return name
     raise PreflightError(
-        f"no unprivileged user to run PostgreSQL as (tried {named or 'postgres, nobody'}): "
-        f"set {USER_VARIABLE} to one that exists and is not root"
+        f"no unprivileged user of its own to run PostgreSQL as (tried {named or 'postgres, nobody'}): "
+        f"set {USER_VARIABLE} to one that exists, is not root and runs nothing else"
     )
+
+
+def _others_run_as(user: int) -> bool:
+    """Whether a process that we have not started runs as a user."""
+    ours = psutil.Process().children(recursive=True)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if user in process.uids() and process not in ours:
+                return True
+    return False
 
 
 def admit_servers(folder: Path) -> None:

@@ -24,6 +24,7 @@ from benchlib.errors import PreflightError, TrialError
 from benchlib.host import facts
 from benchlib.host.changes import OURS, Attached, Made, Mounted
 from benchlib.host.journal import Chapter
+from benchlib.host.ours import check_folder
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers.lever import Size
 from benchlib.plan.level import Model
@@ -112,6 +113,7 @@ def _check_folder(path: Path, *, for_server: bool) -> None:
         raise PreflightError(
             f"the place {path} is no folder that we can write to: make it, mount a disk there, or change its owner"
         )
+    check_folder(path)
     user = server_user()
     if for_server and Shell(user).run(["test", "-x", path]).returncode != 0:
         raise PreflightError(

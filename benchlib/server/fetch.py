@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import InputError, InstallError, PreflightError
-from benchlib.host.shell import Shell, which
+from benchlib.host.shell import Shell, admit_servers, server_user, which
 from benchlib.server.installations import FETCHED, Installation, describe, fetched_root, installations
 
 _ARCHITECTURES = {
@@ -67,7 +67,11 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
             tell("unpacking")
             native = _unpack(workshop)
             tell("checking that its programs run")
-            _check(native, _server_version(version))
+            with tempfile.TemporaryDirectory(prefix="benchlib-") as open_to_servers:
+                # the cache may be closed to them, and is not theirs
+                copy = shutil.copytree(native, Path(open_to_servers) / "native", symlinks=True)
+                admit_servers(Path(open_to_servers))
+                _check(copy, _server_version(version))
             os.sync()  # a power cut must not leave a name with half of the files behind it
             shutil.rmtree(root / version, ignore_errors=True)  # one of that name which does not run
             native.rename(root / version)
@@ -184,9 +188,9 @@ def _unpack(folder: Path) -> Path:
 
 
 def _check(native: Path, version: str) -> None:
-    """That the server and initdb run here, and are of the version that was asked for."""
+    """That the server and initdb run here, as the user who runs the servers, and are of the version that was asked for."""
     for name in ("postgres", "initdb"):
-        done = Shell().run([native / "bin" / name, "--version"], timeout_s=60)
+        done = Shell(server_user()).run([native / "bin" / name, "--version"], timeout_s=60)
         if done.returncode != 0:
             reason = _first_line(done.stderr).split(": ", 1)[-1]
             raise InstallError(f"the fetched {name} does not run here: {reason}")

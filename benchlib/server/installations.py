@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from benchlib.errors import BenchlibError, PreflightError
-from benchlib.host.shell import Shell, which
+from benchlib.host.shell import Shell, server_user, which
 
 CACHE_VARIABLE = "BENCHLIB_CACHE"
 EMBEDDED = "embedded wheel"
@@ -112,9 +112,9 @@ def _candidates() -> Iterable[tuple[str, Path]]:
 
 
 def _first_line(argv: list[str | Path], shell: Shell | None = None) -> str | None:
-    """What a program printed; None if it failed."""
+    """What a program printed, run as the user who runs the servers, since anybody may have put it there; None if it failed."""
     try:
-        done = (shell or Shell()).run(argv, timeout_s=20)
+        done = (shell or Shell(server_user())).run(argv, timeout_s=20)
     except BenchlibError:
         return None
     return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else None
@@ -124,31 +124,38 @@ def describe(bindir: Path, builder: str = "given folder") -> Installation | None
     """The installation in a folder of binaries; None if no server runs from there.
 
     The version comes from running ``postgres --version``, so what cannot run here (a
-    missing library, another architecture) is not listed.
+    missing library, another architecture) is not listed; from the binary itself where it is closed to the user
+    who runs the servers, who will run a copy.
     """
-    if not (bindir / "postgres").exists() or not (bindir / "initdb").exists():
+    server = bindir / "postgres"
+    if not server.is_file() or not (bindir / "initdb").exists():
         return None
-    line = _first_line([bindir / "postgres", "--version"])
+    line = _first_line([server, "--version"])
     match = re.search(r"\(PostgreSQL\)\s+(\d+[\w.]*)", line or "")
-    if not match:
+    if not match and (
+        os.geteuid() != 0 or _first_line(["sh", "-c", 'test -x "$0" && echo', server]) is not None
+    ):
         return None
-    configure, compiler = _build(bindir / "postgres")
-    return Installation(match[1], bindir, builder, configure, compiler, (bindir / "pgbench").exists())
+    version, configure, compiler = _build(server)
+    if not (version := match[1] if match else version):
+        return None
+    return Installation(version, bindir, builder, configure, compiler, (bindir / "pgbench").exists())
 
 
-def _build(server: Path) -> tuple[str | None, str | None]:
-    """The configure options and the compiler that a server was built with.
+def _build(server: Path) -> tuple[str | None, str | None, str | None]:
+    """The version of a server, the configure options and the compiler that it was built with.
 
-    Both stand in its binary, for its view ``pg_config`` and its function ``version()``:
+    They stand in its binary, for its view ``pg_config`` and its function ``version()``:
     ``pg_config`` the program is missing from fetched installations.
     """
     text = server.read_bytes()
     configure = re.search(rb"\0 ?('[^\0]*--[^\0]*')\0", text)
-    compiler = re.search(rb"PostgreSQL \d[^\0]* compiled by ([^\0]+), \d+-bit", text)
+    build = re.search(rb"PostgreSQL (\d[\w.]*)[^\0]* compiled by ([^\0]+), \d+-bit", text)
     level = re.search(rb"\0-W[^\0]* (-O\w+)[^\0]*\0", text)
-    parts = re.sub(rb"\(.*?\)", b"", compiler[1]).split() if compiler else []
+    parts = re.sub(rb"\(.*?\)", b"", build[2]).split() if build else []
     parts += [level[1]] if level else []
     return (
+        build[1].decode() if build else None,
         configure[1].decode(errors="replace") if configure else None,
         b" ".join(parts).decode(errors="replace") or None,
     )

@@ -139,7 +139,7 @@ def test_an_ended_guardian_is_replaced(scratch: Path) -> None:
 def test_the_end_of_a_run_leaves_nothing_but_what_is_not_the_runs(
     end: type[BaseException] | None, scratch: Path, lock: Path
 ) -> None:
-    (scratch / "run-stale" / "data").mkdir(parents=True)  # as a crash of the machine left it
+    (scratch / "run-stale").mkdir(mode=0o700)  # as a crash of the machine left it
     (scratch / "notes").mkdir()
     (scratch / "run-file").write_text("a file, not a run")
     neighbour = subprocess.Popen(["sleep", "99"], cwd=scratch)
@@ -152,7 +152,7 @@ def test_the_end_of_a_run_leaves_nothing_but_what_is_not_the_runs(
             assert messages == ["an earlier run was cleaned up: run-stale: removed its folder"]
             assert not (scratch / "run-stale").exists()
             # as root the servers' user must be able to pass through
-            assert oct(run.folder.stat().st_mode & 0o777) == ("0o711" if os.geteuid() == 0 else "0o700")
+            assert oct(run.folder.stat().st_mode & 0o777) == ("0o710" if os.geteuid() == 0 else "0o700")
             guardian = psutil.Process(run._guardian)
             argv = [sys.executable, "-c", "import time; time.sleep(99)", str(run.folder)]
             child = subprocess.Popen(argv, start_new_session=True)
@@ -182,7 +182,7 @@ def test_a_sweep_that_is_interrupted_is_the_guardians(scratch: Path, monkeypatch
     ("name", "message"),
     [
         ("long" * 15, r"too long for a Unix socket: name a shorter one in BENCHLIB_SCRATCH"),
-        ("file/inside", r"cannot write to the scratch folder .* name another one in BENCHLIB_SCRATCH"),
+        ("file/inside", r"cannot work in the scratch folder .* name another one in BENCHLIB_SCRATCH"),
     ],
 )
 def test_a_folder_that_will_not_do_is_refused_with_the_remedy(name: str, message: str, scratch: Path) -> None:

@@ -36,6 +36,13 @@ GROUPS = [
 ]
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run's folder."""
+    (tmp_path / "run-x").mkdir(mode=0o700)
+    return tmp_path / "run-x"
+
+
 # --- kernel files -------------------------------------------------------------------
 
 
@@ -64,9 +71,9 @@ def test_a_value_that_the_kernel_refuses_is_named() -> None:
     [
         Written(path=Path("/proc/sys/vm/never-was"), former="1", value="2"),
         Written(path=Path("/sys/block/gone9/queue/scheduler"), former="1", value="2"),
-        Mounted(target=Path(__file__).parent),
-        Attached(file=Path("/never")),
-        Grouped(folder=Path("/benchlib-never")),
+        Mounted(target=Path("/never/run-x/mount")),
+        Attached(file=Path("/benchlib-never/file")),
+        Grouped(folder=Path("/sys/fs/cgroup/benchlib-never")),
         Made(folder=Path("/benchlib-never")),
     ],
     ids=str,
@@ -83,11 +90,11 @@ def test_what_was_never_made_or_has_gone_needs_nothing(change: Change) -> None:
     ("name", "times"),
     [("m", 1), ("twice", 2), ("a space, back\\slash, tab\t, line\n and ümlaut", 1)],
 )
-def test_a_mount_is_undone(name: str, times: int, mount: Callable[..., Path], tmp_path: Path) -> None:
-    target = tmp_path / name
+def test_a_mount_is_undone(name: str, times: int, mount: Callable[..., Path], folder: Path) -> None:
+    target = folder / name
     for _ in range(times):
         mount(target)
-    assert mounts_below(tmp_path) == [target] * times
+    assert mounts_below(folder) == [target] * times
     for _ in range(2):
         Mounted(target=target).undo()
         assert not is_mounted(target)
@@ -95,9 +102,9 @@ def test_a_mount_is_undone(name: str, times: int, mount: Callable[..., Path], tm
 
 @root
 def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(
-    mount: Callable[..., Path], tmp_path: Path
+    mount: Callable[..., Path], folder: Path
 ) -> None:
-    target = mount(tmp_path / "m")
+    target = mount(folder / "m")
     holder = subprocess.Popen(["sleep", "99"], cwd=target)
     try:
         Mounted(target=target).undo()
@@ -112,9 +119,9 @@ def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(
 
 
 @pytest.fixture
-def disk(run: Callable[..., str], tmp_path: Path) -> Iterator[Path]:
+def disk(run: Callable[..., str], folder: Path) -> Iterator[Path]:
     """A file with two loop devices over it."""
-    file = tmp_path / "a disk"
+    file = folder / "a disk"
     file.touch()
     os.truncate(file, 8 << 20)
     for _ in range(2):
@@ -137,11 +144,11 @@ def test_every_loop_device_over_a_file_is_detached(deleted: bool, disk: Path) ->
 
 @root
 def test_a_loop_device_in_use_is_named(
-    disk: Path, run: Callable[..., str], mount: Callable[..., Path], tmp_path: Path
+    disk: Path, run: Callable[..., str], mount: Callable[..., Path], folder: Path
 ) -> None:
     used, unused = loop_devices(disk)
     run("mkfs.ext4", "-q", used)
-    target = mount(tmp_path / "m", str(used))
+    target = mount(folder / "m", str(used))
     with pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught:
         Attached(file=disk).undo()
     assert str(unused) not in str(caught.value)

@@ -112,6 +112,7 @@ def test_waiting_has_an_end(
     monkeypatch: pytest.MonkeyPatch, lock: Path, dead: "subprocess.Popen[str]"
 ) -> None:
     monkeypatch.setattr(module, "_CLEANING_LIMIT_S", 0.3)
+    monkeypatch.setattr(module, "_guarded_users", lambda: {0})
     message = rf"still held for study “dead” .*: 'fuser -v {lock}'"
     with pytest.raises(PreflightError, match=message), host_lock("next"):
         raise AssertionError("two at once")

@@ -33,21 +33,22 @@ def recover(capsys: pytest.CaptureFixture[str], scratch: Path) -> Callable[[], O
 @pytest.fixture
 def crashed(scratch: Path) -> Journal:
     """The journal of a run that ended without a word."""
-    (scratch / "run-gone" / "c000" / "data").mkdir(parents=True)
+    (scratch / "run-gone").mkdir(mode=0o700)
     return Journal(scratch / "run-gone" / "journal")
 
 
 def test_each_run_has_a_line_that_says_what_was_undone(
-    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, tmp_path: Path
+    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, tmp_path: Path, kernel_root: Path
 ) -> None:
-    tunable = tmp_path / "tunable"
+    tunable = kernel_root / "proc/sys/vm/swappiness"
+    tunable.parent.mkdir(parents=True)
     tunable.write_text("7")
     chapter = crashed.chapter()
     chapter.note(Written(path=tunable, former="60", value="7"))
     made = Made(folder=tmp_path / "benchlib-x")
     chapter.note(made)
     made.make()
-    (scratch / "run-older").mkdir()
+    (scratch / "run-older").mkdir(mode=0o711)  # as they were made formerly
     assert recover() == Outcome(
         0,
         f"run-gone: undid the {tunable} set to 7, before 60; undid the folder {made.folder}; removed its folder\n"

@@ -19,6 +19,7 @@ root = pytest.mark.skipif(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run-x").mkdir(mode=0o700)
     (tmp_path / "run-x" / "c000" / "data").mkdir(parents=True)
     (tmp_path / "run-x" / "c000" / "data" / "file").write_text("ours")
     return tmp_path / "run-x"
@@ -70,6 +71,7 @@ def test_a_mount_that_is_noted_is_undone_first(folder: Path, mounted: Path, jour
 
 
 def test_a_journal_that_cannot_be_read_in_part_stays_for_a_person(folder: Path, journal: Journal) -> None:
+    journal.path.touch(mode=0o600)
     journal.path.write_text("garbage\n")
     (line,) = sweep(folder).resisting
     assert "cannot be read, undo it by hand: garbage" in line

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from benchlib.errors import PreflightError, ServerError, SettingError
+from benchlib.host import changes
 from benchlib.host.journal import Chapter, Journal
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.levers import control_groups
@@ -180,7 +181,8 @@ class Kernel:
         self.mounts = [SimpleNamespace(fstype="cgroup2", mountpoint=str(root), opts="rw")]
         self._make, self._monkeypatch = os.mkdir, monkeypatch
         monkeypatch.setattr(psutil, "disk_partitions", lambda all: self.mounts)
-        monkeypatch.setattr(changes, "ROOT", root.parents[2])
+        monkeypatch.setattr(changes, "ROOT", root.parents[3])
+        root.parent.mkdir(parents=True)
         monkeypatch.setattr(control_groups, "write_kernel_file", self.write)
         monkeypatch.setattr(os, "mkdir", self.mkdir)
         self._mkdir(root, ["io", "memory", "pids"])
@@ -237,7 +239,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(control_groups, "number", {"vda": "254:0", "sdb": "8:16"}.__getitem__)
     monkeypatch.setattr(control_groups, "queue_of", lambda name: {"vda1": "vda"}.get(name, name))
-    return Kernel(tmp_path / "cgroup2", monkeypatch)
+    return Kernel(tmp_path / "sys/fs/cgroup/unified", monkeypatch)
 
 
 class Notes(Chapter):
@@ -277,7 +279,7 @@ def test_version_2_has_all_caps_of_a_device_in_one_line(kernel: Kernel) -> None:
 
 
 def test_both_versions_side_by_side(kernel: Kernel, tmp_path: Path) -> None:
-    kernel.mount_v1(tmp_path / "memory", "memory")
+    kernel.mount_v1(kernel.root.parent / "memory", "memory")
     (kernel.root / "cgroup.controllers").write_text("io")
     storage = Caps(write_iops=100, memory="1GB")
     assert [control_groups._hierarchy(kind).version for kind in ("io", "memory")] == [2, 1]
@@ -320,7 +322,7 @@ def test_what_cannot_be_capped_is_refused_in_words(kernel: Kernel, tmp_path: Pat
         check(Caps(read_iops=5), ())
     check(Caps(memory="1GB"), ())
     check(Caps(), ())
-    kernel.mount_v1(tmp_path / "blkio", "blkio")
+    kernel.mount_v1(kernel.root.parent / "blkio", "blkio")
     with pytest.raises(PreflightError, match="built without throttling"):
         check(Caps(read_iops=5), ["vda"])
     kernel.mounts.clear()

@@ -100,8 +100,8 @@ def test_every_key_of_a_level_is_a_lever() -> None:
 def test_what_a_crashed_run_left_is_told_and_left_alone() -> None:
     scratch = Path(os.environ[SCRATCH_VARIABLE])
     assert examine()["runs"] == {"under_way": "none", "left_behind": "nothing"}
-    (scratch / "run-abc").mkdir()
-    note = Written(path=scratch / "knob", former="1", value="0")
+    (scratch / "run-abc").mkdir(mode=0o700)
+    note = Written(path=Path("/proc/sys/vm/swappiness"), former="1", value="0")
     Journal(scratch / "run-abc" / JOURNAL).chapter().note(note)
     told = examine()["runs"]["left_behind"]
     assert told == f"run-abc, {note}: 'benchlib recover' undoes it"

@@ -15,6 +15,7 @@ import pytest
 
 from benchlib.errors import BenchlibError, InputError, InstallError, PreflightError
 from benchlib.host.shell import Shell, server_user, which
+from benchlib.server import fetch
 from benchlib.server import installations as module
 from benchlib.server.cluster import Cluster
 from benchlib.server.fetch import install
@@ -90,6 +91,8 @@ class Registry:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registry]:
     monkeypatch.setattr(os, "sync", lambda: None)  # of the whole machine
+    for each in (module, fetch):
+        monkeypatch.setattr(each, "server_user", lambda: None)  # the folders of tests are closed to others
     monkeypatch.setattr(module, "_WHEELS", ())
     monkeypatch.setattr(module, "_LAYOUTS", ())
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
