@@ -35,7 +35,9 @@ def check_folder(folder: Path) -> None:
             elif _open_to_others(status) and not status.st_mode & stat.S_ISVTX:
                 reason = "can be written to by others, and is not sticky"
             if reason:
-                raise PreflightError(f"{printable(str(path))} {reason}: what is in it is not followed")
+                raise PreflightError(
+                    f"{printable(str(path))} {reason}: want a folder that only root and we can exchange"
+                )
     except OSError as reason:
         raise PreflightError(f"cannot look into {printable(str(folder))} ({reason.strerror})") from reason
 

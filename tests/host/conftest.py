@@ -1,9 +1,12 @@
 """What tests of changes to the host share."""
 
+import os
+import pwd
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,3 +42,61 @@ def mount(run: Callable[..., str]) -> Iterator[Callable[..., Path]]:
             return folder
 
         yield call
+
+
+class Stranger:
+    """Another ordinary user of this machine."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.uid = pwd.getpwnam(name).pw_uid
+
+    def start(self, *argv: str | Path, **more: Any) -> "subprocess.Popen[str]":
+        """Start a process of theirs."""
+        return subprocess.Popen(
+            [str(word) for word in argv], user=self.name, group=self.name, extra_groups=[], text=True, **more
+        )
+
+    def do(self, script: str, *words: str | Path) -> str:
+        """What a shell script of theirs prints; ``words`` are its ``$1``, ``$2`` and so on."""
+        with self.start("sh", "-c", script, "sh", *words, stdout=subprocess.PIPE, cwd="/") as shell:
+            return shell.communicate()[0]
+
+
+@pytest.fixture(scope="session")
+def strangers() -> Iterator[tuple[Stranger, Stranger]]:
+    """Two ordinary users, made for the tests and removed after them."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make users")
+    names = [f"bl{os.getpid()}{which}" for which in "ab"]
+    try:
+        for name in names:
+            try:
+                command = ["useradd", "--user-group", "--no-create-home", "--home-dir", "/", name]
+                subprocess.run(command, check=True, capture_output=True)
+            except (OSError, subprocess.CalledProcessError) as reason:
+                pytest.skip(f"this machine makes no users: {reason}")
+        first, second = map(Stranger, names)
+        yield first, second
+    finally:
+        for name in names:
+            subprocess.run(["userdel", "--force", name], capture_output=True, check=False)
+
+
+@pytest.fixture
+def mallory(strangers: tuple[Stranger, Stranger]) -> Stranger:
+    """A user who means ill."""
+    return strangers[0]
+
+
+@pytest.fixture
+def bob(strangers: tuple[Stranger, Stranger]) -> Stranger:
+    """One more user."""
+    return strangers[1]
+
+
+@pytest.fixture
+def shared(scratch: Path) -> Path:
+    """A scratch folder that all users share, as they do /var/tmp."""
+    scratch.chmod(0o1777)
+    return scratch

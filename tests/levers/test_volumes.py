@@ -244,6 +244,7 @@ def test_a_disk_that_is_full_by_then_is_told_and_left_as_it_was(
     small = volumes.provide(
         Place(path=str(disk), file_system="ext4", size="16MB"), "small", run, shell, chapter
     )
+    os.chown(small, 0, 0)  # the servers' own would be refused
     place = Place(path=str(small), file_system="ext4", size="32MB")
     with pytest.raises(PreflightError, match=f"does not fit: .*under {small}"):
         volumes.check(place, run)
