@@ -31,7 +31,7 @@ from benchlib.host.facts import existing
 from benchlib.host.journal import MODULES_OF_CHANGES, Journal
 from benchlib.host.lock import host_lock
 from benchlib.host.ours import check_folder
-from benchlib.host.shell import admit_servers, ticks
+from benchlib.host.shell import admit_servers, allow_open_files, ticks
 from benchlib.host.sweep import JOURNAL, Swept, sweep
 
 SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
@@ -97,6 +97,7 @@ def guarded_run(
         StudyError: at the end, something of this run resists; the message names it.
 
     """
+    allow_open_files()
     _make_root(scratch)
     with host_lock(what, tell) as lock:
         for swept in _sweep_all(scratch):

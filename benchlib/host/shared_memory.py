@@ -14,6 +14,7 @@ import pwd
 from pathlib import Path
 
 from benchlib.errors import BenchlibError
+from benchlib.host.ours import open_plain
 from benchlib.host.shell import Shell, ticks
 
 _PATIENCE_S = 1.0
@@ -35,12 +36,13 @@ def remove_left_below(folder: Path) -> None:
 
 def _remove_left_by(data: Path) -> None:
     """Run the program that ``postmaster.opts`` names, as the user who wrote it: what that says is theirs to say."""
-    with os.fdopen(os.open(data / "postmaster.opts", os.O_RDONLY | os.O_NOFOLLOW)) as options:
-        owner, program = os.fstat(options.fileno()).st_uid, options.readline().partition(' "')[0]
+    with open(data / "postmaster.opts", opener=open_plain) as options:
+        owner, program = os.fstat(options.fileno()).st_uid, options.readline(10_000).partition(' "')[0]
     if owner == 0 or os.geteuid() not in (0, owner):
         return
     shell = Shell(pwd.getpwuid(owner).pw_name if os.geteuid() == 0 else None)
-    major = int((data / "PG_VERSION").read_text())
+    with open(data / "PG_VERSION", opener=open_plain) as version:
+        major = int(version.read(10))
     check = ["--check"] if major >= 15 else ["--boot", "-x0"]
     # a killed process is gone from sight a moment before it has let go of its memory
     for _ in ticks(_PATIENCE_S, 0.1):

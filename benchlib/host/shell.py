@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import pwd
+import resource
 import shutil
 import signal
 import subprocess
@@ -24,9 +25,12 @@ from typing import IO
 import psutil
 
 from benchlib.errors import PreflightError, TrialError
+from benchlib.host.ours import open_plain
 
 USER_VARIABLE = "BENCHLIB_USER"
 _WATCH_S = 0.2
+_OPEN_FILES = 256
+"""What a notebook's kernel, a sampler and the servers of many levels keep open in one process, and as much again."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,22 @@ def _others_run_as(user: int) -> bool:
     return False
 
 
+def allow_open_files() -> None:
+    """Let this process and those it starts open as many files at once as a run needs.
+
+    Raises:
+        PreflightError: that is too few for a run, or for a notebook.
+
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= most < _OPEN_FILES:  # -1 stands for no limit
+        raise PreflightError(
+            f"only {most} files may be open at once here, {_OPEN_FILES} may be needed: raise the limit (ulimit -n)"
+        )
+    if 0 <= now < _OPEN_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, most))
+
+
 def admit_servers(folder: Path) -> None:
     """Let those who run the servers pass through a folder of our own, and nobody else."""
     if user := server_user():
@@ -172,7 +192,7 @@ class Shell:
             TrialError: as :meth:`run`.
 
         """
-        with log.open("ab") as out:
+        with open(log, "ab", opener=open_plain) as out:  # in a folder that is not root's
             return self._popen(argv, out, subprocess.STDOUT, None, groups)
 
     def _popen(

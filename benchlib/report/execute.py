@@ -28,6 +28,7 @@ from papermill.parameterize import parameterize_notebook
 
 from benchlib import errors
 from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
+from benchlib.host.shell import allow_open_files
 from benchlib.plan.parameters import Parameter, checked, declared
 from benchlib.report.progress import PROGRESS
 from benchlib.study.store import notebooks, project_root
@@ -93,6 +94,7 @@ def execute(
             has its traceback), or its kernel ended.
 
     """
+    allow_open_files()
     values = checked(notebook_parameters(path), given)
     notebook = parameterize_notebook(
         load_notebook_node(str(path)),

@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 
 from benchlib.errors import ServerError
+from benchlib.host.ours import open_plain
 from benchlib.host.shell import Process, Shell, connection_variables, ticks
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
@@ -90,7 +91,7 @@ class Cluster(Server):
         )  # fmt: skip
         if done.returncode != 0:
             raise ServerError(f"initdb failed: {failure_reason(done.stderr)}")
-        with (self.data / "postgresql.conf").open("a") as file:
+        with open(self.data / "postgresql.conf", "a", opener=open_plain) as file:
             file.write(f"include_if_exists '{self.settings_file}'\n")
 
     def clone(
@@ -127,7 +128,8 @@ class Cluster(Server):
         self.want(settings)
         conf = self.data / self.settings_file
         # the default since 15; a chart marks checkpoints
-        conf.write_text(conf_text({"log_checkpoints": True, **settings}))
+        with open(conf, "w", opener=open_plain) as file:
+            file.write(conf_text({"log_checkpoints": True, **settings}))
         self.shell.own(conf)
 
     def refusal(self) -> str | None:
@@ -185,10 +187,10 @@ class Cluster(Server):
     def log_text(self, offset: int = 0) -> str:
         """What the server has logged, from a byte offset on."""
         try:
-            with self.log.open("rb") as file:
+            with open(self.log, "rb", opener=open_plain) as file:
                 file.seek(offset)
                 return file.read().decode(errors="replace")
-        except FileNotFoundError:
+        except OSError:  # there is none, or a link in its place
             return ""
 
     def log_size(self) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from psycopg.conninfo import make_conninfo
 
 from benchlib.errors import ServerError
+from benchlib.host.ours import open_plain
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.cluster import PORT, SUPERUSER, Cluster, failure_reason
@@ -70,7 +71,8 @@ class Replica(Cluster):
         else:
             signal = self.data / "recovery.conf"
             text = conf_text({"standby_mode": True, "recovery_target_timeline": "latest", **source})
-        signal.write_text(text)
+        with open(signal, "w", opener=open_plain) as file:
+            file.write(text)
         self.shell.own(signal)
         self.configure(settings)
         self.start()
