@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import InputError, InstallError, PreflightError
+from benchlib.host.facts import existing
+from benchlib.host.ours import check_folder
 from benchlib.host.shell import Shell, admit_servers, server_user, which
 from benchlib.server.installations import FETCHED, Installation, describe, fetched_root, installations
 
@@ -142,6 +144,7 @@ def _first_line(text: str) -> str:
 @contextlib.contextmanager
 def _workshop(root: Path) -> Iterator[Path]:
     """A temporary folder beside what is installed, gone afterwards; one install at a time."""
+    check_folder(existing(root))
     root.mkdir(parents=True, exist_ok=True)
     with (root / ".lock").open("w") as lock:
         try:

@@ -32,15 +32,17 @@ def ground(scratch: Path, shell: Shell) -> Path:
 @pytest.fixture
 def provide(scratch: Path, shell: Shell) -> Iterator[Provide]:
     """Makes file systems of their own, or skips with the reason."""
-    with Journal(scratch / "journal").chapter() as chapter:
+    run = scratch / "run-x"
+    run.mkdir(mode=0o711)
+    with Journal(run / "journal").chapter() as chapter:
 
         def make(kind: FileSystem, size: str) -> Path:
             place = Place(file_system=kind, size=size)
             try:
-                volumes.check(place, scratch)
+                volumes.check(place, run)
             except PreflightError as reason:
                 pytest.skip(str(reason))
-            return volumes.provide(place, kind, scratch, shell, chapter)
+            return volumes.provide(place, kind, run, shell, chapter)
 
         yield make
 
