@@ -24,7 +24,7 @@ import psutil
 from pydantic import Field, ValidationError
 
 from benchlib.errors import PreflightError
-from benchlib.host.ours import printable
+from benchlib.host.ours import one_line
 from benchlib.host.shell import ticks
 from benchlib.plan.level import Model
 
@@ -39,7 +39,7 @@ class _Holder(Model):
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.since))
-        return f"{printable(self.what[:200])} (process {self.pid}, since {since})"
+        return f"{one_line(self.what[:200])} (process {self.pid}, since {since})"
 
     def lives(self, descriptor: int) -> bool:
         """Whether the process that this names holds the lock, not another one that was given its number later."""

@@ -36,10 +36,10 @@ def check_folder(folder: Path) -> None:
                 reason = "can be written to by others, and is not sticky"
             if reason:
                 raise PreflightError(
-                    f"{printable(str(path))} {reason}: want a folder that only root and we can exchange"
+                    f"{one_line(str(path))} {reason}: want a folder that only root and we can exchange"
                 )
     except OSError as reason:
-        raise PreflightError(f"cannot look into {printable(str(folder))} ({reason.strerror})") from reason
+        raise PreflightError(f"cannot look into {one_line(str(folder))} ({reason.strerror})") from reason
 
 
 def check_run_folder(folder: Path) -> None:
@@ -58,7 +58,7 @@ def check_run_folder(folder: Path) -> None:
     # a user's own file system could say of anything that it is root's
     if not ours or status.st_mode & 0o066 or status.st_dev != above.st_dev:
         raise PreflightError(
-            f"{printable(str(folder))} is not followed: want a folder of our own that is closed to others"
+            f"{one_line(str(folder))} is not followed: want a folder of our own that is closed to others"
         )
 
 
@@ -84,8 +84,8 @@ def open_plain(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
-def printable(text: str) -> str:
-    """A text that somebody else has written, without what a terminal would obey."""
+def one_line(text: str) -> str:
+    """A text that somebody else has written in one line, without what a terminal would obey."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

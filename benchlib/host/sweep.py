@@ -19,7 +19,7 @@ import psutil
 
 from benchlib.host.changes import Grouped, Made, mounts_below
 from benchlib.host.journal import Journal
-from benchlib.host.ours import check_run_folder, printable
+from benchlib.host.ours import check_run_folder, one_line
 from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import ticks
 
@@ -45,7 +45,7 @@ class Swept:
 
     def __str__(self) -> str:
         if self.stranger:
-            return f"{printable(str(self.folder))} belongs to somebody else: it is left alone"
+            return f"{one_line(str(self.folder))} belongs to somebody else: it is left alone"
         parts = [f"stopped {self.stopped} process(es)"] if self.stopped else []
         parts += [f"undid the {change}" for change in self.undone]
         parts += [] if self.folder.exists() else ["removed its folder"]
