@@ -17,7 +17,6 @@ help:  ## what there is
 setup: $(READY)  ## the virtual environment, with everything from PyPI
 
 $(READY): pyproject.toml constraints.txt
-	@case "$$PWD" in *[\$$:]*) echo "the path of this folder has a '$$' or ':' in it, which make and PATH cannot take: move it" >&2; exit 1;; esac
 	@$(PYTHON) -c 'import sys; sys.exit("benchlib needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else 0'
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV) || (echo "python3 cannot make virtual environments: install python3-venv" >&2; exit 1)

@@ -124,11 +124,15 @@ def _remedy(swept: Swept) -> str:
 
 def _sweep_all(scratch: Path) -> list[Swept]:
     """Sweep what is ours; a plain file is no run's."""
-    return [
-        sweep(path) if path.lstat().st_uid == os.geteuid() else Swept(path, stranger=True)
-        for path in sorted(scratch.glob("run-*"))
-        if path.is_dir() or path.is_symlink()
-    ]
+    swept = []
+    for path in sorted(scratch.glob("run-*")):
+        with contextlib.suppress(FileNotFoundError):  # somebody else's may go at any moment
+            status = path.lstat()
+            if status.st_uid != os.geteuid():
+                swept.append(Swept(path, stranger=True))
+            elif not stat.S_ISREG(status.st_mode):
+                swept.append(sweep(path))
+    return swept
 
 
 def recover(scratch: Path, tell: Callable[[str], None] = lambda message: None) -> list[Swept]:

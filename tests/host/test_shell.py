@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pwd
+import resource
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from benchlib.errors import PreflightError, TrialError
-from benchlib.host.shell import USER_VARIABLE, Shell, server_user, ticks, which
+from benchlib.host.shell import USER_VARIABLE, Shell, allow_open_files, server_user, ticks, which
 
 SH = "/bin/sh"
 PATIENCE_S = 60.0
@@ -273,3 +274,21 @@ def test_files_are_given_away_with_all_in_them_but_not_what_a_link_leads_to(tmp_
     (tmp_path / "file").touch()
     Shell(user).own(tmp_path / "file")
     assert (tmp_path / "file").stat().st_uid == uid
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"), [((64, 64), None), ((64, 4096), (256, 4096)), ((1024, -1), (1024, -1))]
+)
+def test_too_few_open_files_are_told_or_raised(
+    limits: tuple[int, int], wanted: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_force = [limits]
+    monkeypatch.setattr(resource, "getrlimit", lambda which: in_force[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda which, pair: in_force.append(pair))
+    with (
+        contextlib.nullcontext()
+        if wanted
+        else pytest.raises(PreflightError, match="only 64 files may be open")
+    ):
+        allow_open_files()
+    assert in_force[-1] == (wanted or limits)

@@ -182,6 +182,21 @@ def test_how_a_server_was_built_is_read_from_its_binary(tmp_path: Path) -> None:
     assert built() == (None, None)
 
 
+@as_root
+def test_what_is_closed_to_the_servers_user_tells_its_version_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "server_user", server_user)
+    bindir = fake(tmp_path / "bin")
+    program(bindir / "postgres", f"'; touch {tmp_path}/run; echo 'postgres (PostgreSQL) 16.9")
+    assert describe(bindir) is None
+    text = b"\0PostgreSQL 16.9 (Debian) on x86_64-pc-linux-gnu, compiled by gcc 12.2.0, 64-bit\0"
+    with (bindir / "postgres").open("ab") as file:
+        file.write(text)
+    assert described(bindir).version == "16.9"
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_holds_no_server_that_runs_is_none(tmp_path: Path) -> None:
     assert describe(tmp_path / "nothing") is None
     program(tmp_path / "postgres", "postgres (PostgreSQL) 16.9")
