@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat.reader import NotJSONError
 
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.study.store import DATA_VARIABLE
@@ -93,7 +94,10 @@ def test_run_all_cells_makes_a_study_and_shows_it(project: Path, lab: str) -> No
         while time.monotonic() < until:
             tab.wait_for_timeout(3000)
             tab.keyboard.press("Control+s")
-            cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+            try:
+                cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+            except NotJSONError:  # read while it was being saved
+                continue
             outputs = [output for c in cells for output in c.outputs]
             wrong = [output.evalue for output in outputs if output.output_type == "error"]
             if wrong or all(c.execution_count for c in cells):
