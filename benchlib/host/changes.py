@@ -207,14 +207,12 @@ class Grouped(Change):
             StudyError: a process in it does not die, or we may not remove it.
 
         """
-        if not self.folder.is_dir():
-            return
-        _check_ours(self.folder)
-        self.lift()
         complaint = ""
         for _ in ticks(_PATIENCE_S, 0.05):
             if not self.folder.is_dir():
                 return
+            _check_ours(self.folder)
+            self.lift()
             for group in self._groups():
                 _kill_members(group)
                 try:
