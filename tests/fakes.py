@@ -13,6 +13,7 @@ from benchlib.errors import StudyError
 from benchlib.plan.design import Trial
 from benchlib.plan.model import Measurement, Plan
 from benchlib.study.records import Counters, Samples
+from benchlib.study.store import StudyFolder, checksum
 
 Tps = Mapping[str, float] | Callable[[Trial], float]
 WAL_PER_TRANSACTION = 512
@@ -119,6 +120,16 @@ SERVER_LOG = """\
 2023-11-14 22:13:22.500 UTC [17] LOG:  checkpoint complete: wrote 99 buffers (0.6%), write=1.401 s, sync=0.001 s
 """
 """What a server says whose load began at 22:13:20: one checkpoint before it, one inside it."""
+
+
+def seal(folder: StudyFolder) -> None:
+    """Have the checksums be those of what is there now: a test has exchanged raw files."""
+    folder.list_checksums(
+        {
+            trial.name: {path.name: frozenset([checksum(path)]) for path in trial.iterdir()}
+            for trial in (folder.path / "trials").iterdir()
+        }
+    )
 
 
 class FakeBench:

@@ -207,7 +207,8 @@ def keep(folder_of: Keep, tmp_path: Path) -> Keep:
         for number, trial in enumerate(folder.read().trials[:kept]):
             error = "it broke" if number < failed else None
             folder.keep(
-                Measurement(trial=trial, started_s=1, finished_s=2, error=error), tmp_path / "nothing"
+                Measurement(trial=trial, started_s=1, finished_s=2, load_returncode=0, error=error),
+                tmp_path / "nothing",
             )
         return folder
 

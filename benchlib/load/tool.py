@@ -26,6 +26,9 @@ _LISTS = ("progress", "scripts", "statements")
 _IDLE = re.compile(
     r"^(?:number of transactions actually processed: 0(?:/\d+)?$| *transactions: +0 )", re.MULTILINE
 )
+_SEED = re.compile(
+    r"^(?:pgbench: setting random seed to |Initializing random number generator from seed \()(\d+)", re.M
+)
 _UNTELLING = ("progress:", "pgbench: setting random seed")
 
 
@@ -78,6 +81,11 @@ class LoadTool(ABC):
     def argv(self, job: Job) -> list[str]:
         """The command line of a job."""
 
+    @staticmethod
+    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
+        """What a report of a load tells of the conditions, as far as it does."""
+        return {"clients": load.clients}
+
     def limit_s(self, load: Load) -> float:
         """After how long a run is taken to hang: generous, since clients may prepare statements before they begin."""
         return load.duration_s + 120 + 2 * load.clients
@@ -120,7 +128,7 @@ class LoadTool(ABC):
 
         Beside the tool's own keys (see :mod:`benchlib.load.parse`) there are always ``complete``, ``errors`` (lines),
         ``transactions``, ``failed_transactions``, ``retried_transactions``, ``tps``, ``speed``, ``latency_average_ms``,
-        ``latency_stddev_ms``, ``clients``, ``threads``, ``init_s``, and the lists ``progress``, ``scripts`` and
+        ``latency_stddev_ms``, ``clients``, ``threads``, ``init_s``, ``seed`` (printed), and the lists ``progress``, ``scripts`` and
         ``statements``.
 
         Raises:
@@ -132,6 +140,7 @@ class LoadTool(ABC):
             **dict.fromkeys(_FIGURES),
             **{name: [] for name in _LISTS},
             "speed": parsed.get("tps"),
+            "seed": int(seed[1]) if (seed := _SEED.search(output)) else None,
         }
         return {**common, **parsed, **cls.translated(parsed)}
 

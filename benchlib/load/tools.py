@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchlib.errors import PreflightError
 from benchlib.load.pgbench import Pgbench, PgbenchInit
 from benchlib.load.sysbench import Sysbench, find_sysbench
-from benchlib.load.tool import LoadTool
-from benchlib.plan.model import Load
+from benchlib.load.tool import Connection, Job, LoadTool
+from benchlib.plan.design import Trial
+from benchlib.plan.model import Load, Plan
 from benchlib.plan.workload import Tool, Workload
 
 _TOOLS: dict[Tool, type[LoadTool]] = {"pgbench": Pgbench, "pgbench-init": PgbenchInit, "sysbench": Sysbench}
@@ -42,3 +43,25 @@ def check(workload: Workload, load: Load) -> None:
 def read(tool: Tool, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
     """What a tool of that name printed; see :meth:`benchlib.load.tool.LoadTool.read`."""
     return _TOOLS[tool].read(output, argv)
+
+
+def misfit(
+    plan: Plan, trial: Trial, argv: Sequence[str], report: Mapping[str, Any] | None = None
+) -> str | None:
+    """How a trial's command line, and the report if there is one, differ from what the plan asks for; None if not at all.
+
+    Connections and files are left alone, and what only one of the two tells: versions of benchlib differ in that.
+    """
+    level = trial.level
+    load, workload = plan.level_load(level), plan.level_workload(level)
+    tool = _TOOLS[workload.tool](Path(workload.tool))
+    conditions = tool.conditions(load, workload, plan.scale) | {"seed": trial.seed}
+    for name, value in conditions.items() if report else ():
+        if report and report[name] not in (None, value):
+            return f"the report's {name} is {report[name]}, the plan says {value}"
+    asked = tool.argv(Job(Connection(), workload, load, plan.scale, trial.seed))
+    given = dict(word.partition("=")[::2] for word in argv)
+    for name, _, value in (word.partition("=") for word in asked):
+        if not name.startswith("--pgsql-") and given.get(name, value) != value:
+            return f"the load was given {name}={given[name]}, the plan says {value}"
+    return None

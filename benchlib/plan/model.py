@@ -193,9 +193,10 @@ class Study(Model):
     ``levels_in_words`` has what each level runs with by the heading of a table's row, the same headings for all, and
     ``crash_costs`` what a crash may cost at each; studies of earlier versions have neither. ``extended`` are the numbers
     of blocks that the study had when it was whole and got more: looks at its verdicts that were not planned.
+    Studies of ``format`` 1 have no checksums of what was measured.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
     name: str
     title: str
     notebook: str | None = None
@@ -207,6 +208,18 @@ class Study(Model):
     levels_in_words: dict[str, dict[str, str]] = {}
     crash_costs: dict[str, tuple[str, ...]] = {}
     extended: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _trials_are_of_the_plan(self) -> Self:
+        ids = {trial.id for trial in self.trials}
+        once = {(trial.block, trial.level) for trial in self.trials}
+        if len(ids) < len(self.trials) or len(once) < len(self.trials):
+            raise ValueError(
+                "a trial is there twice: a level is in a block once, and each trial has its place"
+            )
+        if unknown := {level for _, level in once} - self.plan.factor.levels.keys():
+            raise ValueError(f"a trial of the level {min(unknown)!r}, which is not among the levels")
+        return self
 
     @property
     def blocks(self) -> int:

@@ -50,7 +50,7 @@ class Record(_Part):
             return None if data is None else cls.from_bytes(data)
         except (ValueError, OSError, EOFError, zlib.error):
             raise InputError(
-                f"{trial_id}/{cls.FILE} is damaged: bring it back from a copy, or remove it and do without"
+                f"{folder.name}: trials/{trial_id}/{cls.FILE} is damaged: bring it back from a copy"
             ) from None
 
     def to_bytes(self) -> bytes:

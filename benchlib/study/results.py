@@ -6,8 +6,10 @@ Nothing derived is stored, so a mended parser needs no rerun.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,11 @@ import pandas as pd
 from benchlib.errors import InputError
 from benchlib.load.latency import Latency, read_latency
 from benchlib.load.pgbench import LOADING
-from benchlib.load.tools import read
+from benchlib.load.tools import misfit, read
 from benchlib.plan.model import Measurement, Plan
 from benchlib.stats import Concern, validity
 from benchlib.study.records import Counters, Flushes
-from benchlib.study.store import StudyFolder
+from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
 """Metrics that come from the log of all transactions; missing where none was kept. (sysbench tells one itself.)"""
@@ -202,6 +204,11 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         figures["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
     if latency := _latency(folder, trial_id):
+        if (logged := int(latency.counts.sum())) != report["transactions"]:
+            raise InputError(
+                f"{folder.name}: trials/{trial_id}/{TRANSACTION_LOG} is not of this trial: "
+                f"it has {logged} transactions, the summary {report['transactions']}"
+            )
         figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
     # where not every transaction writes, the rate of flushes bounds nothing
     flushes = Flushes.read(folder, trial_id)
@@ -244,7 +251,26 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
     report = read(plan.level_workload(measurement.trial.level).tool, text, measurement.load_argv)
     if not report["complete"]:
         raise InputError(f"the load did not run to its end: {' '.join(report['errors'][:1])}")
+    trial = measurement.trial
+    if why := misfit(plan, trial, measurement.load_argv, report) or _two_runs(report):
+        raise InputError(f"{folder.name}: trials/{trial_id}: its output is not of this trial: {why}")
     return report
+
+
+def _two_runs(report: Mapping[str, Any]) -> str | None:
+    """Whether the progress, which pgbench prints elsewhere than its summary, tells of another run."""
+    readings, done, duration = report["progress"], report["transactions"], report.get("duration_s")
+    if not readings or not done or report.get("skipped_transactions") or readings[0]["elapsed_s"] is None:
+        return None
+    tps = [row["tps"] or 0.0 for row in readings]
+    ends = [0.0, *(row["elapsed_s"] for row in readings)]
+    counted = sum(rate * (end - begin) for rate, (begin, end) in zip(tps, pairwise(ends), strict=True))
+    # times are rounded to 0.1 s, what ends after the last reading is in none, and that may have been a while ago
+    rounding = 0.06 * sum(abs(one - other) for one, other in pairwise([0.0, *tps, 0.0]))
+    unread = 1.5 * max(tps) * max(0.0, (duration or 0) - ends[-1])
+    if abs(counted - done) <= 0.01 * done + report["clients"] + rounding + unread:
+        return None
+    return f"its progress tells of {counted:.0f} transactions, its summary of {done}"
 
 
 def _rate(argv: tuple[str, ...]) -> float | None:
@@ -256,10 +282,17 @@ def _rate(argv: tuple[str, ...]) -> float | None:
 def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:
     """The latencies in a trial's log of transactions; None where no log was kept."""
     log = folder.transaction_log(trial_id)
-    return _read_latency(log, log.stat().st_mtime_ns) if log else None
+    if log is None:
+        return None
+    sums = folder.checksums().get(trial_id, {}).get(TRANSACTION_LOG)
+    return _read_latency(log, log.stat().st_mtime_ns, sums)
 
 
 @lru_cache(maxsize=512)
-def _read_latency(path: Path, _modified_ns: int) -> Latency:
+def _read_latency(path: Path, _modified_ns: int, sums: frozenset[str] | None) -> Latency:
     """A log of millions is read once: for the figures of its trial, again after each block, and for the charts."""
+    if sums and checksum(path) not in sums:
+        raise InputError(
+            f"trials/{path.parent.name}/{path.name} is not the one that was kept: its checksum differs"
+        )
     return read_latency(path)

@@ -5,12 +5,17 @@
 is written under a temporary name, synced and renamed: it is whole or it is not there.
 ``data/<study>/crashes/<id>.json`` holds what a crash of a level left, written in the same way.
 The files of a study's trials may be packed into one archive, ``data/<study>/trials.tar.xz``.
+``data/<study>/SHA256SUMS`` has the checksum of each of these files, as ``sha256sum`` writes it; what is read is
+compared. Studies of format 1 may have none.
+
+A folder may come from somebody else: links are not followed, and no archive is unpacked beyond a limit.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import lzma
 import os
 import re
@@ -23,16 +28,29 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from benchlib.errors import InputError, StudyError
+from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host.journal import sync
-from benchlib.plan.model import Measurement, Study
+from benchlib.load.tools import misfit
+from benchlib.plan.design import Trial
+from benchlib.plan.level import first_problem
+from benchlib.plan.model import Measurement, Plan, Study
 
 DATA_VARIABLE = "BENCHLIB_DATA"
 ARCHIVE = "trials.tar.xz"
 MEASUREMENT = "measurement.json"
 TRANSACTION_LOG = "transactions.parquet"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+CHECKSUMS = "SHA256SUMS"
 PENDING = ".pending-"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PATH = re.compile(r"trials/([A-Za-z0-9][\w.-]*)/([A-Za-z0-9][\w.-]*)", re.ASCII)
+_LISTED = re.compile(rf"([0-9a-f]{{64}})  {_PATH.pattern}", re.ASCII)
+_MOST = 256 << 20
+"""Bytes of a file, or of all that an archive unpacks to."""
+_RATIO, _LITTLE = 400, 16 << 20
+"""Bytes that each byte of an archive unpacks to at most, where that is not little: a study's is a fourth of that."""
+
+Sums = Mapping[str, Mapping[str, frozenset[str]]]
+"""The checksums that each file of each trial may have: of those that are being packed two."""
 
 
 def project_root() -> Path:
@@ -81,8 +99,16 @@ class StudyFolder:
         self._trials = self.path / "trials"
 
     def exists(self) -> bool:
-        """Whether the study has been written."""
-        return (self.path / "study.json").is_file()
+        """Whether the study has been written.
+
+        Raises:
+            InputError: its folder is closed to us.
+
+        """
+        try:
+            return (self.path / "study.json").is_file()
+        except OSError as reason:
+            raise InputError(f"cannot read {self.path}: {reason.strerror}") from None
 
     def write(self, study: Study) -> None:
         """Keep the study, in one piece.
@@ -100,19 +126,17 @@ class StudyFolder:
             InputError: there is none of that name, or its file is damaged or closed to us.
 
         """
-        try:
-            return Study.model_validate_json((self.path / "study.json").read_bytes())
-        except FileNotFoundError:
+        data = _content(self.path, "study.json")
+        if data is None:
             known = ", ".join(study_names(self.path.parent)) or "none yet"
-            raise InputError(
-                f"no study '{self.name}' in {self.path.parent.name}/ (there is: {known})"
-            ) from None
+            raise InputError(f"no study '{self.name}' in {self.path.parent.name}/ (there is: {known})")
+        try:
+            return Study.model_validate_json(data)
         except ValidationError as reason:
-            raise InputError(
-                f"{self.name}/study.json is damaged ({reason.errors()[0]['msg']}): bring it back from a copy"
-            ) from reason
-        except OSError as reason:
-            raise InputError(f"cannot read {self.name}/study.json: {reason.strerror}") from reason
+            newer = any(e["loc"] == ("format",) and isinstance(e["input"], int) for e in reason.errors())
+            why = "was made by a newer benchlib" if newer else f"is damaged ({first_problem(reason)})"
+            advice = "bring this one up to date" if newer else "bring it back from a copy"
+            raise InputError(f"{self.name}/study.json {why}: {advice}") from reason
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file of the study, below its folder: it has the new content or the former one.
@@ -125,7 +149,9 @@ class StudyFolder:
         pending = path.with_name(f"{PENDING}{path.name}")
         with self.disk():
             path.parent.mkdir(parents=True, exist_ok=True)
-            pending.write_bytes(data)
+            pending.unlink(missing_ok=True)
+            with pending.open("xb") as file:  # never through a link that somebody left there
+                file.write(data)
             sync(pending)
             pending.rename(path)
             sync(path.parent)
@@ -147,9 +173,12 @@ class StudyFolder:
                 (pending / MEASUREMENT).write_text(measurement.model_dump_json(indent=2) + "\n", "utf-8")
                 for path in (*pending.iterdir(), pending):
                     sync(path)
+                # first, so that no trial is there without: of one that is not there they say nothing
+                sums = {path.name: frozenset([checksum(path)]) for path in pending.iterdir()}
+                self.list_checksums({**self.checksums(), measurement.trial.id: sums})
                 pending.rename(self._trials / measurement.trial.id)
                 sync(self._trials)
-            except OSError:
+            except (OSError, BenchlibError):
                 shutil.rmtree(pending, ignore_errors=True)
                 raise
 
@@ -180,31 +209,104 @@ class StudyFolder:
         """What the trials left, by trial id, in the order of the design.
 
         Raises:
-            InputError: a measurement's file is damaged.
+            InputError: a file is damaged or that of another trial; the line names it.
 
         """
-        measurements = {}
-        for trial in self.read().trials:
-            data = self.raw(trial.id, MEASUREMENT)
-            if data is not None:
-                try:
-                    measurements[trial.id] = Measurement.model_validate_json(data)
-                except ValidationError as reason:
-                    raise InputError(
-                        f"{self.name}: trials/{trial.id}/{MEASUREMENT} is damaged: "
-                        "bring it back from a copy, or remove that folder and run the trial again"
-                    ) from reason
+        study, sums, measurements = self.read(), self.checksums(), {}
+        for trial in study.trials:
+            data = self._stored(trial.id, MEASUREMENT)
+            if data is None:
+                continue
+            if study.format > 1 and trial.id not in sums:
+                raise self._damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
+            for name in sums.get(trial.id, {}):
+                if name != TRANSACTION_LOG:  # which may be large: whoever reads it compares it
+                    self.raw(trial.id, name)
+            measurements[trial.id] = self._measurement(study.plan, trial, data)
         return measurements
 
+    def _measurement(self, plan: Plan, trial: Trial, data: bytes) -> Measurement:
+        """A trial's measurement, compared with what the plan asks for."""
+        try:
+            measurement = Measurement.model_validate_json(data)
+        except ValidationError as reason:
+            raise self._damaged(trial.id, MEASUREMENT, first_problem(reason)) from reason
+        why = None
+        if measurement.trial != trial:
+            why = f"it is of trial {measurement.trial.id}, seed {measurement.trial.seed}"
+        elif measurement.error is None and measurement.load_returncode != 0:
+            why = f"it tells of no error, and of a load that ended with status {measurement.load_returncode}"
+        elif measurement.error is None:
+            why = misfit(plan, trial, measurement.load_argv)
+        if why:
+            raise self._damaged(trial.id, MEASUREMENT, why)
+        return measurement
+
+    def _damaged(self, trial_id: str, name: str, why: str) -> InputError:
+        return InputError(
+            f"{self.name}: trials/{trial_id}/{name} is damaged ({why}): "
+            "bring it back from a copy, or remove that folder and run the trial again"
+        )
+
     def raw(self, trial_id: str, name: str) -> bytes | None:
-        """A raw file of a trial, packed or not; None if the trial left none."""
-        path = self._trials / trial_id / name
-        return path.read_bytes() if path.is_file() else self.packed().get(f"trials/{trial_id}/{name}")
+        """A raw file of a trial, packed or not; None if the trial left none.
+
+        Raises:
+            InputError: it cannot be read, is gone, or is not the one that was kept.
+
+        """
+        data, sums = self._stored(trial_id, name), self.checksums().get(trial_id)
+        if sums is None:  # of an earlier version
+            return data
+        if name not in sums:  # the trial did not leave it
+            return None
+        if data is None:
+            raise self._damaged(trial_id, name, "it is gone")
+        if hashlib.sha256(data).hexdigest() not in sums[name]:
+            raise self._damaged(trial_id, name, "it is not the one that was kept: its checksum differs")
+        return data
+
+    def _stored(self, trial_id: str, name: str) -> bytes | None:
+        path = f"trials/{trial_id}/{name}"
+        data = _content(self.path, path)
+        return self.packed().get(path) if data is None else data
 
     def transaction_log(self, trial_id: str) -> Path | None:
-        """Where the log of a trial's transactions is, which is never packed; None if the trial left none."""
-        path = self._trials / trial_id / TRANSACTION_LOG
-        return path if path.is_file() else None
+        """Where the log of a trial's transactions is, which is never packed; None if the trial left none.
+
+        Raises:
+            InputError: it is gone, or is a link.
+
+        """
+        path, sums = self._trials / trial_id / TRANSACTION_LOG, self.checksums().get(trial_id)
+        there = path.is_file()
+        if path.is_symlink() or (sums and TRANSACTION_LOG in sums and not there):
+            raise self._damaged(trial_id, TRANSACTION_LOG, "it is gone" if not there else "it is a link")
+        return path if there and (sums is None or TRANSACTION_LOG in sums) else None
+
+    def checksums(self) -> Sums:
+        """The checksums of the trials' files by trial and name; of a trial that an earlier version kept there are none.
+
+        Raises:
+            InputError: their file cannot be read.
+
+        """
+        return _listed(self.path, _version(self.path / CHECKSUMS))
+
+    def list_checksums(self, sums: Sums) -> None:
+        """Keep the checksums of all trials' files.
+
+        Raises:
+            StudyError: the disk refused.
+
+        """
+        lines = [
+            f"{one}  trials/{trial_id}/{name}\n"
+            for trial_id, names in sums.items()
+            for name, either in names.items()
+            for one in sorted(either)
+        ]
+        self.put(CHECKSUMS, "".join(lines).encode())
 
     def packed(self) -> Mapping[str, bytes]:
         """The files in the study's archive by their path in it; none where there is no archive.
@@ -213,8 +315,7 @@ class StudyFolder:
             InputError: it is damaged.
 
         """
-        archive = self.path / ARCHIVE
-        return _unpacked(archive, archive.stat().st_mtime_ns) if archive.is_file() else {}
+        return _unpacked(self.path, _version(self.path / ARCHIVE))
 
     @contextlib.contextmanager
     def disk(self) -> Iterator[None]:
@@ -230,9 +331,20 @@ class StudyFolder:
 
 
 def study_names(root: Path | None = None) -> list[str]:
-    """The names of the studies that are kept, sorted; a folder that no study can be named after is none."""
-    names = (path.parent.name for path in (root or data_root()).glob("*/study.json"))
-    return sorted(name for name in names if _NAME.fullmatch(name))
+    """The names of the studies that are kept, sorted; a folder that no study can be named after is none.
+
+    Raises:
+        InputError: the folder of all studies is closed to us.
+
+    """
+    root = root or data_root()
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            names = (path.name for path in root.iterdir() if os.path.lexists(path / "study.json"))
+            return sorted(filter(_NAME.fullmatch, names))
+    except OSError as reason:
+        raise InputError(f"cannot read the studies in {root}: {reason.strerror}") from None
+    return []
 
 
 def walk(root: Path | None = None) -> Iterator[StudyFolder]:
@@ -241,13 +353,89 @@ def walk(root: Path | None = None) -> Iterator[StudyFolder]:
         yield StudyFolder(name, root)
 
 
-@lru_cache(maxsize=4)
-def _unpacked(path: Path, _modified_ns: int) -> Mapping[str, bytes]:
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _content(folder: Path, name: str) -> bytes | None:
+    """A file of a study; None where there is none.
+
+    Raises:
+        InputError: it cannot be read, is a link or no file, or is larger than anything that we write.
+
+    """
+
+    def opened(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
     try:
-        with tarfile.open(path, "r:xz") as archive:
-            members = [(member.name, archive.extractfile(member)) for member in archive]
-            return {name: file.read() for name, file in members if file}
-    except (tarfile.TarError, lzma.LZMAError, EOFError) as reason:
+        with open(folder / name, "rb", opener=opened) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST:
+                raise InputError(f"cannot read {folder.name}/{name}: it is no file, or too large")
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as reason:
+        why = "it is a link" if reason.errno == errno.ELOOP else reason.strerror
+        raise InputError(f"cannot read {folder.name}/{name}: {why}") from None
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """What tells a file from what it was before."""
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return ()
+
+
+@lru_cache(maxsize=4)
+def _listed(folder: Path, _version: tuple[int, ...]) -> Sums:
+    sums: dict[str, dict[str, frozenset[str]]] = {}
+    for line in (_content(folder, CHECKSUMS) or b"").decode(errors="replace").splitlines():
+        if match := _LISTED.fullmatch(line):
+            names = sums.setdefault(match[2], {})
+            names[match[3]] = names.get(match[3], frozenset()) | {match[1]}
+    return sums
+
+
+@lru_cache(maxsize=4)
+def _unpacked(folder: Path, _version: tuple[int, ...]) -> Mapping[str, bytes]:
+    archive = _content(folder, ARCHIVE)
+    if archive is None:
+        return {}
+    most = most_unpacked(len(archive))
+    try:
+        unpacking = lzma.LZMADecompressor(memlimit=_MOST)
+        tar = unpacking.decompress(archive, most)
+        if not unpacking.eof:
+            raise EOFError(f"it is cut, or unpacks to more than {most >> 20} MiB")
+        return dict(_members(tar))
+    except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError) as reason:
         raise InputError(
-            f"{path.parent.name}/{path.name} is damaged ({reason}): bring it back from a copy"
+            f"{folder.name}/{ARCHIVE} is damaged ({reason}): bring it back from a copy"
         ) from None
+
+
+def most_unpacked(packed: int) -> int:
+    """How many bytes an archive of so many may unpack to: no study's archive comes near."""
+    return min(_MOST, max(_LITTLE, _RATIO * packed))
+
+
+def _members(tar: bytes) -> Iterator[tuple[str, bytes]]:
+    """The files of a tar archive; by hand, since a stranger's may hold what no study's does."""
+    place, seen = 0, set[str]()
+    while any(header := tar[place : place + tarfile.BLOCKSIZE]):
+        member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        begin = place + tarfile.BLOCKSIZE
+        place = begin + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+        if member.isdir() and not member.size:
+            continue
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or not _PATH.fullmatch(member.name):
+            raise ValueError(f"{member.name[:99]!r} is no file of a trial")
+        if member.size < 0 or begin + member.size > len(tar) or member.name in seen:
+            raise ValueError(f"{member.name!r} is cut, or there twice")
+        seen.add(member.name)
+        yield member.name, tar[begin : begin + member.size]

@@ -6,15 +6,17 @@ of wait events (kept: their sum per second), and which transaction of a second w
 
 from __future__ import annotations
 
+import hashlib
 import io
 import lzma
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from benchlib.errors import InputError
 from benchlib.host.journal import sync
 from benchlib.load.latency import thin_log
 from benchlib.study.records import Samples
-from benchlib.study.store import ARCHIVE, PENDING, TRANSACTION_LOG, StudyFolder
+from benchlib.study.store import ARCHIVE, PENDING, TRANSACTION_LOG, StudyFolder, checksum, most_unpacked
 
 NOTE = "packed; of waits the sums per second are kept, of transactions the second, latency and status"
 """What the provenance of a trimmed study says of its raw files."""
@@ -30,38 +32,85 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
         StudyError: the disk refused.
 
     """
-    study, before = folder.read(), _size(folder)
-    for trial_id in folder.kept():
+    study, before, kept = folder.read(), _size(folder), folder.kept()
+    for trial_id in kept:
         Samples.read(folder, trial_id)  # a damaged one is named before anything is packed
         if path := folder.transaction_log(trial_id):
             pending = path.with_name(f"{PENDING}{path.name}")
             with folder.disk():
+                pending.unlink(missing_ok=True)  # never through a link that somebody left there
                 if thin_log(path, pending):
                     sync(pending)
+                    _list(folder, {trial_id: {path.name: checksum(pending)}})
                     pending.rename(path)
-    _pack(folder)
+    _pack(folder, kept)
+    _list_alone(folder)
     if study.provenance.get("raw_files") != NOTE:
         folder.write(study.model_copy(update={"provenance": {**study.provenance, "raw_files": NOTE}}))
     return before, _size(folder)
 
 
-def _pack(folder: StudyFolder) -> None:
-    """Put the files of all trials into one archive; logs of transactions stay where they are.
+def _list(folder: StudyFolder, more: Mapping[str, Mapping[str, str]]) -> None:
+    """Add checksums to those that files may have, so that what is read fits before and after they are exchanged."""
+    sums = {trial_id: dict(names) for trial_id, names in folder.checksums().items()}
+    for trial_id in sums.keys() & more:
+        sums[trial_id] |= {
+            name: sums[trial_id].get(name, frozenset()) | {one} for name, one in more[trial_id].items()
+        }
+    if sums:
+        folder.list_checksums(sums)
+
+
+def _list_alone(folder: StudyFolder) -> None:
+    """Leave each file the one checksum that it has now."""
+    sums = {trial_id: dict(names) for trial_id, names in folder.checksums().items()}
+    for trial_id, names in sums.items():
+        for name in [name for name, either in names.items() if len(either) > 1]:
+            if log := folder.transaction_log(trial_id) if name == TRANSACTION_LOG else None:
+                names[name] = frozenset([checksum(log)])
+            elif (data := folder.raw(trial_id, name)) is not None:
+                names[name] = frozenset([hashlib.sha256(data).hexdigest()])
+    if sums:
+        folder.list_checksums(sums)
+
+
+def _pack(folder: StudyFolder, trials: Iterable[str]) -> None:
+    """Put the files of trials into one archive; logs of transactions stay where they are, and so do links.
 
     At any moment each file is in its folder or in the archive, and what is in the folder counts, so this may be
     done again, after an interruption or after more trials.
+
+    Raises:
+        InputError: they are more than an archive may hold.
+
     """
-    paths = [path for path in folder.path.glob("trials/[!.]*/[!.]*") if path.name != TRANSACTION_LOG]
+    folders = [
+        path
+        for path in folder.path.glob("trials/[!.]*")
+        if path.name in set(trials) and not path.is_symlink()
+    ]
+    paths = [
+        path
+        for place in folders
+        for path in place.glob("[!.]*")
+        if path.name != TRANSACTION_LOG and path.is_file() and not path.is_symlink()
+    ]
     if not paths:
         return
     loose = {
         f"trials/{path.parent.name}/{path.name}": _thinned(path.name, path.read_bytes()) for path in paths
     }
-    folder.put(ARCHIVE, _archive({**folder.packed(), **loose}))
+    packed = _archive({**folder.packed(), **loose})
+    thinned: dict[str, dict[str, str]] = {}
+    for path in paths:
+        data = loose[f"trials/{path.parent.name}/{path.name}"]
+        thinned.setdefault(path.parent.name, {})[path.name] = hashlib.sha256(data).hexdigest()
+    _list(folder, thinned)
+    folder.put(ARCHIVE, packed)
     with folder.disk():
         for path in paths:
             path.unlink()
-        for emptied in {path.parent for path in paths}:
+        for emptied in folders:
             if not any(emptied.iterdir()):
                 emptied.rmdir()
 
@@ -80,7 +129,10 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
             member = tarfile.TarInfo(path)
             member.size = len(files[path])
             archive.addfile(member, io.BytesIO(files[path]))
-    return lzma.compress(tar.getvalue(), preset=6 | lzma.PRESET_EXTREME)
+    packed = lzma.compress(tar.getvalue(), preset=6 | lzma.PRESET_EXTREME)
+    if tar.tell() > most_unpacked(len(packed)):
+        raise InputError("the study's files are too many for one archive: it stays as it is")
+    return packed
 
 
 def _size(folder: StudyFolder) -> int:

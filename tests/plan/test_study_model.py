@@ -141,6 +141,6 @@ def test_a_measurement_survives_its_file_and_absent_figures_stay_absent() -> Non
 
 
 def test_a_file_of_a_later_format_is_refused(study_of) -> None:
-    later = study_of().model_dump(mode="json") | {"format": 2}
+    later = study_of().model_dump(mode="json") | {"format": 3}
     with pytest.raises(ValidationError, match="format"):
         Study.model_validate(later)

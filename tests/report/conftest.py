@@ -8,7 +8,7 @@ import nbformat.v4 as v4
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import FakeBench
+from fakes import FakeBench, seal
 
 import benchlib
 from benchlib.report.figures import drift, forest
@@ -112,6 +112,7 @@ def view_of(folder_of: Callable[..., StudyFolder], tmp_path: Path) -> Callable[.
         for trial_id, measurement in folder.kept().items() if leaving else ():
             for name, content in leaving(measurement.trial).items():
                 (folder.path / "trials" / trial_id / name).write_text(json.dumps(content))
+        seal(folder)
         return View(shown_study(folder))
 
     return make

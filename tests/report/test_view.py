@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
+from fakes import seal
 from page_parts import rows
 
 from benchlib.load.latency import keep_log
@@ -27,6 +28,7 @@ def kept(view_of) -> Callable[..., View]:
         view = view_of(tps, about={"provenance": provenance})
         for path in view.experiment.folder.path.glob("trials/*/measurement.json"):
             path.write_text(json.dumps({**json.loads(path.read_text()), **(facts or {})}))
+        seal(view.experiment.folder)
         return view
 
     return make
@@ -131,10 +133,11 @@ def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> N
 
 def test_latencies_are_shown_where_logs_are_kept(sampled, tmp_path: Path) -> None:
     view = sampled()
-    log = "".join(f"0 {n} {1000 + n} 0 17000000{20 + n // 20:02d} 5\n" for n in range(60))
+    log = "".join(f"0 {n} {1000 + n % 60} 0 17000000{20 + n // 1000:02d} 5\n" for n in range(3000))
     (tmp_path / "log.1").write_text(log)
     for path in view.experiment.folder.path.glob("trials/*"):
         keep_log([tmp_path / "log.1"], path / TRANSACTION_LOG, ["pgbench"])
+    seal(view.experiment.folder)
     assert "defaults p50 = 1.03 (" in view.latency_ladder().alt
     assert "over 3 seconds" in view.latency_over_time().alt
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fakes import FakeBench
+from fakes import FakeBench, seal
 
 from benchlib.study.instruments import COSTS, SECONDS, Recorded, recorded
 from benchlib.study.loop import run_study
@@ -27,6 +27,7 @@ def folder(folder_of, tmp_path: Path) -> StudyFolder:
 
 
 def read(folder: StudyFolder) -> Recorded:
+    seal(folder)
     return recorded(folder, trials_frame(folder))
 
 

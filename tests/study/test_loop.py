@@ -13,7 +13,7 @@ from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.study.loop import keep_study, missing, run_study, set_failed_aside
-from benchlib.study.store import StudyFolder
+from benchlib.study.store import CHECKSUMS, StudyFolder
 
 Bench = Callable[..., FakeBench]
 
@@ -31,7 +31,11 @@ def ids(folder: StudyFolder) -> list[str]:
 
 
 def contents(folder: StudyFolder) -> dict[str, bytes]:
-    return {str(p.relative_to(folder.path)): p.read_bytes() for p in folder.path.rglob("*") if p.is_file()}
+    return {
+        str(p.relative_to(folder.path)): p.read_bytes()
+        for p in folder.path.rglob("*")
+        if p.is_file() and p.name != CHECKSUMS
+    }
 
 
 def one_line(caught: pytest.ExceptionInfo[BaseException]) -> str:

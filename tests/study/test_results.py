@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output
+from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output, seal
 
 from benchlib.load.latency import keep_log
 from benchlib.load.workloads import load_workload
@@ -52,6 +52,7 @@ def of_tuned(run) -> Callable[..., pd.Series]:
             path.unlink()
         else:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        seal(folder)
         frame = trials_frame(folder)
         assert frame["error"].isna().sum() >= 2, "the other trials stay as they are"
         return frame.set_index("level").loc["tuned"]
@@ -143,6 +144,7 @@ def note(folder: StudyFolder, level: str, block: int, **facts: object) -> None:
     (trial,) = [t for t in folder.read().trials if (t.level, t.block) == (level, block)]
     path = folder.path / "trials" / trial.id / "measurement.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+    seal(folder)
 
 
 def test_a_warning_is_a_concern_of_its_level_with_the_number_of_trials(run) -> None:
@@ -183,7 +185,7 @@ def test_tunables_are_told_by_value_with_the_levels_that_had_it(run) -> None:
 
 LOG = "".join(
     f"{client} {number} {1000 * number} 0 17000000{number:02d} 5\n"
-    for client in (0, 1)
+    for client in range(120)
     for number in range(1, 51)
 )
 

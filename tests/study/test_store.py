@@ -171,7 +171,7 @@ def test_a_damaged_measurement_is_named(folder_of, raw: Path) -> None:
     folder.keep(measurement(trial), raw)
     (folder.path / "trials" / trial.id / "measurement.json").write_text("{}")
     message = refused(InputError, folder.kept)
-    assert message.startswith(f"small: trials/{trial.id}/measurement.json is damaged: ")
+    assert message.startswith(f"small: trials/{trial.id}/measurement.json is damaged (")
 
 
 def test_a_trial_set_aside_stays_as_evidence_each_time(folder_of, raw: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import FakeBench
+from fakes import FakeBench, seal
 
 from benchlib.errors import InputError
 from benchlib.load.latency import keep_log
@@ -16,16 +16,16 @@ from benchlib.study.instruments import recorded
 from benchlib.study.loop import run_study, set_failed_aside
 from benchlib.study.records import Samples
 from benchlib.study.results import latencies, progress_frame, trials_frame
-from benchlib.study.store import ARCHIVE, TRANSACTION_LOG, StudyFolder
+from benchlib.study.store import ARCHIVE, CHECKSUMS, TRANSACTION_LOG, StudyFolder
 from benchlib.study.trim import NOTE, trim
 
 START = 1_700_000_000
 
 
-def log_of(folder: Path, seed: int) -> None:
+def log_of(folder: Path, seed: int, done: int) -> None:
     """Have a trial keep a log of all its transactions, under a rate, of which some failed and some were skipped."""
     random = np.random.default_rng(seed)
-    took = [str(int(t)) for t in random.gamma(2, 900, 3000)]
+    took = [str(int(t)) for t in random.gamma(2, 900, done + 4)]
     took[5:9] = ["failed", "skipped", "failed", "skipped"]
     rows = (
         f"{i % 8} {i // 8} {t} 0 {START + i // 1000} {i % 1000 * 1000} {i % 700}\n"
@@ -44,7 +44,8 @@ def study(folder_of, tmp_path: Path) -> StudyFolder:
     tps = dict.fromkeys(plan.factor.levels, 1000.0) | {"tuned": 2000.0}
     run_study(folder, FakeBench(plan, tmp_path, tps, failing={9: "lost"}, instruments=True).open)
     for number, trial in enumerate(sorted((folder.path / "trials").iterdir())[:4]):
-        log_of(trial, number)
+        log_of(trial, number, 6000 if "tuned" in trial.name else 3000)
+    seal(folder)
     return folder
 
 
@@ -95,7 +96,11 @@ def test_what_is_derived_is_the_same_to_the_last_digit_and_trimming_again_change
     once = everything(study)
     assert trim(study)[0] == trim(study)[1]
     assert everything(study) == once
-    assert sorted(path for path in once if not path.endswith(TRANSACTION_LOG)) == ["study.json", ARCHIVE]
+    assert sorted(path for path in once if not path.endswith(TRANSACTION_LOG)) == [
+        CHECKSUMS,
+        "study.json",
+        ARCHIVE,
+    ]
 
 
 def test_the_same_study_gives_the_same_archive_whenever_it_is_trimmed(study: StudyFolder) -> None:
@@ -144,6 +149,7 @@ def test_damaged_telemetry_is_named_and_nothing_is_lost(study: StudyFolder) -> N
         trim(study)
     assert not (study.path / ARCHIVE).exists()
     path.unlink()
+    seal(study)
     trim(study)
 
 

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from fakes import seal
 
 from benchlib.plan.level import Level
 from benchlib.report.figures import Figure
@@ -40,6 +41,7 @@ def study(view_of):
             for when, count in (("before", 0), ("after", (temp_bytes or {}).get(m.trial.level, 0))):
                 counters[when]["database"] = {"temp_bytes": count, "blks_read": count and 10}
             (path / "statistics.json").write_text(json.dumps(counters))
+        seal(folder)
         return view
 
     return make
