@@ -288,9 +288,13 @@ def studies(as_json: bool) -> None:
     """
     from benchlib.study.store import walk
 
-    rows = []
+    rows, damaged = [], []
     for folder in walk():
-        study, kept = folder.read(), folder.kept()
+        try:
+            study, kept = folder.read(), folder.kept()
+        except InputError as reason:
+            damaged.append(str(reason))
+            continue
         failed = sum(m.error is not None for m in kept.values())
         rows.append(
             {
@@ -303,14 +307,17 @@ def studies(as_json: bool) -> None:
         )
     if as_json:
         echo(json.dumps(rows, indent=2))
-        return
-    if not rows:
+    elif not rows and not damaged:
         echo("no studies yet: 'benchlib run configuration' makes one")
-    for row in rows:
+    for row in () if as_json else rows:
         remark = f", {row['failed']} failed" if row["failed"] else ""
         echo(
             f"{row['study']:<32} {row['kept']}/{row['trials']} trials{remark}  {' '.join(str(row['title']).split())}"
         )
+    for line in damaged[:-1]:
+        echo(f"benchlib: {' '.join(line.split())}", err=True)
+    if damaged:
+        raise InputError(damaged[-1])
 
 
 @cli.command()

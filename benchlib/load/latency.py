@@ -51,6 +51,7 @@ _FORMAT: dict[str, Any] = {
 }
 _SECOND = 1_000_000  # µs
 _MOST_SECONDS = 1_000_000
+_MOST_ROWS = 100  # of a byte: a thinned log has two
 _TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 
@@ -134,11 +135,12 @@ def read_latency(path: Path) -> Latency:
         return narrow(table["latency_us"].to_numpy()), table["time_us"].to_numpy() // _SECOND
 
     with _readable(path), pq.ParquetFile(path) as file:
-        _note(file.schema_arrow)
+        _note(path, file.schema_arrow)
         parts = list(ahead(columns, range(file.num_row_groups)))
     first = min((int(seconds.min()) for _, seconds in parts if len(seconds)), default=0)
     last = max((int(seconds.max()) for _, seconds in parts if len(seconds)), default=-1)
-    if last - first > _MOST_SECONDS:
+    rows = sum(len(seconds) for _, seconds in parts)
+    if last - first > min(_MOST_SECONDS, 86_400 + 100 * rows):
         raise ParseError(f"transaction log: times from {first} to {last} s: not of one trial")
     shape = last + 1 - first, len(EDGES_US)
     counts = np.zeros(shape, np.int64)
@@ -160,7 +162,7 @@ def thin_log(path: Path, target: Path) -> bool:
 
     """
     with _readable(path):
-        note = _note(pq.read_schema(path))
+        note = _note(path, pq.read_schema(path))
         if note.get("thin"):
             return False
         table = pq.read_table(path, columns=[*_THIN])
@@ -180,8 +182,10 @@ def thin_log(path: Path, target: Path) -> bool:
     return True
 
 
-def _note(schema: pa.Schema) -> dict[str, Any]:
-    note: dict[str, Any] = json.loads((schema.metadata or {})[_NOTE])
+def _note(path: Path, schema: pa.Schema) -> dict[str, Any]:
+    note = json.loads((schema.metadata or {})[_NOTE])
+    if not isinstance(note, dict) or pq.read_metadata(path).num_rows > _MOST_ROWS * path.stat().st_size:
+        raise ValueError("it is no log of ours")
     return note
 
 
@@ -190,7 +194,7 @@ def _readable(path: Path) -> Iterator[None]:
     """Turn what a damaged file raises into one error that names it."""
     try:
         yield
-    except (pa.ArrowException, OSError, KeyError, ValueError) as reason:
+    except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as reason:
         raise InputError(
             f"cannot read {path.parent.name}/{path.name}: damaged, or not kept by benchlib"
         ) from reason

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Clients, Level, Model, Protocol, Rate, Variables, patched_load, rate_at
@@ -186,6 +186,26 @@ class Plan(Model):
         return list(dict.fromkeys(rate for rate in rates if isinstance(rate, str)))
 
 
+class _Part(BaseModel):
+    """Part of a provenance: what is known of, other facts are left as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class _Host(_Part):
+    identity: str = ""
+    processor: str | None = None
+    processors: int | None = None
+    memory_mib: float | None = None
+
+
+class _Provenance(_Part):
+    host: _Host = _Host()
+    servers: list[dict[str, str | None]] = []
+    builds_differ: str | None = None
+    created: str = ""
+
+
 class Study(Model):
     """A plan, its ordered trials and the provenance of all of it.
 
@@ -208,6 +228,12 @@ class Study(Model):
     levels_in_words: dict[str, dict[str, str]] = {}
     crash_costs: dict[str, tuple[str, ...]] = {}
     extended: tuple[int, ...] = ()
+
+    @field_validator("provenance")
+    @classmethod
+    def _facts_have_their_types(cls, provenance: dict[str, Any]) -> dict[str, Any]:
+        _Provenance.model_validate(provenance)
+        return provenance
 
     @model_validator(mode="after")
     def _trials_are_of_the_plan(self) -> Self:

@@ -26,7 +26,10 @@ def checkpoints(log: str, since_epoch_s: float) -> pd.DataFrame:
     for line in log.splitlines():
         if not (match := _LINE.match(line)):
             continue
-        moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp() - since_epoch_s
+        try:
+            moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp() - since_epoch_s
+        except ValueError:  # no time at all
+            continue
         if match[2] == "starting":
             rows.append({"start_s": moment, "kind": _kind(match[3].split())})
             continue

@@ -15,7 +15,7 @@ import pandas as pd
 from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, Raw, Telemetry, telemetry, transaction_costs
 from benchlib.plan.metrics import METRICS
 from benchlib.server.checkpoints import checkpoints
-from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Samples
+from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Samples, understood
 from benchlib.study.results import QUANTILES, REPORTED
 from benchlib.study.store import StudyFolder
 
@@ -71,29 +71,30 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         trial = (measurement.trial.level, measurement.trial.block)
         if trial not in good:
             continue
-        row = {str(name): value for name, value in good[trial].items()}
-        done = None if pd.isna(row["transactions"]) else int(row["transactions"])  # loading has none
-        samples = Samples.read(folder, trial_id)
-        if samples and len(samples.readings) > 1:  # with one reading it ended before it could tell a rate
-            raw = dict(samples)
-            sampled = telemetry(raw)
-            seconds[trial] = _by_second(sampled, raw)
-            waits[trial] = _sessions(sampled.waits, raw)
-            if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
-                checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
-            if trial[0] not in elsewhere:  # the host of the load tool tells nothing of the server's
-                row |= transaction_costs(raw, done)
-        if measurement.load_cpu_s is not None and done:
-            row["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done
-        if (counters := Counters.read(folder, trial_id)) and done:
-            counts = counters.during_load()
-            row |= {
-                f"{name.removeprefix('wal_')}_per_transaction": count / done
-                for name in _COUNTED
-                if (count := counts[name]) is not None
-            }
-        row["replay_lag_ms"] = _replay_lag_ms(ReplicaReadings.read(folder, trial_id))
-        costs.append(row)
+        with understood(folder, trial_id):
+            row = {str(name): value for name, value in good[trial].items()}
+            done = None if pd.isna(row["transactions"]) else int(row["transactions"])  # loading has none
+            samples = Samples.read(folder, trial_id)
+            if samples and len(samples.readings) > 1:  # with one reading it ended before it could tell a rate
+                raw = dict(samples)
+                sampled = telemetry(raw)
+                seconds[trial] = _by_second(sampled, raw)
+                waits[trial] = _sessions(sampled.waits, raw)
+                if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
+                    checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
+                if trial[0] not in elsewhere:  # the host of the load tool tells nothing of the server's
+                    row |= transaction_costs(raw, done)
+            if measurement.load_cpu_s is not None and done:
+                row["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done
+            if (counters := Counters.read(folder, trial_id)) and done:
+                counts = counters.during_load()
+                row |= {
+                    f"{name.removeprefix('wal_')}_per_transaction": count / done
+                    for name in _COUNTED
+                    if (count := counts[name]) is not None
+                }
+            row["replay_lag_ms"] = _replay_lag_ms(ReplicaReadings.read(folder, trial_id))
+            costs.append(row)
     per_trial = pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float))
     by_second = _stacked(seconds, SECONDS[2:])
     by_second.loc[by_second["level"].isin(elsewhere), [*HOST, *DEVICE]] = np.nan

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -19,6 +20,9 @@ SERVER_LOG = "server.log"
 
 _COMMIT = "Compare file sync methods using one 8kB write"
 
+_RATIO = 100
+"""Bytes that each byte of a compressed file unpacks to at most; the samples' are a fifth of that."""
+
 Rows = list[dict[str, Any]]
 
 
@@ -26,6 +30,18 @@ class _Part(BaseModel):
     """Data in JSON. What other versions keep beside the fields is left as it is."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+
+
+@contextlib.contextmanager
+def understood(folder: StudyFolder, trial_id: str) -> Iterator[None]:
+    """Turn what raw files do that hold something else than they should into one error that names the trial."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as reason:
+        raise InputError(
+            f"{folder.name}: what trial {trial_id} recorded is damaged ({type(reason).__name__}: {reason}): "
+            "bring it back from a copy"
+        ) from reason
 
 
 class Record(_Part):
@@ -170,4 +186,8 @@ class Samples(Record):
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The record that a file's content holds."""
-        return cls.model_validate_json(gzip.decompress(data))
+        unpacking = zlib.decompressobj(wbits=31)
+        unpacked = unpacking.decompress(data, _RATIO * len(data) + 1)
+        if not unpacking.eof:
+            raise ValueError("it is cut, or unpacks to more than a sampler writes")
+        return cls.model_validate_json(unpacked)

@@ -21,7 +21,7 @@ from benchlib.load.pgbench import LOADING
 from benchlib.load.tools import misfit, read
 from benchlib.plan.model import Measurement, Plan
 from benchlib.stats import Concern, validity
-from benchlib.study.records import Counters, Flushes
+from benchlib.study.records import Counters, Flushes, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
@@ -85,7 +85,8 @@ def trials_frame(folder: StudyFolder) -> pd.DataFrame:
         }
         if measurement.error is None:
             try:
-                row |= _figures(folder, plan, trial_id, measurement)
+                with understood(folder, trial_id):
+                    row |= _figures(folder, plan, trial_id, measurement)
             except InputError as reason:
                 row["error"] = str(reason)
         rows.append(row)
@@ -275,8 +276,11 @@ def _two_runs(report: Mapping[str, Any]) -> str | None:
 
 def _rate(argv: tuple[str, ...]) -> float | None:
     """How many transactions a second the load tool was to begin; None where there was no limit."""
-    rates = (float(word.removeprefix("--rate=")) for word in argv if word.startswith("--rate="))
-    return next(rates, None) or None  # sysbench is told 0 for no limit
+    rates = (word.removeprefix("--rate=") for word in argv if word.startswith("--rate="))
+    try:
+        return float(next(rates, 0)) or None  # sysbench is told 0 for no limit
+    except ValueError as reason:
+        raise InputError(f"the load was given no rate: {reason}") from None
 
 
 def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:

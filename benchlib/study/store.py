@@ -218,7 +218,7 @@ class StudyFolder:
             if data is None:
                 continue
             if study.format > 1 and trial.id not in sums:
-                raise self._damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
+                raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
             for name in sums.get(trial.id, {}):
                 if name != TRANSACTION_LOG:  # which may be large: whoever reads it compares it
                     self.raw(trial.id, name)
@@ -230,7 +230,7 @@ class StudyFolder:
         try:
             measurement = Measurement.model_validate_json(data)
         except ValidationError as reason:
-            raise self._damaged(trial.id, MEASUREMENT, first_problem(reason)) from reason
+            raise self.damaged(trial.id, MEASUREMENT, first_problem(reason)) from reason
         why = None
         if measurement.trial != trial:
             why = f"it is of trial {measurement.trial.id}, seed {measurement.trial.seed}"
@@ -239,10 +239,11 @@ class StudyFolder:
         elif measurement.error is None:
             why = misfit(plan, trial, measurement.load_argv)
         if why:
-            raise self._damaged(trial.id, MEASUREMENT, why)
+            raise self.damaged(trial.id, MEASUREMENT, why)
         return measurement
 
-    def _damaged(self, trial_id: str, name: str, why: str) -> InputError:
+    def damaged(self, trial_id: str, name: str, why: str) -> InputError:
+        """The error for a file of a trial that cannot be trusted."""
         return InputError(
             f"{self.name}: trials/{trial_id}/{name} is damaged ({why}): "
             "bring it back from a copy, or remove that folder and run the trial again"
@@ -261,9 +262,9 @@ class StudyFolder:
         if name not in sums:  # the trial did not leave it
             return None
         if data is None:
-            raise self._damaged(trial_id, name, "it is gone")
+            raise self.damaged(trial_id, name, "it is gone")
         if hashlib.sha256(data).hexdigest() not in sums[name]:
-            raise self._damaged(trial_id, name, "it is not the one that was kept: its checksum differs")
+            raise self.damaged(trial_id, name, "it is not the one that was kept: its checksum differs")
         return data
 
     def _stored(self, trial_id: str, name: str) -> bytes | None:
@@ -281,7 +282,7 @@ class StudyFolder:
         path, sums = self._trials / trial_id / TRANSACTION_LOG, self.checksums().get(trial_id)
         there = path.is_file()
         if path.is_symlink() or (sums and TRANSACTION_LOG in sums and not there):
-            raise self._damaged(trial_id, TRANSACTION_LOG, "it is gone" if not there else "it is a link")
+            raise self.damaged(trial_id, TRANSACTION_LOG, "it is gone" if not there else "it is a link")
         return path if there and (sums is None or TRANSACTION_LOG in sums) else None
 
     def checksums(self) -> Sums:

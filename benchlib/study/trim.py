@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from benchlib.errors import InputError
 from benchlib.host.journal import sync
 from benchlib.load.latency import thin_log
-from benchlib.study.records import Samples
+from benchlib.study.records import Samples, understood
 from benchlib.study.store import ARCHIVE, PENDING, TRANSACTION_LOG, StudyFolder, checksum, most_unpacked
 
 NOTE = "packed; of waits the sums per second are kept, of transactions the second, latency and status"
@@ -97,9 +97,10 @@ def _pack(folder: StudyFolder, trials: Iterable[str]) -> None:
     ]
     if not paths:
         return
-    loose = {
-        f"trials/{path.parent.name}/{path.name}": _thinned(path.name, path.read_bytes()) for path in paths
-    }
+    loose = {}
+    for path in paths:
+        with understood(folder, path.parent.name):
+            loose[f"trials/{path.parent.name}/{path.name}"] = _thinned(path.name, path.read_bytes())
     packed = _archive({**folder.packed(), **loose})
     thinned: dict[str, dict[str, str]] = {}
     for path in paths:

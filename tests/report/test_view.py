@@ -133,9 +133,10 @@ def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> N
 
 def test_latencies_are_shown_where_logs_are_kept(sampled, tmp_path: Path) -> None:
     view = sampled()
-    log = "".join(f"0 {n} {1000 + n % 60} 0 17000000{20 + n // 1000:02d} 5\n" for n in range(3000))
-    (tmp_path / "log.1").write_text(log)
     for path in view.experiment.folder.path.glob("trials/*"):
+        done = {"defaults": 3000, "control": 6000, "tuned": 9000}[path.name.rpartition("-")[2]]
+        rows = (f"0 {n} {1000 + n % 60} 0 17000000{20 + 3 * n // done:02d} 5\n" for n in range(done))
+        (tmp_path / "log.1").write_text("".join(rows))
         keep_log([tmp_path / "log.1"], path / TRANSACTION_LOG, ["pgbench"])
     seal(view.experiment.folder)
     assert "defaults p50 = 1.03 (" in view.latency_ladder().alt

@@ -19,7 +19,7 @@ _SECTION = re.compile(
     re.IGNORECASE,
 )
 _ROW = Line(r"(?P<method>\S.*?) (?:{ops_per_s:f} ops/sec(?: {usecs_per_op:f} usecs/op)?|n/a\*?)")
-_SECONDS = re.compile(r"(\d+) seconds? per test")
+_SECONDS = re.compile(r"(\d{1,9}) seconds? per test")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def check(summary: Mapping[str, Any], command: Mapping[str, str]) -> None:
 def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]:
     for option, key in _ASKED.items():
         asked = command.get(option, "")
-        asked = str(int(asked)) if asked.isdecimal() else asked
+        asked = asked.lstrip("0") if asked.isdecimal() else asked
         if asked and s[key] is not None and asked != str(s[key]):
             yield f"{key} is {s[key]}, but the command line says --{option}={command[option]}"
     reconnecting = s["average_connection_ms"] is not None

@@ -19,9 +19,9 @@ ROWS_PER_SCALE = 100_000
 _TUPLES = Line(
     r"{rows:d} of {planned:d} tuples \(\d+%\)(?: of pgbench_accounts)? done \(elapsed {load_elapsed_s:f} s, remaining -?[\d.]+ s\)"
 )
-_DONE = re.compile(r"(?:done in|total time:) (\d+\.\d\d) s \((.*)\)\.?")
+_DONE = re.compile(r"(?:done in|total time:) (\d{1,9}\.\d\d) s \((.*)\)\.?")
 _FIRST_STEPS = ("dropping old tables...", "creating tables...")
-_PHASE = re.compile(r"([a-z][a-z -]*) (\d+\.\d\d) s")
+_PHASE = re.compile(r"([a-z][a-z -]*) (\d{1,9}\.\d\d) s")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
     last: dict[str, Any] = loaded[0] if loaded else {}
     rows, asked = last.get("rows"), options(argv).get("scale", "")
-    scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() else None
+    scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() and len(asked) < 10 else None
     errors = faults(text.lines)
     return {
         "complete": not errors,

@@ -63,7 +63,8 @@ class Line:
 def _group(figure: re.Match[str]) -> str:
     name, kind, decimals = figure.groups()
     fraction = rf"\.\d{{{decimals}}}" if decimals else r"(?:\.\d+)?"
-    return rf"(?P<{name}>\d+)" if kind == "d" else rf"(?P<{name}>-?\d+{fraction}|{_NAN})"
+    # more digits are no figure, and no number of Python's
+    return rf"(?P<{name}>\d{{1,18}})" if kind == "d" else rf"(?P<{name}>-?\d{{1,18}}{fraction}|{_NAN})"
 
 
 def number(text: str | None) -> float | None:
@@ -135,12 +136,15 @@ _NAMES = {
 }  # fmt: skip
 
 
+_MOST_ARGUMENTS, _LONGEST_COMMAND = 1000, 20_000  # of getopt and shlex, long ones take too long
+
+
 def options(argv: Sequence[str] | None) -> Mapping[str, str]:
     """Read pgbench's command line into long option names; empty when there is none to read.
 
     ``argv`` may begin with the program or with whatever ran it (``taskset -c 1 pgbench …``).
     """
-    arguments = list(argv or ())
+    arguments = list(argv or ()) if len(argv or ()) <= _MOST_ARGUMENTS else []
     programs = [
         i for i, argument in enumerate(arguments) if re.search(r"(?:^|[/\\])pgbench[^/\\\s]*$", argument)
     ]
@@ -159,8 +163,10 @@ def typed_options(lines: Iterable[str]) -> Mapping[str, str]:
     """Read the command line of the run from a shell prompt in the text, if there is exactly one."""
     runs = []
     for line in lines:
-        if command := re.search(r"(?:^|[\s/])pgbench\s+(-.*)$", line):
+        if len(line) <= _LONGEST_COMMAND and (command := re.search(r"(?:^|[\s/])pgbench\s+(-.*)$", line)):
             with suppress(ValueError):  # a torn quotation
                 typed = options(["pgbench", *shlex.split(command[1], comments=True)])
                 runs += [] if "initialize" in typed else [typed]
-    return runs[0] if len(runs) == 1 else {}
+        if len(runs) > 1:
+            return {}
+    return runs[0] if runs else {}

@@ -21,7 +21,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Text, number, options, wanted
+from benchlib.load.parse.text import Line, Text, options, wanted
 
 KIND = "transaction log"
 WORDS = ("skipped", "failed", "serialization", "deadlock", "other")
@@ -32,12 +32,13 @@ _SKIPPED, _OK = 0, len(WORDS)
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 LINE = re.compile(rf"\d{{1,7}} \d+ (?:\d+|{'|'.join(WORDS)}) \d+ (?:\d{{9,10}}|0) \d{{1,6}}(?: \d+){{0,2}}")
+_SAMPLED = Line("{rate:f}")
 _EXAMPLE = "0 1 1523 0 1795178920 475654"
 _FIGURES = re.compile(r"\d+(?: |$)")
 _COLUMNS = ("client", "transaction", "latency", "script", "epoch_s", "epoch_us")
 _UNCLEAR = "lag_or_retries"
 _COUNTED = ("script", "epoch_s", "lag", "retries", _UNCLEAR)
-_LIMITS = {"client": 10**7, "transaction": 1 << 40, "script": 1 << 16, "epoch_s": 10**10, "epoch_us": 10**6}
+_LIMITS = {"client": 10**7, "transaction": 1 << 40, "script": 128, "epoch_s": 10**10, "epoch_us": 10**6}
 _FORMAT = pa.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False)
 _BY_LENGTH = np.zeros(1 + max(map(len, WORDS)), np.int8)
 _BY_LENGTH[[len(word) for word in WORDS]] = range(len(WORDS))
@@ -293,7 +294,7 @@ def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
         "lag_ms": _figures(columns["lag"]) if "lag" in columns else None,
         "retries": None if retries is None else int(retries.sum()),
         "retried_transactions": None if retries is None else int(np.count_nonzero(retries)),
-        "sampling_rate": number(options(argv).get("sampling-rate")),
+        "sampling_rate": (_SAMPLED.read(options(argv).get("sampling-rate", "")) or {}).get("rate"),
         "scripts": [
             {"script": number, "transactions": own["n"], "latency_ms": own}
             for number in range(int(scripts.max(initial=0)) + 1)
@@ -333,7 +334,8 @@ def _last(log: Log, line: str) -> _Part:
     """A line without newline: torn, or whole but for its last figure, which may have lost digits."""
     sound = log.sound(line)
     columns = log.rows(f"{line}\n".encode() if sound else b"", log.columns)
-    assert columns is not None
+    if columns is None:
+        raise ParseError(f'{KIND}: figures that are none of a transaction log: "{line[:80]}"')
     part = _Part(columns, [line] if not sound and _FIGURES.match(line) else [])
     doubtful = log.columns[-1]
     if doubtful in part.columns:
