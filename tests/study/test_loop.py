@@ -145,9 +145,9 @@ def test_a_whole_block_is_repeated_for_one_failed_trial(folder_of, bench_for: Be
 
 def test_the_same_study_again_is_the_one_that_is_kept(data_root: Path, study_of) -> None:
     folder = StudyFolder("small")
-    first = study_of().model_copy(update={"provenance": {"host": "first"}})
+    first = study_of().model_copy(update={"provenance": {"created": "first"}})
     assert keep_study(folder, first) == first
-    again = keep_study(folder, study_of().model_copy(update={"provenance": {"host": "second"}}))
+    again = keep_study(folder, study_of().model_copy(update={"provenance": {"created": "second"}}))
     assert again == first
     assert folder.read() == first
 
