@@ -22,7 +22,7 @@ def check_folder(folder: Path) -> None:
 
     """
     try:
-        real = folder.resolve()
+        real = Path(os.path.realpath(folder))
         for path in [*reversed(folder.parents), folder, *reversed(real.parents)]:
             status = path.lstat()
             reason = None

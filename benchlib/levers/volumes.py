@@ -187,7 +187,7 @@ def _mount(place: Place, source: str, name: str, scratch: Path, chapter: Chapter
 
 
 def _home(place: Place, scratch: Path, chapter: Chapter) -> Path:
-    home = Made(folder=Path(place.path or scratch) / f"{OURS}{secrets.token_hex(4)}")
+    home = Made(folder=Path(place.path or scratch).resolve() / f"{OURS}{secrets.token_hex(4)}")
     chapter.note(home)
     home.make()
     return home.folder

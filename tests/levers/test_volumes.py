@@ -73,7 +73,7 @@ def hidden_loops() -> list[str]:
 
 
 def test_a_given_folder_gets_a_private_subfolder_which_goes(disk: Path, run: Path, chapter: Chapter) -> None:
-    place = Place(path=str(disk))
+    place = Place(path=f"{disk}/../{disk.name}")
     volumes.check(place, run)
     shell = Shell(server_user())
     (disk / "theirs").write_text("kept")
