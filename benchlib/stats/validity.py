@@ -5,17 +5,18 @@ Checks on trials (outliers, drift) run inside every analysis. Those on what a tr
 concerns are handed to ``analyze``. Nothing here ever drops a trial.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.stats import linregress, t
+from scipy.stats import false_discovery_control, linregress, t
 
 from benchlib.stats.concerns import Concern
 
 _OUTLIER_ALPHA = 0.01
 _DRIFT_ALPHA = 0.001
-_BATCH = 5
-_STEADY_SIGMAS = 4.0
+_READINGS, _PROFILES = 4, 3
+"""How many readings a trial, and how many such trials a level, must have to show an unsteady start or end."""
+_UNSTEADY_ALPHA = 0.05
 _TOLERATED_FAILURES = 0.001
 _BUSY_CLIENT = 0.9
 _FLUSH_NOISE = 1.5
@@ -62,44 +63,53 @@ def effect_drift(level: str, differences: np.ndarray, comparisons: int) -> Conce
     return Concern("effect_drift", message, grave=True, level=level)
 
 
-def steady(series: Sequence[float]) -> bool:
-    """Return whether one trial's readings are steady from the first on.
+def unsteady(readings: Mapping[str, Sequence[Sequence[float]]], margin: float) -> list[Concern]:
+    """Return the concerns about levels whose trials start or end otherwise than they run.
 
-    Unsteady when MSER-5 (K. P. White, 1997) would cut a start that differs from the rest by over four standard
-    errors of a long-run mean: on correlated readings MSER-5 alone would cut somewhere at random.
+    ``readings``: of each level a series per trial. By how much the mean of a trial would change without its first, or
+    its last, quarter is 0 on average where all of it is alike, however much neighbours resemble each other. Whether it
+    is so over the trials (each of a block of its own) is tested by t, over all levels and both ends at a false discovery
+    rate of 5 %. Grave where the mean would change by more than ``margin``.
+    A level with fewer than three trials of four readings shows neither.
     """
-    x = np.asarray(series, dtype=float)
-    x = x[np.isfinite(x)]
-    cut = mser5(x)
-    start, rest = x[:cut], x[cut:]
-    if not cut or len(rest) <= 2 * _BATCH:
-        return True
-    error = np.sqrt(long_run_variance(rest) * (1 / len(start) + 1 / len(rest)))
-    return bool(abs(start.mean() - rest.mean()) <= _STEADY_SIGMAS * error)
+    short, changes = list[str](), dict[tuple[str, str], np.ndarray]()
+    for level, trials in readings.items():
+        series = [x[np.isfinite(x)] for x in (np.asarray(trial, dtype=float) for trial in trials)]
+        series = [x for x in series if len(x) >= _READINGS and x.any()]
+        if len(series) < _PROFILES:
+            short.append(level)
+        else:
+            changes[level, "first"] = np.array([_without_first_quarter(x) for x in series])
+            changes[level, "last"] = np.array([_without_first_quarter(x[::-1]) for x in series])
+    concerns = list[Concern]()
+    if short:
+        few = f"fewer than {_PROFILES} trials with at least {_READINGS} readings"
+        message = f"too short to see a steady state: {', '.join(map(repr, short))} ({few})"
+        concerns.append(Concern("too_short", message))
+    p = false_discovery_control([_p_of_zero(each) for each in changes.values()]) if changes else np.zeros(0)
+    beyond_chance = [(level, end, values.mean()) for ((level, end), values), q in zip(changes.items(), p, strict=True)
+                     if q <= _UNSTEADY_ALPHA]  # fmt: skip
+    for level in dict.fromkeys(name for name, _, _ in beyond_chance):
+        # an end that differs moves the mean without the other end too: the one that moves it more is told
+        end, change = max(
+            ((e, c) for name, e, c in beyond_chance if name == level), key=lambda row: abs(row[1])
+        )
+        message = f"{level!r} was in no steady state: without the {end} quarter of each trial its mean tps changes by {100 * change:+.1f} %"
+        concerns.append(Concern("no_steady_state", message, bool(abs(change) > margin), level))
+    return concerns
 
 
-def unsteady(level: str, trials: Sequence[Sequence[float]]) -> Concern | None:
-    """Return the concern about the readings of a level's trials: grave when most of them are not steady."""
-    bad = sum(not steady(series) for series in trials)
-    if not bad:
-        return None
-    message = f"{bad} of {len(trials)} trials of {level!r} reached no steady state within the warm-up"
-    return Concern("no_steady_state", message, grave=2 * bad > len(trials), level=level)
+def _without_first_quarter(series: np.ndarray) -> float:
+    """Return by which share of itself the mean would change without the first quarter."""
+    return float(series[max(round(len(series) / 4), 1) :].mean() / series.mean() - 1)
 
 
-def mser5(series: np.ndarray) -> int:
-    """Return how many readings MSER-5 would cut: it minimises the standard error of what remains.
-
-    Batches of five; a minimum in the second half of the run means that it never settled, and the
-    whole first half is cut.
-    """
-    batches = len(series) // _BATCH
-    if batches < 4:
-        return 0
-    means = series[: batches * _BATCH].reshape(batches, _BATCH).mean(axis=1)
-    cuts = np.arange(batches // 2 + 1)
-    score = [means[cut:].var() / (batches - cut) for cut in cuts]
-    return int(np.argmin(score)) * _BATCH
+def _p_of_zero(values: np.ndarray) -> float:
+    """Return the two-sided p of a mean of zero, by t; values that are all alike have no noise to hide in."""
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    if error <= 1e-12:
+        return float(abs(values.mean()) <= 1e-12)
+    return float(2 * t.sf(abs(values.mean()) / error, len(values) - 1))
 
 
 def long_run_variance(series: np.ndarray) -> float:

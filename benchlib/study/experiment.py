@@ -161,7 +161,7 @@ class Experiment:
             **({"alpha": _ALPHA * _EXTENSION ** len(extended)} if extended else {}),
             "concerns": [
                 *([Concern("extended", _extended(extended))] if extended else []),
-                *concerns(self.trials, self.progress, warnings_frame(self.folder)),
+                *concerns(self.trials, self.progress, warnings_frame(self.folder), self.plan.margin),
                 *([Concern("builds_differ", builds)] if builds else []),
             ],
         }

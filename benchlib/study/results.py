@@ -136,14 +136,18 @@ def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
     return by_name
 
 
-def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
+def concerns(
+    trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFrame, margin: float
+) -> list[Concern]:
     """What the trials themselves give reason to doubt, level by level.
 
     Failed, retried or skipped transactions, a rate that was not held, commits that no flush could have made safe, a load tool that was the
-    bottleneck, trials without a steady state, and what the bench itself warned of. The frames are those of this module.
+    bottleneck, a mean that trials without a steady state would move by more than ``margin``, and what the bench itself warned of.
+    The frames are those of this module.
     """
     good = trials[trials["error"].isna()]
     doubts: list[Concern | None] = []
+    readings: dict[str, list[list[float]]] = {}
     for name, rows in good.groupby("level", sort=False):
         if rows["transactions"].isna().all():  # loading has none
             continue
@@ -158,10 +162,10 @@ def concerns(trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFram
         if rows["rate_tps"].notna().all():
             each = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
             doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *each))
-    for name, rows in progress.groupby("level", sort=False):
-        series = [readings["tps"].to_list() for _, readings in rows.groupby("block")]
+        of_level = progress[progress["level"] == name]
         # the warm-up was a run of its own, so nothing of the series is to be cut
-        doubts.append(validity.unsteady(str(name), series))
+        readings[level] = [trial.to_list() for _, trial in of_level.groupby("block")["tps"]]
+    doubts += validity.unsteady(readings, margin)
     for name, rows in good.groupby("level", sort=False):
         doubts.append(validity.client_bound(str(name), rows["client_cpu_share"].to_list()))
     return [doubt for doubt in doubts if doubt] + _warned(trials, warnings)

@@ -6,7 +6,7 @@ from scipy.signal import lfilter
 
 import benchlib
 from benchlib.stats import validity
-from benchlib.stats.validity import behind_schedule, client_bound, failures, implausible, steady, unsteady
+from benchlib.stats.validity import behind_schedule, client_bound, failures, implausible, unsteady
 
 
 def series(rng, n=300, rho=0.5, mean=1000.0, sd=50.0):
@@ -48,29 +48,41 @@ def test_a_drifting_host_is_noted_and_a_drifting_effect_is_grave(make_trials):
     assert spoilt.table.verdict[1] == "invalid"
 
 
-def test_mser5_finds_the_start_up():
-    x = series(np.random.default_rng(3), 400, 0.0, sd=10.0)
-    assert validity.mser5(x[:12]) == 0
-    x[:60] -= 400
-    assert validity.mser5(x) == pytest.approx(60, abs=5)
+def readings(rng, *, blocks=5, n=5, burst=0.0, levels=4):
+    """Correlated readings of trials, by level; the first fifth of each trial of “0” is faster by ``burst``."""
+    trials = {
+        str(level): [series(rng, n, 0.8) * rng.uniform(0.5, 1) for _ in range(blocks)]
+        for level in range(levels)
+    }
+    for trial in trials["0"]:
+        trial[: n // 5] *= 1 + burst
+    return trials
 
 
-def test_a_slow_start_is_unsteady_and_noise_is_not():
+def test_a_start_that_differs_is_found_in_short_trials_and_grave_where_it_moves_the_mean():
     rng = np.random.default_rng(4)
-    ramp = series(rng) - 600 * np.exp(-np.arange(300) / 30)
-    assert not steady(ramp)
-    assert steady(ramp[150:])
-    alarms = [not steady(series(rng, 120, rho)) for rho in (0, 0.5, 0.8) for _ in range(60)]
-    assert np.mean(alarms) < 0.05
-    sound = series(rng)
-    assert unsteady("x", [sound] * 5) is None
-    assert not unsteady("x", [sound, sound, ramp]).grave
-    assert unsteady("x", [sound, ramp, ramp]).grave
+    (grave,) = unsteady(readings(rng, burst=0.6), 0.03)
+    assert (grave.code, grave.level, grave.grave) == ("no_steady_state", "0", True)
+    assert "without the first quarter" in grave.message
+    (noted,) = unsteady(readings(rng, burst=0.6), 0.3)
+    assert not noted.grave
+    mirrored = {name: [trial[::-1] for trial in trials] for name, trials in readings(rng, burst=0.6).items()}
+    assert "without the last quarter" in unsteady(mirrored, 0.03)[0].message
 
 
-@pytest.mark.parametrize("bad", [[], [1.0], [float("nan")] * 40, [5.0] * 40])
-def test_poor_series_do_not_crash(bad):
-    assert steady(bad)
+def test_steady_trials_of_correlated_readings_raise_no_alarm():
+    rng = np.random.default_rng(5)
+    alarms = [bool(unsteady(readings(rng, n=n), 0.03)) for n in (4, 8, 30) for _ in range(60)]
+    assert np.mean(alarms) < 0.1
+
+
+@pytest.mark.parametrize(
+    "poor", [[], [[]] * 5, [[1.0] * 3] * 5, [[1.0] * 8] * 2, [[float("nan")] * 9] * 3, [[0.0] * 9] * 3]
+)
+def test_trials_that_are_too_short_say_so(poor):
+    (concern,) = unsteady({"x": poor, "y": [[5.0] * 8] * 3}, 0.03)
+    assert (concern.code, concern.grave) == ("too_short", False)
+    assert concern.message.startswith("too short to see a steady state: 'x' (")
 
 
 def test_failed_and_retried_transactions():
