@@ -192,4 +192,4 @@ def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Lin
 
 
 def _render(template: str, **values: Any) -> str:
-    return TEMPLATES.get_template(template).render(**values)
+    return printable(TEMPLATES.get_template(template).render(**values))

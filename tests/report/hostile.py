@@ -1,0 +1,163 @@
+"""A kept study as somebody might make it who wants something of its reader: each of its strings is an attack.
+
+The strings are found by walking the study's files, so a new field is attacked as well as an old one.
+"""
+
+import contextlib
+import gzip
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchlib.errors import BenchlibError
+from benchlib.plan.model import Measurement, Study
+from benchlib.study import records
+from benchlib.study.crashed import Crash
+from benchlib.study.experiment import shown
+from benchlib.study.records import Record
+from benchlib.study.store import ARCHIVE, MEASUREMENT, StudyFolder
+
+HOST = "evil.example"
+WORD = "zapped"
+LONG = f"""=cmd|' /C {WORD}'!A1\x1b]0;{WORD}\x07\x9b31m\u202e\x00</p></pre></style></title></textarea>-->
+<!--/site--><!--site--><script>{WORD}(1)</script>"' onmouseover={WORD}(2) x="<svg onload={WORD}(3)><style>@import '//{HOST}'</style></svg>
+<img src=https://{HOST}/a.png onerror={WORD}(4)><a href="javascript:{WORD}(5)">a</a>[b](javascript:{WORD}(6)) ![c](https://{HOST}/b.png)
+
+```
+<iframe src=https://{HOST}></iframe><svg onload={WORD}(7)>
+```
+
+    <object data=//{HOST}></object>{{{{ 7777 * 7777 }}}}{{% raw %}}$x$"""
+SHORT = f"@<svg onload={WORD}()>\"' onclick={WORD}() <img src=//{HOST}>"
+"""Where little or nothing unprintable is taken, as of a level's name."""
+
+KINDS = {kind.FILE: kind for kind in vars(records).values() if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record}
+Documents = dict[Any, Any]
+
+
+def recorded(study: Path, *names: str) -> Documents:
+    """Files of one of the trials that are kept with this repository, by name."""
+    with tarfile.open(study / ARCHIVE) as archive:
+        members = {Path(member.name).name: member for member in reversed(archive.getmembers())}
+        return {name: json.load(archive.extractfile(members[name])) for name in names}
+
+
+def unpack(source: Path, root: Path) -> StudyFolder:
+    """A copy of a kept study in ``root``, its raw files apart."""
+    folder = StudyFolder(source.name, root)
+    for path in [source / "study.json", *source.glob("crashes/*")]:
+        copy = folder.path / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    with tarfile.open(source / ARCHIVE) as archive:
+        archive.extractall(folder.path, filter="data")
+    return folder
+
+
+def plant(folder: StudyFolder, *, keys: bool = False) -> tuple[int, list[str]]:
+    """Put an attack in place of each string in the study's files, and of each key with ``keys``; how many, and those that had to stay.
+
+    A string stays where a study with another one is refused.
+    """
+    documents = {path: _read(path) for path in _files(folder.path)}
+    strings = dict.fromkeys(s for document in documents.values() for s in _strings(document, keys))
+    attacks: dict[str, str] = {}
+    for number, text in enumerate(strings):
+        for attack in (f"{LONG} {number}", f"{SHORT} {number}"):
+            if all(_valid(path, _replaced(document, {text: attack})) for path, document in _first_with(documents, text)):
+                attacks[text] = attack
+                break
+    before = _facts(folder)
+    places = {path.parent: path.parent for path in documents if path.name == MEASUREMENT}
+
+    def works(chosen: dict[str, str]) -> bool:
+        for path, document in documents.items():
+            if path.name == MEASUREMENT:  # a trial's folder is named after its level
+                trial = Measurement.model_validate(_replaced(document, chosen)).trial
+                places[path.parent] = places[path.parent].rename(path.parent.with_name(trial.id))
+        for path, document in documents.items():
+            _write(places.get(path.parent, path.parent) / path.name, _replaced(document, chosen))
+        with contextlib.suppress(BenchlibError):
+            return _facts(folder) == before
+        return False
+
+    taken = _largest(attacks, works)
+    assert works(taken)
+    return len(taken), [text for text in strings if text not in taken]
+
+
+def _largest(attacks: dict[str, str], works: Callable[[dict[str, str]], bool]) -> dict[str, str]:
+    """Those that work together: all, or what is left of both halves."""
+
+    def add(taken: dict[str, str], more: list[str]) -> dict[str, str]:
+        both = taken | {text: attacks[text] for text in more}
+        if works(both):
+            return both
+        if len(more) == 1:
+            return taken
+        half = len(more) // 2
+        return add(add(taken, more[:half]), more[half:])
+
+    return add({}, list(attacks))
+
+
+def _facts(folder: StudyFolder) -> tuple[int, ...]:
+    """What attacks must leave: how many trials are good, and how many levels are judged."""
+    experiment = shown(folder)
+    for trial in folder.kept():
+        for kind in KINDS.values():
+            kind.read(folder, trial)
+    return int(experiment.trials["error"].isna().sum()), len(experiment.analysis.against)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    yield from (path for path in sorted(folder.rglob("*.json*")) if path.is_file())
+
+
+def _read(path: Path) -> Any:
+    data = path.read_bytes()
+    return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+
+
+def _write(path: Path, document: Any) -> None:
+    data = json.dumps(document).encode()
+    path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
+
+
+def _strings(value: Any, keys: bool) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        if isinstance(value, dict) and keys:
+            yield from value
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner, keys)
+
+
+def _replaced(value: Any, attacks: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        return attacks.get(value, value)
+    if isinstance(value, dict):
+        return {attacks.get(key, key): _replaced(inner, attacks) for key, inner in value.items()}
+    return [_replaced(inner, attacks) for inner in value] if isinstance(value, list) else value
+
+
+def _first_with(documents: Documents, text: str) -> Iterator[tuple[Path, Any]]:
+    """One file of each kind that has the string."""
+    seen = set()
+    for path, document in documents.items():
+        if path.name not in seen and text in set(_strings(document, keys=True)):
+            seen.add(path.name)
+            yield path, document
+
+
+def _valid(path: Path, document: Any) -> bool:
+    """Whether the file's model takes it."""
+    model: Any = {"study.json": Study, "measurement.json": Measurement, **KINDS}.get(path.name, Crash)
+    try:
+        model.model_validate_json(json.dumps(document))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,140 @@
+"""A study whose every string is an attack: on its page, the index, the summary, in downloads and at the terminal nothing of it lives."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import hostile
+import nbformat.v4 as v4
+import pytest
+from bs4 import BeautifulSoup
+
+import benchlib.notebook
+from benchlib.cli import main
+from benchlib.errors import BenchlibError
+from benchlib.plan.level import Level
+from benchlib.report import page
+from benchlib.report.downloads import write_downloads
+from benchlib.report.page import render_page
+from benchlib.report.site import write_site
+from benchlib.report.summary import read_summary
+from benchlib.report.view import View
+from benchlib.study.crashed import Crash, keep_crash
+from benchlib.study.experiment import shown
+from benchlib.study.store import StudyFolder
+
+DATA = Path(__file__).parents[2] / "data"
+LIVE = {"script", "iframe", "object", "embed", "img", "base", "form", "meta", "link", "style", "foreignobject", "animate"}  # fmt: skip
+
+
+@pytest.fixture
+def study(view_of) -> StudyFolder:
+    """A study of a factorial, with every kind of raw file that studies keep, and a crash."""
+    records = hostile.recorded(DATA / "planner-recorded", "plans.json", "server_settings.json")
+    records |= hostile.recorded(DATA / "durability-recorded", "fsync.json")
+    records |= hostile.recorded(DATA / "replication-recorded", "replication.json")
+    records |= hostile.recorded(DATA / "managed-recorded", "sizes.json")
+    records["server_settings.json"] = dict(list(records["server_settings.json"].items())[:9])
+    ends = {"defaults": ("16", "plain"), "newer": ("18", "plain"), "tuned": ("16", "set"), "both": ("18", "set")}
+    levels = {name: Level(settings={"work_mem": f"{n}MB"}) for n, name in enumerate(ends, 1) if n > 1}
+    about = {
+        "notebook": "configuration",
+        "title": "Configuration",
+        "parameters": {"workload": "/home/me/mine.toml", "levels": {"tuned": {"storage": {"data": "/mnt/fast"}}}},
+        "provenance": {
+            "created": "2026-11-02T10:00",
+            "host": {"processors": 2, "processor": "Fast 9000", "identity": "a1", "memory_mib": 8000, "system": "Linux"},
+            "servers": [{"label": "PostgreSQL 18.4", "compiler": "gcc", "configure": "--x"}],
+            "builds_differ": "of different builders",
+        },
+        "left_out": {"huge": "no room"},
+        "crash_costs": {"tuned": ("the last commits",), "both": ("all",)},
+    }  # fmt: skip
+    view = view_of(
+        {"defaults": 1000.0, "control": 1001.0, "newer": 1200.0, "tuned": 2000.0, "both": 2300.0},
+        name="planted", blocks=2, levels=levels, about=about, leaving=lambda trial: records, instruments=True,
+    )  # fmt: skip
+    folder = view.experiment.folder
+    kept = folder.read()
+    cells = {name: dict(zip(("version", "set"), values, strict=True)) for name, values in ends.items()}
+    factor = kept.plan.factor.model_copy(update={"cells": cells})
+    folder.write(kept.model_copy(update={"plan": kept.plan.model_copy(update={"factor": factor})}))
+    crash = {"level": "tuned", "kind": "killed server", "number": 1, "after_s": 1.0, "server_version": "18.4", "acknowledged": 9,
+             "lost": 1, "oldest_lost_ms": 2.0, "unacknowledged": 0, "recovery_s": 1.0, "damage": ("invalid page",)}  # fmt: skip
+    keep_crash(folder, Crash.model_validate(crash))
+    return folder
+
+
+def everything(view: View):
+    """What a notebook can show of a study: each method of the view and each section."""
+    methods = [getattr(view, name) for name in dir(View) if not name.startswith("_") and name != "preflight"]
+    calls = [(method, ()) for method in methods if callable(method)]
+    levels = list(view.experiment.plan.factor.levels)
+    arguments = {"waterfall": [levels], "cost_per_million": [dict.fromkeys(levels, 1.0), hostile.LONG], "curve": ["work_mem"]}
+    sections = [name for name in benchlib.notebook.__all__ if not name.startswith(("open_", "run_", "crash_"))]
+    calls += [(getattr(benchlib.notebook, name), (view, *arguments.get(name, []))) for name in sections]
+    for call, given in calls:
+        try:
+            thing = call(*given)
+        except BenchlibError as reason:
+            thing = reason
+        yield call.__name__, thing
+
+
+def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
+    """The pages with this study on them, as the notebooks of a study and of the summary make them."""
+    root.mkdir(exist_ok=True)
+    experiment, outputs = shown(folder), []
+    for name, thing in everything(View(experiment)):
+        if isinstance(thing, BenchlibError):
+            outputs.append(v4.new_output("error", ename=name, evalue=str(thing), traceback=[str(thing)]))
+        elif thing is not None:
+            outputs.append(v4.new_output("display_data", {"text/html": thing._repr_html_(), "text/plain": str(thing)}))
+    outputs.append(v4.new_output("stream", name="stdout", text=hostile.LONG))
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(outputs=outputs)])
+    links = write_downloads(root, experiment, notebook)
+    from benchlib.report.runs import _Job, _page
+
+    about = _page(_Job(folder.name, root, {}, experiment, borrowed=True), experiment, links)
+    (root / f"{folder.name}.html").write_text(render_page(notebook, about))
+    summary = read_summary()
+    shows = [summary.studies(), summary.forest(), summary.ranking(), summary.beside_published(), summary.left_out()]
+    cells = [v4.new_code_cell(outputs=[v4.new_output("display_data", {"text/html": s._repr_html_()}) for s in shows])]
+    (root / "summary.html").write_text(render_page(v4.new_notebook(cells=cells), page.Page("Summary")))
+    write_site(root, summary)
+    return {path.stem: path.read_text() for path in root.glob("*.html")}
+
+
+def shape(text: str) -> set[tuple[str, str]]:
+    """The elements of a page, each with its attributes."""
+    return {(tag.name, name) for tag in BeautifulSoup(text, "html.parser").find_all(True) for name in ("", *tag.attrs)}
+
+
+def links(text: str) -> set[str]:
+    soup = BeautifulSoup(text, "html.parser")
+    return {str(tag[name]) for name in ("href", "src") for tag in soup.find_all(attrs={name: True}) if tag.name != "use"}
+
+
+@pytest.mark.parametrize("keys", [False, True], ids=["values", "keys too"])
+def test_nothing_that_a_study_says_lives(study, tmp_path, capsys, keys):
+    benign = rendered(study, tmp_path / "benign")
+    planted, stayed = hostile.plant(study, keys=keys)
+    assert planted > 100, stayed
+    pages = rendered(study, tmp_path / "reports")
+    assert pages.keys() == benign.keys()
+    for name, text in pages.items():
+        assert name == "methodology" or hostile.WORD in text, name
+        assert shape(text) <= shape(benign[name]), name
+        assert links(text) <= links(benign[name]), name
+        assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", text), name
+        assert "60481729" not in text, "no template in a text is filled"
+    rows = csv.reader(io.StringIO((tmp_path / "reports" / "planted.trials.csv").read_text(), newline=""))
+    for cell in (cell for row in rows for cell in row):
+        assert not re.match(r"[=+@\t\r\n]|-(?!\d)", cell), cell
+    main(["studies"])
+    for refused in (["report", "no-such"], ["run", "no-such"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(refused)
+    for words in capsys.readouterr():
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", words)
