@@ -25,9 +25,8 @@ def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.Noteb
     if "/" in workload:
         replaced[workload] = Path(workload).name
     study = without(experiment.study.model_dump(mode="json"), replaced)
-    (root / f"{name}.trials.csv").write_text(
-        guarded(without(experiment.trials.to_csv(index=False), replaced))
-    )
+    trials = experiment.trials.map(lambda cell: guarded(without(cell, replaced)))
+    trials.to_csv(root / f"{name}.trials.csv", index=False)
     (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
     nbformat.write(nbformat.from_dict(without(notebook, replaced)), root / f"{name}.ipynb")  # type: ignore[no-untyped-call]
     return [

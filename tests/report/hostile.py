@@ -33,7 +33,11 @@ LONG = f"""=cmd|' /C {WORD}'!A1\x1b]0;{WORD}\x07\x9b31m\u202e\x00</p></pre></sty
 SHORT = f"@<svg onload={WORD}()>\"' onclick={WORD}() <img src=//{HOST}>"
 """Where little or nothing unprintable is taken, as of a level's name."""
 
-KINDS = {kind.FILE: kind for kind in vars(records).values() if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record}
+KINDS = {
+    kind.FILE: kind
+    for kind in vars(records).values()
+    if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record
+}
 Documents = dict[Any, Any]
 
 
@@ -44,29 +48,25 @@ def recorded(study: Path, *names: str) -> Documents:
         return {name: json.load(archive.extractfile(members[name])) for name in names}
 
 
-def unpack(source: Path, root: Path) -> StudyFolder:
-    """A copy of a kept study in ``root``, its raw files apart."""
-    folder = StudyFolder(source.name, root)
-    for path in [source / "study.json", *source.glob("crashes/*")]:
-        copy = folder.path / path.relative_to(source)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(path.read_bytes())
-    with tarfile.open(source / ARCHIVE) as archive:
-        archive.extractall(folder.path, filter="data")
-    return folder
-
-
 def plant(folder: StudyFolder, *, keys: bool = False) -> tuple[int, list[str]]:
-    """Put an attack in place of each string in the study's files, and of each key with ``keys``; how many, and those that had to stay.
+    """Put an attack in place of each string in the study's files; how many, and those that had to stay.
+
+    With ``keys`` also in place of those of the study and its measurements, such as names of settings.
 
     A string stays where a study with another one is refused.
     """
     documents = {path: _read(path) for path in _files(folder.path)}
-    strings = dict.fromkeys(s for document in documents.values() for s in _strings(document, keys))
+    named = ("study.json", MEASUREMENT)
+    strings = dict.fromkeys(
+        s for path, document in documents.items() for s in _strings(document, keys and path.name in named)
+    )
     attacks: dict[str, str] = {}
     for number, text in enumerate(strings):
         for attack in (f"{LONG} {number}", f"{SHORT} {number}"):
-            if all(_valid(path, _replaced(document, {text: attack})) for path, document in _first_with(documents, text)):
+            if all(
+                _valid(path, _replaced(document, {text: attack}))
+                for path, document in _first_with(documents, text)
+            ):
                 attacks[text] = attack
                 break
     before = _facts(folder)
@@ -79,7 +79,7 @@ def plant(folder: StudyFolder, *, keys: bool = False) -> tuple[int, list[str]]:
                 places[path.parent] = places[path.parent].rename(path.parent.with_name(trial.id))
         for path, document in documents.items():
             _write(places.get(path.parent, path.parent) / path.name, _replaced(document, chosen))
-        with contextlib.suppress(BenchlibError):
+        with contextlib.suppress(BenchlibError, KeyError):
             return _facts(folder) == before
         return False
 
@@ -109,7 +109,8 @@ def _facts(folder: StudyFolder) -> tuple[int, ...]:
     for trial in folder.kept():
         for kind in KINDS.values():
             kind.read(folder, trial)
-    return int(experiment.trials["error"].isna().sum()), len(experiment.analysis.against)
+    counted = experiment.recorded.costs.notna().sum().sum(), len(experiment.facts())
+    return int(experiment.trials["error"].isna().sum()), len(experiment.analysis.against), *counted
 
 
 def _files(folder: Path) -> Iterator[Path]:

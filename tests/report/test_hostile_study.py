@@ -25,7 +25,6 @@ from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder
 
 DATA = Path(__file__).parents[2] / "data"
-LIVE = {"script", "iframe", "object", "embed", "img", "base", "form", "meta", "link", "style", "foreignobject", "animate"}  # fmt: skip
 
 
 @pytest.fixture
@@ -36,7 +35,12 @@ def study(view_of) -> StudyFolder:
     records |= hostile.recorded(DATA / "replication-recorded", "replication.json")
     records |= hostile.recorded(DATA / "managed-recorded", "sizes.json")
     records["server_settings.json"] = dict(list(records["server_settings.json"].items())[:9])
-    ends = {"defaults": ("16", "plain"), "newer": ("18", "plain"), "tuned": ("16", "set"), "both": ("18", "set")}
+    ends = {
+        "defaults": ("16", "plain"),
+        "newer": ("18", "plain"),
+        "tuned": ("16", "set"),
+        "both": ("18", "set"),
+    }
     levels = {name: Level(settings={"work_mem": f"{n}MB"}) for n, name in enumerate(ends, 1) if n > 1}
     about = {
         "notebook": "configuration",
@@ -71,8 +75,14 @@ def everything(view: View):
     methods = [getattr(view, name) for name in dir(View) if not name.startswith("_") and name != "preflight"]
     calls = [(method, ()) for method in methods if callable(method)]
     levels = list(view.experiment.plan.factor.levels)
-    arguments = {"waterfall": [levels], "cost_per_million": [dict.fromkeys(levels, 1.0), hostile.LONG], "curve": ["work_mem"]}
-    sections = [name for name in benchlib.notebook.__all__ if not name.startswith(("open_", "run_", "crash_"))]
+    arguments = {
+        "waterfall": [levels],
+        "cost_per_million": [dict.fromkeys(levels, 1.0), hostile.LONG],
+        "curve": ["work_mem"],
+    }
+    sections = [
+        name for name in benchlib.notebook.__all__ if not name.startswith(("open_", "run_", "crash_"))
+    ]
     calls += [(getattr(benchlib.notebook, name), (view, *arguments.get(name, []))) for name in sections]
     for call, given in calls:
         try:
@@ -90,7 +100,9 @@ def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
         if isinstance(thing, BenchlibError):
             outputs.append(v4.new_output("error", ename=name, evalue=str(thing), traceback=[str(thing)]))
         elif thing is not None:
-            outputs.append(v4.new_output("display_data", {"text/html": thing._repr_html_(), "text/plain": str(thing)}))
+            outputs.append(
+                v4.new_output("display_data", {"text/html": thing._repr_html_(), "text/plain": str(thing)})
+            )
     outputs.append(v4.new_output("stream", name="stdout", text=hostile.LONG))
     notebook = v4.new_notebook(cells=[v4.new_code_cell(outputs=outputs)])
     links = write_downloads(root, experiment, notebook)
@@ -99,8 +111,18 @@ def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
     about = _page(_Job(folder.name, root, {}, experiment, borrowed=True), experiment, links)
     (root / f"{folder.name}.html").write_text(render_page(notebook, about))
     summary = read_summary()
-    shows = [summary.studies(), summary.forest(), summary.ranking(), summary.beside_published(), summary.left_out()]
-    cells = [v4.new_code_cell(outputs=[v4.new_output("display_data", {"text/html": s._repr_html_()}) for s in shows])]
+    shows = [
+        summary.studies(),
+        summary.forest(),
+        summary.ranking(),
+        summary.beside_published(),
+        summary.left_out(),
+    ]
+    cells = [
+        v4.new_code_cell(
+            outputs=[v4.new_output("display_data", {"text/html": s._repr_html_()}) for s in shows]
+        )
+    ]
     (root / "summary.html").write_text(render_page(v4.new_notebook(cells=cells), page.Page("Summary")))
     write_site(root, summary)
     return {path.stem: path.read_text() for path in root.glob("*.html")}
@@ -108,15 +130,27 @@ def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
 
 def shape(text: str) -> set[tuple[str, str]]:
     """The elements of a page, each with its attributes."""
-    return {(tag.name, name) for tag in BeautifulSoup(text, "html.parser").find_all(True) for name in ("", *tag.attrs)}
+    return {
+        (tag.name, name)
+        for tag in BeautifulSoup(text, "html.parser").find_all(True)
+        for name in ("", *tag.attrs)
+    }
 
 
 def links(text: str) -> set[str]:
     soup = BeautifulSoup(text, "html.parser")
-    return {str(tag[name]) for name in ("href", "src") for tag in soup.find_all(attrs={name: True}) if tag.name != "use"}
+    return {
+        str(tag[name])
+        for name in ("href", "src")
+        for tag in soup.find_all(attrs={name: True})
+        if tag.name != "use"
+    }
 
 
-@pytest.mark.parametrize("keys", [False, True], ids=["values", "keys too"])
+@pytest.mark.filterwarnings("ignore:constrained_layout")  # a name of 600 characters leaves a panel no room
+@pytest.mark.parametrize(
+    "keys", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["values", "keys too"]
+)
 def test_nothing_that_a_study_says_lives(study, tmp_path, capsys, keys):
     benign = rendered(study, tmp_path / "benign")
     planted, stayed = hostile.plant(study, keys=keys)
@@ -129,6 +163,10 @@ def test_nothing_that_a_study_says_lives(study, tmp_path, capsys, keys):
         assert links(text) <= links(benign[name]), name
         assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", text), name
         assert "60481729" not in text, "no template in a text is filled"
+    numbers = csv.DictReader(
+        io.StringIO((tmp_path / "reports" / "planted.trials.csv").read_text(), newline="")
+    )
+    assert {float(row["tps"]) for row in numbers} == set(shown(study).trials["tps"])
     rows = csv.reader(io.StringIO((tmp_path / "reports" / "planted.trials.csv").read_text(), newline=""))
     for cell in (cell for row in rows for cell in row):
         assert not re.match(r"[=+@\t\r\n]|-(?!\d)", cell), cell
@@ -138,3 +176,40 @@ def test_nothing_that_a_study_says_lives(study, tmp_path, capsys, keys):
             main(refused)
     for words in capsys.readouterr():
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", words)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:constrained_layout")
+def test_in_a_browser_nothing_that_a_study_says_lives(study, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not chromium:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    hostile.plant(study)
+    (tmp_path / "notebooks").symlink_to(DATA.parent / "notebooks")
+    command = [sys.executable, "-c", "from benchlib.cli import main; main(['report'])"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "left out" not in done.stdout
+    events = []
+    with playwright.sync_playwright() as driver:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = driver.chromium.launch(executable_path=chromium, args=options)
+        tab = browser.new_page()
+        tab.on("request", lambda request: events.append(request.url))
+        tab.on("console", lambda message: events.append(message.text))
+        tab.on("pageerror", lambda error: events.append(str(error)))
+        tab.on("dialog", lambda dialog: events.append(dialog.message))
+        for path in sorted((tmp_path / "reports").glob("*.html")):
+            tab.goto(path.as_uri())
+            tab.evaluate("""() => {
+                for (const e of document.querySelectorAll("details")) e.open = true;
+                for (const e of document.querySelectorAll("*")) {
+                    for (const kind of ["mouseover", "focus", "load", "error"]) e.dispatchEvent(new Event(kind));
+                    if (!e.closest("a")) e.dispatchEvent(new MouseEvent("click", {bubbles: true}));
+                }
+            }""")
+            assert tab.evaluate("document.querySelectorAll('script').length") == 1
+        browser.close()
+    assert [
+        event for event in events if not event.startswith(tmp_path.as_uri()) and not event.startswith("data:")
+    ] == []

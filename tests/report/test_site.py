@@ -12,7 +12,7 @@ from bs4 import BeautifulSoup
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
 from benchlib.plan.level import Level
-from benchlib.report.downloads import without, write_downloads
+from benchlib.report.downloads import guarded, without, write_downloads
 from benchlib.report.execute import find_notebook
 from benchlib.report.site import check_page_is_free, write_site
 from benchlib.report.summary import read_summary
@@ -89,6 +89,15 @@ def test_only_whole_paths_are_replaced():
     text = "/mnt/fast /mnt/faster /mnt/fast/base '/mnt/fast/wal' x/mnt/fast"
     assert without(text, words) == "folder 1 /mnt/faster folder 1/base 'folder 2' x/mnt/fast"
     assert without({"a": ["/mnt/fast", 1, None]}, words) == {"a": ["folder 1", 1, None]}
+
+
+@pytest.mark.parametrize(
+    ("cell", "kept"),
+    [("=1+1", "'=1+1"), ("+x", "'+x"), ("-x", "'-x"), ("@x", "'@x"), ("\t=x", "'\t=x"), ("\rx", "'\rx"), (" =x", "' =x"),
+     ("-1.5e-05", "-1.5e-05"), ("-3", "-3"), (-3.5, -3.5), ("-1+cmd", "'-1+cmd"), ("a=b", "a=b"), ("", ""), (None, None)],
+)  # fmt: skip
+def test_a_formula_in_a_download_is_text_and_a_number_a_number(cell, kept):
+    assert guarded(cell) == kept
 
 
 def test_the_methodology_says_what_the_code_does():

@@ -1,7 +1,9 @@
 """What all forms of charts share: the canvas, its key, panels with their titles, text beside marks, and axes."""
 
 import textwrap
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
@@ -23,7 +25,16 @@ LINE = 1.35 * FONT
 """From one line of text to the next, in points."""
 _FEW_VALUES = 12  # an alt text says each of so many, and the range of more
 
-styled = matplotlib.rc_context(RC)
+
+@contextmanager
+def _style() -> Iterator[None]:
+    with matplotlib.rc_context(RC), warnings.catch_warnings():
+        # it has the raw character in it; the reader's own fonts draw what is not in matplotlib's
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
+styled = _style()
 """What a function that draws is decorated with."""
 
 _LOWEST = -99.9  # a change of −100 % has no logarithm
