@@ -2,7 +2,11 @@
 
 import csv
 import io
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import hostile
