@@ -232,9 +232,16 @@ def test_studies_are_listed_with_how_complete_they_are(run: Run, keep: Keep) -> 
 def test_a_damaged_study_is_named_in_one_line(run: Run, keep: Keep) -> None:
     folder = keep("hurt")
     (folder.path / "study.json").write_text("{")
+    keep("fine")
+    (keep("newer").path / "study.json").write_text('{"format": 9}')
     outcome = run("studies")
     assert outcome.status == 2
-    assert "hurt/study.json is damaged" in outcome.line
+    assert "fine" in outcome.out
+    first, second = outcome.err.splitlines()
+    assert "hurt/study.json is damaged" in first
+    assert "newer/study.json was made by a newer benchlib" in second
+    listed = run("studies", "--json")
+    assert (listed.status, [row["study"] for row in json.loads(listed.out)]) == (2, ["fine"])
 
 
 def test_a_damaged_study_does_not_keep_the_others_from_being_rendered(

@@ -51,7 +51,7 @@ _FORMAT: dict[str, Any] = {
 }
 _SECOND = 1_000_000  # µs
 _MOST_SECONDS = 1_000_000
-_MOST_ROWS = 100  # of a byte: a thinned log has two
+_MOST_ROWS = 20  # of a byte: a thinned log has two
 _TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 
