@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fakes import seal
+
 from benchlib.errors import BenchlibError
 from benchlib.plan.model import Measurement, Study
 from benchlib.study import records
@@ -61,11 +63,11 @@ def plant(folder: StudyFolder, *, keys: bool = False) -> tuple[int, list[str]]:
         s for path, document in documents.items() for s in _strings(document, keys and path.name in named)
     )
     attacks: dict[str, str] = {}
+    kinds = _kinds(documents)
     for number, text in enumerate(strings):
         for attack in (f"{LONG} {number}", f"{SHORT} {number}"):
             if all(
-                _valid(path, _replaced(document, {text: attack}))
-                for path, document in _first_with(documents, text)
+                _valid(name, _replaced(document, {text: attack})) for name, document in kinds[text].items()
             ):
                 attacks[text] = attack
                 break
@@ -80,6 +82,7 @@ def plant(folder: StudyFolder, *, keys: bool = False) -> tuple[int, list[str]]:
         for path, document in documents.items():
             _write(places.get(path.parent, path.parent) / path.name, _replaced(document, chosen))
         with contextlib.suppress(BenchlibError, KeyError):
+            seal(folder)
             return _facts(folder) == before
         return False
 
@@ -109,8 +112,8 @@ def _facts(folder: StudyFolder) -> tuple[int, ...]:
     for trial in folder.kept():
         for kind in KINDS.values():
             kind.read(folder, trial)
-    counted = experiment.recorded.costs.notna().sum().sum(), len(experiment.facts())
-    return int(experiment.trials["error"].isna().sum()), len(experiment.analysis.against), *counted
+    good = int(experiment.trials["error"].isna().sum())
+    return good, len(experiment.analysis.against), len(experiment.facts())
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -145,18 +148,18 @@ def _replaced(value: Any, attacks: dict[str, str]) -> Any:
     return [_replaced(inner, attacks) for inner in value] if isinstance(value, list) else value
 
 
-def _first_with(documents: Documents, text: str) -> Iterator[tuple[Path, Any]]:
-    """One file of each kind that has the string."""
-    seen = set()
+def _kinds(documents: Documents) -> dict[str, dict[str, Any]]:
+    """For each string the first file of each kind that has it: the file's name, and what is in it."""
+    files: dict[str, dict[str, Any]] = {}
     for path, document in documents.items():
-        if path.name not in seen and text in set(_strings(document, keys=True)):
-            seen.add(path.name)
-            yield path, document
+        for text in set(_strings(document, keys=True)):
+            files.setdefault(text, {}).setdefault(path.name, document)
+    return files
 
 
-def _valid(path: Path, document: Any) -> bool:
+def _valid(name: str, document: Any) -> bool:
     """Whether the file's model takes it."""
-    model: Any = {"study.json": Study, "measurement.json": Measurement, **KINDS}.get(path.name, Crash)
+    model: Any = {"study.json": Study, "measurement.json": Measurement, **KINDS}.get(name, Crash)
     try:
         model.model_validate_json(json.dumps(document))
     except ValueError:
