@@ -113,6 +113,12 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
     }
 
 
+def processors_share(raw: Raw) -> float:
+    """The share of all processors' time that was busy from the first reading to the last; NaN where the kernel does not tell."""
+    (whole,) = _host((raw["readings"][0], raw["readings"][-1])).to_dict("records")
+    return float(whole["cpu_user_percent"] + whole["cpu_system_percent"]) / 100
+
+
 def _server_ticks(first: Raw, last: Raw) -> float:
     """The CPU ticks that the servers took between; null if one has ended, since nobody saw its last."""
     before, after = first["server_ticks"], last["server_ticks"]

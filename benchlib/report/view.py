@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -19,11 +19,19 @@ from benchlib.plan.words import rates_words
 from benchlib.report import figures as plots
 from benchlib.report.figures.frames import by_value, in_common, signed
 from benchlib.report.figures.levels import levels_table
-from benchlib.report.figures.mechanism import comparable, correlation_table, costs_table, statements_table
+from benchlib.report.figures.mechanism import (
+    bottlenecks_table,
+    comparable,
+    correlation_table,
+    costs_table,
+    statements_table,
+)
 from benchlib.report.figures.style import FEW
 from benchlib.report.figures.tables import Table, html_table, p_words, verdict_table
 from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity
+from benchlib.stats.validity import FULL
+from benchlib.study.bottlenecks import bottlenecks
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
 from benchlib.study.results import statements_frame, tunables
@@ -193,7 +201,7 @@ class View:
     # --- why ------------------------------------------------------------------------
 
     def mechanism(self) -> Table:
-        """What the trials cost, per level: CPU, switches, I/O, WAL, pages; under a rate the lag."""
+        """What held each level back, where it was sampled, and what its trials cost: CPU, switches, I/O, WAL, pages; under a rate the lag."""
         factor, costs, note = self._plan.factor, self.experiment.recorded.costs, ""
         if self.experiment.trials["rate_tps"].notna().any():
             note = "Under a rate latency counts from the scheduled start, so the lag is in it."
@@ -202,7 +210,13 @@ class View:
         if not any(self._plan.level(name).replication for name in self._levels):
             costs = costs.drop(columns="replay_lag_ms")
         against = factor.baseline if factor.one_reference else "the level named with each"
-        return costs_table(costs, self._levels, self._leads(costs), against=against, note=note)
+        table = costs_table(costs, self._levels, self._leads(costs), against=against, note=note)
+        if self.experiment.recorded.seconds.empty:
+            return table
+        return replace(table, html=bottlenecks_table(self._bottlenecks()).html + table.html)
+
+    def _bottlenecks(self) -> pd.DataFrame:
+        return bottlenecks(self._plan, self.experiment.trials, self.experiment.recorded)
 
     def _leads(self, figures: pd.DataFrame) -> pd.DataFrame:
         """The study's comparisons by each of some figures (``level, block``, and theirs), among the levels that have it."""
@@ -225,7 +239,13 @@ class View:
         waits = self.experiment.recorded.waits
         if waits.empty:
             return self._unsampled("what the sessions waited for")
-        return plots.waits_by_level(waits, self._levels)
+        rows = self._bottlenecks()
+        full = {
+            level: busy
+            for level, busy in zip(rows["level"], rows["processors_share"], strict=True)
+            if busy >= FULL
+        }
+        return plots.waits_by_level(waits, self._levels, full)
 
     def waits_over_time(self) -> plots.Figure | None:
         """The same over time, a panel per level; None where nothing was sampled, as :meth:`waits` says."""

@@ -55,6 +55,11 @@ class Analysis:
         return [name for name in self.against if name not in self.controls]
 
     @property
+    def ceilings(self) -> list[str]:
+        """The levels that used up the machine's processors, where not all did."""
+        return [warning.level for warning in self.warnings if warning.code == "ceiling" and warning.level]
+
+    @property
     def one_reference(self) -> bool:
         """Whether all levels are compared with the baseline."""
         return set(self.against.values()) <= {self.baseline}
@@ -116,7 +121,8 @@ def _sentence(analysis: Analysis, row: dict[Any, Any]) -> str:
             weight = f", but by less than the {margin} that matter"
         elif max(row["ci_low"], -row["ci_high"]) > 100 * analysis.margin:
             weight = f" by more than the {margin} that matter"
-        return f"{name} is {verdict} than {base}{weight}: {figures}."
+        ceiling = ", at the ceiling of the processors" if row["level"] in analysis.ceilings else ""
+        return f"{name} is {verdict} than {base}{weight}: {figures}{ceiling}."
     if verdict == "equivalent":
         return f"{name} and {base} are equivalent within ±{margin}: {figures}."
     if verdict == "invalid":

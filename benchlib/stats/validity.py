@@ -18,9 +18,11 @@ _READINGS, _PROFILES = 4, 3
 """How many readings a trial, and how many such trials a level, must have to show an unsteady start or end."""
 _UNSTEADY_ALPHA = 0.05
 _TOLERATED_FAILURES = 0.001
-_BUSY_CLIENT = 0.9
+BUSY_CLIENT = 0.9
+FULL = 0.95
+"""The share of processors, or of a disk's cap, from which on they are used up."""
 _FLUSH_NOISE = 1.5
-_RATE_HELD = 0.98
+RATE_HELD = 0.98
 _POISSON_SIGMAS = 3.0
 
 
@@ -170,8 +172,8 @@ def behind_schedule(
     done, reached, lag = (np.asarray(values, dtype=float) for values in (transactions, tps, lag_ms))
     seconds = done / reached
     due = rate_tps * seconds
-    late = lag / 1000 > (1 - _RATE_HELD) / 2 * seconds
-    behind = (done < _RATE_HELD * due) & (late | (done < _RATE_HELD * due - _POISSON_SIGMAS * np.sqrt(due)))
+    late = lag / 1000 > (1 - RATE_HELD) / 2 * seconds
+    behind = (done < RATE_HELD * due) & (late | (done < RATE_HELD * due - _POISSON_SIGMAS * np.sqrt(due)))
     if not behind.any():
         return None
     message = (
@@ -200,12 +202,36 @@ def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
     ``shares``: per trial, the client's CPU time over what its threads could have used (0 to 1, NaN unknown).
     """
     known = np.array([share for share in shares if np.isfinite(share)])
-    if not len(known) or np.median(known) < _BUSY_CLIENT:
+    if not len(known) or np.median(known) < BUSY_CLIENT:
         return None
     message = (
         f"the load client was the bottleneck of {level!r}: {100 * np.median(known):.0f} % of its CPU busy"
     )
     return Concern("client_bound", message, grave=True, level=level)
+
+
+def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
+    """Return the concerns about levels that used up the machine's processors, the study's where all did.
+
+    ``shares``: of each level, the share of all processors that was busy in each trial, NaN where unknown.
+    """
+    medians = {
+        level: np.median(known)
+        for level, trials in shares.items()
+        if (known := [s for s in trials if np.isfinite(s)])
+    }
+    full = {level: 100 * share for level, share in medians.items() if share >= FULL}
+    if full and len(full) == len(shares):
+        message = f"all levels used up the processors ({min(full.values()):.0f} % busy or more): what they reach is what this machine allows"
+        return [Concern("ceiling", message)]
+    return [
+        Concern(
+            "ceiling",
+            f"{level!r} used up the processors ({busy:.0f} % busy): its change is what this machine allows",
+            level=level,
+        )
+        for level, busy in full.items()
+    ]
 
 
 def _trend(values: np.ndarray) -> tuple[float, float]:

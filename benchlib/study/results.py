@@ -16,12 +16,13 @@ from typing import Any
 import pandas as pd
 
 from benchlib.errors import InputError
+from benchlib.host.telemetry import processors_share
 from benchlib.load.latency import Latency, read_latency
 from benchlib.load.pgbench import LOADING
 from benchlib.load.tools import misfit, read
 from benchlib.plan.model import Measurement, Plan
 from benchlib.stats import Concern, validity
-from benchlib.study.records import Counters, Flushes, understood
+from benchlib.study.records import Counters, Flushes, Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
@@ -60,6 +61,7 @@ TRIAL_COLUMNS = (
     *SCHEDULED,
     "clients",
     "client_cpu_share",
+    "processors_share",
     "flushes_per_s",
     "wal_bytes_per_transaction",
     "checkpoints",
@@ -141,9 +143,9 @@ def concerns(
 ) -> list[Concern]:
     """What the trials themselves give reason to doubt, level by level.
 
-    Failed, retried or skipped transactions, a rate that was not held, commits that no flush could have made safe, a load tool that was the
-    bottleneck, a mean that trials without a steady state would move by more than ``margin``, and what the bench itself warned of.
-    The frames are those of this module.
+    Failed, retried or skipped transactions, a rate that was not held, commits that no flush could have made safe, trials without a steady
+    state (grave where the mean would change by more than ``margin``), processors that were used up, a load tool that was the
+    bottleneck, and what the bench itself warned of. The frames are those of this module.
     """
     good = trials[trials["error"].isna()]
     doubts: list[Concern | None] = []
@@ -166,6 +168,11 @@ def concerns(
         # the warm-up was a run of its own, so nothing of the series is to be cut
         readings[level] = [trial.to_list() for _, trial in of_level.groupby("block")["tps"]]
     doubts += validity.unsteady(readings, margin)
+    shares = {
+        str(name): rows["processors_share"].astype(float).to_list()
+        for name, rows in good.groupby("level", sort=False)
+    }
+    doubts += validity.ceilings(shares)
     for name, rows in good.groupby("level", sort=False):
         doubts.append(validity.client_bound(str(name), rows["client_cpu_share"].to_list()))
     return [doubt for doubt in doubts if doubt] + _warned(trials, warnings)
@@ -208,6 +215,10 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
     figures["rate_tps"] = _rate(measurement.load_argv)
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         figures["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
+    samples = Samples.read(folder, trial_id)
+    # the host of the load tool tells nothing of a server elsewhere
+    if samples and len(samples.readings) > 1 and not plan.level(measurement.trial.level).target:
+        figures["processors_share"] = processors_share(dict(samples))
     if latency := _latency(folder, trial_id):
         if (logged := int(latency.counts.sum())) != report["transactions"]:
             raise InputError(

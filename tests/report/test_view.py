@@ -97,6 +97,7 @@ def shown_words(view: View, what: str) -> str:
 
 def test_why_is_shown_of_a_study_that_was_sampled(sampled) -> None:
     view = sampled()
+    assert "What held each level back" in view.mechanism().html
     assert "Server CPU, ms" in view.mechanism().html
     assert "lag" not in view.mechanism().html
     assert "IO: WALSync" in view.waits().alt

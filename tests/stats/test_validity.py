@@ -127,6 +127,15 @@ def test_a_busy_client_is_the_bottleneck():
     assert client_bound("z", [float("nan")]) is None
 
 
+def test_a_level_that_uses_up_the_processors_is_at_a_ceiling(make_trials):
+    concerns = validity.ceilings({"base": [0.75, 0.7], "x": [0.99, 0.98, float("nan")], "y": [float("nan")]})
+    assert [(c.code, c.level, c.grave) for c in concerns] == [("ceiling", "x", False)]
+    trials = make_trials(["base", "x"], effects={"x": 0.3})
+    assert "ceiling" in benchlib.analyze(trials, baseline="base", concerns=concerns).headline()
+    (alike,) = validity.ceilings({"base": [0.99], "x": [0.96]})
+    assert alike.level is None
+
+
 @pytest.mark.parametrize(
     ("commits_per_s", "clients", "plausible"),
     [(79.0, 1, True), (48_817.0, 1, False), (80.0 * 50, 50, True), (80.0 * 50, 20, False), (110.0, 1, True)],

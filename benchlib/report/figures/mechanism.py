@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -30,7 +30,7 @@ FIGURES = {
 _EVENTS = 6
 _LEAST = 0.01  # of all sessions: what is rarer than that is nobody's explanation
 _BY = ["level", "block", "second"]
-_NAMES = {"CPU": "on the CPU", "Client: ClientRead": "Client: ClientRead (idle)"}
+_NAMES = {"CPU": "on the CPU"}
 
 
 def costs_table(
@@ -68,6 +68,34 @@ def costs_table(
         text += f" Not recorded, or there was none: {', '.join(absent)}."
     frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
     return of_levels(frame, "What a transaction cost", numbers=True, note=f"{text} {note}".strip())
+
+
+def bottlenecks_table(frame: pd.DataFrame) -> Table:
+    """What held each level back, a row per level; ``frame`` is that of :func:`benchlib.study.bottlenecks.bottlenecks`."""
+    shares = 100 * frame[["processors_share", "cap_share"]].astype(float).round(3)
+    table = frame.assign(**shares, sessions=frame["sessions"].map(_sessions_in_words)).dropna(
+        axis=1, how="all"
+    )
+    labels = {
+        "processors_share": "processors busy, %",
+        "server": "by the server",
+        "load_tool": "by the load tool",
+        "cap_share": "disk's cap used, %",
+        "queue": "disk's queue",
+        "sessions": "sessions by what they do",
+    }
+    note = (
+        "What was used up: 90 % of the load tool's threads, 95 % of the disk's cap or of the processors; else, where a fixed "
+        "rate held, the rate; else what most sessions waited for. Where most worked, or waited for the load tool, it is the "
+        "processors from 80 % on, and otherwise the clients: too few, or too slow. By the server, by the load tool: how many "
+        "processors each used. The disk: the median second, of its cap where it has one; what a cap holds back is in no queue."
+    )
+    return html_table(table, "What held each level back", labels=labels, note=note)
+
+
+def _sessions_in_words(means: Mapping[str, float]) -> str | None:
+    often = sorted(((mean, name) for name, mean in means.items() if mean >= 0.05), reverse=True)
+    return ", ".join(f"{name} {mean:.1f}" for mean, name in often) or None
 
 
 def means_in_words(

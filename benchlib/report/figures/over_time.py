@@ -9,13 +9,14 @@ import pandas as pd
 from benchlib.load.latency import EDGES_US, Latency
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Label, heat, medians, name_rows, row_places, stacked
-from benchlib.report.figures.frames import amount, binned, percent_of_mean, plain
+from benchlib.report.figures.frames import NOTHING, amount, binned, percent_of_mean, plain
 from benchlib.report.figures.layout import add_to_label, canvas, describe, log_axis, panels, styled
 from benchlib.report.figures.style import BLUE, MUTED, ORANGE, PAPER, Look, looks
 
 DEVICES = {
     "tps": ("Operational speed", "transactions/s"),
     "waiting": ("DBMS waits", "sessions that wait"),
+    "busy": ("Processors", "% busy, of all"),
     "iops": ("I/O operations", "IOPS, reads and writes"),
     "mib_s": ("Transfer", "MiB/s, read and written"),
     "aqu_sz": ("Queue length", "aqu_sz, requests"),
@@ -30,11 +31,11 @@ STAGES = {"write": "written", "flush": "flushed", "replay": "replayed"}
 Trial = tuple[str, int]
 
 _CPU, _IDLE = "CPU", "Client: ClientRead"
-_EVENTS = {_CPU: "on the CPU", _IDLE: "idle: waiting for the load tool"}
+_EVENTS = {_CPU: "on the CPU", _IDLE: "waiting for the load tool, or for a processor"}
 _HUES = ("blue", "orange", "purple", "ochre", "violet")
 _SAMPLES = (
     "Each sample counts the load's sessions and their parallel workers by what they wait for; on the CPU are those that "
-    "wait for nothing."
+    "wait for nothing. One that was sent a statement and has no processor yet counts as waiting for the load tool."
 )
 _BY = ["level", "block", "second"]
 _CLOCK = "seconds since the load began"
@@ -192,7 +193,7 @@ def device_panels(
         "Lines: the median over the trials"
         + (f", in spans of {step:g} s" if step > 1 else "")
         + "; bands: the middle half of them. The devices are those that data and WAL lie on, together, by iostat's "
-        "definitions. Sessions that wait are those neither on the CPU nor idle (waiting for the load tool)."
+        "definitions. Sessions that wait are those that are neither on the CPU nor waiting for the load tool."
         + (f" {note}" if note else ""),
     )
 
@@ -202,7 +203,9 @@ def _device_frame(progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataF
     events = [column for column in waits if column not in (*_BY, _CPU, _IDLE)]
     speed = progress.assign(second=np.ceil(progress["elapsed_s"] - 0.5))[[*_BY, "tps"]]
     device = seconds.assign(
-        iops=seconds["r_iops"] + seconds["w_iops"], mib_s=seconds["r_mib_s"] + seconds["w_mib_s"]
+        busy=seconds["cpu_user_percent"] + seconds["cpu_system_percent"],
+        iops=seconds["r_iops"] + seconds["w_iops"],
+        mib_s=seconds["r_mib_s"] + seconds["w_mib_s"],
     )
     asleep = waits.assign(waiting=waits[events].sum(axis=1))
     frame = speed.groupby(_BY, as_index=False).mean()
@@ -262,16 +265,20 @@ def lag_over_time(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
 
 
 @styled
-def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
+def waits_by_level(waits: pd.DataFrame, levels: Sequence[str], full: Mapping[str, float] = NOTHING) -> Figure:
     """Mean sessions by wait event, a stacked bar per level.
 
-    ``waits``: ``level, block, second`` and a column of mean sessions per wait event, such as ``IO: WALSync``.
+    ``waits``: ``level, block, second`` and a column of mean sessions per wait event, such as ``IO: WALSync``. ``full``: the
+    busy share of the processors for levels that used them up, whose sessions hardly waited for the load tool.
     """
     shown, hands = _colours_of(waits)
     trials = shown.groupby(["level", "block"]).mean().drop(columns="second")
     means = trials.groupby("level").mean().reindex(list(levels))
     sampled = means.notna().any(axis=1)
-    labels = [Label(level, "" if sampled[level] else "not sampled") for level in levels]
+    notes = dict.fromkeys(levels, "") | {
+        name: f"processors {100 * share:.0f} % busy" for name, share in full.items()
+    }
+    labels = [Label(level, notes[level] if sampled[level] else "not sampled") for level in levels]
     _, bottom = row_places(labels)
     drawing = canvas(bottom + 40, hands)
     axes = drawing.subplots()

@@ -121,6 +121,7 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     metric, rows = analysis.metric, rows_of(analysis)
     lost = {level: text for level, text in durability.items() if level in rows}
     confidence = f"{100 * (1 - analysis.alpha):.3g} % interval"
+    ceilings = analysis.ceilings
     records = []
     for level, row in rows.items():
         verdict = row["verdict"] if isinstance(row["verdict"], str) else None
@@ -132,7 +133,8 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
             confidence: interval(row["ci_low"], row["ci_high"])
             if known(row["ci_low"], row["ci_high"])
             else None,
-            "verdict": verdict and f"{mark_of(verdict).sign}\u00a0{verdict}",
+            "verdict": verdict
+            and f"{mark_of(verdict).sign}\u00a0{verdict}{', ceiling' * (level in ceilings)}",
             ", ".join(filter(None, ("mean ± sd", metric.unit))): (
                 f"{amount(row['mean'])} ± {amount(row['sd'])}" if known(row["mean"]) else None
             ),
@@ -147,6 +149,8 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
         records.append(record)
     table = pd.DataFrame(records, dtype=object).drop(columns=["compared"] if analysis.one_reference else [])
     note = "± one standard deviation between trials. p is adjusted for the number of levels."
+    if ceilings:
+        note += " Ceiling: the level used up the processors, so its change is what this machine allows."
     if lost:
         note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
     caption = f"{opening(metric.title)} of each level, and its change against {reference_words(analysis)}"
