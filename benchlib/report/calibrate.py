@@ -20,7 +20,8 @@ from benchlib import __version__
 from benchlib.errors import InputError
 from benchlib.plan.model import Study
 from benchlib.report.calibration_page import BASELINE, calibration_folder
-from benchlib.stats.simulation import power_by_blocks, simulate, simulate_stopping, situations
+from benchlib.stats.sequential import EXTENSION, SequentialPlan, plan_looks
+from benchlib.stats.simulation import ALPHA, power_by_blocks, simulate, simulate_looks, situations
 from benchlib.study.experiment import Experiment
 from benchlib.study.runs import Runner, plan_study
 from benchlib.study.store import StudyFolder
@@ -29,6 +30,8 @@ Tell = Callable[[str], None]
 
 _STEPS = 250_000
 """What a transaction of the baseline counts to: some 10 ms, of which what is no counting (the round trip) is below a hundredth."""
+_EXTENDED = (5, 7, 9, 11)
+"""Blocks of a study that is extended three times, as long as it is open."""
 _TRIAL_COLUMNS = ["session", "block", "position", "level", "seed", "started_s", "tps", "latency_average_ms",
                   "latency_stddev_ms", "transactions", "error"]  # fmt: skip
 _VERDICT_COLUMNS = ["level", "percent_change", "ci_low", "ci_high", "p_value", "p_adjusted", "verdict"]
@@ -48,15 +51,21 @@ def calibrate_by_simulation(tell: Tell, *, sessions: int = 100_000, seed: int = 
         tell(f"simulating {sessions:,} sessions in each situation: {number} of {len(everything)}")
         rows.append(simulate(situation, sessions=sessions, seed=first + number))
     tell("simulating power and early stopping")
-    designs, stopped = ((2, 0), (4, 0), (4, 1), (6, 0)), ((2, 0), (3, 1), (4, 1))
+    designs = ((2, 0), (3, 1), (4, 1), (6, 1), (12, 1))
     power = pd.concat(power_by_blocks(*design, sessions=sessions, seed=first + 901) for design in designs)
-    stopping = [simulate_stopping(*design, sessions=sessions, seed=first + 902) for design in stopped]
+    extended = SequentialPlan(_EXTENDED, tuple(ALPHA * EXTENSION**n for n in range(len(_EXTENDED))), ())
+    looks = [
+        {"kind": kind} | simulate_looks(plan, *design, ratio=ratio, sessions=sessions, seed=first + 902)
+        for design in designs
+        for kind, plan in {"planned": plan_looks(*design), "extended": extended}.items()
+        for ratio in (1.0, 10.0)
+    ]
     totals = {
         "sessions": sessions,
         "seed": seed,
         "benchlib": __version__,
         "power": power.to_dict("records"),
-        "sequential": stopping,
+        "looks": looks,
     }
     folder = calibration_folder()
     folder.mkdir(parents=True, exist_ok=True)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.report import calibration_page
 from benchlib.report.figures.frames import known, rows_of
+from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.page import Link, Page, linked, render_index, render_prose
 from benchlib.report.summary import Summary
 from benchlib.stats.analysis import leading
+from benchlib.stats.assumptions import assumptions_seen
 from benchlib.study.experiment import Experiment
 from benchlib.study.store import project_root
 
@@ -76,10 +82,37 @@ def write_site(root: Path, kept: Summary) -> Path:
         question="For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it.",
     )
     calibrated = (root / "calibration.html").is_file()
-    methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated)
+    seen = assumptions_table(ranked)
+    methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated, assumptions=seen)
     (root / "methodology.html").write_text(methodology)
     _link_pages(root, links, studies)
     return root / "index.html"
+
+
+def assumptions_table(experiments: Sequence[Experiment]) -> Table | None:
+    """How far the studies' own trials are what the model takes them for; None without a study."""
+    rows = []
+    for experiment in experiments:
+        trials, plan = experiment.trials, experiment.plan
+        seen = assumptions_seen(trials[trials["error"].isna()], plan.metric, plan.strata())
+        if not np.isfinite(seen["noise"]):
+            continue
+        row = {"study": experiment.folder.name, "blocks": experiment.analysis.blocks}
+        row["a trial strays by"] = f"{100 * seen['noise']:.1f} %"
+        row["noisiest level"] = f"{seen['noisiest']:.1f} × ({p_words(seen['noisiest_p'])})"
+        stays = np.isfinite(seen["luck"])
+        row["luck of a cluster"] = (
+            f"{seen['luck']:.1f} × ({p_words(seen['luck_p'])})" if stays else "not known"
+        )
+        row["position"] = p_words(seen["position_p"])
+        row["a trial and the next"] = f"{seen['lag']:+.2f} ({p_words(seen['lag_p'])})".replace("-", "−")
+        rows.append(row)
+    note = (
+        "From what the block model leaves over. The noisiest level is in units of the median level's deviation, a cluster's luck in units of a "
+        "trial's; luck cannot be told apart where clusters are built once or for each block. Position: whether the place in the block matters. Last: the correlation "
+        "of neighbours in time. In brackets and under position: p, not adjusted for so many questions."
+    )
+    return html_table(pd.DataFrame(rows), "The assumptions in the kept studies", note=note) if rows else None
 
 
 def _link_pages(root: Path, links: list[Link], studies: list[Link]) -> None:

@@ -146,10 +146,10 @@ class View:
         return verdict_table(self.experiment.analysis, durability=self.experiment.durability())
 
     def sensitivity(self) -> Table | Statement:
-        """The same question by methods with other assumptions; nothing with fewer than five blocks."""
+        """The same question by methods with other assumptions; nothing with fewer than six blocks."""
         rows = sensitivity(self.experiment.analysis)
         if rows.empty:
-            return Statement("With fewer than five blocks no rank or resampling method can say anything.")
+            return Statement("With fewer than six blocks no rank or resampling method can say anything.")
         labels = {"percent_change": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
         caption = "The same by other methods (single p, not adjusted)"
         return html_table(rows, caption, labels=labels, formats=_FORMATS)

@@ -22,7 +22,7 @@ class Analysis:
 
     ``table``: one row per level, baseline first, then controls, then the others. ``mean`` and ``sd``
     are arithmetic, in the metric's unit; ``cv``, ``percent_change``, ``ci_*`` and ``mde_percent`` are
-    percentages; ``ci_*`` is the simultaneous (Dunnett) interval at 1 - alpha, ``p_value`` the single
+    percentages; ``ci_*`` is the simultaneous interval at 1 - alpha, ``p_value`` the single
     and ``p_adjusted`` the family's p. A level is compared with the geometric mean of baseline and
     controls, a control with the baseline alone. ``mde_percent`` is the smallest increase that this
     study would have found with 80 % power, ``blocks_needed`` the total number of blocks that would

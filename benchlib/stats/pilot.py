@@ -2,13 +2,16 @@
 
 The best length balances the noise inside a run, which a longer trial averages out, against the
 deviation between runs, which only more trials do: T* = sqrt(C LRV / sigma_b^2), with C the seconds that a
-trial costs beside its measurement.
+trial costs beside its measurement. A few trials tell little of the noise between runs, so the plan is a range:
+from the blocks that the noise seen would take to those that its upper bound takes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
+from scipy.stats import chi2
 
 from benchlib.errors import InputError
 from benchlib.stats.dunnett import complete_loadings
@@ -18,29 +21,38 @@ from benchlib.stats.validity import long_run_variance
 SHORTEST_S, LONGEST_S = 10.0, 600.0
 _DEFAULT_BLOCKS = 3
 _ALPHA = 0.05
+_SURE = 0.85
+"""Confidence of the variance's upper bound: a little over the four of five that are promised, as the noise inside runs is uncertain, too."""
 
 
 @dataclass(frozen=True)
 class Pilot:
     """What the pilot found, and what the study will take.
 
-    ``between_sd`` and ``trial_sd`` (of a trial of ``trial_s``) are fractions; ``lrv`` is the long-run
-    variance per second (relative). ``blocks`` is None where no practical number reaches the margin.
+    ``between_sd`` (between runs) and ``trial_sd`` (of a trial of ``trial_s``) are fractions, both upper bounds; ``lrv``
+    is the long-run variance per second (relative). ``blocks`` and ``minutes`` are from what the noise seen takes to what
+    its bound takes: in four of five pilots the latter settle the question. None where no practical number does.
     """
 
     between_sd: float
     lrv: float
     trial_s: float
     trial_sd: float
-    blocks: int | None
-    minutes: float | None
+    blocks: tuple[int | None, int | None]
+    minutes: tuple[float | None, float | None]
 
     def sentence(self, margin: float) -> str:
         """Return the plan in words, to be read before the study starts."""
-        noise = f"a {self.trial_s:.0f} s trial strays by {100 * self.trial_sd:.1f} %"
-        if self.blocks is None or self.minutes is None:
+        noise = f"a {self.trial_s:.0f} s trial strays by at most {100 * self.trial_sd:.1f} %"
+        (least, most), (shortest, longest) = self.blocks, self.minutes
+        if least is None:
             return f"Here {noise}: no practical number of blocks settles ±{100 * margin:g} %."
-        return f"Here {noise}: {self.blocks} blocks settle ±{100 * margin:g} %, in about {self.minutes:.0f} minutes."
+        if most is None:
+            return f"Here {noise}: {least} blocks at least settle ±{100 * margin:g} %, in {shortest:.0f} minutes or far more."
+        return (
+            f"Here {noise}: {least} to {most} blocks settle ±{100 * margin:g} %, in about {shortest:.0f} to {longest:.0f} "
+            "minutes (the larger number does in four of five pilots)."
+        )
 
 
 def size_study(
@@ -50,13 +62,15 @@ def size_study(
     controls: int = 0,
     overhead_s: float,
     margin: float = 0.03,
+    blocks: Sequence[Hashable] | None = None,
 ) -> Pilot:
     """Return trial length, blocks and minutes for a study of ``levels`` arms, ``controls`` of them A/A arms.
 
-    ``pilot``: at least three trials of one level, each its readings (tps) every second after the warm-up.
-    ``overhead_s`` is C: restart, warm-up and the rest of a trial, in seconds. The noise comes from few trials
-    and is itself uncertain: with three, by a factor of about two. Raises InputError for fewer than three
-    trials of ten readings, for readings that are not positive, and for a study without a level to compare.
+    ``pilot``: at least three trials of the baseline, each its readings (tps) every second after the warm-up.
+    ``blocks`` names the block of each: trials of one block are then compared with each other only, so that a host that
+    drifts is not taken for noise. ``overhead_s`` is C: restart, warm-up and the rest of a trial, in seconds.
+    Raises InputError for fewer than three trials of ten readings, for readings that are not positive, and for a
+    study without a level to compare.
     """
     series = [np.asarray(trial, dtype=float) for trial in pilot]
     if len(series) < 3 or min(len(trial) for trial in series) < 10:
@@ -65,18 +79,26 @@ def size_study(
         raise InputError("the pilot's readings must be finite, and each trial's mean positive")
     if levels - controls < 2:
         raise InputError("a pilot plans a study that takes two levels beside its controls")
-    means = np.array([trial.mean() for trial in series])
+    logs = pd.Series([np.log(trial.mean()) for trial in series])
+    places = pd.Series([0] * len(series) if blocks is None else list(blocks), dtype=object)
+    if places.nunique() > len(series) - 2:  # blocks of single trials: nothing is told inside them
+        places[:] = 0
+    inside = logs - logs.groupby(places).transform("mean")
+    df = len(series) - places.nunique()
+    seen = float((inside**2).sum() / df)
     seconds = float(np.mean([len(trial) for trial in series]))
-    relative = [long_run_variance(trial / trial.mean()) for trial in series]
-    lrv = float(np.mean(relative))
-    between = max(float(np.log(means).var(ddof=1)) - lrv / seconds, 0.0)
-    best = np.sqrt(overhead_s * lrv / between) if between > 0 else LONGEST_S
+    lrv = float(np.mean([long_run_variance(trial / trial.mean()) for trial in series]))
+    between = [max(total - lrv / seconds, 0.0) for total in (seen, seen * df / chi2.ppf(1 - _SURE, df))]
+    best = np.sqrt(overhead_s * lrv / between[1]) if between[1] > 0 else LONGEST_S
     trial_s = float(np.clip(best, SHORTEST_S, LONGEST_S))
-    sd = float(np.sqrt(between + lrv / trial_s))
+    least, most = (float(np.sqrt(each + lrv / trial_s)) for each in between)
     asked, arms = levels - 1 - controls, controls + 1
     plan = Plan(_ALPHA, asked, complete_loadings(asked, arms)[0])
-    blocks = (
-        blocks_to_answer(plan, sd, 1 + 1 / arms, margin, _DEFAULT_BLOCKS - 1) if sd > 0 else _DEFAULT_BLOCKS
-    )
-    minutes = None if blocks is None else blocks * levels * (trial_s + overhead_s) / 60
-    return Pilot(float(np.sqrt(between)), lrv, trial_s, sd, blocks, minutes)
+
+    def wanted(sd: float) -> int | None:
+        present = _DEFAULT_BLOCKS - 1
+        return blocks_to_answer(plan, sd, 1 + 1 / arms, margin, present) if sd > 0 else _DEFAULT_BLOCKS
+
+    counts = wanted(least), wanted(most)
+    minutes = [None if count is None else count * levels * (trial_s + overhead_s) / 60 for count in counts]
+    return Pilot(float(np.sqrt(between[1])), lrv, trial_s, most, counts, (minutes[0], minutes[1]))

@@ -19,6 +19,8 @@ from benchlib.stats.block_model import fit_complete, prior_df
 from benchlib.stats.dunnett import complete_loadings, family_tail
 from benchlib.stats.verdicts import analyze
 
+EXTENSION = 0.1
+"""An extension is a look beyond the plan: each takes a tenth of alpha, so that all together stay at 6 % (simulated)."""
 _SESSIONS = 200_000
 _CHUNK = 20_000
 _EXPONENT = 1.5
@@ -30,8 +32,8 @@ _UNEQUAL = 10.0
 class SequentialPlan:
     """When to look, and the alpha that ``analyze`` is to be given at each look.
 
-    ``alphas`` are nominal, for the family at that look alone (Dunnett's adjusted p is compared with
-    them); ``cuts`` are the same as |t|.
+    ``alphas`` are nominal, for the family at that look alone (the adjusted p is compared with them); ``cuts`` are
+    the same as |t|.
     """
 
     looks: tuple[int, ...]

@@ -9,18 +9,21 @@ The order inside a block is random, as in a real design.
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+from scipy.stats import f, t
 
-from benchlib.plan.design import LOOKS
+from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import fit_complete
+from benchlib.stats.concerns import Concern
 from benchlib.stats.dunnett import complete_loadings, family_cut
-from benchlib.stats.sequential import plan_looks
-from benchlib.stats.verdicts import analyze
+from benchlib.stats.sequential import SequentialPlan
+from benchlib.stats.verdicts import GRAVE, POOLED_FROM
 
 ALPHA = 0.05
+MARGIN = 0.03
 EFFECT = 0.05
 """The true change, a fraction, for figures of power."""
 SIGMA_D = 0.0355
@@ -28,8 +31,7 @@ SIGMA_D = 0.0355
 ORACLE_BLOCKS = 4.155
 """Blocks for 80 % power with a known variance: (z_.975 + z_.8)^2 SIGMA_D^2 / log(1 + EFFECT)^2."""
 _SECOND_CV = 0.08
-_ANALYSED = 2_000
-"""Sessions that go through the whole analysis, a hundredth of a second each."""
+_LIKE_THIS = 4_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Situation:
 
     ``drift`` is over the whole study, ``ramp`` per hour, ``contamination`` the share of trials that are hit.
     ``levels`` counts all arms, ``controls`` those of them that repeat the baseline. The last ``noisy`` levels stray
-    ``ratio`` times as much as the others. ``stalls`` is the share of trials that a stall of ten deviations hits.
+    ``ratio`` times as much as the others. ``stalls`` is the share of trials that a stall of ten deviations hits,
+    ``tails`` the degrees of freedom of Student's noise; 0 is normal noise.
     Clusters stay for ``period`` blocks and deviate by ``luck`` times a trial's deviation as long as they stay.
     """
 
@@ -54,6 +57,7 @@ class Situation:
     noisy: int = 0
     ratio: float = 1.0
     stalls: float = 0.0
+    tails: int = 0
     luck: float = 0.0
     period: int = 1
 
@@ -78,6 +82,7 @@ def situations() -> Iterator[Situation]:
         for noisy, ratio in product({1, (levels - 2) // 2, levels - 2} - {0}, (3.0, 10.0)):
             yield Situation(blocks=blocks, levels=levels, controls=1, noisy=noisy, ratio=ratio)
         yield Situation(blocks=blocks, levels=levels, controls=1, stalls=0.1)
+        yield Situation(blocks=blocks, levels=levels, controls=1, tails=3)
     for levels, blocks, luck in product((4, 6), (6, 8, 10), (0.5, 1.0)):
         yield Situation(blocks=blocks, levels=levels, controls=1, luck=luck)
         yield Situation(blocks=blocks, levels=levels, controls=1, luck=luck, period=2)
@@ -88,7 +93,10 @@ def simulate_logs(situation: Situation, sessions: int, rng: np.random.Generator)
     shape = (sessions, situation.blocks, situation.levels)
     sd = np.full(situation.levels, situation.noise_sd)
     sd[situation.levels - situation.noisy :] *= situation.ratio
-    logs = sd * rng.standard_normal(shape)
+    df = situation.tails
+    logs: np.ndarray = sd * (
+        rng.standard_t(df, shape) * np.sqrt((df - 2) / df) if df else rng.standard_normal(shape)
+    )
     if situation.luck:
         clusters = rng.standard_normal((sessions, -(-situation.blocks // situation.period), situation.levels))
         logs += (
@@ -107,59 +115,100 @@ def simulate_logs(situation: Situation, sessions: int, rng: np.random.Generator)
     return logs
 
 
-def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, float]:
-    """Return the situation's fields and how often, as fractions, the block model did what there.
+class Judged(NamedTuple):
+    """Studies' comparisons (sessions, c) with their standard errors, and the |t| (sessions, 1) from which what is said."""
 
-    ``alarms``: the first level without effect was called different (unadjusted p); ``family``: any level was
-    (Dunnett); ``coverage``: the unadjusted interval held the truth; ``power``: a level of +5 % was found
-    (unadjusted p). ``error`` is the standard error of ``alarms``.
+    estimate: np.ndarray
+    error: np.ndarray
+    single: np.ndarray
+    family: np.ndarray
+    tost: np.ndarray
+
+    def moved(self, effects: np.ndarray | float) -> "Judged":
+        """Return the same studies with true effects (c,): a shift leaves the noise alone, so no second fit is needed."""
+        return self._replace(estimate=self.estimate + effects)
+
+    @property
+    def different(self) -> np.ndarray:
+        """Whether each comparison is called different, with the family's cut."""
+        return np.asarray(np.abs(self.estimate) > self.family * self.error)
+
+    @property
+    def equivalent(self) -> np.ndarray:
+        """Whether each comparison is shown to lie within the margin."""
+        below = np.log1p(MARGIN) - self.estimate >= self.tost * self.error
+        return np.asarray(below & (self.estimate - np.log1p(-MARGIN) >= self.tost * self.error))
+
+
+def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA, period: int = 1) -> tuple[Judged, Judged]:
+    """Judge complete studies (sessions, blocks, levels) as ``analyze`` does: the levels, and the first two arms as twins.
+
+    Clusters stay for ``period`` blocks, of which each study has a multiple.
+    """
+    families = [(logs, controls, alpha), (logs[:, :, :2], 0, alpha * GRAVE)]
+    if period == 1:
+        levels, twins = (_judged(*family) for family in families)
+        return levels, twins
+    sessions, blocks, count = logs.shape
+    left = logs - logs.mean(axis=1, keepdims=True)
+    left -= left.mean(axis=2, keepdims=True)
+    inside = left.reshape(sessions, -1, period, count)
+    between = period * (inside.mean(axis=2) ** 2).sum(axis=(1, 2))
+    df = (blocks // period - 1) * (count - 1)
+    rest = (blocks - 1) * (count - 1) - df
+    ratio = between / df / (((left**2).sum(axis=(1, 2)) - between) / rest)
+    pooled = (f.sf(ratio, df, rest) > POOLED_FROM)[:, None]
+    both = [
+        (
+            _judged(part, arms, share),
+            _judged(part.reshape(sessions, -1, period, part.shape[2]).mean(axis=2), arms, share),
+        )
+        for part, arms, share in families
+    ]
+    levels, twins = (
+        Judged(*(np.where(pooled, *fields) for fields in zip(*pair, strict=True))) for pair in both
+    )
+    return levels, twins
+
+
+def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
+    estimate, error, df, shared = fit_complete(logs, controls)
+    count = estimate.shape[1]
+    family = family_cut(alpha, complete_loadings(count, 1 + controls), df, shared=shared)
+    cuts = t.isf(alpha / 2, df), family, t.isf(-np.expm1(np.log1p(-alpha) / count), df)
+    return Judged(estimate, error, *(np.full((len(logs), 1), cut) for cut in cuts))
+
+
+def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, float]:
+    """Return the situation's fields and how often, as fractions, ``analyze`` does what there.
+
+    ``alarms``: the first level without effect is called different by its single p; ``family``: any level is, as the
+    verdict has it; ``coverage``: the single interval holds the truth; ``power``: a level of +5 % has its verdict;
+    ``equivalent``: with all levels at the margin's edge any is called equivalent; ``invalid``: twins that are
+    alike make the study invalid (NaN without a control). ``error`` is the standard error of ``alarms``.
     """
     logs = simulate_logs(situation, sessions, np.random.default_rng(seed))
-    if situation.period > 1:
-        return {**asdict(situation), **_by_analyze(logs[:_ANALYSED], situation)}
-    estimate, error, df, shared = fit_complete(logs, situation.controls)
-    single = float(t.isf(ALPHA / 2, df))
-    lam = complete_loadings(estimate.shape[1], 1 + situation.controls)
-    cut = family_cut(ALPHA, lam, df, shared=shared)
-    size = np.abs(estimate) / error
+    fit, twins = judge(logs, situation.controls, period=situation.period)
+    single = np.abs(fit.estimate) > fit.single * fit.error
+    invalid = twins.different[:, 0] & (situation.controls > 0)
     return {
         **asdict(situation),
-        "alarms": float((size[:, 0] > single).mean()),
-        "family": float((size > cut).any(axis=1).mean()),
-        "coverage": float((size <= single).mean()),
-        "power": float((_with_effect(estimate, error)[:, 0] > single).mean()),
+        "alarms": float(single[:, 0].mean()),
+        "family": float(fit.different.any(axis=1).mean()),
+        "coverage": float(1 - single.mean()),
+        "power": float((fit.moved(np.log1p(EFFECT)).different[:, 0] & ~invalid).mean()),
+        "equivalent": float(fit.moved(np.log1p(MARGIN)).equivalent.any(axis=1).mean()),
+        "invalid": float(invalid.mean()) if situation.controls else float("nan"),
         "error": float(np.sqrt(ALPHA * (1 - ALPHA) / sessions)),
     }
 
 
-def _by_analyze(logs: np.ndarray, situation: Situation) -> dict[str, float]:
-    """The same rates where clusters stay, which only the analysis itself knows how to judge; of fewer sessions."""
-    names = [f"l{number:02d}" for number in range(situation.levels)]
-    blocks = np.repeat(np.arange(situation.blocks), situation.levels)
-    frame = pd.DataFrame(
-        {"block": blocks, "level": names * situation.blocks, "period": blocks // situation.period}
-    )
-    different, first, covered = [], [], []
-    for session in logs:
-        trials = frame.assign(tps=np.exp(session.ravel()))
-        table = analyze(trials, baseline=names[0], controls=names[1 : situation.controls + 1]).table
-        rows = table.iloc[situation.controls + 1 :]
-        different.append(((rows["ci_low"] > 0) | (rows["ci_high"] < 0)).any())
-        first.append(rows["p_value"].iloc[0] <= ALPHA)
-        covered.append((rows["p_value"] > ALPHA).mean())
-    rates = {"alarms": first, "family": different, "coverage": covered}
-    return {name: float(np.mean(values)) for name, values in rates.items()} | {
-        "power": float("nan"),
-        "error": float(np.sqrt(ALPHA * (1 - ALPHA) / len(logs))),
-    }
-
-
 def power_by_blocks(levels: int, controls: int, *, sessions: int, seed: int) -> pd.DataFrame:
-    """Return the power for +5 % at 3 to 8 blocks: ``levels, controls, blocks, power, over_oracle``.
+    """Return the power of the verdict for +5 % at 3 to 9 blocks: ``levels, controls, blocks, power, over_oracle``.
 
     ``over_oracle`` is by how much the blocks to 80 % power exceed the oracle's; it repeats.
     """
-    blocks = np.arange(3, 9)
+    blocks = np.arange(3, 10)
     runs = [
         # runs so long that only the deviation between them is left
         Situation(run_sd=SIGMA_D / np.sqrt(2), seconds=100_000, blocks=n, levels=levels, controls=controls)
@@ -171,27 +220,80 @@ def power_by_blocks(levels: int, controls: int, *, sessions: int, seed: int) -> 
     return pd.DataFrame(columns).assign(over_oracle=over_oracle)
 
 
-def simulate_stopping(levels: int, controls: int, *, sessions: int, seed: int) -> dict[str, float]:
-    """Return what stopping early costs and saves in a design: ``levels, controls, alarms, power, blocks``.
+def simulate_looks(
+    plan: SequentialPlan, levels: int, controls: int, *, sessions: int, seed: int, ratio: float = 1.0
+) -> dict[str, float]:
+    """Return what looking at ``plan.looks`` costs and saves: ``levels, controls, ratio, alarms, power, blocks, invalid``.
 
-    ``alarms``: any level called different at any look when none is; ``power``: +5 % in the last level found by
-    the last look; ``blocks``: the mean number at which it is found, or all.
+    ``alarms``: any level is called different at any look when none is. The others are of studies whose last level is
+    +5 %, each stopped as ``decide`` stops it: ``power``: it is then found; ``blocks``: their mean number;
+    ``invalid``: the twins, which are alike, differ. Half of the levels stray ``ratio`` times as much as the others.
     """
-    plan, rng = plan_looks(levels, controls), np.random.default_rng(seed)
-    logs = rng.normal(0.0, SIGMA_D / np.sqrt(2), (sessions, LOOKS[-1], levels))
-    alarmed, seen = np.zeros(sessions, dtype=bool), np.zeros(sessions, dtype=bool)
-    blocks = np.full(sessions, LOOKS[-1])
-    for look, cut in zip(plan.looks, plan.cuts, strict=True):
-        estimate, error, *_ = fit_complete(logs[:, :look], controls)
-        alarmed |= (np.abs(estimate) / error > cut).any(axis=1)
-        now = ~seen & (_with_effect(estimate, error)[:, -1] > cut)
-        blocks[now] = look
-        seen |= now
-    rates = {"alarms": float(alarmed.mean()), "power": float(seen.mean()), "blocks": float(blocks.mean())}
-    return {"levels": levels, "controls": controls, **rates}
+    rng = np.random.default_rng(seed)
+    logs = rng.normal(0.0, SIGMA_D / np.sqrt(2), (sessions, plan.looks[-1], levels))
+    logs[:, :, levels - (levels - controls) // 2 :] *= ratio
+    looks = _at_looks(logs, plan, controls)
+    effects = np.zeros(levels - 1 - controls)
+    effects[-1] = np.log1p(EFFECT)
+    stop = _stops(looks, effects)
+    at_stop = [(fit.moved(effects), *twins, stop == place) for place, (fit, *twins) in enumerate(looks)]
+    rates = {
+        "alarms": np.any([fit.different.any(axis=1) for fit, _ in looks], axis=0).mean(),
+        "power": sum((fit.different[:, -1] & ~invalid & here).sum() for fit, invalid, here in at_stop)
+        / sessions,
+        "blocks": np.take(plan.looks, stop).mean(),
+        "invalid": sum((invalid & here).sum() for _, invalid, here in at_stop) / sessions,
+    }
+    return {"levels": levels, "controls": controls, "ratio": ratio} | {
+        name: float(rate) for name, rate in rates.items()
+    }
 
 
-def _with_effect(estimate: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return |t| with the effect: a shift leaves the residuals alone, so no second fit is needed."""
-    size: np.ndarray = np.abs(estimate + np.log1p(EFFECT)) / error
-    return size
+def stopped_early(analysis: Analysis, plan: SequentialPlan) -> Concern:
+    """Return by how much the estimates of a study that stopped before its last look lean outwards.
+
+    Studies of this design are simulated whose true effects and noise are what was measured; those that stop after as
+    many blocks lean by their mean less the truth. They are also quieter than the truth (noise that looks small stops a
+    study): both are taken off, and it is simulated again.
+    """
+    table = analysis.table.set_index("level").loc[analysis.asked]
+    measured = np.log1p(table["percent_change"].to_numpy(float) / 100)
+    controls, place = len(analysis.controls), plan.looks.index(analysis.blocks)
+    shape = (_LIKE_THIS, plan.looks[-1], 1 + controls + len(table))
+    noise = np.random.default_rng(1).normal(0.0, analysis.residual_sd, shape)
+    effects, scale = measured, 1.0
+    for _ in range(2):
+        looks = _at_looks(scale * noise, plan, controls)
+        fit, stopped = looks[place][0], _stops(looks, effects) == place
+        if not stopped.any():
+            break
+        lean = fit.moved(effects).estimate[stopped].mean(axis=0) - effects
+        scale = float(fit.error.mean() / fit.error[stopped].mean())
+        effects = measured - np.clip(lean * np.sign(measured), 0, np.abs(measured)) * np.sign(measured)
+    points = table["percent_change"] - 100 * np.expm1(effects)
+    leaning = ", ".join(
+        f"{name!r} by {value:+.1f} points" for name, value in points.items() if abs(value) >= 0.05
+    )
+    return Concern(
+        "stopped_early",
+        f"the study stopped after {analysis.blocks} of {plan.looks[-1]} blocks, and what stops a study early leans "
+        f"outwards: in studies simulated like this one about {leaning or '0 points'}",
+    )
+
+
+def _at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
+    """Judge studies at each look, and say which of them (sessions,) are invalid there."""
+    looks = []
+    for look, alpha in zip(plan.looks, plan.alphas, strict=True):
+        fit, twins = judge(logs[:, :look], controls, alpha=alpha)
+        looks.append((fit, twins.different[:, 0] & (controls > 0)))
+    return looks
+
+
+def _stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray) -> np.ndarray:
+    """Return at which look (sessions,) studies with these effects stop, as ``decide`` stops them."""
+    settled = [
+        (studies.different | studies.equivalent).all(axis=1) | invalid
+        for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
+    ]
+    return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))

@@ -22,9 +22,9 @@ from benchlib.stats.concerns import Concern
 from benchlib.stats.trials import Trials, read_trials
 
 LEAST_BLOCKS = 3
-_TOLD, _GRAVE = 1.0, 0.2
-"""A control that differs at alpha is told; at a fifth of it, it invalidates."""
-_POOLED_FROM = 0.5
+GRAVE = 0.2
+"""A control that differs at alpha is told; at this share of it, it invalidates."""
+POOLED_FROM = 0.5
 """Clusters that stay for several blocks are forgotten only where their luck says nothing at this p."""
 
 
@@ -144,7 +144,7 @@ def _by_period(data: Trials, fit: Fit) -> tuple[Fit, list[Concern]]:
     left = fit.df - apart.df
     if left > 0 and inside > 0:
         ratio = (between / apart.df) / (inside / left)
-        if f.sf(ratio, apart.df, left) > _POOLED_FROM:
+        if f.sf(ratio, apart.df, left) > POOLED_FROM:
             return fit, []
     return apart, []
 
@@ -225,12 +225,11 @@ def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Co
             Concern("no_control", "there is no A/A arm: noise between twins of the baseline was not measured")
         ]
     concerns = []
-    for name, row in twins[twins["p_adjusted"] <= _TOLD * alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
+    for name, row in twins[twins["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
         change = f"{percent(row['estimate']):+.1f} % (p = {row['p_adjusted']:.2g})"
-        grave = bool(row["p_adjusted"] <= _GRAVE * alpha)
-        message = f"the A/A control {name!r} differs from its twin by {change}"
-        if not grave:
-            message += ": one sound study in twenty shows as much"
+        grave = bool(row["p_adjusted"] <= GRAVE * alpha)
+        share = 100 * (GRAVE if grave else 1) * alpha
+        message = f"the A/A control {name!r} differs from its twin by {change}: {share:.2g} % of sound studies show as much"
         concerns.append(Concern("control_differs", message, grave=grave, level=str(name)))
     return concerns
 

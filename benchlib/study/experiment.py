@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -13,15 +14,15 @@ from benchlib.load.latency import Latency
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.words import rates_words
 from benchlib.stats import Analysis, Concern, analyze
-from benchlib.stats.sequential import Decision, decide, plan_looks
+from benchlib.stats.sequential import EXTENSION, Decision, decide, plan_looks
+from benchlib.stats.simulation import stopped_early
 from benchlib.stats.strata import analyze_strata
 from benchlib.study.instruments import Recorded, recorded
 from benchlib.study.results import concerns, latencies, progress_frame, trials_frame, warnings_frame
 from benchlib.study.store import StudyFolder
 
 _ALPHA = 0.05
-_EXTENSION, _MOST_EXTENSIONS = 0.1, 4
-"""An extension is a look beyond the plan: each takes a tenth of alpha, so that all together stay at 6 % (simulated)."""
+_MOST_EXTENSIONS = 4
 
 
 class Experiment:
@@ -158,7 +159,7 @@ class Experiment:
             "controls": self.plan.factor.controls,
             "metric": self.plan.metric,
             "margin": self.plan.margin,
-            **({"alpha": _ALPHA * _EXTENSION ** len(extended)} if extended else {}),
+            **({"alpha": _ALPHA * EXTENSION ** len(extended)} if extended else {}),
             "concerns": [
                 *([Concern("extended", _extended(extended))] if extended else []),
                 *concerns(self.trials, self.progress, warnings_frame(self.folder), self.plan.margin),
@@ -170,7 +171,12 @@ class Experiment:
         """The verdict at the latest look of a study that may stop early, at that look's share of alpha."""
         factor = self.plan.factor
         looks = plan_looks(len(factor.levels), len(factor.controls), self.plan.looks)
-        return decide(self.by_level(), looks, **self._comparison())
+        decision = decide(self.by_level(), looks, **self._comparison())
+        analysis = decision.analysis
+        if (decision.stop or "").startswith("settled") and analysis.blocks in looks.looks[:-1]:
+            told = (*analysis.warnings, stopped_early(analysis, looks))
+            decision = replace(decision, analysis=replace(analysis, warnings=told))
+        return decision
 
 
 def shown(folder: StudyFolder) -> Experiment:
@@ -194,5 +200,5 @@ def _extended(looks: Sequence[int]) -> str:
     after = ", ".join(map(str, looks))
     return (
         f"the study was extended after {after} blocks, and each such look is another chance to be wrong: its verdicts "
-        f"are at {100 * _ALPHA * _EXTENSION ** len(looks):g} % instead of {100 * _ALPHA:g} %; blocks='auto' plans its looks beforehand"
+        f"are at {100 * _ALPHA * EXTENSION ** len(looks):g} % instead of {100 * _ALPHA:g} %; blocks='auto' plans its looks beforehand"
     )

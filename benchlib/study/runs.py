@@ -158,8 +158,10 @@ class Runner:
         pilot = self._baseline_alone("pilot", plan.model_copy(update={"load": load}), tell)
         kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
         overhead = sum(m.finished_s - m.started_s - (m.load_wall_s or 0) for m in kept) / max(len(kept), 1)
+        readings = dict(list(pilot.progress.groupby(["level", "block"])["tps"]))
         size = size_study(
-            [rows["tps"].dropna().to_list() for _, rows in pilot.progress.groupby(["level", "block"])],
+            [tps.dropna().to_list() for tps in readings.values()],
+            blocks=[block for _, block in readings],
             levels=len(plan.factor.levels),
             controls=len(plan.factor.controls),
             overhead_s=overhead,

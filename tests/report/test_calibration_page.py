@@ -45,13 +45,13 @@ def measured(sessions=20, flagged=2, changes=19):
 def test_the_kept_simulation_keeps_every_promise_and_is_precise_enough(simulated):
     promises = simulated_promises(*simulated)
     assert [p.what for p in promises if not p.kept] == []
-    assert len(promises) == 10
+    assert len(promises) == 18
     assert simulated[0]["error"].max() < 0.0025
 
 
 @pytest.mark.parametrize(
     ("column", "value", "broken"),
-    [("alarms", 0.057, 2), ("family", 0.057, 1), ("coverage", 0.93, 1)],  # alarms: the drift moves them, too
+    [("alarms", 0.057, 2), ("family", 0.061, 1), ("coverage", 0.93, 1)],  # alarms: the drift moves them, too
 )
 def test_one_bad_situation_breaks_its_promise(simulated, column, value, broken):
     worse = simulated[0].copy()
@@ -79,7 +79,7 @@ def test_a_page_of_both_halves(simulated):
     html = render_calibration(simulated, measured())
     page = BeautifulSoup(html, "html.parser")
     rows = page.find("table").find("tbody").find_all("tr")
-    assert [row.find_all(["th", "td"])[1].get_text() for row in rows] == ["kept"] * 12
+    assert [row.find_all(["th", "td"])[1].get_text() for row in rows] == ["kept"] * 20
     assert len(page.find_all("figure")) == 3
     for drawing in page.select("figure svg"):
         assert not drawing.find("p"), "a drawing is no Markdown"

@@ -111,7 +111,7 @@ def test_the_methodology_says_what_the_code_does():
         f"{100 * validity._BUSY_CLIENT:g} % or more of its threads'",
         f"(p ≤ {validity._DRIFT_ALPHA:g}, adjusted)",
         f"(p ≤ {validity._OUTLIER_ALPHA:g} over all of them)",
-        f"From {RANKS_FROM} blocks Mann–Whitney's ranks and sign flips, from {RESAMPLING_FROM} also",
+        f"From {RANKS_FROM} blocks Wilcoxon's signed ranks and sign flips, from {RESAMPLING_FROM} also",
     ):
         assert words in text, words
     assert validity._STEADY_SIGMAS == 4

@@ -1,0 +1,57 @@
+"""How far a study's trials are what its model takes them for."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from scipy.stats import bartlett, f, f_oneway, pearsonr
+
+from benchlib.stats.block_model import fit_blocks
+from benchlib.stats.compare import SAME
+from benchlib.stats.verdicts import LEAST_BLOCKS
+
+
+def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]) -> dict[str, float]:
+    """Return figures of what the block model leaves over of each of ``parts`` (the name of each level's).
+
+    ``trials``: ``block, period, position, level`` and the metric. ``noise``: by what fraction a trial strays;
+    ``noisiest``: the deviation of the level that strays most, in units of the median level's, with ``noisiest_p``
+    (Bartlett); ``luck``: the deviation of a cluster in units of a trial's, with ``luck_p`` (F), where clusters
+    stay for several blocks; ``position_p``: that the position inside a block matters (F); ``lag``: the correlation of
+    a trial with the next, with ``lag_p``. NaN where the trials cannot tell.
+    """
+    left, df = [], 0
+    for _, rows in trials[trials[metric] > 0].groupby(trials["level"].map(parts)):
+        logs = rows.pivot(index="block", columns="level", values=metric).apply(np.log)
+        if logs.shape[1] > 1 and (fit := fit_blocks(logs)).residual_sd > SAME:
+            residual = pd.DataFrame(fit.residual, logs.index, logs.columns)
+            rows = rows.assign(
+                left=[
+                    residual.loc[block, name]
+                    for block, name in zip(rows["block"], rows["level"], strict=True)
+                ]
+            )
+            left.append(rows.assign(scaled=rows["left"] / fit.residual_sd))
+            df += fit.df
+    names = ("noise", "noisiest", "noisiest_p", "luck", "luck_p", "position_p", "lag", "lag_p")
+    seen = dict.fromkeys(names, float("nan"))
+    rows = pd.concat(left).sort_values(["block", "position"]) if left else pd.DataFrame({"block": []})
+    if rows["block"].nunique() < LEAST_BLOCKS:
+        return seen
+    by_level = [level.to_numpy() for _, level in rows.groupby("level")["left"] if len(level) > 2]
+    deviations = [level.std() for level in by_level]
+    by_position = [place.to_numpy() for _, place in rows.groupby("position")["scaled"] if len(place) > 1]
+    seen["noise"] = float(np.sqrt((rows["left"] ** 2).sum() / df))
+    seen["noisiest"] = float(max(deviations) / np.median(deviations))
+    seen["noisiest_p"] = float(bartlett(*by_level).pvalue)
+    seen["position_p"] = f_oneway(*by_position).pvalue
+    seen["lag"], seen["lag_p"] = pearsonr(rows["scaled"].iloc[:-1], rows["scaled"].iloc[1:])
+    periods, blocks = rows["period"].nunique(), rows["block"].nunique()
+    between_df = (periods - 1) * (rows["level"].nunique() - len(left))
+    if 1 < periods < blocks and df > between_df:
+        clusters = rows.groupby(["period", "level"])["scaled"]
+        between = (clusters.mean() ** 2 * clusters.count()).sum()
+        ratio = (between / between_df) / (((rows["scaled"] ** 2).sum() - between) / (df - between_df))
+        seen["luck"] = float(np.sqrt(max(ratio - 1, 0.0) * periods / blocks))
+        seen["luck_p"] = float(f.sf(ratio, between_df, df - between_df))
+    return seen
