@@ -108,7 +108,7 @@ def assumptions_table(experiments: Sequence[Experiment]) -> Table | None:
         row["a trial and the next"] = f"{seen['lag']:+.2f} ({p_words(seen['lag_p'])})".replace("-", "−")
         rows.append(row)
     note = (
-        "From what the block model leaves over. The noisiest level is in units of the median level's deviation, a cluster's luck in units of a "
+        "From what the block model leaves over. The noisiest level's deviation is in units of the quietest one's, a cluster's luck in units of a "
         "trial's; luck cannot be told apart where clusters are built once or for each block. Position: whether the place in the block matters. Last: the correlation "
         "of neighbours in time. In brackets and under position: p, not adjusted for so many questions."
     )

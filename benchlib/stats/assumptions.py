@@ -15,7 +15,7 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
     """Return figures of what the block model leaves over of each of ``parts`` (the name of each level's).
 
     ``trials``: ``block, period, position, level`` and the metric. ``noise``: by what fraction a trial strays;
-    ``noisiest``: the deviation of the level that strays most, in units of the median level's, with ``noisiest_p``
+    ``noisiest``: the deviation of the level that strays most, in units of the one that strays least, with ``noisiest_p``
     (Bartlett); ``luck``: the deviation of a cluster in units of a trial's, with ``luck_p`` (F), where clusters
     stay for several blocks; ``position_p``: that the position inside a block matters (F); ``lag``: the correlation of
     a trial with the next, with ``lag_p``. NaN where the trials cannot tell.
@@ -42,7 +42,7 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
     deviations = [level.std() for level in by_level]
     by_position = [place.to_numpy() for _, place in rows.groupby("position")["scaled"] if len(place) > 1]
     seen["noise"] = float(np.sqrt((rows["left"] ** 2).sum() / df))
-    seen["noisiest"] = float(max(deviations) / np.median(deviations))
+    seen["noisiest"] = float(max(deviations) / min(deviations))
     seen["noisiest_p"] = float(bartlett(*by_level).pvalue)
     seen["position_p"] = f_oneway(*by_position).pvalue
     seen["lag"], seen["lag_p"] = pearsonr(rows["scaled"].iloc[:-1], rows["scaled"].iloc[1:])
