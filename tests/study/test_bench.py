@@ -43,7 +43,8 @@ def words_of(process: psutil.Process) -> list[str]:
 def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(
     arrangement: str, blocks: int, scratch: Path
 ) -> None:
-    plan, folder = bench_plan(TWO, arrangement=arrangement), StudyFolder("whole")
+    plan = bench_plan(TWO, arrangement=arrangement, rebuild_every=2)
+    folder = StudyFolder("whole")
     design = randomised_blocks(list(TWO), blocks, plan.seed)
     keep_study(folder, Study(name="whole", title="Whole", plan=plan, trials=design))
     run_study(folder, lambda tell: open_bench(plan, "whole", tell=tell))
