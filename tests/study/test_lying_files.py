@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import shutil
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -169,8 +170,7 @@ def test_logs_of_transactions_are_compared_too(study: StudyFolder, tmp_path: Pat
 def test_checksums_are_as_sha256sum_writes_them_packed_or_not(study: StudyFolder, packed: bool) -> None:
     if packed:
         trim(study)
-        with tarfile.open(study.path / ARCHIVE) as archive:
-            archive.extractall(study.path, filter="data")
+        subprocess.run(["tar", "-xf", ARCHIVE], cwd=study.path, check=True)
     assert len(study.kept()) == 9
     assert os.system(f"cd '{study.path}' && sha256sum --check --strict --quiet {CHECKSUMS}") == 0
 
