@@ -142,14 +142,14 @@ _READY: dict[tuple[str, ...], Cluster] = {}
 def bench_plan(
     levels: Mapping[str, Any], workload: str = "insert", load: Mapping[str, Any] | None = None, **more: Any
 ) -> Plan:
-    """A plan of trials of a second; the first level is the baseline."""
+    """A plan of trials of a second, on clusters that stay; the first level is the baseline."""
     return Plan(
         factor=Factor(
             question="?", baseline=next(iter(levels)), levels={k: Level.model_validate(v) for k, v in levels.items()}
         ),
         workload=load_workload(workload),
         load=Load.model_validate({"clients": 2, "threads": 1, "duration_s": 1, "warmup_s": 0, **(load or {})}),
-        **{"scale": 1, "seed": 7, **more},
+        **{"scale": 1, "seed": 7, "rebuild_every": 9, **more},
     )  # fmt: skip
 
 

@@ -67,6 +67,7 @@ def test_the_command_refuses_in_one_line(words, capsys, data_root):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_command_simulates_and_shows_the_page(data_root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notebooks").mkdir()

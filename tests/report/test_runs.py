@@ -159,6 +159,7 @@ def test_pages_are_the_same_however_many_kernels_make_them(notebook, call, keep,
     assert b"slow False" in made[0]["slow.html"]
 
 
+@pytest.mark.slow
 def test_an_overview_is_run_as_a_study_is(notebook, call, tmp_path):
     notebook("overview", "print('shown', run, question)")
     headline, page, index = call("run", "overview", "-p", "question", "Why?")

@@ -43,7 +43,7 @@ def words_of(process: psutil.Process) -> list[str]:
 def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(
     arrangement: str, blocks: int, scratch: Path
 ) -> None:
-    plan = bench_plan(TWO, arrangement=arrangement, rebuild_every=2)
+    plan = bench_plan(TWO, arrangement=arrangement)
     folder = StudyFolder("whole")
     design = randomised_blocks(list(TWO), blocks, plan.seed)
     keep_study(folder, Study(name="whole", title="Whole", plan=plan, trials=design))
@@ -77,7 +77,7 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(
 def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_level_gets_a_new_cluster(
     trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, drive = trials.bench(bench_plan(TWO, rebuild_every=9)), bench_module._drive
+    bench, drive = trials.bench(bench_plan(TWO)), bench_module._drive
     some = "test_table WHERE ctid IN (SELECT ctid FROM test_table LIMIT 3)"
     changes = {
         f"DELETE FROM {some}": "pgbench acknowledged .* new rows",
