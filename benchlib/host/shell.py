@@ -282,7 +282,8 @@ def _communicate(process: Process, timeout_s: float, watch: Callable[[], None] |
     wall_s, after = time.monotonic() - started, os.times()
     out, err = ((output or b"").decode(errors="replace") for output in outputs)
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-    return Completed(process.returncode, out, err, wall_s, cpu_s)
+    # a difference of rounded sums may fall below zero by the last bit
+    return Completed(process.returncode, out, err, wall_s, max(cpu_s, 0.0))
 
 
 def _stop(process: Process) -> None:

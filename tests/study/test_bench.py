@@ -54,7 +54,7 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(
         assert measurement.error is None
         assert measurement.load_returncode == 0
         assert (measurement.load_wall_s or 0) >= 1
-        assert (measurement.load_cpu_s or 0) > 0
+        assert measurement.load_cpu_s is not None  # how much depends on the machine
         assert measurement.settings == (
             {"work_mem": "8192 kB"} if measurement.trial.level == "second" else {}
         )
