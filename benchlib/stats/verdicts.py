@@ -172,6 +172,9 @@ def _pairs(levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, s
     """Return what each level is compared with, in their order; a level that is only compared with has nothing."""
     if unknown := {*against, *against.values()} - set(levels):
         raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
+    for name, other in against.items():
+        if name in arms or name == other:
+            raise InputError(f"level {name!r} cannot be compared with {other!r}")
     only_references = set(against.values()) - set(against)
     return dict.fromkeys(arms[1:], arms[0]) | {
         name: against.get(name, arms[0])

@@ -96,6 +96,8 @@ def test_levels_may_be_numbers_and_ordered_by_category(trials):
         ),
         (lambda f: f, {"margin": 3}, "margin is a fraction"),
         (lambda f: f, {"alpha": 5}, "alpha is an error rate"),
+        (lambda f: f, {"against": {"b": "b"}}, "level 'b' cannot be compared with 'b'"),
+        (lambda f: f, {"against": {"a": "b"}}, "level 'a' cannot be compared with 'b'"),
     ],
 )
 def test_refusals_are_one_clear_line(trials, change, arguments, says):
