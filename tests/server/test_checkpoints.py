@@ -64,6 +64,7 @@ def test_one_after_a_crash_that_left_another_half_done() -> None:
     [
         "2026-01-31 12:00:10.500 UTC [12] LOG:  restartpoint starting: time\n",
         "2026-01-31 12:00:10.500 CET [12] LOG:  checkpoint starting: time\n",
+        "2026-13-31 12:00:10.500 UTC [12] LOG:  checkpoint starting: time\n",
     ],
 )
 def test_what_is_no_checkpoint_of_ours_or_has_no_time_is_none(log: str) -> None:
