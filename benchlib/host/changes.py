@@ -2,8 +2,8 @@
 
 Each is noted in the run's :mod:`benchlib.host.journal` before it is made; a crash may come between
 the note and the change. No note, however it came about, can have us touch anything else: what is written is one of
-the kernel's files that we set, what is removed, unmounted or detached has or lies below a name of ours
-(:data:`OURS`, or a run's), and belongs to us.
+the kernel's files that we set, a device that is capped for all is a loop device, what is removed, unmounted or detached
+has or lies below a name of ours (:data:`OURS`, or a run's), and belongs to us.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from benchlib.errors import PreflightError, StudyError
 from benchlib.host.journal import Change
@@ -44,7 +44,9 @@ GROUPS = "sys/fs/cgroup"
 _KERNEL_FILES = re.compile(
     r"proc/sys/.+|sys/kernel/mm/transparent_hugepage/\w+|sys/(devices/.+|block/[^/]+|class/block/[^/]+)/queue/.+"
     rf"|{DEBUGFS}/sched/\w+|{GROUPS}/(.+/)?cgroup\.subtree_control"
+    rf"|{GROUPS}/[^/]+/blkio\.throttle\.\w+_device"
 )
+_CAPS_OF_A_LOOP_DEVICE = re.compile(r"(7:\d+ )\d+\n\1\d+")
 
 
 def _whole(path: Path) -> bool:
@@ -84,7 +86,7 @@ BelowOurs = Annotated[Path, AfterValidator(_below_ours)]
 """An absolute path below a folder of ours, or where debugfs is mounted."""
 
 KernelFile = Annotated[Path, AfterValidator(_kernels)]
-"""The path of a tunable, or of the file that hands controllers on to the groups below."""
+"""The path of a tunable, of the file that hands controllers on to the groups below, or of one that caps a device for all."""
 
 
 def write_kernel_file(path: Path, value: str) -> None:
@@ -104,7 +106,8 @@ def write_kernel_file(path: Path, value: str) -> None:
 class Written(Change):
     """A file of the kernel with another value. ``former`` is what to write to have it as it was.
 
-    For a selector such as ``none [mq-deadline]`` that is the chosen one alone.
+    For a selector such as ``none [mq-deadline]`` that is the chosen one alone, for a device's cap its line; without a
+    cap, one of 0.
     """
 
     kind: Literal["written"] = "written"
@@ -112,17 +115,35 @@ class Written(Change):
     former: str
     value: str
 
+    @model_validator(mode="after")
+    def _caps_no_disk(self) -> Self:
+        if self._is_cap and not _CAPS_OF_A_LOOP_DEVICE.fullmatch(f"{self.former}\n{self.value}"):
+            raise ValueError("what we cap for all is a loop device")
+        return self
+
+    @property
+    def _is_cap(self) -> bool:
+        return self.path.name.startswith("blkio.throttle.")
+
     def __str__(self) -> str:
         return f"{self.path} set to {self.value}, before {self.former}"
 
+    def lift(self) -> None:
+        """Undo a cap, so that what waits for it can die at once."""
+        if self._is_cap:
+            with contextlib.suppress(StudyError):  # what cannot be lifted only takes longer
+                self.undo()
+
     def undo(self) -> None:
-        """Write the former value. A file that has gone, with its device or module, needs none.
+        """Write the former value. A file that has gone, with its device or module, needs none; nor does another's cap.
 
         Raises:
             StudyError: the kernel refuses.
 
         """
         try:
+            if self._is_cap and self.value not in self.path.read_text().splitlines():
+                return
             # sysfs is full of links, all of them into itself
             write_kernel_file(_kernels(self.path.resolve()), self.former)
         except ValueError as reason:

@@ -50,6 +50,21 @@ def queue_of(name: str, *, root: Path = ROOT) -> str:
     return folder.parent.name if (folder / "partition").exists() else name
 
 
+def disks_below(name: str, *, root: Path = ROOT) -> list[str]:
+    """The disks that a mapped, RAID or loop device lies on, whose queues are not its own; none of a disk.
+
+    Raises:
+        PreflightError: there is no such device.
+
+    """
+    folder = _folder(queue_of(name, root=root), root)
+    lower = [link.name for link in (folder / "slaves").glob("*")]
+    with contextlib.suppress(OSError, PreflightError):  # no loop device, or its file is gone
+        lower += block_devices(Path((folder / "loop/backing_file").read_text().removesuffix("\n")), root=root)
+    below = [disk for one in lower for disk in disks_below(one, root=root) or [queue_of(one, root=root)]]
+    return sorted(set(below))
+
+
 def number(name: str, *, root: Path = ROOT) -> str:
     """The device's number as control groups want it: ``MAJOR:MINOR``.
 

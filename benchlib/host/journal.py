@@ -35,6 +35,9 @@ class Change(Model):
 
     kind: str
 
+    def lift(self) -> None:
+        """Let go of processes that could not die while the change stands."""
+
     def undo(self) -> None:
         """Restore what was before. To undo twice, or what was never made, does nothing and is no error."""
         raise NotImplementedError

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from benchlib.host.changes import Grouped, Made, mounts_below
+from benchlib.host.changes import Made, mounts_below
 from benchlib.host.journal import Journal
 from benchlib.host.ours import check_run_folder, one_line
 from benchlib.host.shared_memory import remove_left_below
@@ -67,8 +67,7 @@ def sweep(folder: Path) -> Swept:
     journal = Journal(folder / JOURNAL)
     standing = journal.standing()
     for change in standing:
-        if isinstance(change, Grouped):
-            change.lift()
+        change.lift()
     folders = [folder, *(change.folder for change in standing if isinstance(change, Made))]
     _stop_processes(folders, swept)
     for each in folders:

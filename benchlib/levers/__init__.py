@@ -22,8 +22,8 @@ LEVERS: tuple[Lever, ...] = (
     WorkloadLever(),
     LoadLever(),
     Settings(),
-    ReplicationLever(),
     StorageLever(),
+    ReplicationLever(),
     Host(),
 )
 """All there are, in the order in which they are set and shown."""

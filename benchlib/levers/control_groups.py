@@ -10,9 +10,11 @@ What the caps hold for:
 - Reads, the WAL, checkpoints and all else that a server flushes itself are charged to its
   group. What the kernel's own threads write back is not, on version 1. Measured there on a
   loop device (Linux 6.18, ext4, PostgreSQL 18, TPC-B-like): all that was read, 99 % of the bytes
-  of a checkpoint, 72 % of those written between checkpoints. Version 2 charges writeback to who
-  dirtied the page, where a group has both controllers, so both are enabled for a cap on I/O
-  (measured on Linux 6.1, ext4: what one process wrote and another had synced was capped whole).
+  of a checkpoint, 72 % of those written between checkpoints. Those threads are in the hierarchy's
+  topmost group, whose caps hold for it alone: so where all of a server lies on loop devices of ours, these are
+  capped there, and the server runs there too. A disk that others use is not: it would be slow for all.
+  Version 2 charges writeback to who dirtied the page, where a group has both controllers, so both are enabled for a
+  cap on I/O (measured on Linux 6.1, ext4: what one process wrote and another had synced was capped whole).
 - The memory cap counts the page cache that the servers fill, their shared memory and their
   own; no swap is given instead. Pages that others have read before count for nobody in the group
   and are served for free, so a data set must be evicted from the page cache before a server starts.
@@ -70,7 +72,8 @@ class Caps(Model):
 class Group:
     """The control group of one cluster's servers: its folder in each hierarchy that caps them.
 
-    ``limits`` are the files that hold the caps, each with a line that must be in it.
+    It is the topmost one where devices are capped for all. ``limits`` are the files that hold the caps, each with a line
+    that must be in it.
     """
 
     folders: tuple[Path, ...]
@@ -112,6 +115,11 @@ class _Hierarchy:
     parent: Path
     missing: tuple[str, ...] = ()
 
+    @property
+    def caps_for_all(self) -> bool:
+        """Whether what caps a device here holds for the kernel's own threads: not so below a container's group."""
+        return self.version == 1 and (self.parent / "release_agent").exists()
+
 
 def check(caps: Caps, devices: Sequence[str]) -> None:
     """Find out whether the caps can be had on these devices, before anything is made.
@@ -126,12 +134,11 @@ def check(caps: Caps, devices: Sequence[str]) -> None:
         _numbers(devices)
 
 
-def remarks(caps: Caps) -> list[str]:
-    """What the caps do not hold for on this host, for those who read the study."""
-    writes = caps.write_iops or caps.write_bytes
-    if writes and any(
-        refusal(_hierarchy, kind) or _hierarchy(kind).version == 1 for kind in ("io", "memory")
-    ):
+def remarks(caps: Caps, *, ours: bool) -> list[str]:
+    """What the caps do not hold for on this host, for those who read the study; ``ours`` as for :func:`make`."""
+    if not (caps.write_iops or caps.write_bytes) or (ours and _hierarchy("io").caps_for_all):
+        return []
+    if any(refusal(_hierarchy, kind) or _hierarchy(kind).version == 1 for kind in ("io", "memory")):
         return [
             "the caps on writing hold for what the servers flush themselves (WAL, checkpoints), not for "
             "what the kernel writes back in between: control groups v1 cannot tell whose pages those are"
@@ -139,11 +146,12 @@ def remarks(caps: Caps) -> list[str]:
     return []
 
 
-def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter) -> Group:
+def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, ours: bool = False) -> Group:
     """Make the control group of one cluster's servers, with the caps of ``caps``.
 
     ``devices`` are those that the data and the WAL lie on; each has the caps on block I/O in
-    full. All that is made is noted in the chapter before.
+    full. ``ours`` says that they are loop devices of ours, which may be capped for all. All that is made is noted
+    in the chapter before.
 
     Raises:
         PreflightError: as :func:`check`.
@@ -157,14 +165,18 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter) -> Gro
     limits: list[tuple[Path, str]] = []
     for kind in _kinds(caps):
         hierarchy = _hierarchy(kind)
-        folder = hierarchy.parent / f"{OURS}{name}"
+        for_all = kind == "io" and ours and hierarchy.caps_for_all
+        folder = hierarchy.parent if for_all else hierarchy.parent / f"{OURS}{name}"
         if folder not in folders:
-            _make_folder(folder, chapter)
+            if not for_all:
+                _make_folder(folder, chapter)
             folders.append(folder)
         for file, line in _limits(kind, hierarchy.version, caps, numbers):
             path = folder / file
             # a kernel that does not account for swap has no file to cap it
             if path.exists() or file not in _SWAP_FILES:
+                if for_all:
+                    chapter.note(Written(path=path, former=_in_force(path, line), value=line))
                 _write(path, line)
                 limits.append((path, line))
     group = Group(tuple(folders), tuple(limits))
@@ -229,6 +241,13 @@ def _limits(kind: Kind, version: int, caps: Caps, numbers: Sequence[str]) -> lis
         ]
     parts = " ".join(f"{way[0]}{unit}={cap or 'max'}" for (way, unit), cap in wanted.items())
     return [("io.max", f"{device} {parts}") for device in numbers]
+
+
+def _in_force(path: Path, line: str) -> str:
+    """The line of the same device in a file of caps; one of 0 where it has none."""
+    device = line.split()[0]
+    lines = [one for one in path.read_text().splitlines() if one.split()[0] == device]
+    return lines[0] if lines else f"{device} 0"
 
 
 def _write(path: Path, value: str) -> None:

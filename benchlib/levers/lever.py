@@ -90,8 +90,8 @@ class Site:
     """A server of ours while it is built and used, and what the levers have made for it.
 
     ``name`` is short and unique in the run, whose folder is ``scratch``. ``places`` has the folders of
-    the ``data`` and the ``wal`` where they lie elsewhere, ``devices`` those that hold them, and ``groups`` the
-    server's control groups. ``checks`` are called after each trial, and raise where something did not hold.
+    the ``data`` and the ``wal`` where they lie elsewhere, and ``devices`` those that hold them. ``checks`` are
+    called after each trial, and raise where something did not hold.
     """
 
     level: Level
@@ -103,7 +103,6 @@ class Site:
     cluster: Cluster
     places: dict[str, Path] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
-    groups: tuple[Path, ...] = ()
     checks: list[Callable[[], None]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     replicas: Replicas = field(init=False)

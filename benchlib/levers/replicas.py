@@ -1,7 +1,7 @@
 """The replicas of one primary: made, streaming, watched, and held to what they promise.
 
 They are servers of our own beside the primary, with its settings, on its file system and in its
-control groups, each with a replication slot, so that no WAL that it needs is lost.
+control groups unless they have their own, each with a replication slot, so that no WAL that it needs is lost.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,7 @@ from psycopg.rows import dict_row
 from benchlib.errors import InvariantError, ServerError
 from benchlib.host.shell import ticks
 from benchlib.server.cluster import Cluster
-from benchlib.server.replica import Replica
+from benchlib.server.replica import Relay, Replica
 from benchlib.server.server import asking, reason_of
 
 STREAM_LIMIT_S = 60.0
@@ -81,25 +81,41 @@ class Replicas:
     primary: Cluster
     quorum: int = 0
     members: list[Replica] = field(default_factory=list)
+    relay: Relay | None = None
 
     @classmethod
-    def follow(cls, primary: Cluster, count: int, quorum: int, basebackup: Path) -> Self:
+    def follow(
+        cls,
+        primary: Cluster,
+        count: int,
+        quorum: int,
+        basebackup: Path,
+        *,
+        delay_ms: float | None = None,
+        places: Mapping[str, Mapping[str, Path]] | None = None,
+        before_start: Callable[[Replica], None] = lambda replica: None,
+    ) -> Self:
         """The replicas of a running primary, in folders inside its own, all of them streaming.
 
-        ``basebackup`` is the program pg_basebackup, of the primary's major or a newer one.
+        ``basebackup`` is the program pg_basebackup, of the primary's major or a newer one. ``delay_ms`` is how much later
+        arrives what they and the primary say to each other, ``places`` has by name the folders of those that do not
+        share the primary's disk, and ``before_start`` is called with each replica when its files are there.
 
         Raises:
             ServerError: one could not be made or does not stream in time; in its own words.
-            SettingError: one runs with other settings than the primary's.
+            SettingError: it cannot be capped, or one runs with other settings than the primary's.
 
         """
         replicas = cls(primary, quorum)
         try:
+            if delay_ms:
+                replicas.relay = Relay(primary, delay_ms)
             for number in range(1, count + 1):
-                replica = Replica(primary, number)
+                replica = Replica(primary, number, places)
                 replicas.members.append(replica)
                 replica.copy_primary(basebackup)
-                replica.follow()
+                before_start(replica)
+                replica.follow(replicas.relay.sockets if replicas.relay else primary.sockets)
             for _ in ticks(STREAM_LIMIT_S):
                 if (fault := replicas.check()) is None:
                     return replicas
@@ -246,6 +262,8 @@ class Replicas:
         """Stop all at once. Their files lie in the primary's folder."""
         for replica in self.members:
             replica.stop(immediately=True)
+        if self.relay:
+            self.relay.stop()
 
 
 class Watch:

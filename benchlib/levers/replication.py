@@ -1,18 +1,30 @@
-"""``replication``: how many replicas stream from a level's server, and how many of them a commit waits for."""
+"""``replication``: how many replicas stream from a level's server, how many of them a commit waits for, and where they are."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from benchlib.errors import PreflightError
 from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
 from benchlib.levers.replicas import Replicas
+from benchlib.levers.storage import (
+    Storage,
+    StorageLever,
+    cap,
+    check,
+    in_memory,
+    needs,
+    provide,
+    storage_of,
+    words,
+)
 from benchlib.plan.level import Level, Model, SettingValue, is_off
 from benchlib.plan.model import Plan
 from benchlib.server.installations import find_installation, find_program_for
+from benchlib.server.replica import Replica
 
 _USUAL: dict[str, dict[str, Any]] = {
     "standalone": {"replicas": 0},
@@ -28,10 +40,19 @@ class Replication(Model):
     without one replication is asynchronous. What a commit waits for at each of them is the
     setting ``synchronous_commit``, as in PostgreSQL. The words ``"standalone"``,
     ``"asynchronous"`` and ``"synchronous"`` stand for none, one, and one with ``"FIRST 1"``.
+
+    ``storage`` has places and caps of each replica's own, as the key ``storage`` has the primary's; one stands for all.
+    Without it replicas share the primary's disk and caps. What primary and replicas say to each other arrives
+    ``delay_ms`` later, each way: a round trip takes twice that longer.
     """
 
     replicas: Annotated[int, Field(ge=0, le=8)] = 1
     quorum: Annotated[str | None, Field(pattern=r"^(FIRST|ANY) [1-9]$")] = None
+    storage: Annotated[
+        tuple[Storage, ...] | None,
+        BeforeValidator(lambda value: [value] if isinstance(value, dict) else value),
+    ] = None
+    delay_ms: Annotated[float, Field(gt=0, le=1000)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -46,7 +67,15 @@ class Replication(Model):
     def _quorum_can_be_met(self) -> Self:
         if self.waits_for > self.replicas:
             raise ValueError(f"a quorum of {self.quorum} can never be met by {self.replicas} replica(s)")
+        if self.storage is not None and len(self.storage) not in (1, self.replicas):
+            raise ValueError(f"{self.replicas} replica(s) want a storage each, or one for all")
         return self
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """What each replica has of its own; nothing where they share the primary's."""
+        each = self.storage or ()
+        return each * self.replicas if len(each) == 1 else each
 
     @property
     def waits_for(self) -> int:
@@ -80,15 +109,19 @@ class ReplicationLever(Lever):
     def survey(self, scratch: Path) -> list[Finding]:
         """Replicas are copies that pg_basebackup makes."""
         lacking = no_server() or refusal(lambda: find_program_for(find_installation(), "pg_basebackup"))
-        return [Finding(self.key, lacking)]
+        return [
+            Finding(self.key, lacking),
+            Finding("replication: storage", lacking, "as far as the lever storage works"),
+            Finding("replication: delay", lacking, "by a relay between the servers' sockets"),
+        ]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """See whether the settings leave room for the replicas, and whether pg_basebackup is here.
+        """See whether the settings leave room for the replicas and their places for the data, and whether pg_basebackup is here.
 
         A copy takes two senders while it is made.
         """
-        count, settings = replication_of(wish.level).replicas, wish.level.settings
-        if not count:
+        asked, settings = replication_of(wish.level), wish.level.settings
+        if not (count := asked.replicas):
             return []
         if str(settings.get("wal_level", "")).lower() == "minimal":
             raise PreflightError(
@@ -99,11 +132,16 @@ class ReplicationLever(Lever):
             if given.isdigit() and int(given) < needed:
                 raise PreflightError(f"{name} = {given} is too few for {count} replica(s): it takes {needed}")
         find_program_for(find_installation(wish.level.postgres), "pg_basebackup")
-        return []
+        if not asked.storage:
+            return check(storage_of(wish.level), wish, copies=1 + count)
+        return [remark for storage in asked.storages for remark in check(storage, wish)]
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """A copy of the data for each replica, beside the primary's."""
-        return Needs(so_far.scratch * (1 + replication_of(wish.level).replicas), so_far.memory)
+        """A copy of the data for each replica, beside the primary's or in places of its own."""
+        asked, beside = replication_of(wish.level), 0 if storage_of(wish.level).data else wish.data_mib
+        each = [needs(storage, wish.data_mib) for storage in asked.storages]
+        each = [so_far, *(each or [Needs(beside)] * asked.replicas)]
+        return Needs(sum(need.scratch for need in each), sum(need.memory for need in each))
 
     def settings(self, level: Level) -> dict[str, SettingValue]:
         """Which replicas a commit may wait for."""
@@ -113,14 +151,41 @@ class ReplicationLever(Lever):
     def after_start(self, site: Site) -> None:
         """Make the replicas, and wait until they stream."""
         asked = replication_of(site.level)
-        if asked.replicas:
-            program = site.program("pg_basebackup")
-            site.replicas = Replicas.follow(site.cluster, asked.replicas, asked.waits_for, program)
+        if not asked.replicas:
+            return
+        own = {f"replica{number}": storage for number, storage in enumerate(asked.storages, 1)}
+        places = {name: provide(storage, f"{site.name}-{name}", site) for name, storage in own.items()}
+
+        def before_start(replica: Replica) -> None:
+            if storage := own.get(replica.name):
+                cap(storage, replica, places[replica.name], f"{site.name}-{replica.name}", site)
+
+        program = site.program("pg_basebackup")
+        site.replicas = Replicas.follow(
+            site.cluster, asked.replicas, asked.waits_for, program,
+            delay_ms=asked.delay_ms, places=places, before_start=before_start,
+        )  # fmt: skip
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """How many replicas there are, and how many of them a commit waits for."""
+        """How many replicas there are, how many of them a commit waits for, and what each has of its own."""
         level = plan.level(name)
-        return {"replication": _words(level)} if level.replication else {}
+        cells = {"replication": _words(level)} if level.replication else {}
+        for number, storage in enumerate(replication_of(level).storages, 1):
+            cells |= {f"replica {number}: {heading}": cell for heading, cell in words(storage, plan).items()}
+        return cells
+
+    def left_alone(self, plan: Plan, name: str, heading: str) -> str:
+        """What a level's replicas have by themselves."""
+        asked = replication_of(plan.level(name))
+        number, _, part = heading.removeprefix("replica ").partition(": ")
+        if not part or int(number) > asked.replicas:
+            return self.unchanged
+        return StorageLever().left_alone(plan, name, part) if asked.storage else "as the primary"
+
+    def crash_costs(self, level: Level) -> list[str]:
+        """A replica in memory."""
+        lost = "a power cut loses replicas that lie in memory (tmpfs)"
+        return [lost] if any(map(in_memory, replication_of(level).storages)) else []
 
 
 def _words(level: Level) -> str:
@@ -130,6 +195,8 @@ def _words(level: Level) -> str:
     commit = level.settings.get("synchronous_commit")
     if not count:
         return replicas
+    if asked.delay_ms:
+        replicas += f", {asked.delay_ms:g}\u00a0ms longer each way"
     if not quorum:
         return f"{replicas}, asynchronous"
     if is_off(commit) or str(commit).lower() == "local":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -15,6 +16,7 @@ from benchlib.levers.volumes import FileSystem, Place
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.plan.words import given_folders, size_words
+from benchlib.server.cluster import Cluster
 
 _WAL_FOLDER = ("-X", "--waldir")
 _SMALL = 320 << 20
@@ -57,51 +59,24 @@ class StorageLever(Lever):
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """Try the places, and see whether there are caps; a remark on what the caps do not hold for."""
-        storage = storage_of(wish.level)
-        for place in _places(storage).values():
-            volumes.check(place, wish.scratch)
-        data = storage.data
-        if data and data.size and data.size >> 20 < wish.data_mib:
-            raise PreflightError(
-                f"its data takes about {wish.data_mib:,} MiB, its storage has {data.size >> 20:,}"
-            )
-        control_groups.check(storage, devices_of(wish.level, wish.scratch))
-        return [("remark", remark) for remark in control_groups.remarks(storage)]
+        return check(storage_of(wish.level), wish)
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """Images in the scratch folder and file systems in memory whole; of data that lie elsewhere nothing."""
-        storage = storage_of(wish.level)
-        made = [place for place in _places(storage).values() if place.path is None]
-        memory = sum((place.size or 0) >> 20 for place in made if place.file_system == "tmpfs")
-        images = sum((place.size or 0) >> 20 for place in made) - memory
-        return Needs(images + (0 if storage.data else so_far.scratch), so_far.memory + memory)
+        """As :func:`needs`: of data that lie elsewhere nothing."""
+        return needs(storage_of(wish.level), so_far.scratch)
 
     def before_files(self, site: Site) -> None:
-        """Make the places, and the control group with its caps."""
-        storage = storage_of(site.level)
-        for name, place in _places(storage).items():
-            site.places[name] = volumes.provide(
-                place, f"{site.name}-{name}", site.scratch, site.shell, site.chapter
-            )
-        folders = [site.places.get("data", site.scratch), *site.places.values()]
-        site.devices = tuple(dict.fromkeys(device for path in folders for device in block_devices(path)))
-        site.remarks += control_groups.remarks(storage)
-        group = control_groups.make(storage, site.devices, f"{site.scratch.name}-{site.name}", site.chapter)
-        site.groups = group.folders
-        site.checks.append(group.check)
+        """Make the places."""
+        site.places = provide(storage_of(site.level), site.name, site)
+        site.devices = _devices(site.places, site.scratch)
 
     def before_start(self, site: Site) -> None:
-        """Have the page cache forget what the copying filled, which nobody's memory cap is charged for."""
-        if storage_of(site.level).memory:
-            for folder in (site.cluster.data, *site.places.values()):
-                _evict(folder)
+        """Set the caps, which did not slow the copying."""
+        cap(storage_of(site.level), site.cluster, site.places, site.name, site)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """The places, and what is capped."""
-        storage, folders = storage_of(plan.level(name)), given_folders(plan)
-        headings = {"data": "data", "wal": "WAL"}
-        places = {headings[key]: _place_words(place, folders) for key, place in _places(storage).items()}
-        return {**places, **_cap_words(storage)}
+        return words(storage_of(plan.level(name)), plan)
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
         """Where a server lies by itself, and that nothing is capped."""
@@ -109,8 +84,8 @@ class StorageLever(Lever):
 
     def crash_costs(self, level: Level) -> list[str]:
         """A file system in memory."""
-        in_memory = any(place.file_system == "tmpfs" for place in _places(storage_of(level)).values())
-        return ["a power cut loses the cluster, which lies in memory (tmpfs)"] if in_memory else []
+        lost = "a power cut loses the cluster, which lies in memory (tmpfs)"
+        return [lost] if in_memory(storage_of(level)) else []
 
 
 def storage_of(level: Level) -> Storage:
@@ -118,15 +93,78 @@ def storage_of(level: Level) -> Storage:
     return Storage.model_validate(level.storage or {})
 
 
-def devices_of(level: Level, scratch: Path) -> list[str]:
-    """The block devices that a level's server will lie on, once each.
+def devices_of(storage: Storage, scratch: Path) -> list[str]:
+    """The block devices that a server will lie on, once each.
 
     What is made for the study is not there yet: the disk below it stands for it.
     """
-    storage = storage_of(level)
     folders = [Path(place.path) if place.path else scratch for place in _places(storage).values()]
     folders += [] if storage.data else [scratch]
     return list(dict.fromkeys(device for folder in folders for device in block_devices(existing(folder))))
+
+
+def check(storage: Storage, wish: Wish, copies: int = 1) -> list[tuple[str, str]]:
+    """See whether a server's places and caps can be had, and its data fit, in so many copies; remarks.
+
+    Raises:
+        PreflightError: they cannot; the message says why and what to do.
+
+    """
+    for place in _places(storage).values():
+        volumes.check(place, wish.scratch)
+    data, needed = storage.data, copies * wish.data_mib
+    if data and data.size and data.size >> 20 < needed:
+        raise PreflightError(f"its data takes about {needed:,} MiB, its storage has {data.size >> 20:,}")
+    control_groups.check(storage, devices_of(storage, wish.scratch))
+    remarks = control_groups.remarks(storage, ours=_on_our_devices(storage))
+    return [("remark", remark) for remark in remarks]
+
+
+def needs(storage: Storage, data_mib: int) -> Needs:
+    """What a server takes: images in the scratch folder and file systems in memory whole, the data where they lie there."""
+    made = [place for place in _places(storage).values() if place.path is None]
+    memory = sum((place.size or 0) >> 20 for place in made if place.file_system == "tmpfs")
+    images = sum((place.size or 0) >> 20 for place in made) - memory
+    return Needs(images + (0 if storage.data else data_mib), memory)
+
+
+def provide(storage: Storage, name: str, site: Site) -> dict[str, Path]:
+    """Make the places of a server that is called ``name`` in the run, as :func:`.volumes.provide`: folders by what they are for."""
+    return {
+        kind: volumes.provide(place, f"{name}-{kind}", site.scratch, site.shell, site.chapter)
+        for kind, place in _places(storage).items()
+    }
+
+
+def cap(storage: Storage, server: Cluster, places: Mapping[str, Path], name: str, site: Site) -> None:
+    """Cap a server, whose files are there, for its next start; each trial will look whether the caps hold.
+
+    What the copying filled the page cache with goes, since nobody's memory cap is charged for it.
+
+    Raises:
+        SettingError: the kernel refuses a cap.
+
+    """
+    if storage.memory:
+        for folder in (server.data, *places.values()):
+            _evict(folder)
+    devices, ours = _devices(places, site.scratch), _on_our_devices(storage)
+    group = control_groups.make(storage, devices, f"{site.scratch.name}-{name}", site.chapter, ours=ours)
+    server.groups = group.folders
+    site.checks.append(group.check)
+    site.remarks += control_groups.remarks(storage, ours=ours)
+
+
+def words(storage: Storage, plan: Plan) -> dict[str, str]:
+    """The places and caps of a server, by headings."""
+    headings, folders = {"data": "data", "wal": "WAL"}, given_folders(plan)
+    places = {headings[key]: _place_words(place, folders) for key, place in _places(storage).items()}
+    return {**places, **_cap_words(storage)}
+
+
+def in_memory(storage: Storage) -> bool:
+    """Whether a place is a file system in memory."""
+    return any(place.file_system == "tmpfs" for place in _places(storage).values())
 
 
 def check_memory(needed_mib: int) -> None:
@@ -141,6 +179,17 @@ def check_memory(needed_mib: int) -> None:
             f"the levels' file systems in memory (tmpfs) take {needed_mib:,} MiB together, {free:,} are available: "
             "a smaller 'size', fewer levels, or the arrangement 'fresh'"
         )
+
+
+def _devices(places: Mapping[str, Path], scratch: Path) -> tuple[str, ...]:
+    """Those that hold a server with these places."""
+    folders = (places.get("data", scratch), *places.values())
+    return tuple(dict.fromkeys(device for folder in folders for device in block_devices(folder)))
+
+
+def _on_our_devices(storage: Storage) -> bool:
+    """Whether no part of a server lies on a disk that is not ours."""
+    return all(place and place.file_system for place in (storage.data, storage.wal or storage.data))
 
 
 def _places(storage: Storage) -> dict[str, Place]:

@@ -38,7 +38,7 @@ class Cluster(Server):
     """A data directory with its server. ``folder`` holds everything: data, socket, log.
 
     Short paths matter: a Unix socket's path must stay under 104 bytes (macOS) or 108.
-    ``groups`` are the folders of control groups that the server runs in.
+    ``groups`` are the folders of control groups that the server runs in from its next start on.
     """
 
     settings_file = "benchlib.conf"
@@ -94,14 +94,7 @@ class Cluster(Server):
         with open(self.data / "postgresql.conf", "a", opener=open_plain) as file:
             file.write(f"include_if_exists '{self.settings_file}'\n")
 
-    def clone(
-        self,
-        folder: Path,
-        *,
-        data: Path | None = None,
-        wal: Path | None = None,
-        groups: Sequence[Path] = (),
-    ) -> Cluster:
+    def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> Cluster:
         """A copy of this stopped cluster in another folder, by the fastest way that the file system has.
 
         ``data`` and ``wal`` are empty folders elsewhere that its data and its WAL go into. The folder
@@ -111,7 +104,7 @@ class Cluster(Server):
             ServerError: the copy failed.
 
         """
-        copy = Cluster(self.shell, self.installation, folder, groups)
+        copy = Cluster(self.shell, self.installation, folder)
         self.shell.make_directory(folder)
         self.shell.make_directory(copy.sockets)
         if data:

@@ -1,28 +1,75 @@
-"""One replica: a server of our own that follows a primary of our own."""
+"""One replica: a server of our own that follows a primary of our own, over a longer way if need be."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
 from benchlib.errors import ServerError
 from benchlib.host.ours import open_plain
+from benchlib.host.shell import Shell, ticks
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
+from benchlib.server import relay
 from benchlib.server.cluster import PORT, SUPERUSER, Cluster, failure_reason
 from benchlib.server.server import error_lines
 
+_SOCKET = f".s.PGSQL.{PORT}"
+_RELAY_LIMIT_S = 30.0
+
+
+class Relay:
+    """A process of the servers' user through which replicas reach their primary, each way later by ``delay_ms``.
+
+    It begins as ourselves, since that user need not have access to our Python. ``sockets`` is the folder that the
+    replicas connect to.
+
+    Raises:
+        ServerError: it did not start; the message has its reason.
+
+    """
+
+    def __init__(self, primary: Cluster, delay_ms: float) -> None:
+        self.sockets = primary.shell.make_directory(primary.folder / "d")
+        near, log, user = self.sockets / _SOCKET, primary.folder / "relay.log", primary.shell.user or ""
+        argv: list[str | Path] = [
+            sys.executable, "-I", "-S", relay.__file__, near, primary.sockets / _SOCKET, str(delay_ms), user
+        ]  # fmt: skip
+        self._process = Shell().start(argv, log=log)
+        for _ in ticks(_RELAY_LIMIT_S):
+            if near.exists():
+                return
+            if self._process.poll() is not None:
+                break
+        self.stop()
+        with open(log, opener=open_plain) as file:
+            raise ServerError(f"the relay between the servers did not start: {failure_reason(file.read())}")
+
+    def stop(self) -> None:
+        """End it at once: it holds nothing of its own."""
+        self._process.kill()
+        self._process.wait()
+
 
 class Replica(Cluster):
-    """A server that follows a primary. Its name is how the primary knows it."""
+    """A server that follows a primary. Its name is how the primary knows it.
 
-    def __init__(self, primary: Cluster, number: int) -> None:
+    ``places`` may have, under this name, empty folders for its ``data`` and its ``wal``; what has none lies in the
+    replica's own folder. Otherwise it shares the primary's disk and control groups.
+    """
+
+    def __init__(
+        self, primary: Cluster, number: int, places: Mapping[str, Mapping[str, Path]] | None = None
+    ) -> None:
         super().__init__(
             primary.shell, primary.installation, primary.folder / f"r{number}", groups=primary.groups
         )
         self.primary = primary
         self.name = f"replica{number}"
+        self.places = (places or {}).get(self.name)
 
     def copy_primary(self, basebackup: Path) -> None:
         """Make the data directory, by pg_basebackup through the replica's own replication slot.
@@ -33,8 +80,10 @@ class Replica(Cluster):
         """
         self.shell.make_directory(self.folder)
         self.shell.make_directory(self.sockets)
-        disk = self.primary.data.resolve().parent
-        if disk != self.primary.folder.resolve():
+        disk, places = self.primary.data.resolve().parent, self.places or {}
+        if "data" in places:
+            self.data.symlink_to(self.shell.make_directory(places["data"] / "data"))
+        elif self.places is None and disk != self.primary.folder.resolve():
             # the primary's data lies elsewhere: so do the replica's, since one disk is compared
             self.data.symlink_to(self.shell.make_directory(disk / self.folder.name))
         self.primary.query(
@@ -44,14 +93,17 @@ class Replica(Cluster):
             [
                 basebackup, "--pgdata", self.data, "--wal-method=stream", f"--slot={self.name}", "--checkpoint=fast",
                 f"--host={self.primary.sockets}", f"--port={PORT}", f"--username={SUPERUSER}", "--no-password",
+                *([f"--waldir={places['wal'] / 'pg_wal'}"] if "wal" in places else []),
             ],
             timeout_s=3600,
         )  # fmt: skip
         if done.returncode != 0:
             raise ServerError(f"pg_basebackup failed for {self.name}: {failure_reason(done.stderr)}")
 
-    def follow(self) -> None:
+    def follow(self, sockets: Path) -> None:
         """Configure the copy as a replica with the primary's settings and start it.
+
+        ``sockets`` is the folder where it reaches the primary: the primary's own, or a relay's.
 
         Raises:
             ServerError, SettingError: as :meth:`Cluster.start`.
@@ -59,7 +111,7 @@ class Replica(Cluster):
         """
         source: dict[str, SettingValue] = {
             "primary_conninfo": make_conninfo(
-                host=str(self.primary.sockets), port=PORT, user=SUPERUSER, application_name=self.name
+                host=str(sockets), port=PORT, user=SUPERUSER, application_name=self.name
             ),
             "primary_slot_name": self.name,
         }

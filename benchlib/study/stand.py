@@ -156,7 +156,8 @@ class Stand:
         if self.site:
             self.site.replicas.stop()
             self.site.cluster.stop(immediately=True)
-            remove_left_below(self.site.cluster.data.resolve().parent)  # by a server that was killed
+            for server in (self.site.cluster, *self.site.replicas.members):
+                remove_left_below(server.data.resolve().parent)  # by one that was killed
         self.chapter.undo()
         if self.site:
             shutil.rmtree(self.site.cluster.folder, ignore_errors=True)
@@ -195,7 +196,7 @@ def _build_own(level: Level, workload: Workload, folder: Path, templates: Templa
     try:
         for lever in LEVERS:
             lever.before_files(site)
-        stand.server = site.cluster = template.clone(folder, **site.places, groups=site.groups)
+        stand.server = site.cluster = template.clone(folder, **site.places)
         os.sync()  # the server's checkpoints know nothing of what was copied
         for lever in LEVERS:
             lever.before_start(site)

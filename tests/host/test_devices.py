@@ -9,7 +9,7 @@ import pytest
 
 from benchlib.errors import PreflightError
 from benchlib.host import devices
-from benchlib.host.devices import block_devices, number, queue_of
+from benchlib.host.devices import block_devices, disks_below, number, queue_of
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def file_system(
 
 
 def test_a_file_system_is_on_the_device_that_it_was_made_on(
-    file_system: Callable[[str, int], tuple[list[str], Path]],
+    file_system: Callable[[str, int], tuple[list[str], Path]], tmp_path: Path
 ) -> None:
     (name,), folder = file_system("ext4", 1)
     (folder / "below").mkdir()
@@ -41,6 +41,9 @@ def test_a_file_system_is_on_the_device_that_it_was_made_on(
     device = Path(f"/dev/{name}").stat().st_rdev
     assert number(name) == f"{os.major(device)}:{os.minor(device)}"
     assert queue_of(name) == name
+    disks = {queue_of(device) for device in block_devices(tmp_path)}
+    assert disks_below(name) == sorted(disks)
+    assert [disks_below(disk) for disk in disks if not disk.startswith(("loop", "dm-", "md"))] in ([], [[]])
 
 
 def test_btrfs_over_two_devices_is_on_both(

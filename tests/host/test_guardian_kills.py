@@ -16,6 +16,7 @@ from benchlib.host.changes import loop_devices, mounts_below
 from benchlib.host.shell import ticks
 
 LIMIT_S = 60.0
+CAPS = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
 TUNABLES = [Path("/proc/sys/fs/lease-break-time"), Path("/proc/sys/vm/stat_interval")]
 ABOVE_GROUPS = [
     folder
@@ -35,7 +36,7 @@ from pathlib import Path
 from benchlib.host.guardian import guarded_run
 from benchlib.host.changes import Attached, Grouped, Made, Mounted, Written, write_kernel_file
 
-scratch, group, first, second = map(Path, sys.argv[1:])
+scratch, group, caps, first, second = map(Path, sys.argv[1:])
 
 def set_tunable(chapter, path, value):
     chapter.note(Written(path=path, former=path.read_text().strip(), value=value))
@@ -61,6 +62,10 @@ with guarded_run(scratch, "study “doomed”") as run:
             target.mkdir(exist_ok=True)
             trial.note(Mounted(target=target))
             subprocess.run(["mount", device, target], check=True)
+            if caps.exists():
+                number = Path("/sys/class/block", Path(device).name, "dev").read_text().strip()
+                trial.note(Written(path=caps, former=f"{number} 0", value=f"{number} 2000000"))
+                write_kernel_file(caps, f"{number} 2000000")
             (target / "data").mkdir()
             trial.note(Grouped(folder=group))
             (group / "inner").mkdir(parents=True)
@@ -72,7 +77,7 @@ with guarded_run(scratch, "study “doomed”") as run:
 
 
 class Study(NamedTuple):
-    """A study's process, its folder and control group, and the tunables before it."""
+    """A study's process, its folder and control group, and the tunables and caps before it."""
 
     process: "subprocess.Popen[str]"
     folder: Path
@@ -81,9 +86,9 @@ class Study(NamedTuple):
 
 
 def start(scratch: Path) -> Study:
-    before = {path: path.read_text() for path in TUNABLES}
+    before = {path: path.read_text() for path in (*TUNABLES, CAPS) if path.exists()}
     group = ABOVE_GROUPS[0] / f"benchlib-test-{scratch.name}"
-    argv = [sys.executable, "-c", STUDY, scratch, group, *TUNABLES]
+    argv = [sys.executable, "-c", STUDY, scratch, group, CAPS, *TUNABLES]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     return Study(process, Path(process.stdout.readline().strip()), group, before)

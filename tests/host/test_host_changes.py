@@ -82,6 +82,39 @@ def test_what_was_never_made_or_has_gone_needs_nothing(change: Change) -> None:
     change.undo()
 
 
+CAPS = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
+
+
+@root
+def test_a_loop_device_that_is_capped_for_all_is_free_again(disk: Path) -> None:
+    if not CAPS.exists():
+        pytest.skip("no control groups of version 1 here")
+    number = (Path("/sys/class/block") / loop_devices(disk)[0].name / "dev").read_text().strip()
+    change = Written(path=CAPS, former=f"{number} 0", value=f"{number} 4096")
+    for undo in (change.undo, change.lift):
+        write_kernel_file(CAPS, f"{number} 8192")
+        undo()
+        assert f"{number} 8192" in CAPS.read_text().splitlines(), "somebody else's by now"
+        write_kernel_file(CAPS, change.value)
+        for _ in range(2):
+            undo()
+            assert f"{number} " not in CAPS.read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "former", "value"),
+    [
+        (CAPS, "254:0 0", "254:0 4096"),
+        (CAPS, "7:1 0", "7:2 4096"),
+        (CAPS, "0", "7:1 4096"),
+        (CAPS.parent / "group" / CAPS.name, "7:1 0", "7:1 4096"),
+    ],
+)
+def test_no_note_can_have_us_slow_a_disk_for_all(path: Path, former: str, value: str) -> None:
+    with pytest.raises(ValidationError, match=r"is a loop device|files that we set"):
+        Written(path=path, former=former, value=value)
+
+
 # --- mounts -------------------------------------------------------------------------
 
 

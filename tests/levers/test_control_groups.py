@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -162,6 +163,31 @@ def test_both_kinds_of_cap_leave_nothing_even_while_processes_live_inside(
     assert not any(folder.exists() for folder in group.folders)
 
 
+def test_a_device_of_ours_is_slow_for_the_kernels_own_threads_too(
+    loop: str, chapter: Chapter, tmp_path: Path
+) -> None:
+    hierarchy = control_groups._hierarchy("io")
+    if not hierarchy.caps_for_all:
+        pytest.skip("no control groups of version 1 here, or a container's")
+    storage = Caps(write_bytes=4 * MIB)
+    assert remarks(storage, ours=True) == []
+    output_of("mkfs.ext4", "-q", f"/dev/{loop}")
+    output_of("mount", f"/dev/{loop}", str(tmp_path))
+    try:
+        output_of("sync", "-f", str(tmp_path))
+        group = make(storage, [loop], NAME, chapter, ours=True)
+        assert group.folders == (hierarchy.parent,)
+        started = time.monotonic()
+        (tmp_path / "file").write_bytes(bytes(8 * MIB))
+        output_of("sync", "-f", str(tmp_path))
+        assert time.monotonic() - started > 1.5
+        chapter.undo()
+        with pytest.raises(SettingError, match="a cap did not take"):
+            group.check()
+    finally:
+        output_of("umount", str(tmp_path))
+
+
 def test_a_value_that_the_kernel_does_not_keep_is_told(loop: str, chapter: Chapter) -> None:
     with pytest.raises(SettingError, match=r"^(a cap did not take|the kernel refuses)"):
         make(Caps(read_iops=2**32 + 5), [loop], NAME, chapter)
@@ -275,7 +301,7 @@ def test_version_2_has_all_caps_of_a_device_in_one_line(kernel: Kernel) -> None:
     (folder / "memory.events").write_text("low 0\noom 4\noom_kill 3\noom_group_kill 0\n")
     with pytest.raises(ServerError, match=r"killed 3 process"):
         group.check()
-    assert remarks(storage) == []
+    assert remarks(storage, ours=False) == []
 
 
 def test_both_versions_side_by_side(kernel: Kernel, tmp_path: Path) -> None:
@@ -283,9 +309,9 @@ def test_both_versions_side_by_side(kernel: Kernel, tmp_path: Path) -> None:
     (kernel.root / "cgroup.controllers").write_text("io")
     storage = Caps(write_iops=100, memory="1GB")
     assert [control_groups._hierarchy(kind).version for kind in ("io", "memory")] == [2, 1]
-    (remark,) = remarks(storage)
+    (remark,) = remarks(storage, ours=False)
     assert "not for what the kernel writes back" in remark
-    assert remarks(Caps(read_iops=100, memory="1GB")) == []
+    assert remarks(Caps(read_iops=100, memory="1GB"), ours=False) == []
     with pytest.raises(
         SettingError, match=r"refuses '1073741824' for .*/memory/benchlib-x/memory.limit_in_bytes"
     ):
@@ -322,9 +348,12 @@ def test_what_cannot_be_capped_is_refused_in_words(kernel: Kernel, tmp_path: Pat
         check(Caps(read_iops=5), ())
     check(Caps(memory="1GB"), ())
     check(Caps(), ())
-    kernel.mount_v1(kernel.root.parent / "blkio", "blkio")
+    blkio = kernel.root.parent / "blkio"
+    kernel.mount_v1(blkio, "blkio")
     with pytest.raises(PreflightError, match="built without throttling"):
         check(Caps(read_iops=5), ["vda"])
+    (blkio / "blkio.throttle.read_iops_device").touch()
+    assert remarks(Caps(write_iops=5), ours=True), "a container's group has no threads of the kernel in it"
     kernel.mounts.clear()
     with pytest.raises(PreflightError, match="no mounted control group hierarchy has the memory controller"):
         check(Caps(memory="1GB"), ())

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from benchlib.levers import BY_KEY
+from benchlib.levers.replication import replication_of
 from benchlib.plan.level import Level
 
 
@@ -26,6 +27,7 @@ def read(patch: dict[str, Any]) -> Level:
             {"data": {"path": "/mnt/fast", "file_system": None, "size": None, "mount_options": ""}},
         ),
         ("storage", {"memory": "1.5GB"}, {"memory": 3 << 29}),
+        ("replication", {"delay_ms": 2}, {"replicas": 1, "delay_ms": 2.0}),
     ],
 )
 def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[str, object]) -> None:
@@ -40,6 +42,9 @@ def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[st
         ({"replication": "sync"}, "'sync' is not one of standalone, asynchronous, synchronous"),
         ({"replication": {"replicas": 1, "quorum": "ANY 2"}}, "ANY 2 can never be met by 1 replica"),
         ({"replication": {"quorum": "MANY 1"}}, "pattern"),
+        ({"replication": {"delay_ms": 0}}, "greater than 0"),
+        ({"replication": {"storage": {"data": "ext4"}}}, "needs a 'size'"),
+        ({"replication": {"replicas": 3, "storage": [{}, {}]}}, "want a storage each, or one for all"),
         ({"storage": {"data": "ext4"}}, "needs a 'size'"),
         ({"storage": {"data": {"path": "relative"}}}, "pattern"),
         ({"storage": {"data": {"path": "/x", "mount_options": "noatime"}}}, "belong to a 'file_system'"),
@@ -57,6 +62,13 @@ def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[st
 def test_what_nothing_could_give_is_refused(patch: dict[str, object], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         read(patch)
+
+
+def test_one_storage_of_replicas_stands_for_all() -> None:
+    replication = {"replicas": 2, "storage": {"wal": "/mnt/slow", "write_bytes": "10 % of data"}}
+    assert [s.write_bytes for s in replication_of(read({"replication": replication})).storages] == [
+        100 << 20
+    ] * 2
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +18,9 @@ import pytest
 from clusters import eventually
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
+from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.shared_memory import remove_left_below
-from benchlib.host.shell import Completed
+from benchlib.host.shell import Completed, Shell, server_user
 from benchlib.host.sweep import processes_of
 from benchlib.levers import replicas as replicas_module
 from benchlib.levers import server_settings
@@ -26,6 +29,7 @@ from benchlib.levers.replication import Replication
 from benchlib.plan.level import Level
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, find_program_for
+from benchlib.server.replica import Relay
 
 ROWS = "SELECT count(*) FROM t"
 Follow = Callable[..., Replicas]
@@ -65,7 +69,10 @@ def follow(new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Pa
     def make(replication: Any, version: str = "18", **settings: Any) -> Replicas:
         primary = start_primary(new_cluster(version), replication, **settings)
         asked = Replication.model_validate(replication)
-        made.append(Replicas.follow(primary, asked.replicas, asked.waits_for, basebackup(version)))
+        program = basebackup(version)
+        made.append(
+            Replicas.follow(primary, asked.replicas, asked.waits_for, program, delay_ms=asked.delay_ms)
+        )
         return made[-1]
 
     yield make
@@ -271,6 +278,64 @@ def test_a_commit_that_nobody_confirms_ends_in_time(
             replicas.verify(ROWS)
     finally:
         replicas.members[0].execute("SELECT pg_wal_replay_resume()")
+
+
+# --- a longer way -------------------------------------------------------------------------
+
+
+@pg
+def test_a_commit_waits_for_the_way_there_and_back(follow: Follow) -> None:
+    replicas = follow({"quorum": "FIRST 1", "delay_ms": 40}, synchronous_commit="on")
+    primary = replicas.primary
+    relays = [p for p in processes_of(primary.folder) if "relay.py" in " ".join(p.cmdline())]
+    assert [p.username() for p in relays] == [server_user() or psutil.Process().username()]
+    with primary.connect() as connection:
+        for sql in ("INSERT INTO t VALUES (1)", "INSERT INTO t SELECT generate_series(1, 200000)"):
+            started = time.monotonic()
+            connection.execute(sql)
+            assert time.monotonic() - started >= 0.08
+    verified = replicas.verify(ROWS)
+    assert (verified.held, verified.count) == (("replica1",), 200001)
+    replicas.stop()
+    assert not any(p.is_running() for p in relays)
+
+
+def test_a_relay_that_cannot_start_says_why(scratch: Path) -> None:
+    far = Cluster(Shell(server_user()), find_installation("18"), scratch / ("long" * 25))
+    far.shell.make_directory(far.folder)
+    with pytest.raises(ServerError, match=r"^the relay between the servers did not start: .*path too long"):
+        Relay(far, 2)
+    assert processes_of(scratch) == []
+
+
+GUARDED = """
+import sys, time
+from pathlib import Path
+from benchlib.host.guardian import guarded_run
+from benchlib.host.shell import Shell, server_user
+from benchlib.server.cluster import Cluster
+from benchlib.server.installations import find_installation
+from benchlib.server.replica import Relay
+with guarded_run(Path(sys.argv[1]), "doomed") as run:
+    primary = Cluster(Shell(server_user()), find_installation("18"), run.folder / "c000")
+    primary.shell.make_directory(primary.folder)
+    Relay(primary, 2)
+    print(flush=True)
+    time.sleep(99)
+"""
+
+
+def test_a_relay_ends_with_its_run(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOCK_VARIABLE, str(scratch / "lock"))
+    runs = scratch / "runs"
+    doomed = subprocess.Popen([sys.executable, "-c", GUARDED, str(runs)], stdout=subprocess.PIPE)
+    assert doomed.stdout is not None
+    assert doomed.stdout.readline() == b"\n"
+    assert [p for p in processes_of(runs) if "relay.py" in " ".join(p.cmdline())]
+    doomed.kill()
+    doomed.communicate()
+    assert eventually(lambda: not list(runs.glob("run-*")))
+    assert processes_of(runs) == []
 
 
 # --- a replica dies ------------------------------------------------------------------------

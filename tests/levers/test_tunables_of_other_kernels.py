@@ -105,6 +105,25 @@ def test_each_disk_gets_the_value_and_a_partitions_is_its_disks(disks: Path, cha
     assert [file.read_text()[:3] for file in files] == ["128", "128"]
 
 
+def test_a_mapped_device_has_a_queue_of_its_own_and_the_disk_below_is_told_beside_it(
+    disks: Path, chapter: Chapter
+) -> None:
+    for mapped, below in (("dm-0", "md0"), ("md0", "sda1"), ("md0", "sdb")):
+        (disks / "sys/class/block" / mapped / "slaves" / below).mkdir(parents=True)
+    queue = disks / "sys/class/block/dm-0/queue"
+    queue.mkdir()
+    (queue / "read_ahead_kb").write_text("4096\n")
+    (disks / "sys/devices/sdb/queue/read_ahead_kb").write_text("512\n")
+    assert apply({"read_ahead_kb": 256}, ["dm-0"], chapter) == {
+        "read_ahead_kb": "256",
+        "read_ahead_kb of sda, the disk below": "128",
+        "read_ahead_kb of sdb, the disk below": "512",
+    }
+    assert (queue / "read_ahead_kb").read_text()[:3] == "256"
+    chapter.undo()
+    assert (queue / "read_ahead_kb").read_text()[:4] == "4096"
+
+
 def test_a_scheduler_in_a_module_counts_as_offered(disks: Path) -> None:
     with pytest.raises(PreflightError, match="it offers none, mq-deadline, not bfq"):
         check({"scheduler": "bfq"}, ["sda"])

@@ -119,6 +119,7 @@ def test_places(place: dict[str, Any], words: str) -> None:
         ({"replicas": 3}, "on", "3 replicas, asynchronous"),
         ("synchronous", "on", "1 replica, a commit waits for it"),
         ({"replicas": 2, "quorum": "ANY 1"}, "remote_apply", "2 replicas, a commit waits for ANY 1"),
+        ({"delay_ms": 2}, "on", "1 replica, 2\u00a0ms longer each way, asynchronous"),
         ("synchronous", "local", "1 replica, a commit waits for none (synchronous_commit)"),
         ("synchronous", False, "1 replica, a commit waits for none (synchronous_commit)"),
     ],
@@ -126,6 +127,18 @@ def test_places(place: dict[str, Any], words: str) -> None:
 def test_replication(replication: Any, commit: Any, words: str) -> None:
     level = {"replication": replication, "settings": {"synchronous_commit": commit}}
     assert rows(plan(a=level))["replication"][1] == words
+
+
+def test_what_replicas_have_of_their_own() -> None:
+    own = {"replicas": 2, "storage": [{"data": "/srv/secret"}, {"write_bytes": 2048}]}
+    cells = rows(
+        plan(a={"replication": own}, b={"replication": {"replicas": 2}}, c={"replication": {"storage": {}}})
+    )
+    assert cells == {
+        "replication": ["no replica", *["2 replicas, asynchronous"] * 2, "1 replica, asynchronous"],
+        "replica 1: data": ["no replica", "a given folder", "as the primary", "scratch folder"],
+        "replica 2: writes": ["no replica", "capped at 2\u00a0kB a second", "as the primary", "no replica"],
+    }
 
 
 @pytest.mark.parametrize(

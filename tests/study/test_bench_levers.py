@@ -16,6 +16,7 @@ from clusters import Trials, bench_plan
 
 from benchlib.errors import PreflightError
 from benchlib.host.devices import block_devices
+from benchlib.host.sweep import processes_of
 from benchlib.host.telemetry import telemetry
 from benchlib.plan.model import Measurement, Plan
 from benchlib.study.preflight import preflight
@@ -145,6 +146,41 @@ def test_a_synchronous_trial_keeps_its_lag_and_its_promise(trial) -> None:
     assert {row["replica"] for row in kept["lag"]} == {"replica1"}
     assert kept["verified"]["held"] == ["replica1"]
     assert kept["verified"]["count"] > 0
+
+
+CAPS = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
+
+
+@root_only
+def test_replicas_have_places_caps_and_a_way_of_their_own_for_as_long_as_they_stand(
+    trial, scratch: Path
+) -> None:
+    disk = {"data": {"file_system": "ext4", "size": "176MB"}}
+    level = {
+        "storage": {**disk, "write_bytes": "40MB"},
+        "replication": {
+            "replicas": 2,
+            "quorum": "FIRST 2",
+            "delay_ms": 3,
+            "storage": [{"wal": disk["data"]}, {**disk, "write_bytes": "30MB"}],
+        },
+        "settings": {"min_wal_size": "32MB", "max_wal_size": "64MB"},
+    }
+    caps = During(lambda: [line.split()[1] for line in CAPS.read_text().splitlines()] or None)
+    with caps, During(lambda: len(mounts_of(scratch)) or None) as mounted:
+        measurement, folder = trial(plan(level))
+    assert measurement.error is None
+    assert max(mounted.seen) == 3
+    if CAPS.exists():
+        assert ["41943040", "31457280"] in [sorted(seen, reverse=True) for seen in caps.seen]
+        assert CAPS.read_text() == ""
+        assert not [w for w in measurement.warnings if "caps on writing" in w]
+    kept = json.loads((folder / "replication.json").read_text())
+    assert kept["verified"]["held"] == ["replica1", "replica2"]
+    assert max(row["flush_lag_s"] or 0 for row in kept["lag"]) >= 0.006, "there and back"
+    assert mounts_of(scratch) == []
+    assert processes_of(scratch) == []
+    assert str(scratch) not in subprocess.run(["losetup", "-a"], capture_output=True, text=True).stdout
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from fakes import FakeBench
 
 from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.plan.level import Level
-from benchlib.plan.model import Load
+from benchlib.plan.model import Load, Study
 from benchlib.study.loop import keep_study, missing, run_study, set_failed_aside
 from benchlib.study.store import CHECKSUMS, StudyFolder
 
@@ -150,6 +150,18 @@ def test_the_same_study_again_is_the_one_that_is_kept(data_root: Path, study_of)
     again = keep_study(folder, study_of().model_copy(update={"provenance": {"created": "second"}}))
     assert again == first
     assert folder.read() == first
+
+
+def test_what_a_lever_did_not_have_in_an_earlier_version_makes_no_other_study(
+    data_root: Path, study_of
+) -> None:
+    def study(**replication: object) -> Study:
+        return study_of(levels={"tuned": Level(replication={"replicas": 1, **replication})})
+
+    kept = keep_study(StudyFolder("small"), study())
+    assert keep_study(StudyFolder("small"), study(delay_ms=None)) == kept
+    with pytest.raises(InputError, match=r"factor\.levels\.tuned\.replication\.delay_ms"):
+        keep_study(StudyFolder("small"), study(delay_ms=2.0))
 
 
 def test_more_blocks_extend_a_study_and_keep_what_it_has(folder_of, study_of, bench_for: Bench) -> None:

@@ -6,7 +6,8 @@
     the sysctl of older kernels, or the file in debugfs that took its place (Linux 5.13)
 ``scheduler``, ``read_ahead_kb``, ``nr_requests`` and so on
     any file of the queue of the block devices under the servers' folders. A partition's queue
-    is its disk's; of a loop, RAID or mapped device it is its own, not that of what is below it
+    is its disk's; of a loop, RAID or mapped device it is its own, not that of what is below it, which is told
+    beside it
 ``transparent_hugepage``, ``transparent_hugepage.defrag``
     when memory comes in huge pages, and how hard the kernel tries to have some
 
@@ -15,10 +16,11 @@ A name with a ``?`` at its end is optional: where it cannot be set it is left ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 
 from benchlib.errors import PreflightError, SettingError
-from benchlib.host.devices import ROOT, queue_of
+from benchlib.host.devices import ROOT, disks_below, queue_of
 from benchlib.host.journal import Chapter
 from benchlib.levers.tunables.kinds import (
     HUGE_PAGES,
@@ -60,6 +62,8 @@ def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
 def apply(host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapter) -> dict[str, str]:
     """Set a level's tunables, each noted in the chapter before; what is in force then, by name.
 
+    Of a queue also what is in force at the disks below its device, which is left as it is.
+
     ``Chapter.undo()`` restores them, after an error too.
 
     Raises:
@@ -80,7 +84,18 @@ def apply(host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapte
         raise SettingError(f"a kernel tunable cannot be read back: {reason}") from reason
     if wrong := [f"{t} is {now}, not {value}" for t, value, now in in_force if now.split() != value.split()]:
         raise SettingError(f"a kernel tunable did not take: {'; '.join(wrong)}")
-    return {tunable.name: now for tunable, _, now in in_force}
+    queues = [tunable for tunable, _ in wanted if isinstance(tunable, Queue)]
+    return {tunable.name: now for tunable, _, now in in_force} | _below(queues)
+
+
+def _below(queues: Iterable[Queue]) -> dict[str, str]:
+    """What is in force of these settings at the disks below their devices."""
+    values = {}
+    for queue in queues:
+        for tunable in _tunables(queue.name, disks_below(queue.queue.parent.name, root=ROOT)):
+            with contextlib.suppress(OSError):  # not every kind of device has all
+                values[f"{tunable}, the disk below"] = tunable.read()
+    return values
 
 
 def survey(devices: Sequence[str]) -> list[tuple[str, str | None]]:
