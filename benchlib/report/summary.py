@@ -176,11 +176,8 @@ class Summary:
         frame = pd.concat(tables)
         if frame.empty:
             return Statement("No published comparison is kept that one of these studies could be set beside.")
-        columns = ["factor", "figure", "published", "measured here", "levels", "source"]
-        note = (
-            "Other machines, sizes and versions: that the direction agrees says more than the size. Each study's page has the conditions. "
-            f"{ALONE} None of a study's own comparisons, so it has no verdict."
-        )
+        columns = ["factor", "figure", "published", "measured here", "agreement", "levels", "source"]
+        note = f"Each study's page has the conditions. {ALONE} None of a study's own comparisons."
         return html_table(frame[columns], "Published, and measured here", note=note)
 
     def left_out(self) -> Table | Statement:

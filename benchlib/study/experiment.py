@@ -109,9 +109,12 @@ class Experiment:
             trials, parts = self.by_level(), self.plan.strata()
             trials = trials[trials["level"].map(parts).isin([parts[level], parts[against]])]
             twins = analysis.controls if against == analysis.baseline else ()
+            grave = [c for c in analysis.warnings if c.grave]
+            # what invalidates the baseline's twins invalidates every comparison
+            grave = [replace(c, level=None) if c.level in analysis.controls else c for c in grave]
             analysis = analyze(
                 trials.assign(period=trials["block"].map(self.plan.period)), baseline=against, controls=twins,
-                metric=metric, alpha=analysis.alpha, margin=analysis.margin,
+                metric=metric, alpha=analysis.alpha, margin=analysis.margin, concerns=grave,
             )  # fmt: skip
         rows = {row["level"]: row for row in analysis.table.to_dict("records")}
         return rows[level], judged

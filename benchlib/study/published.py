@@ -6,15 +6,17 @@ where the ``unit`` is %, and differences of the two otherwise. Any other row is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Literal, Self
 
 import pandas as pd
 from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_validator
 
 from benchlib.errors import InputError
 from benchlib.plan.level import Model, NotEmpty
+from benchlib.plan.metrics import format_percent
 from benchlib.study.store import project_root
 
 Number = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
@@ -25,6 +27,8 @@ class Published(Model):
 
     ``metric`` is a column of a study's trials, or empty where trials have nothing like it; ``words`` are what
     is shown in place of the bare number; ``conditions`` are what it was measured under; ``note`` is ours.
+    ``direction`` is the sign of the change that a comparison claims, ``0`` for none; it may be left to the number, and
+    is empty where nothing is claimed, as by advice without a gain.
     """
 
     figure: NotEmpty
@@ -36,6 +40,7 @@ class Published(Model):
     high: Number
     unit: str
     words: str
+    direction: Literal["", "+", "-", "0"]
     source: NotEmpty
     conditions: NotEmpty
     note: str
@@ -48,7 +53,22 @@ class Published(Model):
             raise ValueError("its range ends before it begins")
         if self.against and self.level in ("", self.against):
             raise ValueError("it compares no level, or one with itself")
+        if self.direction and not self.against:
+            raise ValueError("it has a direction and compares nothing")
+        if self.direction not in ("", self._sign()):
+            raise ValueError("its direction is not that of its number")
         return self
+
+    def _sign(self) -> str:
+        """The direction of the change: that of its number; without one, as it is written."""
+        size = next((each for each in (self.value, self.low, self.high) if each is not None), None)
+        if size is None or not self.against:
+            return self.direction
+        return "+" if size > 0 else "-" if size < 0 else "0"
+
+    def row(self) -> dict[str, Any]:
+        """Its columns, with the direction of its number."""
+        return self.model_dump() | {"direction": self._sign()}
 
 
 def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
@@ -61,8 +81,58 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
     paths = {path.stem: path for path in (folder or project_root() / "data" / "published").glob("*.csv")}
     columns = list(Published.model_fields)
     rows = _rows(paths[notebook]) if notebook in paths else []
-    frame = pd.DataFrame([row.model_dump() for row in rows], columns=columns)
+    frame = pd.DataFrame([row.row() for row in rows], columns=columns)
     return frame.astype(dict.fromkeys(("value", "low", "high"), float))
+
+
+def agreement(
+    figure: Any, change: Mapping[Hashable, Any] | None, margin: float, unmet: Mapping[str, str]
+) -> str:
+    """What was measured says of a published comparison, from sign and interval; empty where nothing can be said.
+
+    - *agrees*: the interval excludes zero in the published direction (for ``0``: it lies inside the margin);
+      with *smaller* or *larger* where it misses a published percentage.
+    - *contradicts*: it excludes zero in the other direction, or lies inside the margin although a size was published.
+    - *cannot tell*: neither; with the change that could have been seen.
+    - *could not be shown here*: with the reason that ``unmet`` has for one of the two levels.
+
+    ``figure`` is a row of :func:`published_for`, ``change`` one of ``Analysis.table``, None where there is none.
+    """
+    if not figure.direction:
+        return ""
+    if reason := unmet.get(figure.level) or unmet.get(figure.against):
+        return f"could not be shown here: {reason}"
+    if change is None:
+        return ""
+    low, high, verdict = change["ci_low"], change["ci_high"], change["verdict"]
+    inside = -100 * margin <= low and high <= 100 * margin
+    sized = not all(map(math.isnan, (figure.value, figure.low, figure.high)))
+    if verdict == "invalid":
+        return "cannot tell: the study is invalid"
+    if verdict != "inconclusive":
+        if inside and figure.direction == "0":
+            return "agrees"
+        if inside and sized:
+            return "contradicts"
+        if verdict != "equivalent":
+            same = figure.direction == ("+" if low > 0 else "-")
+            return f"agrees{_size(figure, low, high)}" if same else "contradicts"
+    seen = change["mde_percent"]
+    if not math.isfinite(seen):
+        return "cannot tell"
+    if figure.direction == "-":  # the same distance from no change, downwards
+        seen = 100 * math.expm1(-math.log1p(seen / 100))
+    return f"cannot tell: {format_percent(seen)}\u00a0% could have been seen"
+
+
+def _size(figure: Any, low: float, high: float) -> str:
+    """Whether a change in the published direction is smaller or larger than the published percentage."""
+    if figure.unit != "%":
+        return ""
+    least, most = (figure.low, figure.high) if math.isnan(figure.value) else (figure.value, figure.value)
+    if figure.direction == "-":
+        least, most, low, high = -most, -least, -high, -low
+    return ", smaller" if high < least else ", larger" if low > most else ""
 
 
 def matching(name: str, levels: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -11,11 +12,10 @@ from benchlib.report.figures.frames import MINUS, amount, good, interval, known,
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.experiment import Experiment
-from benchlib.study.published import matching, published_for
+from benchlib.study.published import agreement, matching, published_for
 
 _UNMEASURED = Quiet("not measured here")
 ALONE = "‡"
-_TOGETHER = ["figure", "level", "against", "source", "conditions"]
 
 
 @section
@@ -23,8 +23,8 @@ def published(experiment: Experiment) -> Table:
     """Each published figure with its conditions and source, beside what this study found for the same levels.
 
     A comparison stands beside the same comparison: the study's own with its verdict, another pair of its
-    levels by the same model over all levels of their part, marked. A figure by itself stands beside the mean
-    of the level's trials.
+    levels by the same model over all levels of their part, marked. Whether the two agree is said where something was
+    claimed. A figure by itself stands beside the mean of the level's trials.
 
     Raises:
         InputError: the file of published figures is damaged.
@@ -40,42 +40,44 @@ def published(experiment: Experiment) -> Table:
     rows["level"] = [levels or Quiet("none") for levels in rows["levels"]]
     plan, facts = experiment.plan, dict(experiment.facts())
     notes = [
-        "The two may well differ: the published figures come from other machines, sizes and versions. "
-        f"Here: {facts['Server']}; {facts['Machine']}; {experiment.clients()}, scale {plan.scale:,}, "
-        f"{plan.load.duration_s} s a trial. That the direction agrees says more than the size."
+        f"Measured here: {facts['Server']}; {facts['Machine']}; {experiment.clients()}, scale {plan.scale:,}, "
+        f"{plan.load.duration_s} s a trial."
     ]
     if rows["measured here"].str.contains(ALONE).any():
         notes.append(
-            f"{ALONE} None of the study's own comparisons: the same model with that level as the baseline of all, "
-            "so it has no verdict."
+            f"{ALONE} None of the study's own comparisons: the same model with that level as the baseline of all."
         )
     for note, about in figures[figures["note"] != ""].groupby("note", sort=False)["figure"].unique().items():
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
     rows["number"] = [f"[{number + 1}]" for number in sources.ngroup()]
     notes += [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
     return html_table(
-        rows.assign(source=rows["number"])[["figure", "published", "measured here", "level", "source"]],
+        rows.assign(source=rows["number"])[
+            ["figure", "published", "measured here", "agreement", "level", "source"]
+        ],
         "Published, and measured here",
         note=Markup("<br>").join(notes),
     )
 
 
 def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
-    """Each published figure in words: ``figure, published, measured here, levels, source, conditions``."""
-    return pd.DataFrame(
-        [
+    """Each published figure in words: ``figure, published, measured here, agreement, levels, source, conditions``."""
+    unmet: Mapping[str, str] = {}
+    rows = []
+    for figure in figures.itertuples():
+        change, measured = _measured(experiment, figure)
+        rows.append(
             {
-                "figure": name,
-                "published": "; ".join(map(_number, same.itertuples())),
-                "measured here": _measured(experiment, next(same.itertuples())),
-                "levels": _levels_words(str(level), str(against)),
-                "source": source,
-                "conditions": conditions,
+                "figure": figure.figure,
+                "published": _number(figure),
+                "measured here": measured,
+                "agreement": agreement(figure, change, experiment.plan.margin, unmet) or Quiet("–"),
+                "levels": _levels_words(str(figure.level), str(figure.against)),
+                "source": figure.source,
+                "conditions": figure.conditions,
             }
-            for (name, level, against, source, conditions), same in figures.groupby(_TOGETHER, sort=False)
-        ],
-        dtype=object,
-    )
+        )
+    return pd.DataFrame(rows, dtype=object)
 
 
 def _number(row: Any) -> str:
@@ -106,11 +108,11 @@ def _with_unit(text: str, unit: str) -> str:
     return f"{text}\u00a0{unit}" if unit else text
 
 
-def _measured(experiment: Experiment, row: Any) -> str:
-    """What was measured for the level, or for the pair, of a published figure."""
+def _measured(experiment: Experiment, row: Any) -> tuple[Mapping[Hashable, Any] | None, str]:
+    """What was measured for the level, or for the pair, of a published figure: the change, if it is one, and the words."""
     trials = experiment.by_level()
     if row.metric not in trials:
-        return _UNMEASURED
+        return None, _UNMEASURED
     trials = good(trials, row.metric)
     if row.against:
         return _compared(experiment, trials[trials[row.metric] > 0], row)
@@ -123,19 +125,22 @@ def _measured(experiment: Experiment, row: Any) -> str:
             text = f"{amount(mean)} ± {amount(sd)}" if known(sd) and sd > 0 else amount(mean)
             own = ", ".join(part for part in name.split(", ") if part not in row.level.split(", "))
             texts.append((f"{own}: " if own else "") + _with_unit(text, row.unit))
-    return "; ".join(texts) or _UNMEASURED
+    return None, "; ".join(texts) or _UNMEASURED
 
 
-def _compared(experiment: Experiment, trials: pd.DataFrame, row: Any) -> str:
-    """The change from one level to another, with its interval, and its verdict where the study gives one."""
+def _compared(
+    experiment: Experiment, trials: pd.DataFrame, row: Any
+) -> tuple[Mapping[Hashable, Any] | None, str]:
+    """The change from one level to another, and in words: with its interval, and its verdict where the study gives one."""
     means = trials.groupby("level")[row.metric].mean()
     if row.level not in means or row.against not in means:
-        return _UNMEASURED
+        return None, _UNMEASURED
     of, judged = experiment.compared(row.level, row.against, row.metric)
-    ends = f", {of['verdict']}" if judged else f" {ALONE}"
     if not known(of["percent_change"]):
-        return _UNMEASURED
+        return None, _UNMEASURED
+    ends = f", {of['verdict']}" if judged else f" {ALONE}"
     within = f" {interval(of['ci_low'], of['ci_high'])}" if known(of["ci_low"], of["ci_high"]) else ""
     step = means[row.level] - means[row.against]
     difference = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, "
-    return f"{difference if row.unit not in ('', '%') else ''}{signed(of['percent_change'])}{within}{ends}"
+    change = f"{difference if row.unit not in ('', '%') else ''}{signed(of['percent_change'])}{within}{ends}"
+    return of, change

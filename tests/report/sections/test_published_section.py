@@ -60,16 +60,17 @@ def test_a_comparison_of_the_study_has_its_interval_and_verdict(beside, experime
     change = of.experiment.analysis.table.set_index("level").loc["tuned"]
     assert row["measured here"].startswith(f"+{change['percent_change']:.1f}\u00a0% [")
     assert row["measured here"].endswith(f", {change['verdict']}")
-    assert "other machines" in note
+    assert row["agreement"] == "agrees, larger"
     assert "4 clients, scale 1, 3 s a trial" in note
 
 
-def test_another_pair_or_another_metric_is_compared_by_itself_and_has_no_verdict(beside):
+def test_another_pair_or_another_metric_is_compared_by_itself_and_is_none_of_the_study_s_own(beside):
     words = {
         **ROW,
         "level": "tuned",
         "against": "tuned, durable",
         "words": "a little above",
+        "direction": "+",
         "note": "so it was",
     }
     latency = {**ROW, "figure": "latency", "metric": "latency_average_ms", "value": 3, "unit": "%"}
@@ -79,6 +80,7 @@ def test_another_pair_or_another_metric_is_compared_by_itself_and_has_no_verdict
     assert row["published"] == "a little above"
     assert row["measured here"].startswith(("+33.", "+32.", "+34."))
     assert row["measured here"].endswith("‡")
+    assert [row["agreement"], other["agreement"]] == ["agrees", "contradicts"]
     assert "‡ None of the study's own comparisons" in note
     assert "Throughput: so it was." in note
 
@@ -95,6 +97,7 @@ def test_a_figure_by_itself_stands_beside_the_mean_of_its_level_or_of_those_it_s
     alone = {**ROW, "against": "", "value": 3591.76, "unit": "tps"}
     rows, _ = beside(alone, {**alone, "level": "durable"}, of=experiment(TPS))
     assert [row["published"] for row in rows] == ["3,591.76\u00a0tps"] * 2
+    assert [row["agreement"] for row in rows] == ["–"] * 2
     assert [row["measured here"] for row in rows] == [
         "2,000\u00a0tps",
         "tuned: 1,500\u00a0tps",
@@ -105,6 +108,15 @@ def test_what_the_study_has_not_is_not_measured_here(beside):
     changes = ({"level": "13"}, {"against": "11"}, {"metric": "rows_per_s"}, {"level": "", "against": ""})
     rows, _ = beside(*({**ROW, "value": 1, "unit": "%", **change} for change in changes))
     assert [row["measured here"] for row in rows] == ["not measured here"] * 4
+    assert [row["agreement"] for row in rows] == ["–"] * 4
+
+
+def test_twins_that_differ_leave_no_comparison_to_agree_with(beside, experiment):
+    of = experiment(lambda trial: measured(trial) * (2 if trial.level == "control" else 1))
+    rows, _ = beside(
+        {**ROW, "value": 1, "unit": "%"}, {**ROW, "value": 1, "against": "tuned, durable", "unit": "%"}, of=of
+    )
+    assert [row["agreement"] for row in rows] == ["cannot tell: the study is invalid"] * 2
 
 
 @pytest.mark.parametrize("notebook", ["combined", None])
