@@ -222,7 +222,7 @@ def test_a_notebook_without_published_figures_has_no_rows(tmp_path):
         ("speed,b,a,tps,,,,,more,up,S,C,", "line 3 is damaged: column 'direction'"),
         ("speed,b,,tps,,,,,more,+,S,C,", "has a direction and compares nothing"),
         ("speed,b,a,tps,,-2,-1,%,,+,S,C,", "direction is not that of its number"),
-        ("speed,b,a,tps,1", "line 3 is damaged: column 'direction'"),
+        ("speed,b,a,tps,1", "line 3 is damaged: column 'source'"),
         ("speed,b,a,tps,1,,,tps,,,S,C,,more", "cannot be read: .*line 3"),
         ('speed,b,a,tps,1,,,tps,"torn', "cannot be read: .*"),
         ("speed,b,a,tps,caf\xe9,,,,,,S,C,", "cannot be read: .*utf-8"),
