@@ -176,7 +176,7 @@ class Summary:
         frame = pd.concat(tables)
         if frame.empty:
             return Statement("No published comparison is kept that one of these studies could be set beside.")
-        columns = ["factor", "figure", "published", "measured here", "agreement", "levels", "source"]
+        columns = ["factor", "figure", "agreement", "published", "measured here", "levels", "source"]
         note = f"Each study's page has the conditions. {ALONE} None of a study's own comparisons."
         return html_table(frame[columns], "Published, and measured here", note=note)
 

@@ -94,21 +94,26 @@ def agreement(
       with *smaller* or *larger* where it misses a published percentage.
     - *contradicts*: it excludes zero in the other direction, or lies inside the margin although a size was published.
     - *cannot tell*: neither; with the change that could have been seen.
-    - *could not be shown here*: with the reason that ``unmet`` has for one of the two levels.
+    - *could not be shown here*: where it does not agree, and ``unmet`` has a reason for one of the two levels.
 
     ``figure`` is a row of :func:`published_for`, ``change`` one of ``Analysis.table``, None where there is none.
     """
     if not figure.direction:
         return ""
-    if reason := unmet.get(figure.level) or unmet.get(figure.against):
+    word = _compared(figure, change, margin) if change is not None else ""
+    reason = unmet.get(figure.level) or unmet.get(figure.against)
+    # what has shown could be shown; that there is nothing has not
+    if reason and (figure.direction == "0" or not word.startswith("agrees")):
         return f"could not be shown here: {reason}"
-    if change is None:
-        return ""
+    return word
+
+
+def _compared(figure: Any, change: Mapping[Hashable, Any], margin: float) -> str:
     low, high, verdict = change["ci_low"], change["ci_high"], change["verdict"]
     inside = -100 * margin <= low and high <= 100 * margin
     sized = not all(map(math.isnan, (figure.value, figure.low, figure.high)))
     if verdict == "invalid":
-        return "cannot tell: the study is invalid"
+        return "cannot tell: the comparison is invalid"
     if verdict != "inconclusive":
         if inside and figure.direction == "0":
             return "agrees"

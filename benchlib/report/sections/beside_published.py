@@ -37,7 +37,6 @@ def published(experiment: Experiment) -> Table:
         raise NothingToShowError("No published figures are kept that this study could be set beside.")
     rows = beside(experiment, figures)
     sources = rows.groupby(["source", "conditions"], sort=False)
-    rows["level"] = [levels or Quiet("none") for levels in rows["levels"]]
     plan, facts = experiment.plan, dict(experiment.facts())
     notes = [
         f"Measured here: {facts['Server']}; {facts['Machine']}; {experiment.clients()}, scale {plan.scale:,}, "
@@ -51,10 +50,9 @@ def published(experiment: Experiment) -> Table:
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
     rows["number"] = [f"[{number + 1}]" for number in sources.ngroup()]
     notes += [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
+    columns = ["figure", "agreement", "published", "measured here", "levels", "source"]
     return html_table(
-        rows.assign(source=rows["number"])[
-            ["figure", "published", "measured here", "agreement", "level", "source"]
-        ],
+        rows.assign(source=rows["number"])[columns],
         "Published, and measured here",
         note=Markup("<br>").join(notes),
     )
@@ -62,7 +60,8 @@ def published(experiment: Experiment) -> Table:
 
 def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
     """Each published figure in words: ``figure, published, measured here, agreement, levels, source, conditions``."""
-    unmet: Mapping[str, str] = {}
+    warnings = reversed(experiment.analysis.warnings)
+    unmet = {str(warning.level): warning.message for warning in warnings if warning.code == "condition"}
     rows = []
     for figure in figures.itertuples():
         change, measured = _measured(experiment, figure)
@@ -72,7 +71,7 @@ def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
                 "published": _number(figure),
                 "measured here": measured,
                 "agreement": agreement(figure, change, experiment.plan.margin, unmet) or Quiet("–"),
-                "levels": _levels_words(str(figure.level), str(figure.against)),
+                "levels": _levels_words(str(figure.level), str(figure.against)) or Quiet("none"),
                 "source": figure.source,
                 "conditions": figure.conditions,
             }
@@ -139,7 +138,11 @@ def _compared(
     if not known(of["percent_change"]):
         return None, _UNMEASURED
     ends = f", {of['verdict']}" if judged else f" {ALONE}"
-    within = f" {interval(of['ci_low'], of['ci_high'])}" if known(of["ci_low"], of["ci_high"]) else ""
+    within = (
+        f" {interval(of['ci_low'], of['ci_high'])}".replace(", ", ",\u00a0")
+        if known(of["ci_low"], of["ci_high"])
+        else ""
+    )
     step = means[row.level] - means[row.against]
     difference = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, "
     change = f"{difference if row.unit not in ('', '%') else ''}{signed(of['percent_change'])}{within}{ends}"

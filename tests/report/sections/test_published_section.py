@@ -1,12 +1,14 @@
 """Published figures beside measured ones: the same pair, the same metric, or said not to be measured."""
 
 import json
+from dataclasses import replace
 
 import page_parts
 import pytest
 
 from benchlib.plan.level import Level
 from benchlib.report.sections.beside_published import published
+from benchlib.stats import Concern
 from benchlib.study.published import Published
 
 TPS = {"defaults": 1000.0, "control": 1001.0, "tuned": 2000.0, "tuned, durable": 1500.0}
@@ -54,7 +56,7 @@ def test_a_comparison_of_the_study_has_its_interval_and_verdict(beside, experime
     ((row,), note) = beside({**ROW, "value": 65.09, "unit": "%"}, of=of)
     assert row["figure"] == "throughput"
     assert row["published"] == "+65.09\u00a0%"
-    assert row["level"] == "tuned against defaults"
+    assert row["levels"] == "tuned against defaults"
     assert row["source"] == "[1]"
     assert "[1] S: C." in note
     change = of.experiment.analysis.table.set_index("level").loc["tuned"]
@@ -111,12 +113,30 @@ def test_what_the_study_has_not_is_not_measured_here(beside):
     assert [row["agreement"] for row in rows] == ["–"] * 4
 
 
+def test_a_condition_that_is_not_met_is_why_an_effect_could_not_be_shown(beside, experiment):
+    of = experiment()
+    found = of.experiment.analysis
+    unmet = [Concern("condition", why, level="tuned") for why in ("no checkpoint", "no disk")]
+    of.experiment.__dict__["analysis"] = replace(found, warnings=(*found.warnings, *unmet))
+    rows, _ = beside(
+        {**ROW, "value": -5, "unit": "%"},
+        {**ROW, "value": 5, "unit": "%"},
+        {**ROW, "value": -5, "level": "12"},
+        of=of,
+    )
+    assert [row["agreement"] for row in rows] == [
+        "could not be shown here: no checkpoint",
+        "agrees, larger",
+        "–",
+    ]
+
+
 def test_twins_that_differ_leave_no_comparison_to_agree_with(beside, experiment):
     of = experiment(lambda trial: measured(trial) * (2 if trial.level == "control" else 1))
     rows, _ = beside(
         {**ROW, "value": 1, "unit": "%"}, {**ROW, "value": 1, "against": "tuned, durable", "unit": "%"}, of=of
     )
-    assert [row["agreement"] for row in rows] == ["cannot tell: the study is invalid"] * 2
+    assert [row["agreement"] for row in rows] == ["cannot tell: the comparison is invalid"] * 2
 
 
 @pytest.mark.parametrize("notebook", ["combined", None])
@@ -137,4 +157,4 @@ def test_levels_that_are_compared_are_named_without_the_parts_that_they_share(be
         {**ROW, "value": 1, "against": "", "level": ""},
     )
     names = ["disk against capped disk", "tuned, durable against defaults", "tuned", "none"]
-    assert [row["level"] for row in rows] == names
+    assert [row["levels"] for row in rows] == names
