@@ -178,7 +178,7 @@ class Shell:
         try:
             return _communicate(process, timeout_s, watch)
         except BaseException as reason:
-            _stop(process)
+            stop(process)
             if isinstance(reason, subprocess.TimeoutExpired):
                 raise TrialError(
                     f"{Path(str(argv[0])).name} did not end within {timeout_s:g} s and was stopped"
@@ -253,7 +253,7 @@ def _admit(process: Process, groups: Sequence[Path]) -> None:
         process.stdin.write(b"go\n")
         process.stdin.close()
     except BaseException as reason:
-        _stop(process)
+        stop(process)
         if isinstance(reason, OSError):
             raise TrialError(
                 f"cannot put a process into the control group {folder}: {reason.strerror}"
@@ -286,7 +286,7 @@ def _communicate(process: Process, timeout_s: float, watch: Callable[[], None] |
     return Completed(process.returncode, out, err, wall_s, max(cpu_s, 0.0))
 
 
-def _stop(process: Process) -> None:
+def stop(process: Process) -> None:
     """Ask the process to end, then kill it with all of its group; close its pipes."""
     for sig, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):

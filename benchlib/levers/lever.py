@@ -81,8 +81,9 @@ class Wish:
 
     @property
     def data_mib(self) -> int:
-        """About how much disk the level's data take, their WAL aside."""
-        return self.plan.level_workload(self.name).data_mib(self.plan.scale)
+        """About how much disk the level's data take, and what runs beside the load leaves; their WAL aside."""
+        workload = self.plan.level_workload(self.name)
+        return workload.data_mib(self.plan.scale) + sum(beside.mib for beside in workload.beside)
 
 
 @dataclass

@@ -38,7 +38,7 @@ class TargetLever(Lever):
             if other and other.server == target.server
         ]
         return Remote(target).preflight(
-            clients=plan.level_load(wish.name).clients,
+            clients=plan.level_load(wish.name).clients + plan.level_workload(wish.name).clients_beside,
             settings=wish.level.settings,
             needs_mib=sum(sizes) if plan.arrangement == "standing" else max(sizes),
         )

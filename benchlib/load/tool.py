@@ -111,10 +111,7 @@ class LoadTool(ABC):
 
         """
         if returncode != 0:
-            ending = (
-                f"ended with status {returncode}" if returncode > 0 else f"was ended by signal {-returncode}"
-            )
-            raise LoadError(f"{self.name} {ending}: {_reason(stdout, stderr)}")
+            raise LoadError(ending(self.name, returncode, stdout, stderr))
         if _IDLE.search(stdout):  # then pgbench prints no speed either
             raise LoadError(f"{self.name} finished without a single transaction")
         report = self.read(f"{stdout}\n{stderr}", argv)
@@ -148,6 +145,12 @@ class LoadTool(ABC):
     def translated(parsed: dict[str, Any]) -> dict[str, Any]:
         """The common keys that the tool's own output has by other names."""
         return {}
+
+
+def ending(name: str, returncode: int, stdout: str, stderr: str = "") -> str:
+    """How a tool ended that should not have, and why, in its own words."""
+    how = f"ended with status {returncode}" if returncode >= 0 else f"was ended by signal {-returncode}"
+    return f"{name} {how}: {_reason(stdout, stderr)}"
 
 
 def _reason(stdout: str, stderr: str) -> str:

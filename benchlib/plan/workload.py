@@ -47,6 +47,18 @@ class Script(Model):
         return self
 
 
+class Beside(Model):
+    """A script that ``clients`` run over and over beside the load, and whose transactions do not count.
+
+    It has pgbench's tables, the scale and the load's variables as other scripts do. ``mib`` is how much disk what it leaves
+    takes at most.
+    """
+
+    sql: str
+    clients: Annotated[int, Field(ge=1)] = 1
+    mib: Annotated[int, Field(ge=0)] = 0
+
+
 class Invariant(Model):
     """What must hold after a trial, checked in the database itself.
 
@@ -91,8 +103,11 @@ class Workload(Model):
 
     ``pgbench_tables`` says that ``pgbench -i`` loads the data (sized by the scale
     factor, with ``fillfactor`` percent of each page filled); ``load_sql`` is run after it, with the
-    scale for ``:scale``, and takes ``mib_per_scale`` of disk. ``vacuum`` names the tables that are
-    brought back to a known state between trials (an empty name: all), ``truncate`` those that are emptied.
+    scale for ``:scale``, and takes ``mib_per_scale`` of disk. ``unanalyzed_sql`` is run last: statistics know nothing
+    of what it changes. ``vacuum`` names the tables that are brought back to a known state, and analysed, before and
+    between trials (an empty name: all), ``truncate`` those that are emptied.
+
+    What is ``beside`` runs from before a trial's warm-up until its load is over.
 
     ``explain`` are the statements whose plans are kept. They are run, after ``explain_after``, and rolled back.
     """
@@ -104,8 +119,10 @@ class Workload(Model):
     pgbench_tables: bool = True
     fillfactor: Annotated[int, Field(ge=10, le=100)] = 100
     load_sql: str = ""
+    unanalyzed_sql: str = ""
     mib_per_scale: Annotated[int, Field(ge=0)] = 0
     scripts: Annotated[tuple[Script, ...], Field(max_length=128)] = ()  # pgbench takes no more
+    beside: tuple[Beside, ...] = ()
     sysbench: Sysbench | None = None
     vacuum: tuple[str, ...] = ()
     truncate: tuple[str, ...] = ()
@@ -130,7 +147,7 @@ class Workload(Model):
     def contents(self) -> tuple[object, ...]:
         """What decides the data at a scale: workloads in which it is the same share what was loaded."""
         made = self.sysbench and (self.sysbench.tables, self.sysbench.rows_per_scale)
-        return self.pgbench_tables and self.fillfactor, made, self.load_sql
+        return self.pgbench_tables and self.fillfactor, made, self.load_sql, self.unanalyzed_sql
 
     @property
     def writes_always(self) -> bool:
@@ -138,6 +155,17 @@ class Workload(Model):
         rows = self.invariant.per_transaction
         each = rows if isinstance(rows, tuple) else (rows,)
         return self.invariant.count is not None and all(each)
+
+    @property
+    def label(self) -> str:
+        """Its name, and how many clients run beside its load."""
+        clients = self.clients_beside
+        return f"{self.name} (beside it, not counted: {clients} more)" if clients else self.name
+
+    @property
+    def clients_beside(self) -> int:
+        """How many clients run beside its load."""
+        return sum(beside.clients for beside in self.beside)
 
     def data_mib(self, scale: int) -> int:
         """About how much disk a cluster with the data takes, its WAL aside, in MiB."""

@@ -42,16 +42,21 @@ WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 """Our own statements, those of this module and of the sampler, are none of the load."""
 
+BESIDE = "benchlib beside"
+"""The application name of what runs beside the load."""
+
 # Of the sessions of others the server shows no state to an ordinary role. Parallel workers are part of
-# the load, our own connections are not. Source: documentation, "pg_stat_activity" (these columns: 10 to 18).
-_LOAD = """
-    datname = current_database() AND usename = current_user AND application_name <> 'benchlib'
+# the load, our own connections and what runs beside it are not. Source: documentation, "pg_stat_activity" (these columns: 10 to 18).
+_LOAD = f"""
+    datname = current_database() AND usename = current_user AND application_name NOT IN ('benchlib', '{BESIDE}')
     AND backend_type IN ('client backend', 'parallel worker') AND state IS NOT NULL
 """
 """A condition that holds for the rows of ``pg_stat_activity`` that belong to the load."""
 
 _WAITS = f"SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity WHERE {_LOAD} GROUP BY 1, 2"
 _HANDOVER_LIMIT_S = 5.0
+_BESIDE = f"datname = current_database() AND usename = current_user AND application_name = '{BESIDE}'"
+_ENDING_LIMIT_S = 60.0
 
 
 def snapshot(server: Server) -> dict[str, Any]:
@@ -88,6 +93,18 @@ def _await_handover(server: Server, major: int) -> None:
             major >= 15 or server.value("SELECT pg_stat_get_snapshot_timestamp()") >= now
         ):
             return
+
+
+def end_beside(server: Server) -> bool:
+    """End the sessions beside the load, whose last statements would outlive their clients; whether all have ended.
+
+    Raises:
+        ServerError: the server is gone.
+
+    """
+    server.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {_BESIDE}")
+    sessions = f"SELECT count(*) FROM pg_stat_activity WHERE {_BESIDE}"
+    return any(server.value(sessions) == 0 for _ in ticks(_ENDING_LIMIT_S))
 
 
 def _visible(server: Server, sql: str) -> Any:

@@ -136,5 +136,7 @@ def load(
     load_tool(workload.tool, program).fill(shell, connection, workload, scale)
     if workload.load_sql:
         server.execute(at_scale(workload.load_sql, scale))
-    server.execute("VACUUM (FREEZE, ANALYZE)")
+    server.execute("VACUUM (FREEZE, ANALYZE)")  # what is not frozen, the first scan would write to
+    if workload.unanalyzed_sql:
+        server.execute(at_scale(workload.unanalyzed_sql, scale), "VACUUM (FREEZE)")
     server.checkpoint()

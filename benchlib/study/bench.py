@@ -22,6 +22,7 @@ from benchlib.host.shell import Completed, Shell, server_user
 from benchlib.levers import server_settings
 from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
+from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
 from benchlib.plan.design import Trial
@@ -32,11 +33,13 @@ from benchlib.server.explain import explained
 from benchlib.server.fsync import fsync_rates
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates
-from benchlib.study.records import SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
+from benchlib.study.beside import running_beside
+from benchlib.study.records import BESIDE, SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
 from benchlib.study.stand import Stand, build
 from benchlib.study.store import TRANSACTION_LOG
 
 _LOG_LIMIT = 200_000
+_WEEK_S = 7 * 86400
 
 
 @dataclass
@@ -154,18 +157,25 @@ class Bench:
         stand.checkpoint()
         if stand.site:  # nobody else counts on them
             statistics.reset(server)
-        self._warm(stand, load, seed=trial.seed)
-        count_before = _count(server, work)
-        before = statistics.snapshot(server)
+        with running_beside(stand, self._beside(stand, load, trial.seed), folder / BESIDE) as check_beside:
+            self._warm(stand, load, seed=trial.seed)
+            count_before = _count(server, work)
+            before = statistics.snapshot(server)
 
-        logs = self._log_folder(stand) if load.transaction_log else None
-        argv = tool.argv(self._job(stand, load, trial.seed, logs and logs / "log"))
-        shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
-        with (
-            stand.watched(notes["warnings"], folder) as watch,
-            stand.sampler(load.waits_hz) as sampler,
-        ):
-            done = _drive(stand, tool.limit_s(load), argv, folder, watch)
+            logs = self._log_folder(stand) if load.transaction_log else None
+            argv = tool.argv(self._job(stand, load, trial.seed, logs and logs / "log"))
+            shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
+            with (
+                stand.watched(notes["warnings"], folder) as watch,
+                stand.sampler(load.waits_hz) as sampler,
+            ):
+
+                def check() -> None:
+                    check_beside()
+                    if watch:
+                        watch()
+
+                done = _drive(stand, tool.limit_s(load), argv, folder, check)
         Samples.model_validate(sampler.raw).write(folder)
         notes["warnings"] += sampler.warnings
         notes |= {"load_returncode": done.returncode, "load_wall_s": done.wall_s, "load_cpu_s": done.cpu_s}
@@ -217,16 +227,34 @@ class Bench:
         return load_tool(workload.tool, self.templates.pgbench())
 
     def _job(self, stand: Stand, load: Load, seed: int, log_prefix: Path | None = None) -> Job:
-        scripts = self._scripts(stand)
+        scripts = self._scripts(stand.workload)
         return Job(stand.server.connection, stand.workload, load, self.plan.scale, seed, scripts, log_prefix)
 
-    def _scripts(self, stand: Stand) -> list[tuple[Script, Path | None]]:
+    def _beside(self, stand: Stand, load: Load, seed: int) -> list[list[str]]:
+        """The command line of each script beside the load; one that nobody ended would end long after it."""
+        tool, commands = Pgbench(self.templates.pgbench()), []
+        limit_s = min(_WEEK_S, 3 * int(self._tool(stand.workload).limit_s(load)))
+        for number, script in enumerate(stand.workload.beside, 1):
+            workload = stand.workload.model_copy(
+                update={
+                    "name": f"{stand.workload.name}-beside-{number}",
+                    "scripts": (Script(sql=script.sql),),
+                }
+            )
+            its_load = Load(clients=script.clients, threads=1, duration_s=limit_s, variables=load.variables)
+            job = Job(
+                stand.server.connection, workload, its_load, self.plan.scale, seed, self._scripts(workload)
+            )
+            commands.append(tool.argv(job))
+        return commands
+
+    def _scripts(self, workload: Workload) -> list[tuple[Script, Path | None]]:
         """The workload's scripts, those that are SQL written to files that the load tool can read."""
         pairs: list[tuple[Script, Path | None]] = []
-        for number, script in enumerate(stand.workload.scripts, 1):
+        for number, script in enumerate(workload.scripts, 1):
             path = None
             if script.sql is not None:
-                path = self.run.folder / f"{stand.workload.name}-{number}.sql"
+                path = self.run.folder / f"{workload.name}-{number}.sql"
                 if not path.exists():
                     path.touch(mode=0o600)
                     path.write_text(script.sql)

@@ -42,9 +42,9 @@ class Experiment:
         return {name: "; ".join(costs) for name, costs in self.study.crash_costs.items() if costs}
 
     def workloads(self) -> str:
-        """The names of the workloads that levels run, in their order."""
-        names = (self.plan.level_workload(name).name for name in self.plan.factor.levels)
-        return ", ".join(dict.fromkeys(names))
+        """The workloads that levels run, in their order, and what runs beside them."""
+        labels = (self.plan.level_workload(name).label for name in self.plan.factor.levels)
+        return ", ".join(dict.fromkeys(labels))
 
     def clients(self) -> str:
         """How many clients drive the levels, in words."""

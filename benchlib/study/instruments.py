@@ -74,6 +74,9 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         with understood(folder, trial_id):
             row = {str(name): value for name, value in good[trial].items()}
             done = None if pd.isna(row["transactions"]) else int(row["transactions"])  # loading has none
+            alone = (
+                None if plan.level_workload(trial[0]).beside else done
+            )  # or others had their part in the costs
             samples = Samples.read(folder, trial_id)
             if samples and len(samples.readings) > 1:  # with one reading it ended before it could tell a rate
                 raw = dict(samples)
@@ -83,13 +86,13 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
                 if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
                     checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
                 if trial[0] not in elsewhere:  # the host of the load tool tells nothing of the server's
-                    row |= transaction_costs(raw, done)
+                    row |= transaction_costs(raw, alone)
             if measurement.load_cpu_s is not None and done:
                 row["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done
-            if (counters := Counters.read(folder, trial_id)) and done:
+            if (counters := Counters.read(folder, trial_id)) and alone:
                 counts = counters.during_load()
                 row |= {
-                    f"{name.removeprefix('wal_')}_per_transaction": count / done
+                    f"{name.removeprefix('wal_')}_per_transaction": count / alone
                     for name in _COUNTED
                     if (count := counts[name]) is not None
                 }

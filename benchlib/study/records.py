@@ -17,6 +17,8 @@ from benchlib.server import counters
 from benchlib.study.store import StudyFolder
 
 SERVER_LOG = "server.log"
+BESIDE = "beside"
+"""What each pgbench beside the load printed, together."""
 
 _COMMIT = "Compare file sync methods using one 8kB write"
 

@@ -18,11 +18,11 @@ import pandas as pd
 from benchlib.errors import InputError
 from benchlib.host.telemetry import processors_share
 from benchlib.load.latency import Latency, read_latency
-from benchlib.load.pgbench import LOADING
+from benchlib.load.pgbench import LOADING, tps_until_ended
 from benchlib.load.tools import misfit, read
 from benchlib.plan.model import Measurement, Plan
 from benchlib.stats import Concern, validity
-from benchlib.study.records import Counters, Flushes, Samples, understood
+from benchlib.study.records import BESIDE, Counters, Flushes, Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
@@ -59,6 +59,7 @@ TRIAL_COLUMNS = (
     *QUANTILES,
     "rate_tps",
     *SCHEDULED,
+    "beside_tps",
     "clients",
     "client_cpu_share",
     "processors_share",
@@ -226,13 +227,17 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
                 f"it has {logged} transactions, the summary {report['transactions']}"
             )
         figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
+    workload = plan.level_workload(measurement.trial.level)
+    if (output := folder.raw(trial_id, BESIDE)) is not None:
+        figures["beside_tps"] = tps_until_ended(output.decode(errors="replace"))
     # where not every transaction writes, the rate of flushes bounds nothing
     flushes = Flushes.read(folder, trial_id)
-    if flushes and plan.level_workload(measurement.trial.level).writes_always:
+    if flushes and workload.writes_always:
         figures["flushes_per_s"] = flushes.used_per_s()
     if counters := Counters.read(folder, trial_id):
         counts = counters.during_load()
-        if report["transactions"] and counts["wal_bytes"] is not None:
+        # what was written beside the load is not told apart
+        if report["transactions"] and counts["wal_bytes"] is not None and not workload.beside:
             figures["wal_bytes_per_transaction"] = counts["wal_bytes"] / report["transactions"]
         timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
         if timed is not None and requested is not None:

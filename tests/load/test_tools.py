@@ -94,7 +94,7 @@ def test_sysbench_writes_from_1000_threads() -> None:
         "--pgsql-user=postgres",
         "--pgsql-db=bench",
     ]
-    size = [f"--tables={tables}", f"--table-size={rows * 100}"]
+    size = [f"--tables={tables}", f"--table-size={rows * 100}", "--rand-type=uniform"]
     assert SYSBENCH_TOOL.argv(job("sysbench-write-only", load, SOCKET, 100)) == [
         "sysbench", "oltp_write_only", *place, *size, "--threads=1000", "--time=600", "--events=0", "--rate=0",
         "--db-ps-mode=auto", "--rand-seed=7", "--report-interval=1", "run",

@@ -124,8 +124,12 @@ def test_one_that_is_like_another_has_of_it_what_it_does_not_say(own) -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("joins", "joins-full-outer"),
-        ("joins", "joins-union"),
+        *(
+            ("joins", name)
+            for name in ("joins-full-outer", "joins-union", "joins-grouped", "joins-bad-order")
+        ),
+        ("joins-stale", "joins-fresh"),
+        ("mixed", "mixed-scan"),
         ("latest-in-place", "latest-temporary"),
         ("sysbench-write-only", "sysbench-read-write"),
         ("tpcb-like", "select-only"),
@@ -136,8 +140,24 @@ def test_workloads_of_the_same_data_share_what_was_loaded(first: str, second: st
 
 
 def test_workloads_of_other_data_share_nothing() -> None:
-    names = ("tpcb-like", "tpcb-like-90", "mixed", "joins", "sort-hash", "index-build", "insert", "load")
+    names = (
+        "tpcb-like",
+        "tpcb-like-90",
+        "mixed",
+        "joins",
+        "joins-stale",
+        "sort-hash",
+        "index-build",
+        "insert",
+        "load",
+    )
     assert len({load_workload(name).contents for name in (*names, "sysbench-write-only")}) == len(names) + 1
+
+
+def test_what_runs_beside_is_told_with_the_name(own) -> None:
+    beside = '\n[[beside]]\nsql = "SELECT 1;"\n\n[[beside]]\nsql = "SELECT 2;"\nclients = 3\n'
+    assert load_workload(own(OWN + beside)).label == "own (beside it, not counted: 4 more)"
+    assert load_workload(own()).label == "own"
 
 
 def test_loading_is_told_the_scale() -> None:

@@ -76,6 +76,13 @@ def test_a_row_per_trial_in_the_order_of_the_design(run) -> None:
     assert frame["error"].isna().all()
 
 
+def test_what_ran_beside_is_told_by_its_readings(of_tuned) -> None:
+    reading = "progress: {} s, {} tps, lat 9.000 ms stddev 0.000, 0 failed\n"
+    output = "".join(reading.format(*each) for each in [("1.0", "4.0"), ("1.0", "20.0"), ("2.0", "6.0")])
+    assert of_tuned("beside", output)["beside_tps"] == 15
+    assert pd.isna(of_tuned("beside", "pgbench (18.4)\n")["beside_tps"]), "it was ended before it could tell"
+
+
 def test_figures_are_those_that_pgbench_printed(run) -> None:
     tuned = trials_frame(run()).set_index("level").loc["tuned"]
     assert tuned.tps == tuned.speed == pytest.approx(2000)
