@@ -74,9 +74,8 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         with understood(folder, trial_id):
             row = {str(name): value for name, value in good[trial].items()}
             done = None if pd.isna(row["transactions"]) else int(row["transactions"])  # loading has none
-            alone = (
-                None if plan.level_workload(trial[0]).beside else done
-            )  # or others had their part in the costs
+            # where something ran beside them, transactions are not all that the costs were for
+            alone = None if plan.level_workload(trial[0]).beside else done
             samples = Samples.read(folder, trial_id)
             if samples and len(samples.readings) > 1:  # with one reading it ended before it could tell a rate
                 raw = dict(samples)
