@@ -365,7 +365,7 @@ def recover() -> None:
 def calibrate(simulate: bool, seed: int, **given: Any) -> None:
     """Put the suite itself on trial: false alarms between identical systems, known changes found.
 
-    Runs real pgbench studies on this machine (about 40 minutes, and nothing else should run then;
+    Runs real pgbench studies on this machine (a good hour, and nothing else should run then;
     the same again goes on after an interruption), or with --simulate simulated ones. Its page is
     reports/calibration.html.
 

@@ -2,16 +2,18 @@
 
 For real, a *session* is a whole study as a user runs it (its own seed and clusters, its own verdicts) in
 which the truth is known: baseline, its A/A control and a third arm called ``same`` do the same work, the
-injected arm does so much less of it that it is ``effect`` faster. Control against baseline, and ``same``
+injected arm does so much less of it that it is so much faster. Sessions whose limit is the processor and
+sessions whose limit is the disk take turns. Control against baseline, and ``same``
 against the mean of both, are orthogonal contrasts: two A/A comparisons in each session. :mod:`benchlib.report.calibration_page` shows what is kept.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -28,13 +30,23 @@ from benchlib.study.store import StudyFolder
 
 Tell = Callable[[str], None]
 
-_STEPS = 250_000
-"""What a transaction of the baseline counts to: some 10 ms, of which what is no counting (the round trip) is below a hundredth."""
+LOADS = {"processor": ("calibrated", 250_000, 1), "disk": ("calibrated-commits", 50, 5)}
+"""By what is the limit: the workload; the steps of the baseline's transaction, long enough for its round trip to be
+below a hundredth; and how many times ``effect`` is injected, since a disk's flushes wander more than a processor."""
 _EXTENDED = (5, 7, 9, 11)
 """Blocks of a study that is extended three times, as long as it is open."""
-_TRIAL_COLUMNS = ["session", "block", "position", "level", "seed", "started_s", "tps", "latency_average_ms",
+_TRIAL_COLUMNS = ["load", "session", "block", "position", "level", "seed", "started_s", "tps", "latency_average_ms",
                   "latency_stddev_ms", "transactions", "error"]  # fmt: skip
-_VERDICT_COLUMNS = ["level", "percent_change", "ci_low", "ci_high", "p_value", "p_adjusted", "verdict"]
+_VERDICT_COLUMNS = [
+    "level",
+    "percent_change",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "p_adjusted",
+    "verdict",
+    "mde_percent",
+]
 
 
 def calibrate_by_simulation(tell: Tell, *, sessions: int = 100_000, seed: int = 1) -> None:
@@ -75,7 +87,7 @@ def calibrate_by_simulation(tell: Tell, *, sessions: int = 100_000, seed: int = 
 
 @dataclass(frozen=True)
 class Options:
-    """How a real calibration runs: ``duration_s`` in seconds, ``effect`` a fraction of the tps."""
+    """How a real calibration runs: ``duration_s`` in seconds, ``effect`` a fraction of the tps (five times that where the disk is the limit)."""
 
     sessions: int = 20
     blocks: int = 5
@@ -97,24 +109,20 @@ def calibrate_here(options: Options, tell: Tell) -> dict[str, Any]:
 
     """
     root = calibration_folder() / options.name
-    work = {"baseline": _STEPS, "injected": round(_STEPS / (1 + options.effect))}
-    injected = f"+{100 * options.effect:g} %"
-    steps = {BASELINE: work["baseline"], "same": work["baseline"], injected: work["injected"]}
     trials, verdicts = [], []
-    for session in range(1, options.sessions + 1):
-        study = _study(options, f"session-{session:03d}", steps, 1000 * options.seed + session)
+    for session, limit in product(range(1, options.sessions + 1), LOADS):
+        study = _study(options, limit, session)
         experiment = Experiment(StudyFolder(study.name, root / study.name), study)
-        Runner(experiment, retry_failed=True).run(
-            partial(_tell, tell, f"session {session} of {options.sessions}")
-        )
-        trials.append(experiment.trials.assign(session=session))
+        place = f"session {session} of {options.sessions}, {limit}"
+        Runner(experiment, retry_failed=True).run(partial(_tell, tell, place))
+        trials.append(experiment.trials.assign(load=limit, session=session))
         analysis = experiment.analysis
         rows = analysis.table[_VERDICT_COLUMNS].iloc[1:]
-        verdicts.append(rows.assign(session=session, residual_sd=analysis.residual_sd))
+        verdicts.append(rows.assign(load=limit, session=session, residual_sd=analysis.residual_sd))
     everything, origin = pd.concat(trials), experiment.study.provenance
     kept = {
         "options": asdict(options),
-        "work": work,
+        "work": {limit: _work(options, limit) for limit in LOADS},
         "server": f"PostgreSQL {everything['server_version'].dropna().iloc[-1]}",
         "host": {k: v for k, v in origin["host"].items() if k not in ("identity", "file_system")},
         "created": origin["created"],
@@ -132,18 +140,26 @@ def _tell(tell: Tell, place: str, progress: object) -> None:
     tell(f"{place} · {progress}")
 
 
-def _study(options: Options, name: str, steps: Mapping[str, int], seed: int) -> Study:
+def _work(options: Options, limit: str) -> dict[str, int]:
+    """The steps of the arms' transactions: of those that are alike, and of the injected one."""
+    _, steps, times = LOADS[limit]
+    return {"baseline": steps, "injected": round(steps / (1 + times * options.effect))}
+
+
+def _study(options: Options, limit: str, session: int) -> Study:
+    work = _work(options, limit)
+    steps = {BASELINE: work["baseline"], "same": work["baseline"], "injected": work["injected"]}
     sizes = {"clients": 1, "threads": 1, "duration_s": options.duration_s, "warmup_s": 1}
     values = {
         "factor": "calibration",
         "question": "Does the suite see what is there, and only that?",
-        "study": name,
+        "study": f"{limit}-{session:03d}",
         "levels": {level: {"load": {"variables": {"scale": count}}} for level, count in steps.items()},
-        "workload": "calibrated",
+        "workload": LOADS[limit][0],
         "profile": "own",
         "profiles": {"own": sizes},
         "controls": 1,
         "blocks": options.blocks,
-        "seed": seed,
+        "seed": 1000 * options.seed + 2 * session + list(LOADS).index(limit),
     }
     return plan_study(values).model_copy(update={"notebook": None, "parameters": {}})

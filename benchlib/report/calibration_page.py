@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest, nct
 
 from benchlib.report.downloads import guarded
 from benchlib.report.figures.figure import Figure, render
@@ -19,6 +19,7 @@ from benchlib.report.figures.style import BAND, BLUE, INK, PAPER
 from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Link, Page, render_prose
 from benchlib.stats.means import geometric_mean
+from benchlib.stats.power import Plan, detectable
 from benchlib.stats.simulation import ALPHA, SIGMA_D
 from benchlib.study.store import data_root
 
@@ -162,29 +163,46 @@ def simulated_promises(cells: pd.DataFrame, totals: Mapping[str, Any]) -> list[P
 
 
 def real_promises(real: Mapping[str, Any]) -> list[Promise]:
-    """The promises on real servers: at most 5 of 40 twins flagged, at least 16 of 20 changes found."""
-    verdicts = _verdicts(real)
-    enough = verdicts["session"].nunique() >= ENOUGH_SESSIONS
-    twins, changes = (rows["different"] for _, rows in verdicts.groupby(~verdicts["level"].isin(TWINS)))
-    most, least = len(twins) * 5 // 40, -(-len(changes) * 16 // 20)
-    return [
-        Promise("A/A comparisons flagged, real servers", f"at most {most} of {len(twins)}",
-                _share(twins), bool(twins.sum() <= most) if enough else None),
-        Promise(f"injected changes of {_effect(real)} found, real servers", f"at least {least} of {len(changes)}",
-                _share(changes), bool(changes.sum() >= least) if enough else None),
-    ]  # fmt: skip
+    """The promises on real servers: per limit at most 5 of 40 twins flagged, and as many changes found as the noise allows."""
+    promises = []
+    for limit, verdicts in _verdicts(real).groupby("load", sort=False):
+        enough = verdicts["session"].nunique() >= ENOUGH_SESSIONS
+        twins, changes = (rows["different"] for _, rows in verdicts.groupby(~verdicts["level"].isin(TWINS)))
+        power = _power(real, str(limit), verdicts)
+        most, least = len(twins) * 5 // 40, int(binom.ppf(0.025, len(changes), power))
+        promises += [
+            Promise(f"A/A comparisons flagged, real servers, the {limit} the limit", f"at most {most} of {len(twins)}",
+                    _share(twins), bool(twins.sum() <= most) if enough else None),
+            Promise(f"injected changes of {_effect(real, str(limit))} found, the same",
+                    f"at least {least} of {len(changes)}: with its noise the power is {100 * power:.0f} %",
+                    _share(changes), bool(changes.sum() >= least) if enough else None),
+        ]  # fmt: skip
+    return promises
 
 
 def sentence(real: Mapping[str, Any]) -> str:
-    """What a real calibration found, in one sentence."""
-    flagged, seen = real_promises(real)
-    change = _changes(_verdicts(real)).set_index("arm").loc[_effect(real)]
-    few = f" (too few to judge: that takes {ENOUGH_SESSIONS} sessions)" if seen.kept is None else ""
-    return (
-        f"On real servers {flagged.result} A/A comparisons were flagged and {seen.result} injected changes "
-        f"of {_effect(real)} were found{few}; over all sessions the injected change was {change['change']} %"
-        f"{f' [{interval}]' if (interval := change['interval']) else ''}."
-    )
+    """What a real calibration found, in a sentence per limit."""
+    texts, promises = [], iter(real_promises(real))
+    for limit, verdicts in _verdicts(real).groupby("load", sort=False):
+        flagged, seen = next(promises), next(promises)
+        change = _changes(verdicts).set_index("arm").loc["injected"]
+        few = f" (too few to judge: that takes {ENOUGH_SESSIONS} sessions)" if seen.kept is None else ""
+        texts.append(
+            f"On real servers whose limit is the {limit}, {flagged.result} A/A comparisons were flagged and "
+            f"{seen.result} injected changes of {_effect(real, str(limit))} were found{few}, {seen.bar.split(': ')[1]}; over all sessions the "
+            f"injected change was {change['change']} %"
+            f"{f' [{interval}]' if (interval := change['interval']) else ''}."
+        )
+    return " ".join(texts)
+
+
+def _power(real: Mapping[str, Any], limit: str, verdicts: pd.DataFrame) -> float:
+    """With what power the sessions could find the injected change, by what each says that it could have seen."""
+    work, plan, blocks = real["work"][limit], Plan(ALPHA, 2, 1 / 3), real["options"]["blocks"]
+    cut, df = plan.cut(blocks), plan.df(blocks)
+    seen = np.log1p(verdicts.loc[verdicts["level"] == "injected", "mde_percent"] / 100)
+    share = np.log(work["baseline"] / work["injected"]) / seen
+    return float(nct.sf(cut, df, share * detectable(cut, df)).mean())
 
 
 def _verdicts(real: Mapping[str, Any]) -> pd.DataFrame:
@@ -214,8 +232,9 @@ def _changes(verdicts: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["arm", "change", "interval"]).replace("-", "−", regex=True)
 
 
-def _effect(real: Mapping[str, Any]) -> str:
-    return f"+{100 * real['options']['effect']:g} %"
+def _effect(real: Mapping[str, Any], limit: str) -> str:
+    work = real["work"][limit]
+    return f"+{100 * (work['baseline'] / work['injected'] - 1):.3g} %"
 
 
 # --- what the template shows --------------------------------------------------------
@@ -246,25 +265,30 @@ def _simulated(cells: pd.DataFrame, totals: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _real(real: Mapping[str, Any]) -> dict[str, Any]:
-    verdicts = _verdicts(real)
-    columns = {
-        "row": verdicts["level"],
-        "hollow": ~verdicts["different"],
-        "value": verdicts["percent_change"],
-    }
-    return {
-        **real,
-        "effect": _effect(real),
-        "noise": 100 * float(np.sqrt(2 * (verdicts["residual_sd"] ** 2).mean())),
-        "marks": pd.DataFrame(columns),
-        "changes": html_table(
-            _changes(verdicts),
-            "Over all sessions: what the arms really differ by",
-            labels={"change": "change, %", "interval": "95 % interval"},
-            formats={"change": str, "interval": str},
-            note="Student's interval on the sessions' estimates.",
-        ),
-    }
+    sessions = {}
+    for limit, verdicts in _verdicts(real).groupby("load", sort=False):
+        work = real["work"][limit]
+        sessions[limit] = {
+            "work": work,
+            "effect": _effect(real, str(limit)),
+            "true": 100 * (work["baseline"] / work["injected"] - 1),
+            "noise": 100 * float(np.sqrt(2 * (verdicts["residual_sd"] ** 2).mean())),
+            "marks": pd.DataFrame(
+                {
+                    "row": verdicts["level"],
+                    "hollow": ~verdicts["different"],
+                    "value": verdicts["percent_change"],
+                }
+            ),
+            "changes": html_table(
+                _changes(verdicts),
+                f"Over all sessions, the {limit} the limit: what the arms really differ by",
+                labels={"change": "change, %", "interval": "95 % interval"},
+                formats={"change": str, "interval": str},
+                note="Student's interval on the sessions' estimates.",
+            ),
+        }
+    return {**real, "limits": sessions}
 
 
 @styled

@@ -20,13 +20,13 @@ from benchlib.study import runs
 
 @pytest.fixture
 def benches(data_root, tmp_path, monkeypatch):
-    """Servers that take 50 µs for a transaction and 0.04 µs for each of its steps, give or take 1 %."""
+    """Servers whose transaction takes as long as it has steps, give or take 1 %."""
     opened: list[str] = []
     raising: dict[str, dict[int, BaseException]] = {}
 
     def tps(plan, trial):
         steps = plan.level_load(trial.level).variables["scale"]
-        return 1e6 / (50 + 0.04 * steps) * Random(trial.seed).gauss(1, 0.01)
+        return 1e8 / steps * Random(trial.seed).gauss(1, 0.01)
 
     @contextmanager
     def open_bench(plan, name, **_):
@@ -40,19 +40,21 @@ def benches(data_root, tmp_path, monkeypatch):
 
 def test_sessions_go_on_where_they_stopped(benches, data_root):
     opened, raising = benches
-    raising["session-002"] = {7: KeyboardInterrupt()}
+    raising["disk-001"] = {7: KeyboardInterrupt()}
     with pytest.raises(Interrupted, match="6 of 20 trials are kept"):
         calibrate_here(Options(sessions=3), lambda line: None)
-    assert opened == ["session-001", "session-002"]
+    assert opened == ["processor-001", "disk-001"]
     raising.clear()
     kept = calibrate_here(Options(sessions=3), lambda line: None)
-    assert opened[2:] == ["session-002", "session-003"]
+    assert opened[2:] == ["disk-001", "processor-002", "disk-002", "processor-003", "disk-003"]
     verdicts = pd.DataFrame(kept["verdicts"])
-    assert verdicts.groupby("session")["level"].apply(set).tolist() == [{"control", "same", "+5 %"}] * 3
-    assert verdicts.loc[verdicts["level"] == "+5 %", "percent_change"].mean() == pytest.approx(5, abs=1)
+    arms = verdicts.groupby(["load", "session"])["level"].apply(set).tolist()
+    assert arms == [{"control", "same", "injected"}] * 6
+    changes = verdicts[verdicts["level"] == "injected"].groupby("load")["percent_change"].mean()
+    assert changes.to_dict() == {"processor": pytest.approx(5, abs=1), "disk": pytest.approx(25, abs=1)}
     assert kept == json.loads((data_root / "calibration" / "summary.json").read_text())
     trials = pd.read_csv(data_root / "calibration" / "trials.csv")
-    assert trials.groupby(["session", "level"]).size().tolist() == [5] * 12
+    assert trials.groupby(["load", "session", "level"]).size().tolist() == [5] * 24
     assert trials["seed"].is_unique
 
 

@@ -24,19 +24,21 @@ def simulated():
     return pd.read_csv(KEPT / "simulated.csv"), json.loads((KEPT / "simulated.json").read_text())
 
 
-def measured(sessions=20, flagged=2, changes=19):
-    """What a real calibration keeps; the first sessions' twins are flagged, their changes found."""
+def measured(sessions=20, flagged=2, changes=19, seen=4.0):
+    """What a real calibration keeps; the first sessions' twins are flagged, their changes found; all could have seen so many percent."""
     rows = [
-        {"session": n, "level": level, "percent_change": centre + n % 3 / 10, "p_value": p, "verdict": word, "residual_sd": 0.02}
+        {"load": load, "session": n, "level": level, "percent_change": centre + n % 3 / 10, "p_value": p, "verdict": word,
+         "residual_sd": 0.02, "mde_percent": seen}
         for n in range(1, sessions + 1)
+        for load in ("processor", "disk")
         for level, centre, p, word in (
             ("control", -0.4, 0.04 if n <= flagged else 0.6, "equivalent"),
-            ("+5 %", 4.9, 1e-4, "faster" if n <= changes else "inconclusive"),
+            ("injected", 4.9, 1e-4, "faster" if n <= changes else "inconclusive"),
             ("same", 0.2, 0.5, "inconclusive"))
     ]  # fmt: skip
     return {
         "options": {"sessions": sessions, "blocks": 5, "duration_s": 2, "effect": 0.05, "seed": 1},
-        "work": {"baseline": 250_000, "injected": 238_095},
+        "work": {"processor": {"baseline": 250_000, "injected": 238_095}, "disk": {"baseline": 42, "injected": 40}},
         "server": "PostgreSQL 18.4", "created": "2026-11-20T14:41:12+00:00",
         "host": {"processors": 2, "processor": "Some processor"}, "verdicts": rows,
     }  # fmt: skip
@@ -60,17 +62,25 @@ def test_one_bad_situation_breaks_its_promise(simulated, column, value, broken):
 
 
 @pytest.mark.parametrize(
-    ("sessions", "flagged", "changes", "kept"),
-    [(20, 5, 16, [True, True]), (20, 6, 15, [False, False]), (40, 10, 31, [True, False]), (4, 0, 4, [None, None])],
-)  # fmt: skip
-def test_the_real_bars(sessions, flagged, changes, kept):
-    assert [p.kept for p in real_promises(measured(sessions, flagged, changes))] == kept
+    ("sessions", "flagged", "changes", "seen", "kept"),
+    [
+        (20, 5, 18, 4.0, [True, True]),
+        (20, 6, 15, 4.0, [False, False]),
+        (20, 0, 11, 5.0, [True, False]),  # of which 80 % of the sessions find it
+        (20, 0, 12, 5.0, [True, True]),
+        (20, 0, 0, 40.0, [True, True]),  # so much noise lets nobody find it
+        (4, 0, 4, 4.0, [None, None]),
+    ],
+)
+def test_the_real_bars(sessions, flagged, changes, seen, kept):
+    assert [p.kept for p in real_promises(measured(sessions, flagged, changes, seen))] == 2 * kept
 
 
 def test_the_sentence_has_counts_intervals_and_the_true_effect():
     text = sentence(measured())
     assert "2 of 40 (5 %, interval 1 to 17 %) A/A comparisons were flagged" in text
     assert "19 of 20 (95 %, interval 75 to 100 %) injected changes of +5 % were found" in text
+    assert text.count("On real servers") == 2
     assert re.search(r"\+5\.00 % \[4\.\d\d, 5\.\d\d\]", text)
     assert "too few to judge" in sentence(measured(4, 0, 4))
 
@@ -79,8 +89,8 @@ def test_a_page_of_both_halves(simulated):
     html = render_calibration(simulated, measured())
     page = BeautifulSoup(html, "html.parser")
     rows = page.find("table").find("tbody").find_all("tr")
-    assert [row.find_all(["th", "td"])[1].get_text() for row in rows] == ["kept"] * 20
-    assert len(page.find_all("figure")) == 3
+    assert [row.find_all(["th", "td"])[1].get_text() for row in rows] == ["kept"] * 22
+    assert len(page.find_all("figure")) == 4
     for drawing in page.select("figure svg"):
         assert not drawing.find("p"), "a drawing is no Markdown"
         assert len(re.findall(r"\d\.\d", drawing["aria-label"])) >= 6
