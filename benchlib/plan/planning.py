@@ -23,12 +23,17 @@ _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 
 
 class _Sizes(Load):
-    """What a profile says: a load, and the study's size. ``only`` names the part of the levels that it runs."""
+    """What a profile says: a load, and the study's size. ``only`` names the part of the levels that it runs.
+
+    ``base`` and ``levels`` are patches over those of the notebook, of a grid by the name of a value: such as times that are scaled down.
+    """
 
     blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
     scale: Annotated[int, Field(ge=1)] = 1
     rebuild_every: int = 1
     only: Any = None
+    base: dict[str, Any] = {}
+    levels: dict[str, dict[str, Any]] = {}
 
 
 def study_name(values: Mapping[str, Any]) -> str:
@@ -67,14 +72,22 @@ def make_study(
         sizes = _sizes(values)
         looks = LOOKS if sizes.blocks == "auto" else ()
         load = Load.model_validate(sizes.model_dump(include=set(Load.model_fields)))
-        read = partial(
+        as_given = partial(
             _level,
             levers,
             memory_bytes,
             lambda patch: workload(patch.get("workload") or values["workload"]).data_mib(sizes.scale),
         )
-        base = read("base", values.get("base", {}))
+        unused = set(sizes.levels)
+
+        def read(name: str, patch: Mapping[str, Any]) -> Level:
+            unused.discard(name)
+            return as_given(name, sizes.levels.get(name, {})).over(as_given(name, patch))
+
+        base = as_given("base", sizes.base).over(as_given("base", values.get("base", {})))
         factor, reasons = make_factor(values, read, sizes.only, left_out)
+        if unused:
+            raise InputError(f"profile {values['profile']}: '{min(unused)}' is not among the levels that it runs")
         factor, base = _with_room(factor, base, load)
         levels = [base, *factor.levels.values()]
         metric = _metric(values, load, levels)
@@ -139,7 +152,8 @@ def _sizes(values: Mapping[str, Any]) -> _Sizes:
     profiles, name = Parameter("profiles", "dict[str, dict]", {}).check(values["profiles"]), values["profile"]
     if name not in profiles:
         raise InputError(f"parameter profile: '{name}' is not one of {', '.join(profiles)}")
-    own = {key: values[key] for key in _Sizes.model_fields if values.get(key)}
+    sizes = _Sizes.model_fields.keys() - {"base", "levels"}
+    own = {key: values[key] for key in sizes if values.get(key)}
     return _Sizes.model_validate(profiles[name] | own)
 
 

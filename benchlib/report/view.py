@@ -17,7 +17,7 @@ from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan
 from benchlib.plan.words import rates_words
 from benchlib.report import figures as plots
-from benchlib.report.figures.frames import by_value, in_common, signed
+from benchlib.report.figures.frames import amount, by_value, in_common, known, signed
 from benchlib.report.figures.levels import levels_table
 from benchlib.report.figures.mechanism import (
     bottlenecks_table,
@@ -136,6 +136,22 @@ class View:
         return html_table(
             pd.DataFrame(rows, columns=["weight", "about", "what"]), caption="Reasons for doubt"
         )
+
+    def conditions(self) -> Table | Statement:
+        """What must be so for the effect to show, and whether it was: a row per condition and level, the unmet ones first."""
+        rows = self.experiment.conditions
+        if rows.empty:
+            return Statement("The notebook declares no conditions (the parameter conditions).")
+        rows = rows.assign(
+            held=[f"{row.held} of {row.trials}" for row in rows.itertuples()],
+            met=rows["met"].map({True: "met", False: "not met"}).fillna("not known"),
+        )
+        same = rows.groupby(["condition", "wanted", "met", "held"], sort=False)
+        table = same.agg(median=("median", _range), level=("level", ", ".join)).reset_index()
+        table = table.sort_values("met", key=lambda met: met == "met", kind="stable")
+        labels = {"held": "trials", "median": "median of a level", "level": "levels"}
+        columns = ["condition", "met", "wanted", "median", "held", "level"]
+        return html_table(table[columns], "What must be so for the effect to show", labels=labels)
 
     def headline(self) -> Statement:
         """The verdict in one sentence."""
@@ -356,6 +372,11 @@ def alike(plan: Plan, setting: str) -> list[list[str]]:
             rest = level.model_copy(update={"settings": settings, "load": level.load.model_copy(update=load)})
             groups.setdefault(rest.model_dump_json(), []).append(name)
     return list(groups.values())
+
+
+def _range(values: pd.Series[float]) -> str:
+    """The least and the largest of some figures, which are one where they look alike; a dash where none is known."""
+    return " to ".join(dict.fromkeys(amount(value) for value in (values.min(), values.max()) if known(value))) or "–"
 
 
 def _shown(value: Any) -> str:

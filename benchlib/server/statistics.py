@@ -16,6 +16,13 @@ from benchlib.errors import ServerError
 from benchlib.host.shell import ticks
 from benchlib.server.server import Server, asking
 
+# how much larger than VACUUM or ANALYZE last saw it the table is that grew most; one that neither has seen is left out
+_TABLES = """
+SELECT jsonb_build_object(
+    'autovacuums', coalesce(sum(s.autovacuum_count + s.autoanalyze_count), 0),
+    'growth', max(pg_relation_size(c.oid) / current_setting('block_size')::float8 / nullif(c.relpages, 0))
+) FROM pg_stat_user_tables AS s JOIN pg_class AS c ON c.oid = s.relid
+"""
 _VIEWS = {
     "database": (
         10,
@@ -26,6 +33,8 @@ _VIEWS = {
     "io": (16, "SELECT jsonb_agg(to_jsonb(s)) AS rows FROM pg_stat_io AS s"),
     "checkpointer": (17, "SELECT to_jsonb(s) AS row FROM pg_stat_checkpointer AS s"),
     "block_size": (10, "SELECT current_setting('block_size')::int"),
+    "database_bytes": (10, "SELECT pg_database_size(current_database())"),
+    "tables": (10, _TABLES),
 }
 _SHARED = {"bgwriter": 10, "wal": 14, "io": 16, "checkpointer": 17}
 """What ``pg_stat_reset_shared`` resets, and since which version."""

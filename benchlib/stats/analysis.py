@@ -60,6 +60,24 @@ class Analysis:
         return [warning.level for warning in self.warnings if warning.code == "ceiling" and warning.level]
 
     @property
+    def unshown(self) -> dict[str, str]:
+        """The levels whose effect could not show, each with the conditions that it or what it is compared with did not meet.
+
+        Where a difference is found all the same, or none that matters, that stands.
+        """
+        verdicts = dict(zip(self.table["level"], self.table["verdict"], strict=True))
+        reasons = {
+            name: "; ".join(
+                warning.message
+                for warning in self.warnings
+                if warning.code == "condition" and warning.level in (name, other)
+            )
+            for name, other in self.against.items()
+            if verdicts[name] == "inconclusive"
+        }
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    @property
     def one_reference(self) -> bool:
         """Whether all levels are compared with the baseline."""
         return set(self.against.values()) <= {self.baseline}
@@ -129,6 +147,8 @@ def _sentence(analysis: Analysis, row: dict[Any, Any]) -> str:
         concerned = (None, row["level"], reference, *analysis.controls)
         reasons = [w.message for w in analysis.warnings if w.grave and w.level in concerned]
         return f"No verdict on {name} against {base}: {'; '.join(dict.fromkeys(reasons))}."
+    if reason := analysis.unshown.get(row["level"]):
+        return f"Cannot be shown on this machine for {name} against {base}: {reason} ({figures})."
     return f"Inconclusive for {name} against {base}: {figures}{_missing(analysis, row, margin)}."
 
 

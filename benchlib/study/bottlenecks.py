@@ -71,7 +71,7 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
     for level in plan.factor.levels:
         of, seconds = good[good["level"] == level], recorded.seconds[recorded.seconds["level"] == level]
         means = {str(name): float(mean) for name, mean in sessions.get(level, pd.Series(dtype=float)).items()}
-        cap = _cap_share(plan.level(level), seconds)
+        cap = cap_share(plan.level(level), seconds)
         processors, tool = of["processors_share"].median(), of["client_cpu_share"].median()
         held = bool(len(of)) and bool((of["tps"] >= RATE_HELD * of["rate_tps"].astype(float)).all())
         name = bottleneck(processors, tool, cap, means, rate_held=held)
@@ -90,7 +90,7 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
     return pd.DataFrame(rows, columns=columns)
 
 
-def _cap_share(level: Level, seconds: pd.DataFrame) -> float:
+def cap_share(level: Level, seconds: pd.DataFrame) -> float:
     """How much of the cap that is nearest was used in the median second; NaN where none is set, or nothing is known."""
     caps = level.part("storage")
     used = [

@@ -17,6 +17,7 @@ from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.sequential import EXTENSION, Decision, decide, plan_looks
 from benchlib.stats.simulation import stopped_early
 from benchlib.stats.strata import analyze_strata
+from benchlib.study import conditions
 from benchlib.study.instruments import Recorded, recorded
 from benchlib.study.results import concerns, latencies, progress_frame, trials_frame, warnings_frame
 from benchlib.study.store import StudyFolder
@@ -66,6 +67,19 @@ class Experiment:
     def recorded(self) -> Recorded:
         """What the instruments of the good trials recorded; see :func:`benchlib.study.instruments.recorded`."""
         return recorded(self.folder, self.trials)
+
+    @cached_property
+    def conditions(self) -> pd.DataFrame:
+        """The conditions of the notebook, held against the trials; see :func:`benchlib.study.conditions.checked`.
+
+        Raises:
+            InputError: one of them is none.
+
+        """
+        if not conditions.conditions(self.study):
+            return conditions.checked(self.study, pd.DataFrame())
+        figures = conditions.figures_of(self.folder, self.trials, self.recorded)
+        return conditions.checked(self.study, figures)
 
     @cached_property
     def latencies(self) -> dict[tuple[str, int], Latency]:
@@ -133,7 +147,7 @@ class Experiment:
 
     def forget(self) -> None:
         """Derive all frames anew when they are next asked for: trials have been added."""
-        for name in ("trials", "progress", "recorded", "latencies", "analysis"):
+        for name in ("trials", "progress", "recorded", "conditions", "latencies", "analysis"):
             self.__dict__.pop(name, None)
 
     def facts(self) -> list[tuple[str, str]]:
@@ -166,6 +180,7 @@ class Experiment:
             "concerns": [
                 *([Concern("extended", _extended(extended))] if extended else []),
                 *concerns(self.trials, self.progress, warnings_frame(self.folder), self.plan.margin),
+                *conditions.unmet(self.conditions),
                 *([Concern("builds_differ", builds)] if builds else []),
             ],
         }

@@ -28,6 +28,7 @@ from benchlib.server.remote import Remote
 from benchlib.server.target import Target
 from benchlib.stats.pilot import size_study
 from benchlib.study.bench import open_bench
+from benchlib.study.conditions import conditions
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import Tell, design, keep_study, missing, run_study, set_failed_aside
 from benchlib.study.preflight import builds_differ, cannot_run, installations, preflight
@@ -56,6 +57,7 @@ def plan_study(values: Mapping[str, Any]) -> Study:
     if study.plan.metric not in METRICS.keys() & set(TRIAL_COLUMNS):
         known = ", ".join(name for name in TRIAL_COLUMNS if name in METRICS)
         raise InputError(f"parameter metric: trials have no '{study.plan.metric}'; there are {known}")
+    conditions(study)
     return worded(study)
 
 

@@ -64,6 +64,16 @@ def test_a_size_of_one_s_own_wins_and_zero_leaves_the_profile_s() -> None:
     assert (study.blocks, study.plan.scale) == (4, 2)
 
 
+def test_a_profile_may_scale_what_levels_and_base_say() -> None:
+    scaled = {**VALUES["profiles"]["quick"], "base": {"settings": {"jit": True}}}  # type: ignore[index]
+    scaled["levels"] = {"tuned": {"settings": {"work_mem": "1MB"}}}
+    plan = planned(profiles={"quick": scaled}, base={"settings": {"port": 1, "jit": False}}).plan
+    assert plan.base.settings == {"port": 1, "jit": True}
+    assert plan.factor.levels["tuned"].settings == {"shared_buffers": "1024MB", "jit": False, "work_mem": "1MB"}
+    scaled["levels"] = {"tnued": {}}
+    assert refused(profiles={"quick": scaled}) == "profile quick: 'tnued' is not among the levels that it runs"
+
+
 def test_a_rate_is_a_number_or_a_share_of_a_capacity_still_to_be_measured() -> None:
     assert planned(rate="500").plan.load.rate == 500.0
     plan = planned(rate="60% of capacity").plan

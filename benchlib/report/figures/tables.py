@@ -121,10 +121,11 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     metric, rows = analysis.metric, rows_of(analysis)
     lost = {level: text for level, text in durability.items() if level in rows}
     confidence = f"{100 * (1 - analysis.alpha):.3g} % interval"
-    ceilings = analysis.ceilings
+    ceilings, unshown = analysis.ceilings, analysis.unshown
     records = []
     for level, row in rows.items():
         verdict = row["verdict"] if isinstance(row["verdict"], str) else None
+        word = "cannot be shown here" if level in unshown else verdict
         # The answer first: on a phone the first columns are what is seen before scrolling.
         record = {
             "level": level + DAGGER * (level in lost),
@@ -134,7 +135,7 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
             if known(row["ci_low"], row["ci_high"])
             else None,
             "verdict": verdict
-            and f"{mark_of(verdict).sign}\u00a0{verdict}{', ceiling' * (level in ceilings)}",
+            and f"{mark_of(verdict).sign}\u00a0{word}{', ceiling' * (level in ceilings)}",
             ", ".join(filter(None, ("mean ± sd", metric.unit))): (
                 f"{amount(row['mean'])} ± {amount(row['sd'])}" if known(row["mean"]) else None
             ),
@@ -151,6 +152,8 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     note = "± one standard deviation between trials. p is adjusted for the number of levels."
     if ceilings:
         note += " Ceiling: the level used up the processors, so its change is what this machine allows."
+    if unshown:
+        note += " Cannot be shown here: a condition for the effect to show was not met."
     if lost:
         note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
     caption = f"{opening(metric.title)} of each level, and its change against {reference_words(analysis)}"

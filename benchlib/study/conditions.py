@@ -1,0 +1,198 @@
+"""What must be so in a study's trials for its effect to show, held against what was sampled in them.
+
+A notebook declares conditions by name: ``{"every trial has a checkpoint": "checkpoints >= 1"}``, or for some levels
+``{"holds": "kib_per_read >= 64", "levels": ["8 read-ahead"]}``, where parts of a name stand for all levels that have them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from pydantic import ValidationError, model_validator
+
+from benchlib.errors import InputError
+from benchlib.host.telemetry import DEVICE, HOST
+from benchlib.plan.level import Model, NotEmpty, first_problem
+from benchlib.plan.metrics import METRICS
+from benchlib.plan.model import Study
+from benchlib.stats import Concern
+from benchlib.study.bottlenecks import cap_share
+from benchlib.study.instruments import COSTS, TRIAL, Recorded
+from benchlib.study.published import matching
+from benchlib.study.records import Counters, Parameters, understood
+from benchlib.study.store import StudyFolder
+
+_OWN = {
+    "data_to_memory": "data, times the memory that the server may use",
+    "data_to_buffers": "data, times shared_buffers",
+    "growth": "a table's size, times what ANALYZE or VACUUM last saw",
+    "autovacuums": "tables that autovacuum vacuumed or analysed",
+    "dirty_peak_mib": "dirty memory at most, MiB",
+    "kib_per_read": "size of a read, KiB",
+    "cap_share": "share of the disk's cap in use",
+    "processors_share": "share of all processors in use",
+    "flushes_per_s": "flushes a second that the WAL's place can do",
+}
+FIGURES = {
+    **_OWN,
+    **{name: METRICS[name].title for name in COSTS},
+    **{name: name for name in (*HOST, *DEVICE)},
+}
+"""What a condition may be of, and how a table words it: one number a trial, of what is sampled each second the mean."""
+
+_BOUND = re.compile(r"\s*([a-z0-9_]+)\s*(>=|<=)\s*(\d+(?:\.\d+)?)\s*")
+_MOST = 0.8
+"""The share of a level's trials in which a condition has to hold to be met."""
+_MIB = 1 << 20
+
+
+class Condition(Model):
+    """A ``figure`` of each trial and its ``bound``, at some ``levels`` or, if none is named, at all."""
+
+    figure: str
+    sign: str
+    bound: float
+    levels: tuple[NotEmpty, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text(cls, value: Any) -> Any:
+        value = {"holds": value} if isinstance(value, str) else dict(value)
+        if not (match := _BOUND.fullmatch(str(value.pop("holds", "")))):
+            raise ValueError('it wants a figure and its bound, such as "checkpoints >= 1"')
+        if match[1] not in FIGURES:
+            raise ValueError(f"'{match[1]}' is no figure of a trial: there are {', '.join(FIGURES)}")
+        return {"figure": match[1], "sign": match[2], "bound": match[3], **value}
+
+    def __str__(self) -> str:
+        return f"{FIGURES[self.figure]} {'≥' if self.sign == '>=' else '≤'} {self.bound:g}"
+
+    def holds(self, values: pd.Series[float]) -> pd.Series[bool]:
+        """Whether it holds, for each of some trials."""
+        return values >= self.bound if self.sign == ">=" else values <= self.bound
+
+
+def conditions(study: Study) -> dict[str, Condition]:
+    """The conditions that a study's notebook declares, by name.
+
+    Raises:
+        InputError: one is none, or names a level that is not there.
+
+    """
+    declared = {}
+    for name, value in (study.parameters.get("conditions") or {}).items():
+        try:
+            condition = declared[name] = Condition.model_validate(value)
+        except (ValidationError, TypeError, ValueError) as reason:
+            problem = first_problem(reason) if isinstance(reason, ValidationError) else str(reason)
+            raise InputError(f"parameter conditions: “{name}”: {problem}") from None
+        known = _names(study)
+        if unknown := [level for level in condition.levels if not matching(level, known)]:
+            raise InputError(f"parameter conditions: “{name}”: '{unknown[0]}' is not among the levels")
+    return declared
+
+
+def _names(study: Study) -> list[str]:
+    """All levels that the notebook names, run here or not; of a grid one name that has every value of each dimension."""
+    given = study.parameters
+    every = ", ".join(end for ends in (given.get("grid") or {}).values() for end in ends)
+    return [*study.plan.factor.levels, *study.left_out, *(given.get("levels") or {}), every]
+
+
+def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
+    """Each condition at each level that it is of: ``condition, level, wanted, median, held, trials, met``.
+
+    ``figures`` are those of :func:`figures_of`. ``met`` is whether it ``held`` in four of five ``trials``; None where the figure is not known.
+    """
+    rows = []
+    for name, condition in conditions(study).items():
+        levels = list(study.plan.factor.levels)
+        of = [level for part in condition.levels for level in matching(part, levels)] or levels
+        for level in dict.fromkeys(of):
+            values = figures.loc[figures["level"] == level, condition.figure].dropna()
+            held, met = int(condition.holds(values).sum()), None
+            if len(values):
+                met = held >= _MOST * len(values)
+            rows.append((name, level, str(condition), values.median(), held, len(values), met))
+    columns = ["condition", "level", "wanted", "median", "held", "trials", "met"]
+    return pd.DataFrame(rows, columns=columns).astype({"median": float, "met": object})
+
+
+def unmet(rows: pd.DataFrame) -> list[Concern]:
+    """A concern for each condition that a level did not meet, of the rows of :func:`checked`."""
+    return [
+        Concern(
+            "condition",
+            f"{row.condition}: held in {row.held} of {row.trials} trials of {row.level!r} "
+            f"({row.wanted} is wanted, the median is {row.median:.3g})",
+            level=row.level,
+        )
+        for row in rows.itertuples()
+        if row.met is False
+    ]
+
+
+def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) -> pd.DataFrame:
+    """All :data:`FIGURES` of the good ones of ``trials``, a row per trial (``level, block``); null where not known.
+
+    Raises:
+        InputError: a file is damaged.
+
+    """
+    study = folder.read()
+    good = trials[trials["error"].isna()].set_index([*TRIAL])
+    seconds = recorded.seconds.groupby([*TRIAL])
+    sampled = seconds[[*HOST, *DEVICE]].mean()
+    reads = seconds[["r_mib_s", "r_iops"]].sum()
+    parts = {
+        "kib_per_read": 1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
+        "dirty_peak_mib": seconds["dirty_mib"].max(),
+        "cap_share": pd.Series({trial: cap_share(study.plan.level(trial[0]), of) for trial, of in seconds}, dtype=float),
+    }  # fmt: skip
+    counted = [_counted(folder, study, trial_id, m.trial.level) | {"level": m.trial.level, "block": m.trial.block}
+               for trial_id, m in folder.kept().items() if m.error is None]  # fmt: skip
+    by_trial = pd.DataFrame(counted, columns=[*TRIAL, *_OWN]).set_index([*TRIAL])
+    frame = good[[]].join(sampled).join(recorded.costs.set_index([*TRIAL])[list(COSTS)])
+    for name in _OWN:
+        known = parts[name] if name in parts else good[name] if name in good else by_trial[name]
+        frame[name] = known
+    return frame.astype(float).reset_index()
+
+
+def _counted(folder: StudyFolder, study: Study, trial_id: str, level: str) -> dict[str, float | None]:
+    """What a trial's counters and settings tell."""
+    with understood(folder, trial_id):
+        if not (counters := Counters.read(folder, trial_id)):
+            return {}
+        before, after = dict(counters.before), dict(counters.after)
+        data = before.get("database_bytes")
+        memory, buffers = _memory_mib(study, level), _buffers_mib(folder, level)
+        vacuums = [(tables.get("tables") or {}).get("autovacuums") for tables in (before, after)]
+        return {
+            "data_to_memory": data / _MIB / memory if data and memory else None,
+            "data_to_buffers": data / _MIB / buffers if data and buffers else None,
+            "growth": (before.get("tables") or {}).get("growth"),
+            "autovacuums": None if None in vacuums else vacuums[1] - vacuums[0],
+        }
+
+
+def _memory_mib(study: Study, level: str) -> float | None:
+    """What a server and its page cache may use: its cap, or all of the machine's memory; null elsewhere."""
+    if study.plan.level(level).target:
+        return None
+    cap = study.plan.level(level).part("storage").get("memory")
+    total: float | None = study.provenance.get("host", {}).get("memory_mib")
+    return cap / _MIB if cap else total
+
+
+def _buffers_mib(folder: StudyFolder, level: str) -> float | None:
+    """``shared_buffers`` as the level's server told it in block 1, in MiB; pages are of 8 kB."""
+    for trial_id, m in folder.kept().items():
+        if m.trial.level == level and (parameters := Parameters.read(folder, trial_id)):
+            told: Mapping[str, Any] = (parameters.model_extra or {}).get("shared_buffers", {})
+            return float(told["setting"]) / 128 if told.get("unit") == "8kB" else None
+    return None
+
