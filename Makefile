@@ -60,7 +60,7 @@ readme: $(READY)  ## the README's figure and its table of effects, from the reco
 calibrate: $(READY)  ## the statistics on trial by simulation, in minutes: reports/calibration.html
 	@$(BIN)/benchlib calibrate --simulate
 
-bench: $(READY)  ## what the suite itself costs, in forty minutes on a quiet machine: data/benchmarks/
+bench: $(READY)  ## what the suite itself costs, in an hour on a quiet machine: data/benchmarks/
 	@$(BIN)/python benchmarks/table.py $(BENCH_OPTIONS)
 
 kills: $(READY)  ## as root: studies with every lever killed a hundred times, and what remains, in half an hour

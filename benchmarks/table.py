@@ -1,10 +1,10 @@
-"""What the suite itself costs, in one table with spreads: `make bench`, forty minutes on a quiet machine.
+"""What the suite itself costs, in one table with spreads: `make bench`, an hour on a quiet machine.
 
     python benchmarks/table.py --rounds 3 --lines 10000000 --observer-blocks 200
 
 A log of all transactions parsed against what pandas' and pyarrow's readers need for two of its columns
-(benchmarks/logs.py); the analysis of a study of 9 blocks and 7 levels; a page made from what is kept; the wall
-time of a small study from its command to its page, over the seconds that pgbench measured; and what
+(benchmarks/logs.py); the analysis of a study of 9 blocks and 7 levels; a page made from what is kept; what
+a study takes from its command to its page beside pgbench's trials and warm-ups, with trials of 15 s and of 60 s and clusters anew for each block; and what
 watching a trial costs (benchmarks/observer.py). The table is kept in data/benchmarks/, with the rounds of the first and the
 trials of the last beside it. The status is 1 where something is not as wanted.
 """
@@ -113,26 +113,33 @@ def analysis_s(seed: int) -> float:
     return time.perf_counter() - started
 
 
-def studies(rounds: int, blocks: int, duration_s: int) -> list[Row]:
-    """A small study of inserts as a user runs it, and its page once more."""
-    over, pages = [], []
+def studies(rounds: int, blocks: int) -> list[Row]:
+    """A study of inserts as a user runs it, and its page once more; the longer trials once."""
+    over: dict[int, list[float]] = {15: [], 60: []}
+    pages = []
     with tempfile.TemporaryDirectory() as scratch:
         project = Path(scratch)
         shutil.copytree(HERE.parent / "notebooks", project / "notebooks", ignore=shutil.ignore_patterns(".*"))
         (project / "levels.yaml").write_text(LEVELS)
         place = {DATA_VARIABLE: str(project / "data")}
-        sizes = ["-p", "blocks", blocks, "-p", "duration_s", duration_s, "-p", "clients", 4]
-        for number in range(1, rounds + 1):
-            name = f"bench-{number}"
+        for duration_s in [15] * rounds + [60]:
+            name = f"bench-{len(pages)}"
+            sizes = ["-p", "blocks", blocks, "-p", "duration_s", duration_s, "-p", "clients", 4]
             words = ["run", "configuration", "-f", "levels.yaml", *sizes, "-p", "study", name]
             wall = run(BENCHLIB, *words, cwd=project, **place)
-            kept = StudyFolder(name, project / "data").kept().values()
+            folder = StudyFolder(name, project / "data")
+            kept, warmup_s = folder.kept().values(), folder.read().plan.load.warmup_s
             if len(kept) != 3 * blocks or any(m.error for m in kept):
-                raise click.ClickException(f"the study of round {number} is not whole")
-            over.append(wall / sum(m.load_wall_s or 0 for m in kept))
+                raise click.ClickException(f"the study {name} is not whole")
+            # a cluster is warmed when it is built, and again before its trial
+            load = sum((m.load_wall_s or 0) + 2 * warmup_s for m in kept)
+            over[duration_s].append(100 * (wall / load - 1))
             pages.append(run(BENCHLIB, "report", name, cwd=project, **place))
     return [
-        row_of(f"study of {3 * blocks} trials of {duration_s} s: wall / pgbench", over, "×"),
+        *(
+            row_of(f"study of {3 * blocks} trials of {duration_s} s: beside pgbench", each, "%", most)
+            for (duration_s, each), most in zip(over.items(), (25, 10), strict=True)
+        ),
         row_of("page from what is kept", pages, "s"),
     ]
 
@@ -168,17 +175,16 @@ def lines_of(rows: Sequence[Row]) -> list[str]:
 @click.command(help=__doc__)
 @click.option("--rounds", default=3, show_default=True, help="of all but the observer's price")
 @click.option("--lines", default=10_000_000, show_default=True, help="of the transaction log")
-@click.option("--blocks", default=3, show_default=True, help="of the small study")
-@click.option("--duration", "duration_s", default=6, show_default=True, help="seconds of its trials")
+@click.option("--blocks", default=5, show_default=True, help="of the studies")
 @click.option("--observer-blocks", default=200, show_default=True)
 @click.option("--out", default=Path("data/benchmarks"), show_default=True, type=click.Path(path_type=Path, file_okay=False))  # fmt: skip
-def main(rounds: int, lines: int, blocks: int, duration_s: int, observer_blocks: int, out: Path) -> None:
+def main(rounds: int, lines: int, blocks: int, observer_blocks: int, out: Path) -> None:
     """Measure one after the other, print the table and keep it."""
     out.mkdir(parents=True, exist_ok=True)
     parts: list[Callable[[], list[Row]]] = [
         lambda: [analysis(rounds)],
         lambda: logs(out, rounds, lines),
-        lambda: studies(rounds, blocks, duration_s),
+        lambda: studies(rounds, blocks),
         lambda: [observer(out, observer_blocks)],
     ]
     rows, before = [], load_average()
