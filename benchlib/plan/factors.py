@@ -95,11 +95,26 @@ def _listed(values: Mapping[str, Any], read: ReadLevel, only: Any) -> tuple[dict
 
 
 def _levels(where: str, patches: Any, read: ReadLevel) -> dict[str, Level]:
-    patches = Parameter(where, "dict[str, dict]", {}).check(patches)
-    for name in patches:
+    """The levels of some patches; with ``over`` one is on top of another that stands before it."""
+    whole: dict[str, dict[str, Any]] = {}
+    for name, patch in Parameter(where, "dict[str, dict]", {}).check(patches).items():
         if not name.isprintable():
             raise InputError(f"level {name!r}: its name cannot be printed; choose another")
-    return {name: read(name, patch) for name, patch in patches.items()}
+        below = patch.get("over")
+        if below is not None and below not in list(whole):
+            raise InputError(f"level “{name}”: over: {below!r} is not the name of a level before it")
+        own = {key: value for key, value in patch.items() if key != "over"}
+        whole[name] = own if below is None else patched(whole[below], own)
+    return {name: read(name, patch) for name, patch in whole.items()}
+
+
+def patched(patch: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A level's patch with another over it; of settings, tunables and load, what the other names."""
+    merged = {**patch, **over}
+    for key in ("settings", "host", "load"):
+        if isinstance(patch.get(key), Mapping) and isinstance(over.get(key), Mapping):
+            merged[key] = {**patch[key], **over[key]}
+    return merged
 
 
 def _shares(values: Mapping[str, Any], levels: dict[str, Level], baseline: str) -> dict[str, Level]:
@@ -159,13 +174,17 @@ def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
 def _combinations(
     values: Mapping[str, Any], grid: Mapping[str, Any], read: ReadLevel
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
-    """The levels that a grid makes, all or a screening's, and their cells; what a later dimension changes wins."""
+    """The levels that a grid makes, all or a screening's, and their cells; what a later dimension changes wins.
+
+    A dimension of which one value is left is in no name.
+    """
     parts = {name: _levels(f"grid, {name}", ends, read) for name, ends in grid.items()}
     ends_of = {name: tuple(part) for name, part in parts.items()}
     levels: dict[str, Level] = {}
     cells = {}
     for ends in screening(ends_of) if values.get("screen") else product(*ends_of.values()):
-        name, level = ", ".join(ends), Level()
+        apart = [end for end, several in zip(ends, ends_of.values(), strict=True) if len(several) > 1]
+        name, level = ", ".join(apart or ends), Level()
         if name in levels:
             raise InputError(
                 f"parameter grid: two combinations are named “{name}”; name their values otherwise"

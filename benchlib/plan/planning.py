@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS, randomised_blocks
-from benchlib.plan.factors import make_factor
+from benchlib.plan.factors import make_factor, patched
 from benchlib.plan.level import Level, LevelKey, SettingValue, first_problem, resolve_memory_shares
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Factor, Load, Plan, Study
@@ -72,22 +72,18 @@ def make_study(
         sizes = _sizes(values)
         looks = LOOKS if sizes.blocks == "auto" else ()
         load = Load.model_validate(sizes.model_dump(include=set(Load.model_fields)))
-        as_given = partial(
+        of_level = partial(
             _level,
             levers,
-            memory_bytes,
             lambda patch: workload(patch.get("workload") or values["workload"]).data_mib(sizes.scale),
         )
-        unused = set(sizes.levels)
+        base = of_level(memory_bytes, "base", patched(values.get("base", {}), sizes.base))
+        memory = min(memory_bytes, base.part("storage").get("memory") or memory_bytes)
 
         def read(name: str, patch: Mapping[str, Any]) -> Level:
-            unused.discard(name)
-            return as_given(name, sizes.levels.get(name, {})).over(as_given(name, patch))
+            return of_level(memory, name, patched(patch, sizes.levels.get(name, {})))
 
-        base = as_given("base", sizes.base).over(as_given("base", values.get("base", {})))
         factor, reasons = make_factor(values, read, sizes.only, left_out)
-        if unused:
-            raise InputError(f"profile {values['profile']}: '{min(unused)}' is not among the levels that it runs")
         factor, base = _with_room(factor, base, load)
         levels = [base, *factor.levels.values()]
         metric = _metric(values, load, levels)
@@ -159,8 +155,8 @@ def _sizes(values: Mapping[str, Any]) -> _Sizes:
 
 def _level(
     levers: Mapping[str, LevelKey],
-    memory_bytes: int,
     data_mib: Callable[[Mapping[str, Any]], int],
+    memory_bytes: int,
     name: str,
     patch: Mapping[str, Any],
 ) -> Level:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -110,8 +111,8 @@ def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for name, condition in conditions(study).items():
         levels = list(study.plan.factor.levels)
-        of = [level for part in condition.levels for level in matching(part, levels)] or levels
-        for level in dict.fromkeys(of):
+        named = (matching(part, levels) for part in condition.levels)
+        for level in dict.fromkeys(chain.from_iterable(named)) if condition.levels else levels:
             values = figures.loc[figures["level"] == level, condition.figure].dropna()
             held, met = int(condition.holds(values).sum()), None
             if len(values):

@@ -70,8 +70,23 @@ def test_a_profile_may_scale_what_levels_and_base_say() -> None:
     plan = planned(profiles={"quick": scaled}, base={"settings": {"port": 1, "jit": False}}).plan
     assert plan.base.settings == {"port": 1, "jit": True}
     assert plan.factor.levels["tuned"].settings == {"shared_buffers": "1024MB", "jit": False, "work_mem": "1MB"}
-    scaled["levels"] = {"tnued": {}}
-    assert refused(profiles={"quick": scaled}) == "profile quick: 'tnued' is not among the levels that it runs"
+    capped = {**scaled, "base": {"storage": {"memory": "1GB"}}}
+    levels = planned(profiles={"quick": capped}).plan.factor.levels
+    assert levels["tuned"].settings["shared_buffers"] == "256MB"  # of the cap, which is all that the server may have
+
+
+def test_a_level_may_stand_on_top_of_one_before_it() -> None:
+    rungs = {
+        "defaults": {"storage": {"memory": "1GB"}, "host": {"vm.swappiness": 1}},
+        "more": {"over": "defaults", "host": {"vm.dirty_ratio": 10}},
+        "most": {"over": "more", "host": {"vm.swappiness": 2}},
+    }
+    levels = planned(levels=rungs).plan.factor.levels
+    assert levels["most"].host == {"vm.swappiness": 2, "vm.dirty_ratio": 10}
+    assert levels["most"].part("storage")["memory"] == GIB
+    for below in ("most", "later", 3, ["defaults"]):
+        why = refused(levels={**rungs, "most": {"over": below}, "later": {}})
+        assert why.startswith("level “most”: over: ")
 
 
 def test_a_rate_is_a_number_or_a_share_of_a_capacity_still_to_be_measured() -> None:
