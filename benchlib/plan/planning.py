@@ -80,10 +80,8 @@ def make_study(
         base = of_level(memory_bytes, "base", patched(values.get("base", {}), sizes.base))
         memory = min(memory_bytes, base.part("storage").get("memory") or memory_bytes)
 
-        def read(name: str, patch: Mapping[str, Any]) -> Level:
-            return of_level(memory, name, patched(patch, sizes.levels.get(name, {})))
-
-        factor, reasons = make_factor(values, read, sizes.only, left_out)
+        scaled = {key: _scaled(values.get(key), sizes.levels) for key in ("levels", "grid")}
+        factor, reasons = make_factor({**values, **scaled}, partial(of_level, memory), sizes.only, left_out)
         factor, base = _with_room(factor, base, load)
         levels = [base, *factor.levels.values()]
         metric = _metric(values, load, levels)
@@ -151,6 +149,16 @@ def _sizes(values: Mapping[str, Any]) -> _Sizes:
     sizes = _Sizes.model_fields.keys() - {"base", "levels"}
     own = {key: values[key] for key in sizes if values.get(key)}
     return _Sizes.model_validate(profiles[name] | own)
+
+
+def _scaled(patches: Any, by: Mapping[str, Mapping[str, Any]]) -> Any:
+    """The patches of levels, or of a grid's values, with what a profile changes of those of a name."""
+    if not isinstance(patches, Mapping):
+        return patches
+    return {
+        name: patched(patch, by[name]) if name in by and isinstance(patch, Mapping) else _scaled(patch, by)
+        for name, patch in patches.items()
+    }
 
 
 def _level(
