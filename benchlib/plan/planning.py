@@ -32,8 +32,8 @@ class _Sizes(Load):
     scale: Annotated[int, Field(ge=1)] = 1
     rebuild_every: int = 1
     only: Any = None
-    base: dict[str, Any] = {}
-    levels: dict[str, dict[str, Any]] = {}
+    base: Annotated[dict[str, Any], Field(default_factory=dict)]
+    levels: Annotated[dict[str, dict[str, Any]], Field(default_factory=dict)]
 
 
 def study_name(values: Mapping[str, Any]) -> str:
@@ -77,7 +77,10 @@ def make_study(
             levers,
             lambda patch: workload(patch.get("workload") or values["workload"]).data_mib(sizes.scale),
         )
-        base = of_level(memory_bytes, "base", patched(values.get("base", {}), sizes.base))
+        given = values.get("base", {})
+        base = of_level(
+            memory_bytes, "base", patched(given, sizes.base) if isinstance(given, Mapping) else given
+        )
         memory = min(memory_bytes, base.part("storage").get("memory") or memory_bytes)
 
         scaled = {key: _scaled(values.get(key), sizes.levels) for key in ("levels", "grid")}

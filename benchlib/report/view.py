@@ -376,7 +376,10 @@ def alike(plan: Plan, setting: str) -> list[list[str]]:
 
 def _range(values: pd.Series[float]) -> str:
     """The least and the largest of some figures, which are one where they look alike; a dash where none is known."""
-    return " to ".join(dict.fromkeys(amount(value) for value in (values.min(), values.max()) if known(value))) or "–"
+    return (
+        " to ".join(dict.fromkeys(amount(value) for value in (values.min(), values.max()) if known(value)))
+        or "–"
+    )
 
 
 def _shown(value: Any) -> str:

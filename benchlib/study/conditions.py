@@ -129,7 +129,7 @@ def unmet(rows: pd.DataFrame) -> list[Concern]:
             "condition",
             f"{row.condition}: held in {row.held} of {row.trials} trials of {row.level!r} "
             f"({row.wanted} is wanted, the median is {row.median:.3g})",
-            level=row.level,
+            level=str(row.level),
         )
         for row in rows.itertuples()
         if row.met is False
@@ -151,7 +151,7 @@ def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) ->
     parts = {
         "kib_per_read": 1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
         "dirty_peak_mib": seconds["dirty_mib"].max(),
-        "cap_share": pd.Series({trial: cap_share(study.plan.level(trial[0]), of) for trial, of in seconds}, dtype=float),
+        "cap_share": pd.Series({trial: cap_share(study.plan.level(str(trial[0])), of) for trial, of in seconds}, dtype=float),
     }  # fmt: skip
     counted = [_counted(folder, study, trial_id, m.trial.level) | {"level": m.trial.level, "block": m.trial.block}
                for trial_id, m in folder.kept().items() if m.error is None]  # fmt: skip
@@ -171,12 +171,12 @@ def _counted(folder: StudyFolder, study: Study, trial_id: str, level: str) -> di
         before, after = dict(counters.before), dict(counters.after)
         data = before.get("database_bytes")
         memory, buffers = _memory_mib(study, level), _buffers_mib(folder, level)
-        vacuums = [(tables.get("tables") or {}).get("autovacuums") for tables in (before, after)]
+        tables, later = (moment.get("tables") or {} for moment in (before, after))
         return {
             "data_to_memory": data / _MIB / memory if data and memory else None,
             "data_to_buffers": data / _MIB / buffers if data and buffers else None,
-            "growth": (before.get("tables") or {}).get("growth"),
-            "autovacuums": None if None in vacuums else vacuums[1] - vacuums[0],
+            "growth": tables.get("growth"),
+            "autovacuums": later["autovacuums"] - tables["autovacuums"] if tables and later else None,
         }
 
 
@@ -196,4 +196,3 @@ def _buffers_mib(folder: StudyFolder, level: str) -> float | None:
             told: Mapping[str, Any] = (parameters.model_extra or {}).get("shared_buffers", {})
             return float(told["setting"]) / 128 if told.get("unit") == "8kB" else None
     return None
-

@@ -69,10 +69,16 @@ def test_a_profile_may_scale_what_levels_and_base_say() -> None:
     scaled["levels"] = {"tuned": {"settings": {"work_mem": "1MB"}}}
     plan = planned(profiles={"quick": scaled}, base={"settings": {"port": 1, "jit": False}}).plan
     assert plan.base.settings == {"port": 1, "jit": True}
-    assert plan.factor.levels["tuned"].settings == {"shared_buffers": "1024MB", "jit": False, "work_mem": "1MB"}
+    assert plan.factor.levels["tuned"].settings == {
+        "shared_buffers": "1024MB",
+        "jit": False,
+        "work_mem": "1MB",
+    }
     capped = {**scaled, "base": {"storage": {"memory": "1GB"}}}
     levels = planned(profiles={"quick": capped}).plan.factor.levels
-    assert levels["tuned"].settings["shared_buffers"] == "256MB"  # of the cap, which is all that the server may have
+    assert (
+        levels["tuned"].settings["shared_buffers"] == "256MB"
+    )  # of the cap, which is all that the server may have
 
 
 def test_a_level_may_stand_on_top_of_one_before_it() -> None:

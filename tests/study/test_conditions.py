@@ -29,7 +29,7 @@ def folder(folder_of, tmp_path):
     made = folder_of(2)
     run_study(made, FakeBench(made.read().plan, tmp_path, instruments=True).open)
     kept = json.loads((made.path / "study.json").read_text())
-    kept["provenance"]["host"]["memory_mib"] = 200
+    kept["provenance"] = {"host": {"memory_mib": 200}}
     (made.path / "study.json").write_text(json.dumps(kept))
     for trial in made.read().trials:
         path = made.path / "trials" / trial.id / Counters.FILE
@@ -45,7 +45,9 @@ def folder(folder_of, tmp_path):
 
 
 def test_a_condition_is_a_figure_and_its_bound_at_all_levels_or_some(study):
-    of = conditions(declared(study, dirty="dirty_peak_mib >= 64", few={"holds": "r_iops<=9.5", "levels": ["tuned"]}))
+    of = conditions(
+        declared(study, dirty="dirty_peak_mib >= 64", few={"holds": "r_iops<=9.5", "levels": ["tuned"]})
+    )
     assert [(c.figure, c.sign, c.bound, c.levels) for c in of.values()] == [
         ("dirty_peak_mib", ">=", 64, ()),
         ("r_iops", "<=", 9.5, ("tuned",)),
@@ -74,7 +76,11 @@ def test_what_is_none_is_refused_with_its_name(study, value, problem):
 
 def test_levels_that_this_profile_or_machine_does_not_run_may_be_named(study):
     of = {"holds": "checkpoints >= 1", "levels": ["later", "16 clients"]}
-    given = {"conditions": {"c": of}, "levels": {"later": {}}, "grid": {"n": {"4 clients": {}, "16 clients": {}}}}
+    given = {
+        "conditions": {"c": of},
+        "levels": {"later": {}},
+        "grid": {"n": {"4 clients": {}, "16 clients": {}}},
+    }
     assert conditions(study.model_copy(update={"parameters": given}))["c"].levels == ("later", "16 clients")
 
 
@@ -85,7 +91,11 @@ def test_figures_have_a_row_per_trial_and_a_column_per_name(folder):
     assert len(figures) == 6
     assert figures["data_to_memory"].tolist() == [0.5] * 6
     assert figures["growth"].tolist() == [1.5] * 6
-    assert figures.groupby("level")["autovacuums"].sum().to_dict() == {"control": 0, "defaults": 0, "tuned": 6}
+    assert figures.groupby("level")["autovacuums"].sum().to_dict() == {
+        "control": 0,
+        "defaults": 0,
+        "tuned": 6,
+    }
     assert figures["dirty_peak_mib"].between(20, 60).all()
     assert figures[["kib_per_read", "data_to_buffers", "cap_share"]].isna().all(axis=None)  # it reads nothing
 
@@ -114,9 +124,13 @@ def test_what_could_not_show_is_not_called_inconclusive(folder):
     (folder.path / "study.json").write_text(json.dumps(kept))
     view = View(shown(folder))
     analysis = view.experiment.analysis
-    assert dict(zip(analysis.table["level"], analysis.table["verdict"], strict=True))["tuned"] == "inconclusive"
+    assert (
+        dict(zip(analysis.table["level"], analysis.table["verdict"], strict=True))["tuned"] == "inconclusive"
+    )
     assert list(analysis.unshown) == ["control", "tuned"]  # the baseline's autovacuum slept
-    assert str(view.headline()).startswith("Cannot be shown on this machine for “tuned” against “defaults”: awake")
+    assert str(view.headline()).startswith(
+        "Cannot be shown on this machine for “tuned” against “defaults”: awake"
+    )
     assert "cannot be shown here" in view.verdicts()._repr_html_()
     table = view.conditions()._repr_html_()
     assert table.index("not met") < table.index("data_to_memory" if "data_to_memory" in table else "large")

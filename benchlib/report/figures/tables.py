@@ -134,8 +134,7 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
             confidence: interval(row["ci_low"], row["ci_high"])
             if known(row["ci_low"], row["ci_high"])
             else None,
-            "verdict": verdict
-            and f"{mark_of(verdict).sign}\u00a0{word}{', ceiling' * (level in ceilings)}",
+            "verdict": verdict and f"{mark_of(verdict).sign}\u00a0{word}{', ceiling' * (level in ceilings)}",
             ", ".join(filter(None, ("mean ± sd", metric.unit))): (
                 f"{amount(row['mean'])} ± {amount(row['sd'])}" if known(row["mean"]) else None
             ),
