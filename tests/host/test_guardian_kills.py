@@ -64,8 +64,8 @@ with guarded_run(scratch, "study “doomed”") as run:
             subprocess.run(["mount", device, target], check=True)
             if caps.exists():
                 number = Path("/sys/class/block", Path(device).name, "dev").read_text().strip()
-                trial.note(Written(path=caps, former=f"{number} 0", value=f"{number} 2000000"))
-                write_kernel_file(caps, f"{number} 2000000")
+                trial.note(Written(path=caps, former=f"{number} 0", value=f"{number} 2000003"))
+                write_kernel_file(caps, f"{number} 2000003")
             (target / "data").mkdir()
             trial.note(Grouped(folder=group))
             (group / "inner").mkdir(parents=True)
@@ -77,7 +77,7 @@ with guarded_run(scratch, "study “doomed”") as run:
 
 
 class Study(NamedTuple):
-    """A study's process, its folder and control group, and the tunables and caps before it."""
+    """A study's process, its folder and control group, and the tunables before it."""
 
     process: "subprocess.Popen[str]"
     folder: Path
@@ -86,7 +86,7 @@ class Study(NamedTuple):
 
 
 def start(scratch: Path) -> Study:
-    before = {path: path.read_text() for path in (*TUNABLES, CAPS) if path.exists()}
+    before = {path: path.read_text() for path in TUNABLES}
     group = ABOVE_GROUPS[0] / f"benchlib-test-{scratch.name}"
     argv = [sys.executable, "-c", STUDY, scratch, group, CAPS, *TUNABLES]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -104,6 +104,8 @@ def kill_tree(study: "subprocess.Popen[str]") -> None:
 def traces(scratch: Path, study: Study) -> list[str]:
     """What is different from before the study."""
     left = [f"{path} is {path.read_text()}" for path, was in study.before.items() if path.read_text() != was]
+    caps = CAPS.read_text().splitlines() if CAPS.exists() else []
+    left += [f"capped {line}" for line in caps if line.endswith(" 2000003")]
     left += [f"mounted {point}" for point in mounts_below(scratch)]
     left += [f"attached {device}" for device in loop_devices(study.folder / "disk")]
     left += [f"there is {path}" for path in (study.group, *scratch.iterdir()) if path.exists()]

@@ -172,8 +172,9 @@ def test_replicas_have_places_caps_and_a_way_of_their_own_for_as_long_as_they_st
     assert measurement.error is None
     assert max(mounted.seen) == 3
     if CAPS.exists():
-        assert ["41943040", "31457280"] in [sorted(seen, reverse=True) for seen in caps.seen]
-        assert CAPS.read_text() == ""
+        ours = {"41943040", "31457280"}
+        assert any(ours <= set(seen) for seen in caps.seen)
+        assert not ours & set(CAPS.read_text().split())
         assert not [w for w in measurement.warnings if "caps on writing" in w]
     kept = json.loads((folder / "replication.json").read_text())
     assert kept["verified"]["held"] == ["replica1", "replica2"]
