@@ -228,6 +228,29 @@ def test_a_rewrite_is_seen_in_its_plan(databases: Databases) -> None:
     assert any(node.endswith("latest") for node in shape("latest-temporary"))
 
 
+@pytest.mark.slow
+def test_little_memory_makes_a_vacuum_read_the_indexes_again(new_cluster: Callable[[str], Cluster]) -> None:
+    """200,000 dead rows of six bytes each; since version 17 they take far less."""
+    cluster = new_cluster("16")
+    cluster.configure({"fsync": "off", "autovacuum": "off"})
+    cluster.start()
+    cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
+    workload = load_workload("vacuum")
+    load(cluster, cluster.connection, workload, 4, cluster.shell, find_pgbench().program("pgbench"))
+    update, vacuum = (workload.scripts[0].sql or "").strip().splitlines()
+    passes = {}
+    for memory in ("1MB", "64MB"):
+        notices: list[str] = []
+        with cluster.connect() as connection:
+            connection.add_notice_handler(lambda notice, kept=notices: kept.append(notice.message_primary))
+            connection.execute(f"SET maintenance_work_mem = '{memory}'")
+            connection.execute(update)
+            connection.execute(vacuum.replace("VACUUM", "VACUUM (VERBOSE)"))
+        passes[memory] = [word for word in "\n".join(notices).split("\n") if "index scans:" in word]
+    assert "index scans: 2" in passes["1MB"][0]
+    assert "index scans: 1" in passes["64MB"][0]
+
+
 def test_the_full_join_of_what_may_be_unknown_is_refused(databases: Databases) -> None:
     condition = "(w.maker, w.warehouse) IS NOT DISTINCT FROM (c.maker, c.warehouse)"
     joined = f"came_by_maker(1, 30) AS c FULL OUTER JOIN went_by_maker(1, 30) AS w ON {condition}"
