@@ -34,9 +34,11 @@ def make_factor(
         against: dict[str, str] = {}
     else:
         asked, against = _listed(values, read, only)
-        gone = asked.keys() & left_out
-        lost = {name: f"it is to be compared with “{other}”, which is left out" for name, other in against.items() if other not in asked or other in gone}  # fmt: skip
-        left_out = {**lost, **left_out}
+        left_out, before = dict(left_out), -1
+        while len(left_out) > before:  # what was to be compared with one that is lost is lost too
+            before = len(left_out)
+            lost = {name: f"it is to be compared with “{other}”, which is left out" for name, other in against.items() if other not in asked or other in left_out}  # fmt: skip
+            left_out = {**lost, **left_out}
     reasons = {name: left_out[name] for name in asked if name in left_out}
     levels = {name: level for name, level in asked.items() if name not in reasons}
     if not levels:
@@ -91,7 +93,15 @@ def _listed(values: Mapping[str, Any], read: ReadLevel, only: Any) -> tuple[dict
                 f"profile {values['profile']}: 'only' wants a list of levels: {', '.join(levels)}"
             )
         levels = {name: level for name, level in levels.items() if name in only}
-    return levels, {name: other for name, other in against.items() if name in levels}
+    return levels, {name: _nearest(against, name, levels) for name in against if name in levels}
+
+
+def _nearest(against: Mapping[str, str], name: str, levels: Mapping[str, Level]) -> str:
+    """What a level is compared with: of the chain of references the first that runs, or else the first."""
+    other = against[name]
+    for _ in against:  # which may go round in a circle
+        other = other if other in levels else against.get(other, other)
+    return other if other in levels else against[name]
 
 
 def _levels(where: str, patches: Any, read: ReadLevel) -> dict[str, Level]:

@@ -291,3 +291,13 @@ def test_whatever_a_file_holds_it_is_a_study_or_one_line(changes: dict[str, obje
     assert study or re.fullmatch(r"[^\n\r]+", refusal)
     if study:
         assert Study.model_validate_json(study.model_dump_json()).plan == study.plan
+
+
+def test_a_part_of_a_ladder_compares_each_rung_with_the_next_below_that_runs() -> None:
+    ladder = {
+        "levels": {name: {} for name in ("defaults", "1", "2", "3", "4")},
+        "against": {"2": "1", "3": "2", "4": "3"},
+    }
+    assert planned(**ladder, only=["defaults", "1", "3", "4"]).plan.factor.against == {"3": "1", "4": "3"}
+    study = planned(**ladder, only=["defaults", "3", "4"])
+    assert list(study.left_out) == ["3", "4"]  # nothing is left to compare them with
