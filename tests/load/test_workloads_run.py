@@ -102,6 +102,24 @@ def test_its_invariant_holds_after_a_second_of_it(name: str, protocol: str, data
     assert violations(workload, server.value) == 0
 
 
+@pytest.mark.parametrize(
+    "name", ["select-scan", pytest.param("mixed-scan", marks=pytest.mark.slow), "tpcb-bulk"]
+)
+def test_what_runs_beside_can_run_and_takes_no_more_disk_than_it_may(name: str, databases: Databases) -> None:
+    workload = load_workload(name)
+    (beside,) = workload.beside
+    megabyte = beside.sql.replace("2147483648", "1000000")  # in place of two gigabytes
+    alone = workload.model_copy(update={"name": f"{name}-beside", "scripts": (Script(sql=megabyte),)})
+    assert databases.run(alone, Load(clients=1, threads=1, duration_s=1))["transactions"] >= 2
+    server = databases.cluster
+    assert violations(workload, server.value) == 0
+    for table in workload.truncate if name == "tpcb-bulk" else ():
+        assert server.value(f"SELECT pg_relation_size('{table}')") < 12_000_000, (
+            "what a transaction adds, and no more"
+        )
+        server.execute(f"TRUNCATE {table}")
+
+
 @pytest.mark.slow
 @needs_sysbench
 def test_sysbench_reads_and_writes(databases: Databases) -> None:
