@@ -11,7 +11,7 @@ import ast
 import io
 import reprlib
 import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, Union
@@ -147,7 +147,31 @@ def checked(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> di
 
     """
     refuse_unknown(given, parameters)
-    return {name: p.check(given.get(name, p.default)) for name, p in parameters.items()}
+    values = {name: p.check(given.get(name, p.default)) for name, p in parameters.items()}
+    return _of_own_levels(values, given)
+
+
+def _of_own_levels(values: dict[str, Any], given: Container[str]) -> dict[str, Any]:
+    """The values without what names the notebook's levels, where levels or a grid of one's own are given."""
+    if "levels" not in given and "grid" not in given:
+        return values
+    names = {
+        "levels": {},
+        "grid": {},
+        "baseline": "",
+        "against": {},
+        "along": "",
+        "only": [],
+        "conditions": {},
+    }
+    freed = {name: empty for name, empty in names.items() if name in values and name not in given}
+    if "profiles" not in given and isinstance(values.get("profiles"), dict):
+        freed["profiles"] = {
+            name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
+            if isinstance(sizes, dict) else sizes
+            for name, sizes in values["profiles"].items()
+        }  # fmt: skip
+    return values | freed
 
 
 def from_history(cells: list[str], namespace: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,13 +189,15 @@ def from_history(cells: list[str], namespace: Mapping[str, Any]) -> dict[str, An
     at = max((i for i, cell in enumerate(cells) if "\nfactor:" in f"\n{cell}"), default=None)
     if at is None:
         raise InputError("run the parameters cell first: it declares 'factor' and the other parameters")
-    parameters = declared(cells[at])
+    parameters, injected = declared(cells[at]), set[str]()
     for cell in cells[at:]:
         if cell.startswith("# Parameters\n"):
-            refuse_unknown(sorted(assigned(cell)), parameters)
+            injected |= assigned(cell)
+    refuse_unknown(sorted(injected), parameters)
     if unset := [name for name in parameters if name not in namespace]:
         raise InputError(f"run the parameters cell again: {unset[0]} has no value")
-    return checked(parameters, {name: _text_again(namespace[name], p.type) for name, p in parameters.items()})
+    values = {name: p.check(_text_again(namespace[name], p.type)) for name, p in parameters.items()}
+    return _of_own_levels(values, injected)
 
 
 def _text_again(value: Any, wanted: str) -> Any:

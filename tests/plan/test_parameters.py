@@ -163,3 +163,24 @@ def test_parameters_that_have_not_run_are_asked_for() -> None:
         refused(from_history, [PARAMETERS], {"factor": "x"})
         == "run the parameters cell again: blocks has no value"
     )
+
+
+def test_who_gives_levels_means_none_of_the_notebook_s() -> None:
+    cell = """
+factor: str = "f"
+profiles: dict = {"quick": {"clients": 3, "only": ["a"], "levels": {"a": {}}}}
+grid: dict = {"n": {"a": {}, "b": {}}}
+levels: dict = {}
+against: dict = {"b": "a"}
+baseline: str = "a"
+"""
+    own = {"levels": {"x": {}, "y": {}}}
+    freed = {"profiles": {"quick": {"clients": 3}}, "grid": {}, "against": {}, "baseline": ""}
+    assert checked(declared(cell), own) == {"factor": "f", **own, **freed}
+    assert checked(declared(cell), {**own, "baseline": "y"})["baseline"] == "y"
+    assert checked(declared(cell), {"factor": "g"})["against"] == {"b": "a"}
+    run = [cell, "# Parameters\nlevels = {'x': {}, 'y': {}}\n"]
+    namespace: dict[str, object] = {}
+    exec("\n".join(run), namespace)
+    assert from_history(run, namespace) == {"factor": "f", **own, **freed}
+    assert from_history([cell], {**namespace, "levels": {}})["baseline"] == "a"
