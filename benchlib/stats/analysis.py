@@ -105,9 +105,12 @@ class Analysis:
             return _sentence(self, rows[level])
         leader = leading(self)
         others = set(self.asked) - {leader}
-        verdicts = [rows[name]["verdict"] for name in others]
+        unshown = self.unshown
+        verdicts = ["not to be shown here" if name in unshown else rows[name]["verdict"] for name in others]
         sentence = _sentence(self, rows[leader])
-        rest = ", ".join(f"{verdicts.count(word)} {word}" for word in _RANK if word in verdicts)
+        rest = ", ".join(
+            f"{verdicts.count(word)} {word}" for word in (*_RANK, "not to be shown here") if word in verdicts
+        )
         if not verdicts:
             return sentence
         if len(verdicts) == 1:

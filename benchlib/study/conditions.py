@@ -84,7 +84,12 @@ def conditions(study: Study) -> dict[str, Condition]:
 
     """
     declared = {}
-    for name, value in (study.parameters.get("conditions") or {}).items():
+    given = study.parameters.get("conditions") or {}
+    if not isinstance(given, dict):  # a kept study may come from anywhere
+        raise InputError(
+            "parameter conditions: want a condition by its name, such as {...: 'checkpoints >= 1'}"
+        )
+    for name, value in given.items():
         try:
             condition = declared[name] = Condition.model_validate(value)
         except (ValidationError, TypeError, ValueError) as reason:
@@ -98,9 +103,11 @@ def conditions(study: Study) -> dict[str, Condition]:
 
 def _names(study: Study) -> list[str]:
     """All levels that the notebook names, run here or not; of a grid one name that has every value of each dimension."""
-    given = study.parameters
-    every = ", ".join(end for ends in (given.get("grid") or {}).values() for end in ends)
-    return [*study.plan.factor.levels, *study.left_out, *(given.get("levels") or {}), every]
+    levels, grid = (
+        given if isinstance(given := study.parameters.get(name), dict) else {} for name in ("levels", "grid")
+    )
+    every = ", ".join(end for ends in grid.values() if isinstance(ends, dict) for end in ends)
+    return [*study.plan.factor.levels, *study.left_out, *levels, every]
 
 
 def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:

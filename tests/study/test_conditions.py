@@ -74,6 +74,19 @@ def test_what_is_none_is_refused_with_its_name(study, value, problem):
     assert problem in str(refused.value)
 
 
+@pytest.mark.parametrize("given", [["checkpoints >= 1"], "checkpoints >= 1", 3])
+def test_a_kept_study_may_hold_anything_in_their_place(study, given):
+    with pytest.raises(InputError, match="parameter conditions: want"):
+        conditions(study.model_copy(update={"parameters": {"conditions": given}}))
+    odd = {
+        "levels": [1],
+        "grid": {"n": 3},
+        "conditions": {"c": {"holds": "checkpoints >= 1", "levels": ["no"]}},
+    }
+    with pytest.raises(InputError, match="'no' is not among the levels"):
+        conditions(study.model_copy(update={"parameters": odd}))
+
+
 def test_levels_that_this_profile_or_machine_does_not_run_may_be_named(study):
     of = {"holds": "checkpoints >= 1", "levels": ["later", "16 clients"]}
     given = {
@@ -132,6 +145,7 @@ def test_what_could_not_show_is_not_called_inconclusive(folder):
         "Cannot be shown on this machine for “tuned” against “defaults”: awake"
     )
     assert "cannot be shown here" in view.verdicts()._repr_html_()
+    assert analysis.headline("control").startswith("Cannot be shown on this machine")
     table = view.conditions()._repr_html_()
     assert table.index("not met") < table.index("data_to_memory" if "data_to_memory" in table else "large")
     assert "no conditions" not in table
