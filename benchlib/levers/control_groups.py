@@ -25,9 +25,10 @@ admin-guide/cgroup-v2: "IO Interface Files", "Writeback", "No Internal Process C
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -95,6 +96,18 @@ class Group:
             lines = path.read_text().splitlines() if path.exists() else []
             if line not in lines:
                 raise SettingError(f"a cap did not take: {path} holds '{', '.join(lines)}', not '{line}'")
+
+    @contextlib.contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Without the caps on block I/O until it is left: on a disk of 600 reads a second ANALYZE alone takes a minute."""
+        capped = [(path, line) for path, line in self.limits if not path.name.startswith("memory.")]
+        for path, line in capped:
+            _write(path, _without(line))
+        try:
+            yield
+        finally:
+            for path, line in capped:
+                _write(path, line)
 
     def _killed(self) -> int:
         """How many of the group's processes the kernel has killed because the memory cap was reached."""
@@ -248,6 +261,14 @@ def _in_force(path: Path, line: str) -> str:
     device = line.split()[0]
     lines = [one for one in path.read_text().splitlines() if one.split()[0] == device]
     return lines[0] if lines else f"{device} 0"
+
+
+def _without(line: str) -> str:
+    """What takes the caps of a line away."""
+    device, *caps = line.split()
+    return " ".join(
+        [device, *(f"{name}=max" if same else "0" for name, same, _ in (cap.partition("=") for cap in caps))]
+    )
 
 
 def _write(path: Path, value: str) -> None:

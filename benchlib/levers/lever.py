@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -92,7 +93,8 @@ class Site:
 
     ``name`` is short and unique in the run, whose folder is ``scratch``. ``places`` has the folders of
     the ``data`` and the ``wal`` where they lie elsewhere, and ``devices`` those that hold them. ``checks`` are
-    called after each trial, and raise where something did not hold.
+    called after each trial, and raise where something did not hold; ``lifts`` are entered while no trial runs, where what
+    makes a trial slow would make its preparation slow.
     """
 
     level: Level
@@ -105,6 +107,7 @@ class Site:
     places: dict[str, Path] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     checks: list[Callable[[], None]] = field(default_factory=list)
+    lifts: list[Callable[[], AbstractContextManager[None]]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     replicas: Replicas = field(init=False)
 

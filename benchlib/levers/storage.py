@@ -152,6 +152,7 @@ def cap(storage: Storage, server: Cluster, places: Mapping[str, Path], name: str
     group = control_groups.make(storage, devices, f"{site.scratch.name}-{name}", site.chapter, ours=ours)
     server.groups = group.folders
     site.checks.append(group.check)
+    site.lifts.append(group.lifted)
     site.remarks += control_groups.remarks(storage, ours=ours)
 
 

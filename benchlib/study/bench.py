@@ -85,7 +85,8 @@ class Bench:
             stand = self._standing[name] = self._build(name)
             with stand.under(self.run):
                 stand.settle()
-                self._warm(stand, self.plan.level_load(name), seed=1)
+                if self.plan.rebuild_every > 1:  # else its only trial warms it
+                    self._warm(stand, self.plan.level_load(name), seed=1)
         except BenchlibError as reason:
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return stand
@@ -192,7 +193,7 @@ class Bench:
         _check_invariant(server, work, count_before, report)
         stand.check_promises(notes["warnings"], folder)
         if self.plan.arrangement == "standing":
-            if stand.usable:
+            if stand.usable and self.plan.rebuild_every > 1:  # else this was its only trial
                 stand.settle()
             else:
                 self._standing.pop(trial.level).discard()

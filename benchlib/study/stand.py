@@ -79,8 +79,11 @@ class Stand:
         statements = ["SET synchronous_commit = local"]
         statements += [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
         statements += [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate)]
-        self.server.execute(*statements)
-        self.checkpoint()
+        with contextlib.ExitStack() as lifted:
+            for lift in self.site.lifts if self.site else ():
+                lifted.enter_context(lift())
+            self.server.execute(*statements)
+            self.checkpoint()
 
     def checkpoint(self) -> None:
         """Have nothing dirty on the server, and nothing missing on its replicas.

@@ -188,6 +188,16 @@ def test_a_device_of_ours_is_slow_for_the_kernels_own_threads_too(
         output_of("umount", str(tmp_path))
 
 
+def test_a_lifted_cap_is_back_afterwards(loop: str, chapter: Chapter) -> None:
+    group = make(Caps(read_iops=50), [loop], NAME, chapter)
+    with group.lifted():
+        assert direct(loop, "read", 4096, group.folders, 0.2) > 200
+        with pytest.raises(SettingError, match="a cap did not take"):
+            group.check()
+    group.check()
+    assert direct(loop, "read", 4096, group.folders) < 60
+
+
 def test_a_value_that_the_kernel_does_not_keep_is_told(loop: str, chapter: Chapter) -> None:
     with pytest.raises(SettingError, match=r"^(a cap did not take|the kernel refuses)"):
         make(Caps(read_iops=2**32 + 5), [loop], NAME, chapter)
@@ -298,6 +308,15 @@ def test_version_2_has_all_caps_of_a_device_in_one_line(kernel: Kernel) -> None:
         "/cgroup.subtree_control set to +io, before -io",
         "control group /benchlib-run-x-c000",
     ]
+    limits = (folder / "io.max").read_text()
+    with group.lifted():
+        assert set((folder / "io.max").read_text().split()[1:]) - {"8:16"} == {
+            "rbps=max",
+            "wbps=max",
+            "riops=max",
+            "wiops=max",
+        }
+    assert (folder / "io.max").read_text() == limits
     (folder / "memory.events").write_text("low 0\noom 4\noom_kill 3\noom_group_kill 0\n")
     with pytest.raises(ServerError, match=r"killed 3 process"):
         group.check()
