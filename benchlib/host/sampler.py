@@ -112,7 +112,8 @@ def host_counters(devices: Sequence[str], *, root: Path = ROOT) -> Sample:
     """What Linux has counted until now; null where a kernel lacks, hides or does not count it.
 
     ``cpu`` are the ticks of all CPUs (user, nice, system, idle, iowait, irq, softirq, steal), ``pressure`` the
-    microseconds in which some task waited for I/O, ``devices`` the fields of each device's ``stat`` file.
+    microseconds in which some task waited for I/O, ``devices`` the fields of each device's ``stat`` file, ``network_bytes``
+    what all interfaces received and sent, what the host sent to itself once.
     ``root`` is where ``proc`` and ``sys`` are found.
     """
     stat, memory, io = (_table(root / "proc" / name) for name in ("stat", "meminfo", "pressure/io"))
@@ -127,7 +128,16 @@ def host_counters(devices: Sequence[str], *, root: Path = ROOT) -> Sample:
             or None
             for name in devices
         },
+        "network_bytes": _network_bytes(root),
     }
+
+
+def _network_bytes(root: Path) -> int | None:
+    """Source: man page proc_net(5), ``/proc/net/dev``: after two lines of headings an interface a line."""
+    lines = (read(root / "proc/net/dev") or "").splitlines()[2:]
+    interfaces = {name.strip(): rest.split() for name, _, rest in (line.partition(":") for line in lines)}
+    moved = [int(of[8]) + (0 if name == "lo" else int(of[0])) for name, of in interfaces.items()]
+    return sum(moved) if moved else None
 
 
 def server_ticks(pids: Sequence[int]) -> dict[str, int]:

@@ -26,10 +26,11 @@ ON_CPU = "CPU"
 
 HOST = (
     "cpu_user_percent", "cpu_system_percent", "cpu_iowait_percent", "context_switches_per_s", "dirty_mib",
-    "pressure_io_some_percent",
+    "pressure_io_some_percent", "network_mib_s",
 )  # fmt: skip
 DEVICE = ("r_iops", "r_mib_s", "r_await_ms", "w_iops", "w_mib_s", "w_await_ms", "f_iops", "aqu_sz")
 
+_COUNTERS = ("context_switches", "io_stalled_us", "network_bytes")
 _CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 # places in a file /sys/class/block/*/stat; kernels before 5.5 do not count flushes
 _FIELDS = {
@@ -42,7 +43,8 @@ class Telemetry:
     """What was sampled in one trial; ``at_s`` is seconds since just before the load's start.
 
     ``host`` has a row per interval, which ended at ``at_s``: shares of all CPUs in percent (user with nice,
-    system with interrupts), the share of time in which some task waited for I/O (``pressure_*``), and more.
+    system with interrupts), the share of time in which some task waited for I/O (``pressure_*``), what the host
+    moved over its network, and more.
 
     ``devices`` has a row per interval and ``device``, as iostat has: reads, writes and flushes (``r_``, ``w_``, ``f_``)
     per second, what they moved, how long one took (null if there was none), and the mean queue.
@@ -147,12 +149,11 @@ def _host_rises(readings: Sequence[Raw]) -> pd.DataFrame:
             **dict(zip(_CPU, reading["cpu"] or (), strict=False)),
             "context_switches": reading["context_switches"],
             "io_stalled_us": reading["pressure"]["io"].get("some"),
+            "network_bytes": reading.get("network_bytes"),  # earlier versions did not read it
         }
         for reading in readings
     ]
-    return _rises(
-        readings, pd.DataFrame(rows, columns=[*_CPU, "context_switches", "io_stalled_us"], dtype=float)
-    )
+    return _rises(readings, pd.DataFrame(rows, columns=[*_CPU, *_COUNTERS], dtype=float))
 
 
 def _device_rises(readings: Sequence[Raw], name: str) -> pd.DataFrame:
@@ -173,6 +174,7 @@ def _host(readings: Sequence[Raw]) -> pd.DataFrame:
         "context_switches_per_s": rises["context_switches"] / seconds,
         "dirty_mib": pd.Series([reading["dirty_kib"] for reading in readings], dtype=float) / 1024,
         "pressure_io_some_percent": rises["io_stalled_us"] / seconds / 1e4,
+        "network_mib_s": rises["network_bytes"] / seconds / (1 << 20),
     }
     return pd.DataFrame(figures, index=rises.index).reset_index(drop=True)
 

@@ -99,7 +99,8 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
             costs.append(row)
     per_trial = pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float))
     by_second = _stacked(seconds, SECONDS[2:])
-    by_second.loc[by_second["level"].isin(elsewhere), [*HOST, *DEVICE]] = np.nan
+    server_side = [name for name in (*HOST, *DEVICE) if name != "network_mib_s"]
+    by_second.loc[by_second["level"].isin(elsewhere), server_side] = np.nan
     return Recorded(
         seconds=by_second,
         waits=_frequent_first(_stacked(waits, ("second",))),

@@ -41,10 +41,13 @@ def no_servers() -> list[int]:
 def test_another_hosts_files_and_what_it_lacks(tmp_path: Path) -> None:
     nothing = host_counters(["sda"], root=tmp_path)
     assert (nothing["cpu"], nothing["dirty_kib"], nothing["devices"]) == (None, None, {"sda": None})
+    assert nothing["network_bytes"] is None
     files = {
         "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5 0 0\nctxt 4711\n",
         "proc/meminfo": "MemTotal:       24684092 kB\nDirty:               64 kB\nWriteback:             0 kB\n",
         "proc/pressure/io": "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n",
+        "proc/net/dev": "Inter-|   Receive\n face |bytes\n"
+        "    lo:    100 1 0 0 0 0 0 0      100 1 0 0 0 0 0 0\n  eth0:1000 9 0 0 0 0 0 0  20 9 0 0 0 0 0 0\n",
         "sys/class/block/sda/stat": "   1    2   3    4   5   6   7   8    0   10   11\n",
     }
     for name, text in files.items():
@@ -56,6 +59,7 @@ def test_another_hosts_files_and_what_it_lacks(tmp_path: Path) -> None:
         "dirty_kib": 64,
         "pressure": {"io": {"some": 12}},
         "devices": {"sda": [1, 2, 3, 4, 5, 6, 7, 8, 0, 10, 11]},
+        "network_bytes": 100 + 1000 + 20,
     }
 
 
