@@ -146,6 +146,11 @@ class Plan(Model):
                 raise ValueError(f"level “{name}” names the workload '{level.workload}', which is not here")
         return self
 
+    @property
+    def stands_side_by_side(self) -> bool:
+        """Whether a cluster of each level stands all the time: only where it serves more than one block."""
+        return self.arrangement == "standing" and self.rebuild_every > 1
+
     def period(self, block: int) -> int:
         """In which period, counted from 1, a block's clusters stay; a server that is not ours is never built anew."""
         if self.arrangement == "fresh":

@@ -1,9 +1,8 @@
 """The test bench: the stands of a study on this machine, and one trial on one of them.
 
-*Standing* keeps one warmed stand per level and loads one at a time, so neighbouring
-trials share the host's mood; every few blocks all are built anew and change places, so
-that no level keeps the luck of its files' layout. *Fresh* builds a stand for each
-trial. Both start from a loaded template that is copied.
+A stand is built for each trial, from a loaded template that is copied, so that no level keeps the luck of its
+files' layout. Where ``rebuild_every`` is more than one, *standing* keeps one warmed stand per level and loads one at a
+time; after so many blocks all are built anew and change places.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Bench:
         """
         self.run.check_guarded()
         period = (block - 1) // self.plan.rebuild_every
-        if self.plan.arrangement == "fresh" or period == self._period:
+        if not self.plan.stands_side_by_side or period == self._period:
             return
         self.tear_down()
         names = list(self.plan.factor.levels)
@@ -85,7 +84,7 @@ class Bench:
             stand = self._standing[name] = self._build(name)
             with stand.under(self.run):
                 stand.settle()
-                if self.plan.rebuild_every > 1:  # else its only trial warms it
+                if self.plan.stands_side_by_side:  # else its only trial warms it
                     self._warm(stand, self.plan.level_load(name), seed=1)
         except BenchlibError as reason:
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
@@ -193,7 +192,7 @@ class Bench:
         _check_invariant(server, work, count_before, report)
         stand.check_promises(notes["warnings"], folder)
         if self.plan.arrangement == "standing":
-            if stand.usable and self.plan.rebuild_every > 1:  # else this was its only trial
+            if stand.usable and self.plan.stands_side_by_side:  # else this was its only trial
                 stand.settle()
             else:
                 self._standing.pop(trial.level).discard()

@@ -101,7 +101,7 @@ def _disk(plan: Plan, ours: dict[str, Installation]) -> str:
         for lever in LEVERS:
             standing = lever.needs(wish, standing)
         needs.append(standing)
-    at_once = sum if plan.arrangement == "standing" else max
+    at_once = sum if plan.stands_side_by_side else max
     check_memory(at_once([need.memory for need in needs]))
     disk = sum(templates.values()) + at_once([need.scratch for need in needs]) + _WAL_MIB
     free = facts.free_mib(scratch)

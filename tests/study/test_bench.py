@@ -110,6 +110,14 @@ def test_clusters_are_built_anew_and_change_places(trials: Trials) -> None:
     assert {path.name for path in bench.workspace.glob("c*")} == set(seen[2].values()), "the former are gone"
 
 
+def test_a_cluster_of_one_block_stands_for_its_trial_alone(trials: Trials) -> None:
+    bench = trials.bench(bench_plan(TWO, rebuild_every=1))
+    bench.prepare(1)
+    measurement, _ = trials.run(bench, "first")
+    assert measurement.error is None
+    assert list(bench.workspace.glob("c*")) == []
+
+
 @pytest.mark.parametrize("arrangement", [pytest.param("standing", marks=pytest.mark.slow), "fresh"])
 def test_a_server_killed_in_a_trial_costs_that_trial_only(
     arrangement: str, trials: Trials, monkeypatch: pytest.MonkeyPatch
