@@ -94,8 +94,23 @@ def metric_or_guess(name: str) -> Metric:
     return Metric(name, name, "ms" if lowered.endswith("_ms") else "", not lower_is_better)
 
 
-def format_percent(value: float | None, decimals: int = 1) -> str:
-    """Return a signed percentage without its sign of percent, such as ``+38.2`` or ``−4.0``."""
-    if value is None or math.isnan(value):
-        return "–"
-    return f"{value:+,.{decimals}f}".replace("-", "−")
+def percent_words(change: float, low: float = math.nan, high: float = math.nan) -> tuple[str, str]:
+    """Return a percentage change and its interval in words, with no more digits than the interval carries.
+
+    ``("+38.2\u00a0%", "30.1 to 46.8")``: no decimals where the interval is ten points wide or wider, and from +400 % on a
+    factor, ``("57\u00a0×", "36 to 91")``. The interval is empty where it is not known, an unknown change a dash.
+    """
+    if not math.isfinite(change):
+        return "–", ""
+    factor = change >= 400
+    value, *ends = (1 + each / 100 if factor else each for each in (change, low, high))
+    width = ends[1] - ends[0]
+    digits = 0 if width >= 10 else 2 if factor and width < 1 else 1
+
+    def number(value: float, sign: str = "") -> str:
+        places = digits or int(factor and value < 10)  # 0.7 × is no 1 ×
+        rounded = round(value, places) + 0.0  # which is no negative zero
+        return f"{rounded:{sign if rounded else ''},.{places}f}".replace("-", "−")
+
+    between = " to ".join(map(number, ends)) if math.isfinite(width) else ""
+    return f"{number(value, '' if factor else '+')}\u00a0{'×' if factor else '%'}", between

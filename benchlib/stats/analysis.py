@@ -1,19 +1,21 @@
-"""What an analysis holds, and one plain sentence about a level: what it does, by how much, how sure."""
+"""What an analysis holds, and one plain sentence about some levels: what each does, by how much, how sure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import Metric, format_percent
+from benchlib.plan.metrics import Metric, percent_words
 from benchlib.stats.concerns import Concern
 
-_RANK = ("faster", "slower", "equivalent", "inconclusive", "invalid")
+MOST_ANSWERS = 5
+"""On so many comparisons a headline says something."""
 
 
 @dataclass(frozen=True)
@@ -93,93 +95,68 @@ class Analysis:
             "warnings": [asdict(warning) for warning in self.warnings],
         }
 
-    def headline(self, level: str | None = None) -> str:
-        """Return one sentence on that level; without one, on the level that leads and the rest in brief.
+    def headline(
+        self,
+        comparisons: Mapping[str, tuple[str, str]] | None = None,
+        gives_up: Mapping[str, str] = MappingProxyType({}),
+    ) -> str:
+        """Return one sentence on some comparisons: of each the change, its interval and the verdict.
 
+        ``comparisons`` has for each level the words for it, and for what it is compared with; without them the sentence is on
+        the first five that the study asks about, by the levels' names. ``gives_up`` says what a crash may cost with a level.
         Raises InputError for a level that has no comparison.
         """
+        if comparisons is None:
+            asked = self.asked[:MOST_ANSWERS]
+            comparisons = {name: (f"“{name}”", f"“{self.against[name]}”") for name in asked}
+        if absent := [name for name in comparisons if name not in self.against]:
+            raise InputError(f"no comparison for level {absent[0]!r}; there are: {', '.join(self.against)}")
+        if not comparisons:
+            return "No level is compared with the baseline."
         rows = {row["level"]: row for row in self.table.to_dict("records")}
-        if level is not None:
-            if level not in self.against:
-                raise InputError(f"no comparison for level {level!r}; there are: {', '.join(self.against)}")
-            return _sentence(self, rows[level])
-        leader = leading(self)
-        others = set(self.asked) - {leader}
-        unshown = self.unshown
-        verdicts = ["not to be shown here" if name in unshown else rows[name]["verdict"] for name in others]
-        sentence = _sentence(self, rows[leader])
-        rest = ", ".join(
-            f"{verdicts.count(word)} {word}" for word in (*_RANK, "not to be shown here") if word in verdicts
-        )
-        if not verdicts:
-            return sentence
-        if len(verdicts) == 1:
-            return f"{sentence[:-1]}; the other level is {verdicts[0]}."
-        return f"{sentence[:-1]}; {len(verdicts)} other levels: {rest}."
+        references = dict.fromkeys(other for _, other in comparisons.values())
+        told, clauses, explained = {""}, list[str](), False
+        for level, (name, other) in comparisons.items():
+            row, about = rows[level], name if len(references) == 1 else f"{name} against {other}"
+            if row["verdict"] == "invalid":
+                reason = self._doubts(level)
+                clauses.append(f"no verdict on {about}{' either' if reason in told else f': {reason}'}")
+            else:
+                reason = gives_up.get(level, "")
+                cost = "" if reason in told else f", but {reason}"
+                clauses.append(
+                    f"{about} {self._figures(row, explained=explained)}, {self._verdict(row)}{cost}"
+                )
+                explained |= bool(np.isfinite(row["ci_low"]))
+            told.add(reason)
+        opening = f"Against {next(iter(references))}: " if len(references) == 1 else ""
+        return f"{opening}{'; '.join(clauses)}.".replace("\u00a0", " ")
 
+    def _doubts(self, level: str) -> str:
+        """The reasons why a level has no verdict."""
+        concerned = (None, level, self.against[level], *self.controls)
+        reasons = [concern.message for concern in self.warnings if concern.grave and concern.level in concerned]
+        return "; ".join(dict.fromkeys(reasons))
 
-def leading(analysis: Analysis) -> str:
-    """Return the level that a headline is about: the best verdict, then the largest improvement."""
-    rows = {row["level"]: row for row in analysis.table.to_dict("records")}
-    asked = analysis.asked
-    sign = 1.0 if analysis.metric.higher_is_better else -1.0
+    def _figures(self, row: dict[Any, Any], *, explained: bool) -> str:
+        """The change and its interval; unless that is explained, with what they are of."""
+        change, interval = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
+        if not np.isfinite(row["percent_change"]):
+            return "was in no block with it"
+        if not explained:
+            change += f" {self.metric.unit if self.metric.name == 'tps' else self.metric.title}"
+            interval = interval and f"{100 * (1 - self.alpha):.3g} % interval {interval}"
+        return f"{change} ({interval})" if interval else change
 
-    def standing(name: str) -> tuple[int, float]:
-        change = rows[name]["percent_change"]
-        return _RANK.index(rows[name]["verdict"]), -sign * change if np.isfinite(change) else np.inf
-
-    return min(asked, key=standing) if asked else analysis.controls[0]
-
-
-def _sentence(analysis: Analysis, row: dict[Any, Any]) -> str:
-    reference = analysis.against[row["level"]]
-    name, base, verdict = f"“{row['level']}”", f"“{reference}”", row["verdict"]
-    margin = f"{100 * analysis.margin:g} %"
-    figures = f"{_figures(analysis, row)}, {analysis.blocks} block{'s' * (analysis.blocks != 1)}{_p(row['p_adjusted'])}"
-    if verdict in ("faster", "slower"):
-        weight = ""
-        if row["level"] in analysis.tiny:
-            weight = f", but by less than the {margin} that matter"
-        elif max(row["ci_low"], -row["ci_high"]) > 100 * analysis.margin:
-            weight = f" by more than the {margin} that matter"
-        ceiling = ", at the ceiling of the processors" if row["level"] in analysis.ceilings else ""
-        return f"{name} is {verdict} than {base}{weight}: {figures}{ceiling}."
-    if verdict == "equivalent":
-        return f"{name} and {base} are equivalent within ±{margin}: {figures}."
-    if verdict == "invalid":
-        concerned = (None, row["level"], reference, *analysis.controls)
-        reasons = [w.message for w in analysis.warnings if w.grave and w.level in concerned]
-        return f"No verdict on {name} against {base}: {'; '.join(dict.fromkeys(reasons))}."
-    if reason := analysis.unshown.get(row["level"]):
-        return f"Cannot be shown on this machine for {name} against {base}: {reason} ({figures})."
-    return f"Inconclusive for {name} against {base}: {figures}{_missing(analysis, row, margin)}."
-
-
-def _figures(analysis: Analysis, row: dict[Any, Any]) -> str:
-    if not np.isfinite(row["percent_change"]):
-        return "no block has both"
-    of = analysis.metric.unit if analysis.metric.name == "tps" else analysis.metric.title
-    change = f"{format_percent(row['percent_change'])} % {of}"
-    if not np.isfinite(row["ci_low"]):
-        return change
-    confidence = f"{100 * (1 - analysis.alpha):.3g} %"
-    interval = f"{format_percent(row['ci_low'])} to {format_percent(row['ci_high'])}"
-    return f"{change} ({confidence} interval {interval})"
-
-
-def _p(p: float) -> str:
-    if not np.isfinite(p):
-        return ""
-    if p < 1e-4:
-        return ", p < 0.0001"
-    return f", p = {p:.4f}" if p < 0.001 else f", p = {p:.3f}"
-
-
-def _missing(analysis: Analysis, row: dict[Any, Any], margin: str) -> str:
-    if not np.isfinite(row["mde_percent"]):
-        return "; more blocks are needed for any answer" if analysis.blocks < 3 else ""
-    seen = f"; this study could have seen {format_percent(row['mde_percent']).lstrip('+')} %"
-    if not np.isfinite(row["blocks_needed"]):
-        return f"{seen}; more blocks than are practical would be needed to settle ±{margin}"
-    more = int(row["blocks_needed"]) - analysis.blocks
-    return f"{seen}; about {more} more block{'s' if more != 1 else ''} would settle ±{margin}"
+    def _verdict(self, row: dict[Any, Any]) -> str:
+        level, verdict, margin = row["level"], row["verdict"], f"{100 * self.margin:g} %"
+        if verdict in self.metric.directions:
+            weight = f" by less than the {margin} that matter" if level in self.tiny else ""
+            return f"{verdict}{weight}{', at the ceiling of the processors' if level in self.ceilings else ''}"
+        if verdict == "equivalent":
+            return f"equivalent within ±{margin}"
+        if level in self.unshown:
+            conditions = [part.partition(": held in ")[0] for part in self.unshown[level].split("; ")]
+            return f"cannot be shown on this machine: {'; '.join(dict.fromkeys(conditions))}"
+        seen, _ = percent_words(row["mde_percent"], 0, row["mde_percent"])
+        return "inconclusive" if seen == "–" else f"inconclusive (could have seen {seen.lstrip('+')})"

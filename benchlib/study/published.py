@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_valida
 
 from benchlib.errors import InputError
 from benchlib.plan.level import Model, NotEmpty
-from benchlib.plan.metrics import format_percent
+from benchlib.plan.metrics import percent_words
 from benchlib.study.store import project_root
 
 Number = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
@@ -127,7 +127,7 @@ def _compared(figure: Any, change: Mapping[Hashable, Any], margin: float) -> str
         return "cannot tell"
     if figure.direction == "-":  # the same distance from no change, downwards
         seen = 100 * math.expm1(-math.log1p(seen / 100))
-    return f"cannot tell: {format_percent(seen)}\u00a0% could have been seen"
+    return f"cannot tell: {percent_words(seen)[0]} could have been seen"
 
 
 def _size(figure: Any, low: float, high: float) -> str:

@@ -1,7 +1,9 @@
+import math
+
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import METRICS, format_percent, metric, metric_or_guess
+from benchlib.plan.metrics import METRICS, metric, metric_or_guess, percent_words
 
 
 def test_registry():
@@ -20,9 +22,20 @@ def test_direction_of_known_and_foreign_metrics(name, higher):
     assert metric_or_guess(name).directions == (("faster", "slower") if higher else ("slower", "faster"))
 
 
-def test_percentages_carry_signs():
-    assert [format_percent(38.24), format_percent(-1234.5, 0), format_percent(float("nan"))] == [
-        "+38.2",
-        "−1,234",
-        "–",
-    ]
+@pytest.mark.parametrize(
+    ("numbers", "change", "interval"),
+    [
+        ((38.24, 34.1, 42.96), "+38.2 %", "34.1 to 43.0"),
+        ((97.1, 90.2, 104.4), "+97 %", "90 to 104"),
+        ((-0.02, -1.1, 1.9), "0.0 %", "−1.1 to 1.9"),
+        ((-1.26,), "−1.3 %", ""),
+        ((5672.0, 3480.0, 9000.0), "58 ×", "36 to 91"),
+        ((450.0, -30.0, 4200.0), "5.5 ×", "0.7 to 43"),
+        ((450.0, 448.0, 452.0), "5.50 ×", "5.48 to 5.52"),
+        ((450.0,), "5.5 ×", ""),
+        ((30.0, -10.0, math.inf), "+30 %", ""),
+        ((math.nan,), "–", ""),
+    ],
+)
+def test_a_percentage_has_no_more_digits_than_its_interval_carries(numbers, change, interval):
+    assert percent_words(*numbers) == (change.replace(" ", "\u00a0"), interval)

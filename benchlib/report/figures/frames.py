@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.plan.metrics import Metric
+from benchlib.plan.metrics import percent_words as percent_words
 from benchlib.stats import Analysis
 
 MINUS = "−"
