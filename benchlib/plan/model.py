@@ -8,6 +8,7 @@ data files and pages.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
@@ -101,6 +102,12 @@ class Factor(Model):
         """Whether all levels are compared with the baseline."""
         return set(self.against.values()) <= {self.baseline}
 
+    def named(self, name: str) -> str | None:
+        """The level of that name; of a grid the first that has all values that the name holds. None if there is none."""
+        if name in self.levels:
+            return name
+        return next((level for level, cell in self.cells.items() if among(name, cell.values())), None)
+
     def pairs(self) -> dict[str, str]:
         """What each level that is compared is compared with."""
         references = set(self.against.values()) - set(self.against)
@@ -109,6 +116,11 @@ class Factor(Model):
             for name in self.levels
             if name != self.baseline and name not in references
         }
+
+
+def among(name: str, ends: Iterable[str]) -> bool:
+    """Whether the parts of a name between commas are all among some values of a grid's dimensions."""
+    return set(name.split(", ")) <= set(", ".join(ends).split(", "))
 
 
 class Plan(Model):

@@ -163,6 +163,9 @@ def _of_own_levels(values: dict[str, Any], given: Container[str]) -> dict[str, A
         "along": "",
         "only": [],
         "conditions": {},
+        "answers": {},
+        "lead": "",
+        "caveat": "",
     }
     freed = {name: empty for name, empty in names.items() if name in values and name not in given}
     if "profiles" not in given and isinstance(values.get("profiles"), dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -14,10 +15,16 @@ from benchlib.plan.design import LOOKS, randomised_blocks
 from benchlib.plan.factors import make_factor, patched
 from benchlib.plan.level import Level, LevelKey, SettingValue, first_problem, resolve_memory_shares
 from benchlib.plan.metrics import metric as known_metric
-from benchlib.plan.model import Factor, Load, Plan, Study
+from benchlib.plan.model import Factor, Load, Plan, Study, among
 from benchlib.plan.parameters import Parameter
 from benchlib.plan.workload import Workload
 
+MOST_ANSWERS = 5
+"""So many comparisons answer a question at most."""
+LEADS = ("", "crashes", "clients", "gains")
+"""The findings that a headline may begin with."""
+PANELS = ("changes", "costs", "hardware")
+"""The panels of the index: changes that one can make, costs that one accepts, what hardware and load do."""
 _SPARE_CONNECTIONS = 20
 _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 
@@ -85,6 +92,7 @@ def make_study(
 
         scaled = {key: _scaled(values.get(key), sizes.levels) for key in ("levels", "grid")}
         factor, reasons = make_factor({**values, **scaled}, partial(of_level, memory), sizes.only, left_out)
+        _check_answers(values, factor)
         factor, base = _with_room(factor, base, load)
         levels = [base, *factor.levels.values()]
         metric = _metric(values, load, levels)
@@ -125,6 +133,26 @@ def make_study(
         ),
         left_out=reasons,
     )
+
+
+def _check_answers(values: Mapping[str, Any], factor: Factor) -> None:
+    """Make sure that what is to answer the question are some of the notebook's comparisons, run here or not.
+
+    Raises:
+        InputError: they are not, or a parameter about them is none of its words.
+
+    """
+    answers = Parameter("answers", "dict[str, str]", {}).check(values.get("answers", {}))
+    levels = {*(values.get("levels") or {}), *factor.levels} - {*factor.controls}
+    cells = [*product(*(values.get("grid") or {}).values())]
+    for name in answers:
+        if name not in levels and not any(among(name, ends) for ends in cells):
+            raise InputError(f"parameter answers: '{name}' is not among the levels")
+    if sum(factor.named(name) in factor.pairs() for name in answers) > MOST_ANSWERS:
+        raise InputError(f"parameter answers: name at most {MOST_ANSWERS} of the comparisons")
+    for name, words in (("lead", LEADS), ("panel", PANELS)):
+        if (given := values.get(name, words[0])) not in words:
+            raise InputError(f"parameter {name}: '{given}' is not one of {', '.join(filter(None, words))}")
 
 
 def _metric(values: Mapping[str, Any], load: Load, levels: Sequence[Level]) -> str:

@@ -17,6 +17,7 @@ from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan
 from benchlib.plan.words import rates_words
 from benchlib.report import figures as plots
+from benchlib.report.answers import headline, limits
 from benchlib.report.figures.frames import amount, by_value, in_common, known, signed
 from benchlib.report.figures.levels import levels_table
 from benchlib.report.figures.mechanism import (
@@ -50,17 +51,19 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class Statement:
-    """A sentence that shows itself; ``kind`` is its class in the page: plain, headline or command."""
+    """A sentence that shows itself; ``kind`` is its class in the page: plain, headline or command; ``limits`` stand below it."""
 
     text: str
     kind: str = "plain"
+    limits: str = ""
 
     def __str__(self) -> str:
-        return self.text
+        return "\n".join(filter(None, (self.text, self.limits)))
 
     def _repr_html_(self) -> str:
         tag = 'pre tabindex="0"' if self.kind == "command" else "p"
-        return f'<{tag} class="bl-{self.kind}">{html.escape(self.text)}</{tag.split()[0]}>'
+        below = f'<p class="bl-limits">{html.escape(self.limits)}</p>' if self.limits else ""
+        return f'<{tag} class="bl-{self.kind}">{html.escape(self.text)}</{tag.split()[0]}>{below}'
 
 
 class View:
@@ -154,8 +157,8 @@ class View:
         return html_table(table[columns], "What must be so for the effect to show", labels=labels)
 
     def headline(self) -> Statement:
-        """The verdict in one sentence."""
-        return Statement(self.experiment.analysis.headline(), kind="headline")
+        """What answers the question, and below it what the study cannot show."""
+        return Statement(headline(self.experiment), kind="headline", limits=limits(self.experiment))
 
     def verdicts(self) -> Table:
         """Means, deviations, intervals and verdicts, a row per level."""

@@ -12,10 +12,8 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.plan.metrics import Metric, percent_words
+from benchlib.plan.planning import MOST_ANSWERS
 from benchlib.stats.concerns import Concern
-
-MOST_ANSWERS = 5
-"""On so many comparisons a headline says something."""
 
 
 @dataclass(frozen=True)
@@ -102,47 +100,47 @@ class Analysis:
     ) -> str:
         """Return one sentence on some comparisons: of each the change, its interval and the verdict.
 
-        ``comparisons`` has for each level the words for it, and for what it is compared with; without them the sentence is on
-        the first five that the study asks about, by the levels' names. ``gives_up`` says what a crash may cost with a level.
-        Raises InputError for a level that has no comparison.
+        ``comparisons`` has for each level the words for it, and for what it is compared with (empty: those for the level say
+        that too); without them the sentence is on the first five that the study asks about, by the levels' names.
+        ``gives_up`` says what a crash may cost with a level. Raises InputError for a level that has no comparison.
         """
         if comparisons is None:
             asked = self.asked[:MOST_ANSWERS]
             comparisons = {name: (f"“{name}”", f"“{self.against[name]}”") for name in asked}
         if absent := [name for name in comparisons if name not in self.against]:
             raise InputError(f"no comparison for level {absent[0]!r}; there are: {', '.join(self.against)}")
-        if not comparisons:
-            return "No level is compared with the baseline."
         rows = {row["level"]: row for row in self.table.to_dict("records")}
-        references = dict.fromkeys(other for _, other in comparisons.values())
-        told, clauses, explained = {""}, list[str](), False
+        clauses, told, before, explained = list[str](), {""}, "", False
         for level, (name, other) in comparisons.items():
-            row, about = rows[level], name if len(references) == 1 else f"{name} against {other}"
+            row, clause = rows[level], ""
+            if other not in ("", before):
+                clause = f"{'against' if clauses else 'Against'} {other}: "
             if row["verdict"] == "invalid":
                 reason = self._doubts(level)
-                clauses.append(f"no verdict on {about}{' either' if reason in told else f': {reason}'}")
+                clause += f"no verdict on {name}{' either' if reason in told else f': {reason}'}"
             else:
                 reason = gives_up.get(level, "")
                 cost = "" if reason in told else f", but {reason}"
-                clauses.append(
-                    f"{about} {self._figures(row, explained=explained)}, {self._verdict(row)}{cost}"
-                )
+                clause += f"{name} {self._figures(row, explained=explained)}, {self._verdict(row)}{cost}"
                 explained |= bool(np.isfinite(row["ci_low"]))
+            clauses.append(clause)
             told.add(reason)
-        opening = f"Against {next(iter(references))}: " if len(references) == 1 else ""
-        return f"{opening}{'; '.join(clauses)}.".replace("\u00a0", " ")
+            before = other
+        return f"{'; '.join(clauses) or 'No level is compared with the baseline'}.".replace("\u00a0", " ")
 
     def _doubts(self, level: str) -> str:
         """The reasons why a level has no verdict."""
         concerned = (None, level, self.against[level], *self.controls)
-        reasons = [concern.message for concern in self.warnings if concern.grave and concern.level in concerned]
+        reasons = [
+            concern.message for concern in self.warnings if concern.grave and concern.level in concerned
+        ]
         return "; ".join(dict.fromkeys(reasons))
 
     def _figures(self, row: dict[Any, Any], *, explained: bool) -> str:
         """The change and its interval; unless that is explained, with what they are of."""
         change, interval = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
         if not np.isfinite(row["percent_change"]):
-            return "was in no block with it"
+            return "was in no block with that"
         if not explained:
             change += f" {self.metric.unit if self.metric.name == 'tps' else self.metric.title}"
             interval = interval and f"{100 * (1 - self.alpha):.3g} % interval {interval}"
@@ -152,7 +150,9 @@ class Analysis:
         level, verdict, margin = row["level"], row["verdict"], f"{100 * self.margin:g} %"
         if verdict in self.metric.directions:
             weight = f" by less than the {margin} that matter" if level in self.tiny else ""
-            return f"{verdict}{weight}{', at the ceiling of the processors' if level in self.ceilings else ''}"
+            return (
+                f"{verdict}{weight}{', at the ceiling of the processors' if level in self.ceilings else ''}"
+            )
         if verdict == "equivalent":
             return f"equivalent within ±{margin}"
         if level in self.unshown:

@@ -35,3 +35,8 @@ def ladder(
         rows = analysis.table.set_index("level").loc[list(steps[1:]), list(_COLUMNS)]
         parts.append(rows.rename(columns=_COLUMNS).add_prefix(f"{part}_"))
     return pd.concat(parts, axis=1).reset_index()
+
+
+def enough(speeds: Sequence[float], margin: float) -> int:
+    """Return the first place from which on no later speed is higher by more than ``margin``, a fraction."""
+    return next(place for place, speed in enumerate(speeds) if max(speeds[place:]) <= speed * (1 + margin))

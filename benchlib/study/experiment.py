@@ -76,10 +76,13 @@ class Experiment:
             InputError: one of them is none.
 
         """
-        if not conditions.conditions(self.study):
-            return conditions.checked(self.study, pd.DataFrame())
-        figures = conditions.figures_of(self.folder, self.trials, self.recorded)
-        return conditions.checked(self.study, figures)
+        declared = conditions.conditions(self.study)
+        return conditions.checked(self.study, self.figures if declared else pd.DataFrame())
+
+    @cached_property
+    def figures(self) -> pd.DataFrame:
+        """What conditions may be of, a row per good trial; see :func:`benchlib.study.conditions.figures_of`."""
+        return conditions.figures_of(self.folder, self.trials, self.recorded)
 
     @cached_property
     def latencies(self) -> dict[tuple[str, int], Latency]:
@@ -147,7 +150,7 @@ class Experiment:
 
     def forget(self) -> None:
         """Derive all frames anew when they are next asked for: trials have been added."""
-        for name in ("trials", "progress", "recorded", "conditions", "latencies", "analysis"):
+        for name in ("trials", "progress", "recorded", "conditions", "figures", "latencies", "analysis"):
             self.__dict__.pop(name, None)
 
     def facts(self) -> list[tuple[str, str]]:

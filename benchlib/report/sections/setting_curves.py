@@ -14,6 +14,7 @@ from benchlib.report.figures.responses import Curve, setting_curve
 from benchlib.report.figures.style import FEW
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.report.view import CLIENTS, alike
+from benchlib.stats.ladder import enough
 from benchlib.study.experiment import Experiment
 
 _MECHANISMS = (
@@ -132,12 +133,11 @@ def _curve(
     experiment: Experiment, setting: str, name: str, points: pd.DataFrame, value_words: Words
 ) -> Curve:
     """The points with the value at which they bend, and a sentence that says so."""
-    metric, margin = experiment.analysis.metric, 100 * experiment.plan.margin
+    metric = experiment.analysis.metric
     speed = 1 + points["change"] / 100
     if not metric.higher_is_better:
         speed = 1 / speed
-    gains = [100 * (speed[place:].max() / speed[place] - 1) for place in range(len(points))]
-    place = next(place for place, gain in enumerate(gains) if gain <= margin)
+    place = enough(speed.to_list(), experiment.plan.margin)
     texts, last = [value_words(value) for value in points["value"]], len(points) - 1
     step, resolved = _step(experiment, *points["level"][place - 1 : place + 1]) if place else ("", False)
     inside = resolved and place < last

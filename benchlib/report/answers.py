@@ -1,0 +1,277 @@
+"""What answers a study's question: the comparisons that its notebook declares, the headline on them, and what it cannot show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from benchlib.errors import InputError
+from benchlib.plan.metrics import percent_words
+from benchlib.plan.planning import MOST_ANSWERS, PANELS
+from benchlib.report.figures.frames import known, opening, rows_of
+from benchlib.stats.crossed import additivity
+from benchlib.stats.ladder import enough
+from benchlib.study.bottlenecks import bottlenecks
+from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
+from benchlib.study.experiment import Experiment
+
+UNSHOWN = "cannot be shown here"
+_MOST_WORDS = 60
+_SAYS_BOTH = "instead of"
+"""Words for a level that have this in them say what it is compared with."""
+_UNCLEAR = ("not known", "on a processor", "other waits")
+"""Bottlenecks that tell a reader nothing."""
+_CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
+_LEAST_WAL = 100
+"""Bytes per transaction from which on a load writes, so that checkpoints matter."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One comparison that answers a study's question.
+
+    ``level`` is called ``words`` to a reader, ``against`` is the level that it is compared with. The change and its interval
+    are in percent, NaN where not known; ``verdict`` is one of the five words, or :data:`UNSHOWN`. ``gives_up`` is what a crash
+    may cost with the level, where that is not what it may cost with the other.
+    """
+
+    level: str
+    against: str
+    words: str
+    percent_change: float
+    ci_low: float
+    ci_high: float
+    verdict: str
+    gives_up: str
+
+
+def answers(experiment: Experiment) -> list[Answer]:
+    """The comparisons that the study's notebook declares as its answers; if none of them was run, the first that it asks about.
+
+    Raises:
+        StudyError: too few trials are kept to compare anything.
+
+    """
+    analysis, costs, words = experiment.analysis, experiment.durability(), _words(experiment)
+    rows = rows_of(analysis)
+    levels = [level for level in words if level in analysis.asked] or analysis.asked
+    return [
+        Answer(
+            level,
+            against := analysis.against[level],
+            words.get(level, f"“{level}”"),
+            *(float(rows[level][name]) for name in ("percent_change", "ci_low", "ci_high")),
+            verdict=UNSHOWN if level in analysis.unshown else str(rows[level]["verdict"]),
+            gives_up=cost if (cost := costs.get(level, "")) != costs.get(against) else "",
+        )
+        for level in levels[:MOST_ANSWERS]
+    ]
+
+
+def _words(experiment: Experiment) -> dict[str, str]:
+    """What the levels that the notebook declares are called, in its order; those that were not run are passed over."""
+    declared, words = experiment.study.parameters.get("answers"), dict[str, str]()
+    for name, called in (
+        declared.items() if isinstance(declared, dict) else ()
+    ):  # a kept study may hold anything
+        if level := experiment.plan.factor.named(str(name)):
+            words.setdefault(level, str(called))
+    return words
+
+
+def panel(experiment: Experiment) -> str:
+    """In which panel of the index the study is: changes, costs or hardware."""
+    asked = experiment.study.parameters.get("panel")
+    return asked if asked in PANELS else PANELS[0]
+
+
+def headline(experiment: Experiment) -> str:
+    """The finding that leads, where the study has it, and a sentence on the answers."""
+    find = _LEADS.get(str(experiment.study.parameters.get("lead")), lambda experiment: "")
+    found = answers(experiment)
+    comparisons = {
+        answer.level: (answer.words, "" if _SAYS_BOTH in answer.words else f"“{answer.against}”")
+        for answer in found
+    }
+    gives_up = {answer.level: answer.gives_up.replace("; ", " and ") for answer in found}
+    sentence = experiment.analysis.headline(comparisons, gives_up)
+    return " ".join(filter(None, (find(experiment), opening(sentence))))
+
+
+# --- findings that lead -------------------------------------------------------------
+
+
+def _crashes(experiment: Experiment) -> str:
+    """What crashes cost: power cuts, where there were any, since a killed server loses less."""
+    kept, words = kept_crashes(experiment.folder), _words(experiment)
+    kind = POWER_CUT if any(crash.kind == POWER_CUT for crash in kept) else KILLED
+    crashes = [[crash for crash in kept if (crash.level, crash.kind) == (level, kind)] for level in experiment.plan.factor.levels]  # fmt: skip
+    crashes = [rounds for rounds in crashes if rounds]
+    if not crashes:
+        return ""
+    harms = []
+    for rounds in crashes:
+        damaged = sum(bool(crash.damage) or crash.recovery_s is None for crash in rounds)
+        lost = sum(crash.lost or 0 for crash in rounds)
+        harm = [f"lost {lost:,} acknowledged commit{'s' * (lost > 1)}"] if lost else []
+        harm += [f"left {damaged} of {len(rounds)} clusters damaged"] if damaged else []
+        if harm:
+            level = rounds[0].level
+            harms.append(f"{words.get(level, f'“{level}”')} {' and '.join(harm)}")
+    numbers = sorted({len(rounds) for rounds in crashes})
+    times = " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+    event = f"{'power cut' if kind == POWER_CUT else 'kill'}{'s' * (numbers[-1] > 1)}"
+    if not harms:
+        return f"In {times} {event} each, none of {len(crashes)} levels lost a commit."
+    unharmed = len(crashes) - len(harms)
+    rest = (
+        f"; the other {unharmed} lost none" if unharmed > 1 else "; the other lost none" if unharmed else ""
+    )
+    return f"In {times} {event} each, {', '.join(harms)}{rest}."
+
+
+def _clients(experiment: Experiment) -> str:
+    """Up to how many clients the metric gets better, and what held it back there."""
+    analysis, plan, rows = experiment.analysis, experiment.plan, rows_of(experiment.analysis)
+    levels = sorted([analysis.baseline, *analysis.asked], key=lambda level: plan.level_load(level).clients)
+    clients = [plan.level_load(level).clients for level in levels]
+    changes = [0.0 if level == analysis.baseline else rows[level]["percent_change"] for level in levels]
+    valid = np.isfinite(changes).all() and "invalid" not in {rows[level]["verdict"] for level in levels}
+    if not (valid and analysis.one_reference and len(set(clients)) == len(clients) > 1):
+        return ""
+    sign, metric = 1 if analysis.metric.higher_is_better else -1, opening(analysis.metric.title)
+    place = enough([(1 + change / 100) ** sign for change in changes], analysis.margin)
+    if place == len(levels) - 1:
+        return f"{metric} still gets better at {clients[place]} clients, the most that were tried."
+    doubt = ""
+    if place:
+        step, _ = experiment.compared(levels[place], levels[place - 1], plan.metric)
+        if step["ci_low"] <= 0 <= step["ci_high"]:
+            doubt = f" (the step from {clients[place - 1]} is not certain)"
+    held = str(
+        bottlenecks(plan, experiment.trials, experiment.recorded).set_index("level")["bottleneck"][
+            levels[place]
+        ]
+    )
+    limit = "" if held in _UNCLEAR else f"; the bottleneck there: {held.removeprefix('the ')}"
+    return (
+        f"{metric} gets better up to {clients[place]} client{'s' * (clients[place] > 1)}{doubt}, "
+        f"beyond by no more than {100 * analysis.margin:g} %{limit}."
+    )
+
+
+def _gains(experiment: Experiment) -> str:
+    """Whether the gains of a grid's changes add up, of those that bring one alone."""
+    factor, analysis = experiment.plan.factor, experiment.analysis
+    cells = pd.DataFrame.from_dict(factor.cells, orient="index", dtype=object)
+    if factor.baseline not in cells.index:
+        return ""
+    changed = cells.ne(cells.loc[factor.baseline]).loc[:, cells.nunique() > 1]
+    verdicts = analysis.table.set_index("level")["verdict"].reindex(changed.index)
+    alone = changed[changed.sum(axis=1) == 1].idxmax(axis=1)
+    if alone.empty or verdicts.eq("invalid").any():
+        return ""
+    tried = list(dict.fromkeys(alone))
+    helped = [name for name in tried if verdicts[alone.index[alone == name]].eq("faster").any()]
+    if len(helped) < 2:
+        some = helped[0] if helped else "none"
+        return f"Alone, of {_listed(tried)}, {some} is shown to bring a gain, so nothing could add up."
+    design = changed.loc[~changed.drop(columns=helped).any(axis=1), helped].astype(int) * 2 - 1
+    trials = experiment.trials[experiment.trials["error"].isna()]
+    trials = trials[trials["level"].isin([*design.index, *factor.controls])]
+    try:
+        table = additivity(trials, design, controls=factor.controls, metric=experiment.plan.metric, alpha=analysis.alpha)  # fmt: skip
+    except InputError:  # a combination that it takes was not measured
+        return ""
+    rows = table.set_index("what")[["percent", "ci_low", "ci_high"]]
+    product, _ = percent_words(*rows.loc["all, if they multiplied"])
+    together, _ = percent_words(*rows.loc["all, as measured"])
+    miss, low, high = rows.loc["measured / multiplied"]
+    if not known(low, high):
+        return ""
+    by = "{} ({})".format(*percent_words(miss, low, high))
+    if low > 0 or high < 0:
+        result = f"{'more' if (miss > 0) == analysis.metric.higher_is_better else 'less'}, by {by}"
+    elif max(-low, high) <= 100 * analysis.margin:
+        result = f"they add up, to within {by}"
+    else:
+        result = f"whether they add up is not settled, {by}"
+    return f"{opening(_listed(helped))} each bring a gain alone, which would make {product}; together they bring {together}: {result}."
+
+
+_LEADS: Mapping[str, Callable[[Experiment], str]] = {
+    "crashes": _crashes,
+    "clients": _clients,
+    "gains": _gains,
+}
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some names as a sentence lists them."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+# --- what it cannot show ------------------------------------------------------------
+
+
+def limits(experiment: Experiment) -> str:
+    """What the study cannot show, in one line made from its data, worst first; what is not known is left out."""
+    found = answers(experiment)
+    levels = list(dict.fromkeys(level for answer in found for level in (answer.against, answer.level)))
+    caveat = str(experiment.study.parameters.get("caveat") or "").rstrip(". ")
+    parts = [caveat, *_doubts(experiment, levels), *_sizes(experiment, levels), *_shared(experiment, levels)]
+    line, *others = filter(None, parts)
+    for part in others:
+        if len(f"{line} · {part}".split()) <= _MOST_WORDS:
+            line += f" · {part}"
+    return opening(line)
+
+
+def _doubts(experiment: Experiment, levels: Sequence[str]) -> list[str]:
+    """What was not met, used up or wrong at some of the levels."""
+    checks, warnings = experiment.conditions, experiment.analysis.warnings
+    unmet = checks[checks["level"].isin(levels) & checks["met"].eq(False)]["condition"]
+    full = [w.level for w in warnings if w.code == "ceiling" and w.level in (None, *levels)]
+    grave = sum(w.grave and w.level in (None, *levels, *experiment.analysis.controls) for w in warnings)
+    some = "" if None in full or len(full) == len(levels) else f" at {len(full)} of {len(levels)} levels"
+    return [
+        f"not met: {'; '.join(dict.fromkeys(unmet))}" if len(unmet) else "",
+        f"processors used up{some}" if full else "",
+        f"{grave} grave reason{'s' * (grave > 1)} for doubt" if grave else "",
+    ]
+
+
+def _sizes(experiment: Experiment, levels: Sequence[str]) -> list[str]:
+    """How long it was measured, with how much data, and whether checkpoints were in it."""
+    plan, blocks = experiment.plan, experiment.analysis.blocks
+    figures = experiment.figures[experiment.figures["level"].isin(levels)]
+    data = figures.groupby("level")["data_to_memory"].median().dropna()
+    cap = " cap" if all(plan.level(level).part("storage").get("memory") for level in levels) else ""
+    times = " to ".join(dict.fromkeys(f"{size:.2g}" for size in (data.min(), data.max())))
+    written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]["checkpoints"].dropna()
+    seen = " to ".join(dict.fromkeys(f"{count:.0f}" for count in (written.min(), written.max())))
+    return [
+        f"{blocks} block{'s' * (blocks > 1)} of {plan.load.duration_s} s a level",
+        f"data {times} × the memory{cap}{', all cached' if data.max() < 1 else ''}" if len(data) else "",
+        ("no checkpoint within a trial" if seen == "0" else f"{seen} checkpoints a trial") if len(written) else "",
+    ]  # fmt: skip
+
+
+def _shared(experiment: Experiment, levels: Sequence[str]) -> list[str]:
+    """What had to share the machine, and what stands in for a disk."""
+    asked = [experiment.plan.level(level) for level in levels]
+    if any(level.target for level in asked):
+        return []
+    tools = "load tool" + " and replicas" * any(level.part("replication").get("replicas") for level in asked)
+    processors = experiment.study.provenance.get("host", {}).get("processors")
+    storages = [level.part("storage") for level in asked]
+    capped = any(storage.get(cap) for storage in storages for cap in _CAPS)
+    places = [storage["data"] for storage in storages if isinstance(storage.get("data"), dict)]
+    loops = any(place.get("file_system") not in (None, "tmpfs") for place in places)
+    return [
+        f"{tools} on the server's {f'{processors} ' if processors else ''}processors",
+        f"disks are {'capped ' * capped}loop devices" if loops else "disk capped" * capped,
+    ]
