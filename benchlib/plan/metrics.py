@@ -13,6 +13,8 @@ from typing import Literal
 from benchlib.errors import InputError
 
 Direction = Literal["faster", "slower"]
+MOST_ANSWERS = 5
+"""So many comparisons of a study answer its question at most."""
 
 
 @dataclass(frozen=True)

@@ -152,23 +152,23 @@ def checked(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> di
 
 
 def _of_own_levels(values: dict[str, Any], given: Container[str]) -> dict[str, Any]:
-    """The values without what names the notebook's levels, where levels or a grid of one's own are given."""
-    if "levels" not in given and "grid" not in given:
+    """The values without what names the notebook's levels, or its comparisons, where one's own are given."""
+    own = "levels" in given or "grid" in given
+    if not own and not any(name in given for name in ("baseline", "against", "along")):
         return values
-    names = {
-        "levels": {},
-        "grid": {},
-        "baseline": "",
-        "against": {},
-        "along": "",
-        "only": [],
-        "conditions": {},
-        "answers": {},
-        "lead": "",
-        "caveat": "",
-    }
+    names: dict[str, Any] = {"answers": {}, "lead": "", "caveat": ""}
+    if own:
+        names |= {
+            "levels": {},
+            "grid": {},
+            "baseline": "",
+            "against": {},
+            "along": "",
+            "only": [],
+            "conditions": {},
+        }
     freed = {name: empty for name, empty in names.items() if name in values and name not in given}
-    if "profiles" not in given and isinstance(values.get("profiles"), dict):
+    if own and "profiles" not in given and isinstance(values.get("profiles"), dict):
         freed["profiles"] = {
             name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
             if isinstance(sizes, dict) else sizes

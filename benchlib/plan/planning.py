@@ -14,13 +14,12 @@ from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS, randomised_blocks
 from benchlib.plan.factors import make_factor, patched
 from benchlib.plan.level import Level, LevelKey, SettingValue, first_problem, resolve_memory_shares
+from benchlib.plan.metrics import MOST_ANSWERS
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Factor, Load, Plan, Study, among
 from benchlib.plan.parameters import Parameter
 from benchlib.plan.workload import Workload
 
-MOST_ANSWERS = 5
-"""So many comparisons answer a question at most."""
 LEADS = ("", "crashes", "clients", "gains")
 """The findings that a headline may begin with."""
 PANELS = ("changes", "costs", "hardware")
@@ -147,8 +146,9 @@ def _check_answers(values: Mapping[str, Any], factor: Factor) -> None:
     cells = [*product(*(values.get("grid") or {}).values())]
     for name in answers:
         if name not in levels and not any(among(name, ends) for ends in cells):
-            raise InputError(f"parameter answers: '{name}' is not among the levels")
-    if sum(factor.named(name) in factor.pairs() for name in answers) > MOST_ANSWERS:
+            raise InputError(f"parameter answers: '{name}' is not among the levels: change or empty it")
+    compared = factor.pairs()
+    if sum(factor.named(name) in compared for name in answers) > MOST_ANSWERS:
         raise InputError(f"parameter answers: name at most {MOST_ANSWERS} of the comparisons")
     for name, words in (("lead", LEADS), ("panel", PANELS)):
         if (given := values.get(name, words[0])) not in words:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import percent_words
-from benchlib.plan.planning import MOST_ANSWERS, PANELS
+from benchlib.plan.metrics import MOST_ANSWERS, percent_words
+from benchlib.plan.planning import PANELS
 from benchlib.report.figures.frames import known, opening, rows_of
 from benchlib.stats.crossed import additivity
 from benchlib.stats.ladder import enough
 from benchlib.study.bottlenecks import bottlenecks
-from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
+from benchlib.study.crashed import KILLED, POWER_CUT, Crash, kept_crashes
 from benchlib.study.experiment import Experiment
 
 UNSHOWN = "cannot be shown here"
@@ -73,24 +74,42 @@ def answers(experiment: Experiment) -> list[Answer]:
 
 def _words(experiment: Experiment) -> dict[str, str]:
     """What the levels that the notebook declares are called, in its order; those that were not run are passed over."""
-    declared, words = experiment.study.parameters.get("answers"), dict[str, str]()
-    for name, called in (
-        declared.items() if isinstance(declared, dict) else ()
-    ):  # a kept study may hold anything
-        if level := experiment.plan.factor.named(str(name)):
+    declared, words = _declared(experiment, "answers"), dict[str, str]()
+    for name, called in declared.items():
+        level = experiment.plan.factor.named(str(name))
+        if level and (_SAYS_BOTH not in str(called) or _as_declared(experiment, level)):
             words.setdefault(level, str(called))
     return words
 
 
+def _as_declared(experiment: Experiment, level: str) -> bool:
+    """Whether a level is compared with what the notebook has it compared with: where others are not run, it may be another."""
+    factor, along = experiment.plan.factor, experiment.study.parameters.get("along") or ""
+    against = factor.pairs().get(level)
+    if level not in factor.cells:
+        return bool(against == _declared(experiment, "against").get(level, factor.baseline))
+    grid = _declared(experiment, "grid").items()
+    first = {
+        name: next(iter(ends), None) for name, ends in grid if isinstance(ends, dict) and along in ("", name)
+    }
+    return against is not None and factor.cells.get(against) == factor.cells[level] | first
+
+
+def _declared(experiment: Experiment, parameter: str) -> dict[Any, Any]:
+    """One of the notebook's parameters that are dictionaries; a kept study may hold anything in its place."""
+    value = experiment.study.parameters.get(parameter)
+    return value if isinstance(value, dict) else {}
+
+
 def panel(experiment: Experiment) -> str:
     """In which panel of the index the study is: changes, costs or hardware."""
-    asked = experiment.study.parameters.get("panel")
+    asked = str(experiment.study.parameters.get("panel"))
     return asked if asked in PANELS else PANELS[0]
 
 
 def headline(experiment: Experiment) -> str:
     """The finding that leads, where the study has it, and a sentence on the answers."""
-    find = _LEADS.get(str(experiment.study.parameters.get("lead")), lambda experiment: "")
+    find = _LEADS.get(str(experiment.study.parameters.get("lead")), lambda _: "")
     found = answers(experiment)
     comparisons = {
         answer.level: (answer.words, "" if _SAYS_BOTH in answer.words else f"“{answer.against}”")
@@ -108,28 +127,26 @@ def _crashes(experiment: Experiment) -> str:
     """What crashes cost: power cuts, where there were any, since a killed server loses less."""
     kept, words = kept_crashes(experiment.folder), _words(experiment)
     kind = POWER_CUT if any(crash.kind == POWER_CUT for crash in kept) else KILLED
-    crashes = [[crash for crash in kept if (crash.level, crash.kind) == (level, kind)] for level in experiment.plan.factor.levels]  # fmt: skip
-    crashes = [rounds for rounds in crashes if rounds]
-    if not crashes:
+    by_level: dict[str, list[Crash]] = {}
+    for crash in kept:
+        if crash.kind == kind:
+            by_level.setdefault(crash.level, []).append(crash)
+    if not by_level:
         return ""
     harms = []
-    for rounds in crashes:
+    for level, rounds in by_level.items():
         damaged = sum(bool(crash.damage) or crash.recovery_s is None for crash in rounds)
         lost = sum(crash.lost or 0 for crash in rounds)
         harm = [f"lost {lost:,} acknowledged commit{'s' * (lost > 1)}"] if lost else []
         harm += [f"left {damaged} of {len(rounds)} clusters damaged"] if damaged else []
         if harm:
-            level = rounds[0].level
             harms.append(f"{words.get(level, f'“{level}”')} {' and '.join(harm)}")
-    numbers = sorted({len(rounds) for rounds in crashes})
+    numbers = sorted({len(rounds) for rounds in by_level.values()})
     times = " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
     event = f"{'power cut' if kind == POWER_CUT else 'kill'}{'s' * (numbers[-1] > 1)}"
     if not harms:
-        return f"In {times} {event} each, none of {len(crashes)} levels lost a commit."
-    unharmed = len(crashes) - len(harms)
-    rest = (
-        f"; the other {unharmed} lost none" if unharmed > 1 else "; the other lost none" if unharmed else ""
-    )
+        return f"In {times} {event} each, none of {len(by_level)} levels lost a commit."
+    rest = "; the others lost none" if len(harms) < len(by_level) else ""
     return f"In {times} {event} each, {', '.join(harms)}{rest}."
 
 
@@ -142,23 +159,21 @@ def _clients(experiment: Experiment) -> str:
     valid = np.isfinite(changes).all() and "invalid" not in {rows[level]["verdict"] for level in levels}
     if not (valid and analysis.one_reference and len(set(clients)) == len(clients) > 1):
         return ""
-    sign, metric = 1 if analysis.metric.higher_is_better else -1, opening(analysis.metric.title)
+    sign, verb = (1, "grows") if analysis.metric.higher_is_better else (-1, "falls")
+    what = f"{opening(analysis.metric.title)} {verb}"
     place = enough([(1 + change / 100) ** sign for change in changes], analysis.margin)
     if place == len(levels) - 1:
-        return f"{metric} still gets better at {clients[place]} clients, the most that were tried."
+        return f"{what} up to {clients[place]} clients, the most that were tried."
     doubt = ""
     if place:
         step, _ = experiment.compared(levels[place], levels[place - 1], plan.metric)
         if step["ci_low"] <= 0 <= step["ci_high"]:
             doubt = f" (the step from {clients[place - 1]} is not certain)"
-    held = str(
-        bottlenecks(plan, experiment.trials, experiment.recorded).set_index("level")["bottleneck"][
-            levels[place]
-        ]
-    )
+    of_level = bottlenecks(plan, experiment.trials, experiment.recorded).set_index("level")["bottleneck"]
+    held = str(of_level[levels[place]])
     limit = "" if held in _UNCLEAR else f"; the bottleneck there: {held.removeprefix('the ')}"
     return (
-        f"{metric} gets better up to {clients[place]} client{'s' * (clients[place] > 1)}{doubt}, "
+        f"{what} up to {clients[place]} client{'s' * (clients[place] > 1)}{doubt}, "
         f"beyond by no more than {100 * analysis.margin:g} %{limit}."
     )
 

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import Metric, percent_words
-from benchlib.plan.planning import MOST_ANSWERS
+from benchlib.plan.metrics import MOST_ANSWERS, Metric, percent_words
 from benchlib.stats.concerns import Concern
+
+_RANK = ("faster", "slower", "equivalent", "inconclusive", "invalid")
 
 
 @dataclass(frozen=True)
@@ -160,3 +161,16 @@ class Analysis:
             return f"cannot be shown on this machine: {'; '.join(dict.fromkeys(conditions))}"
         seen, _ = percent_words(row["mde_percent"], 0, row["mde_percent"])
         return "inconclusive" if seen == "–" else f"inconclusive (could have seen {seen.lstrip('+')})"
+
+
+def leading(analysis: Analysis) -> str:
+    """Return the level with the best verdict, then the largest improvement."""
+    rows = {row["level"]: row for row in analysis.table.to_dict("records")}
+    asked = analysis.asked
+    sign = 1.0 if analysis.metric.higher_is_better else -1.0
+
+    def standing(name: str) -> tuple[int, float]:
+        change = rows[name]["percent_change"]
+        return _RANK.index(rows[name]["verdict"]), -sign * change if np.isfinite(change) else np.inf
+
+    return min(asked, key=standing) if asked else analysis.controls[0]

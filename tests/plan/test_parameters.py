@@ -173,12 +173,26 @@ grid: dict = {"n": {"a": {}, "b": {}}}
 levels: dict = {}
 against: dict = {"b": "a"}
 baseline: str = "a"
+answers: dict = {"b": "the other"}
+lead: str = "gains"
+panel: str = "costs"
 """
     own = {"levels": {"x": {}, "y": {}}}
-    freed = {"profiles": {"quick": {"clients": 3}}, "grid": {}, "against": {}, "baseline": ""}
+    freed = {
+        "profiles": {"quick": {"clients": 3}},
+        "grid": {},
+        "against": {},
+        "baseline": "",
+        "answers": {},
+        "lead": "",
+        "panel": "costs",
+    }
     assert checked(declared(cell), own) == {"factor": "f", **own, **freed}
     assert checked(declared(cell), {**own, "baseline": "y"})["baseline"] == "y"
     assert checked(declared(cell), {"factor": "g"})["against"] == {"b": "a"}
+    # a level is no longer compared with what the words for it say
+    compared = checked(declared(cell), {"baseline": "b"})
+    assert (compared["answers"], compared["lead"], compared["against"]) == ({}, "", {"b": "a"})
     run = [cell, "# Parameters\nlevels = {'x': {}, 'y': {}}\n"]
     namespace: dict[str, object] = {}
     exec("\n".join(run), namespace)
