@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 from benchlib.report.figures import forest
-from benchlib.report.figures.frames import DAGGER, interval, signed
+from benchlib.report.answers import answers
+from benchlib.report.figures.frames import DAGGER, percent_words
 from benchlib.report.figures.style import LIGHT
-from benchlib.report.summary import Summary, read_summary
 from benchlib.report.view import View
-from benchlib.study.experiment import shown
+from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder
 
 ROOT = Path(__file__).parent.parent
@@ -19,23 +19,24 @@ FIGURE = ROOT / "data" / SHOWN / "forest.svg"
 _PART = re.compile(r"(<!-- effects -->\n).*?(<!-- /effects -->\n)", re.DOTALL)
 
 
-def recorded() -> Summary:
+def recorded() -> list[Experiment]:
     """The studies that are kept with the project, whatever else lies in data/."""
     names = sorted(path.name for path in (ROOT / "data").glob(f"*{RECORDED}"))
-    return read_summary(names)
+    return [shown(StudyFolder(name)) for name in names]
 
 
-def table(summary: Summary) -> str:
-    """A row per factor, the largest gain first."""
-    lines = [
-        "| factor | level that leads | against | change | 95 % interval | verdict |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in summary.rows.to_dict("records"):
-        dagger = DAGGER if row["loss"] else ""
-        change = f"{signed(row['percent_change'])} {row['metric']}"
-        cells = [row["title"], row["level"] + dagger, row["against"], change, interval(row["ci_low"], row["ci_high"]), row["verdict"]]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
+def table(experiments: list[Experiment]) -> str:
+    """A row per answer of each study."""
+    lines = ["| factor | what was compared | change | 95 % interval | verdict |", "|---|---|---|---|---|"]
+    for experiment in experiments:
+        for answer in answers(experiment):
+            words = (
+                answer.words if "instead of" in answer.words else f"{answer.words} against {answer.against}"
+            )
+            change, interval = percent_words(answer.percent_change, answer.ci_low, answer.ci_high)
+            metric, dagger = experiment.analysis.metric.title, DAGGER if answer.gives_up else ""
+            cells = [experiment.study.title, words + dagger, f"{change} {metric}", interval, answer.verdict]
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -117,7 +117,7 @@ def headline(experiment: Experiment) -> str:
     }
     gives_up = {answer.level: answer.gives_up.replace("; ", " and ") for answer in found}
     sentence = experiment.analysis.headline(comparisons, gives_up)
-    return " ".join(filter(None, (find(experiment), opening(sentence))))
+    return " ".join(filter(None, (find(experiment), opening(sentence)))).replace("\u00a0", " ")
 
 
 # --- findings that lead -------------------------------------------------------------
@@ -271,7 +271,7 @@ def _sizes(experiment: Experiment, levels: Sequence[str]) -> list[str]:
     return [
         f"{blocks} block{'s' * (blocks > 1)} of {plan.load.duration_s} s a level",
         f"data {times} × the memory{cap}{', all cached' if data.max() < 1 else ''}" if len(data) else "",
-        ("no checkpoint within a trial" if seen == "0" else f"{seen} checkpoints a trial") if len(written) else "",
+        ("no checkpoint within a trial" if seen == "0" else f"{seen} checkpoint{'s' * (seen != '1')} a trial") if len(written) else "",
     ]  # fmt: skip
 
 

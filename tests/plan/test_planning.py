@@ -64,6 +64,20 @@ def test_a_size_of_one_s_own_wins_and_zero_leaves_the_profile_s() -> None:
     assert (study.blocks, study.plan.scale) == (4, 2)
 
 
+def test_answers_are_levels_of_the_notebook_run_or_not() -> None:
+    some = {**VALUES["profiles"]["quick"], "only": ["defaults", "tuned"]}  # type: ignore[index]
+    levels = {**VALUES["levels"], **{f"l{n}": {"over": "tuned", "settings": {"port": n}} for n in range(5)}}  # type: ignore[dict-item]
+    more = {"levels": levels, "profiles": {"quick": some}}
+    named = dict.fromkeys(["tuned", *(f"l{n}" for n in range(5))], "it")
+    assert planned(**more, answers=named, lead="crashes", panel="costs").parameters["answers"] == named
+    assert "'untuned' is not among the levels" in refused(answers={"untuned": "it"})
+    assert "'control' is not among the levels" in refused(answers={"control": "it"})
+    assert "answers: name at most 5" in refused(levels=levels, answers=named)
+    assert "parameter answers: " in refused(answers={"tuned": 3})
+    assert "'crash' is not one of crashes, clients, gains" in refused(lead="crash")
+    assert "'' is not one of changes, costs, hardware" in refused(panel="")
+
+
 def test_a_profile_may_scale_what_levels_and_base_say() -> None:
     scaled = {**VALUES["profiles"]["quick"], "base": {"settings": {"jit": True}}}  # type: ignore[index]
     scaled["levels"] = {"tuned": {"settings": {"work_mem": "1MB"}}}

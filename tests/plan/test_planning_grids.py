@@ -39,6 +39,14 @@ def test_a_grid_is_crossed_into_levels_and_compared_along_one_dimension() -> Non
     assert "control" not in factor.cells
 
 
+def test_an_answer_of_a_grid_is_named_by_some_of_its_values() -> None:
+    study = planned(**CROSSED, answers={"fast, 8 clients": "it", "read-only, fast": "that"})
+    assert study.plan.factor.named("fast, 8 clients") == "fast, read/write, 8 clients"
+    assert study.plan.factor.named("read-only, fast") == "fast, read-only, 4 clients"
+    assert study.plan.factor.named("fast, 16 clients") is None
+    assert "'fast, slow' is not among" in refused(**CROSSED, answers={"fast, slow": "it"})
+
+
 def test_where_one_value_of_the_direction_is_left_the_last_other_dimension_is_compared() -> None:
     gone = {name: "no root" for name in planned(**CROSSED).plan.factor.levels if name.startswith("slow")}
     factor = make_study({**VALUES, **CROSSED}, 4 * GIB, lambda name: WORKLOAD, BY_KEY, gone).plan.factor

@@ -50,7 +50,7 @@ def crossed(experiment, plan_of):
             cells=cells,
             against=against or {},
         )
-        patches = {name: dict.fromkeys(ends, {}) for name, ends in grid.items()}
+        patches = {name: {end: {} for end in ends} for name, ends in grid.items()}
         plan = plan_of().model_copy(update={"factor": factor})
         return experiment({"grid": patches, **parameters}, tps, plan=plan, **more)
 
