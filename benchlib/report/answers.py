@@ -61,11 +61,13 @@ def answers(experiment: Experiment) -> list[Answer]:
     levels = [level for level in words if level in analysis.asked] or analysis.asked
     return [
         Answer(
-            level,
-            against := analysis.against[level],
-            words.get(level, f"“{level}”"),
-            *(float(rows[level][name]) for name in ("percent_change", "ci_low", "ci_high")),
-            verdict=UNSHOWN if level in analysis.unshown else str(rows[level]["verdict"]),
+            level=level,
+            against=(against := analysis.against[level]),
+            words=words.get(level, f"“{level}”"),
+            percent_change=rows[level]["percent_change"],
+            ci_low=rows[level]["ci_low"],
+            ci_high=rows[level]["ci_high"],
+            verdict=UNSHOWN if level in analysis.unshown else rows[level]["verdict"],
             gives_up=cost if (cost := costs.get(level, "")) != costs.get(against) else "",
         )
         for level in levels[:MOST_ANSWERS]
