@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from pydantic import BeforeValidator
 
 from benchlib.errors import InputError
 from benchlib.plan.metrics import MOST_ANSWERS, percent_words
@@ -29,6 +31,9 @@ _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
 _LEAST_WAL = 100
 """Bytes per transaction from which on a load writes, so that checkpoints matter."""
 
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A figure that is null in JSON where it is not known."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -42,9 +47,9 @@ class Answer:
     level: str
     against: str
     words: str
-    percent_change: float
-    ci_low: float
-    ci_high: float
+    percent_change: Number
+    ci_low: Number
+    ci_high: Number
     verdict: str
     gives_up: str
 
@@ -111,15 +116,14 @@ def panel(experiment: Experiment) -> str:
 
 def headline(experiment: Experiment) -> str:
     """The finding that leads, where the study has it, and a sentence on the answers."""
-    find = _LEADS.get(str(experiment.study.parameters.get("lead")), lambda _: "")
-    found = answers(experiment)
+    find, found = _LEADS.get(str(experiment.study.parameters.get("lead"))), answers(experiment)
     comparisons = {
         answer.level: (answer.words, "" if _SAYS_BOTH in answer.words else f"“{answer.against}”")
         for answer in found
     }
     gives_up = {answer.level: answer.gives_up.replace("; ", " and ") for answer in found}
     sentence = experiment.analysis.headline(comparisons, gives_up)
-    return " ".join(filter(None, (find(experiment), opening(sentence)))).replace("\u00a0", " ")
+    return " ".join(filter(None, (find and find(experiment), opening(sentence)))).replace("\u00a0", " ")
 
 
 # --- findings that lead -------------------------------------------------------------
@@ -162,22 +166,20 @@ def _clients(experiment: Experiment) -> str:
     if not (valid and analysis.one_reference and len(set(clients)) == len(clients) > 1):
         return ""
     sign, verb = (1, "grows") if analysis.metric.higher_is_better else (-1, "falls")
-    what = f"{opening(analysis.metric.title)} {verb}"
     place = enough([(1 + change / 100) ** sign for change in changes], analysis.margin)
-    if place == len(levels) - 1:
-        return f"{what} up to {clients[place]} clients, the most that were tried."
-    doubt = ""
+    finding = (
+        f"{opening(analysis.metric.title)} {verb} up to {clients[place]} client{'s' * (clients[place] > 1)}"
+    )
     if place:
         step, _ = experiment.compared(levels[place], levels[place - 1], plan.metric)
         if step["ci_low"] <= 0 <= step["ci_high"]:
-            doubt = f" (the step from {clients[place - 1]} is not certain)"
+            finding += f" (the step from {clients[place - 1]} is not certain)"
+    if place == len(levels) - 1:
+        return f"{finding}, the most that were tried."
     of_level = bottlenecks(plan, experiment.trials, experiment.recorded).set_index("level")["bottleneck"]
     held = str(of_level[levels[place]])
     limit = "" if held in _UNCLEAR else f"; the bottleneck there: {held.removeprefix('the ')}"
-    return (
-        f"{what} up to {clients[place]} client{'s' * (clients[place] > 1)}{doubt}, "
-        f"beyond by no more than {100 * analysis.margin:g} %{limit}."
-    )
+    return f"{finding}, beyond by no more than {100 * analysis.margin:g} %{limit}."
 
 
 def _gains(experiment: Experiment) -> str:
@@ -191,7 +193,7 @@ def _gains(experiment: Experiment) -> str:
     alone = changed[changed.sum(axis=1) == 1].idxmax(axis=1)
     if alone.empty or verdicts.eq("invalid").any():
         return ""
-    tried = list(dict.fromkeys(alone))
+    tried = [str(name) for name in changed if name in set(alone)]
     helped = [name for name in tried if verdicts[alone.index[alone == name]].eq("faster").any()]
     if len(helped) < 2:
         some = helped[0] if helped else "none"
@@ -203,10 +205,10 @@ def _gains(experiment: Experiment) -> str:
         table = additivity(trials, design, controls=factor.controls, metric=experiment.plan.metric, alpha=analysis.alpha)  # fmt: skip
     except InputError:  # a combination that it takes was not measured
         return ""
-    rows = table.set_index("what")[["percent", "ci_low", "ci_high"]]
-    product, _ = percent_words(*rows.loc["all, if they multiplied"])
-    together, _ = percent_words(*rows.loc["all, as measured"])
-    miss, low, high = rows.loc["measured / multiplied"]
+    rows = {row["what"]: (row["percent"], row["ci_low"], row["ci_high"]) for row in table.to_dict("records")}
+    product, _ = percent_words(*rows["all, if they multiplied"])
+    together, _ = percent_words(*rows["all, as measured"])
+    miss, low, high = rows["measured / multiplied"]
     if not known(low, high):
         return ""
     by = "{} ({})".format(*percent_words(miss, low, high))

@@ -134,7 +134,7 @@ def test_values_that_repeat_exactly_have_no_p(make_trials, effect):
     assert "no_variation" in {w.code for w in analysis.warnings}
     json.dumps(analysis.to_dict(), allow_nan=False)
     assert analysis.headline().startswith(
-        f"Against “base”: “x” {'+50.0' if effect else '0.0'} % tps, inconclusive; "
+        f"Against “base”: “x” {'+64.9' if effect else '0.0'} % tps, inconclusive; "
     )
 
 
