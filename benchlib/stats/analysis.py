@@ -122,7 +122,10 @@ class Analysis:
             else:
                 reason = gives_up.get(level, "")
                 cost = "" if reason in told else f", but {reason}"
-                clause += f"{name} {self._figures(row, explained=explained)}, {self._verdict(row)}{cost}"
+                colon = ":" if not other or name[-1:].isdigit() else ""
+                clause += (
+                    f"{name}{colon} {self._figures(row, explained=explained)}, {self._verdict(row)}{cost}"
+                )
                 explained |= bool(np.isfinite(row["ci_low"]))
             clauses.append(clause)
             told.add(reason)

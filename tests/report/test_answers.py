@@ -134,7 +134,7 @@ def test_an_answer_of_a_grid_is_named_by_some_of_its_values_and_says_itself_what
         ("fast, writes", "slow, writes"),
     ]
     assert re.fullmatch(
-        r"A fast disk instead of a slow one for reading \+[^;]*faster; a fast disk instead of a slow one \+.*faster\.",
+        r"A fast disk instead of a slow one for reading: \+[^;]*faster; a fast disk instead of a slow one: \+.*faster\.",
         headline(study),
     )
     plain = asked({**study.study.parameters, "answers": {"fast, reads": "the fast disk"}}, study)
@@ -235,7 +235,7 @@ def test_a_headline_begins_with_whether_gains_add_up_of_the_changes_that_bring_o
         CHANGES, tps, {"lead": "gains", "answers": {"tuned, sysctl, fast": "all three instead of none"}}
     )
     sentence = headline(study)
-    assert re.match(finding + " All three instead of none ", sentence), sentence
+    assert re.match(finding + " All three instead of none: ", sentence), sentence
 
 
 def test_a_study_that_is_no_grid_says_nothing_of_gains(experiment):

@@ -197,7 +197,7 @@ def test_a_headline_on_chosen_comparisons_says_each_reference_and_each_price_onc
     words = {"y": ("the second", "“base”"), "x": ("the first", "“base”"), "z": ("all instead of nothing", "")}
     sentence = analysis.headline(words, dict.fromkeys("xy", "a crash loses commits"))
     assert re.fullmatch(
-        r"Against “base”: the second \+[^;]+, faster, but a crash loses commits; the first [^;]+, faster; all instead of nothing −.*",
+        r"Against “base”: the second \+[^;]+, faster, but a crash loses commits; the first [^;]+, faster; all instead of nothing: −.*",
         sentence,
     )
     for name in ("base", "none"):
