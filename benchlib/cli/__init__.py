@@ -214,6 +214,8 @@ def analyze(
 ) -> None:
     """Give verdicts on anybody's TRIALS: a CSV file with the columns block, level and the metric.
 
+    Where they exist, period (blocks that share clusters) and host (which ran the block) count too.
+
     \b
     Example:
       benchlib analyze trials.csv --baseline defaults --control control --metric tps --json

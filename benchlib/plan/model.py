@@ -275,7 +275,8 @@ class Measurement(Model):
 
     ``error`` is the reason that ended the trial, or null. Times are seconds since the
     epoch; ``settings`` is what the server itself said it ran with, ``host`` what the kernel
-    said of the tunables, ``warnings`` what a reader has to know of this trial.
+    said of the tunables, ``warnings`` what a reader has to know of this trial; ``ran_on`` names the host where
+    several run the study.
     """
 
     trial: Trial
@@ -285,6 +286,7 @@ class Measurement(Model):
     load_returncode: int | None = None
     load_wall_s: float | None = None
     load_cpu_s: float | None = None
+    ran_on: str | None = None
     server_version: str | None = None
     settings: dict[str, str] = {}
     host: dict[str, str] = {}

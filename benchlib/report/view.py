@@ -165,10 +165,10 @@ class View:
         return verdict_table(self.experiment.analysis, durability=self.experiment.durability())
 
     def sensitivity(self) -> Table | Statement:
-        """The same question by methods with other assumptions; nothing with fewer than six blocks."""
+        """The same question by methods with other assumptions; nothing with fewer than six blocks, or of several hosts."""
         rows = sensitivity(self.experiment.analysis)
         if rows.empty:
-            return Statement("With fewer than six blocks no rank or resampling method can say anything.")
+            return Statement("No rank or resampling method can say anything here: they take six blocks of one host.")
         labels = {"percent_change": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
         caption = "The same by other methods (single p, not adjusted)"
         return html_table(rows, caption, labels=labels, formats=_FORMATS)

@@ -14,16 +14,18 @@ from benchlib.stats.verdicts import LEAST_BLOCKS
 def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]) -> dict[str, float]:
     """Return figures of what the block model leaves over of each of ``parts`` (the name of each level's).
 
-    ``trials``: ``block, period, position, level`` and the metric. ``noise``: by what fraction a trial strays;
+    ``trials``: ``block, period, position, level``, the metric, and where several hosts ran them ``host``. ``noise``: by what fraction a trial strays;
     ``noisiest``: the deviation of the level that strays most, in units of the one that strays least, with ``noisiest_p``
     (Bartlett); ``luck``: the deviation of a cluster in units of a trial's, with ``luck_p`` (F), where clusters
     stay for several blocks; ``position_p``: that the position inside a block matters (F); ``lag``: the correlation of
     a trial with the next, with ``lag_p``. NaN where the trials cannot tell.
     """
     left, df = [], 0
+    trials = trials.assign(host=trials["host"].astype(str) if "host" in trials else "")
     for _, rows in trials[trials[metric] > 0].groupby(trials["level"].map(parts)):
         logs = rows.pivot(index="block", columns="level", values=metric).apply(np.log)
-        if logs.shape[1] > 1 and (fit := fit_blocks(logs)).residual_sd > SAME:
+        hosts = rows.groupby("block")["host"].first()
+        if logs.shape[1] > 1 and (fit := fit_blocks(logs, hosts)).residual_sd > SAME:
             residual = pd.DataFrame(fit.residual, logs.index, logs.columns)
             rows = rows.assign(
                 left=[
@@ -46,10 +48,11 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
     seen["noisiest_p"] = float(bartlett(*by_level).pvalue)
     seen["position_p"] = f_oneway(*by_position).pvalue
     seen["lag"], seen["lag_p"] = pearsonr(rows["scaled"].iloc[:-1], rows["scaled"].iloc[1:])
-    periods, blocks = rows["period"].nunique(), rows["block"].nunique()
-    between_df = (periods - 1) * (rows["level"].nunique() - len(left))
-    if 1 < periods < blocks and df > between_df:
-        clusters = rows.groupby(["period", "level"])["scaled"]
+    hosts, blocks = rows["host"].nunique(), rows["block"].nunique()
+    periods = rows.groupby(["host", "period"]).ngroups
+    between_df = (periods - hosts) * (rows["level"].nunique() - len(left))
+    if hosts < periods < blocks and df > between_df:
+        clusters = rows.groupby(["host", "period", "level"])["scaled"]
         between = (clusters.mean() ** 2 * clusters.count()).sum()
         ratio = (between / between_df) / (((rows["scaled"] ** 2).sum() - between) / (df - between_df))
         seen["luck"] = float(np.sqrt(max(ratio - 1, 0.0) * periods / blocks))

@@ -12,6 +12,7 @@ blocks a variance of its own is a poor one, so it is moderated toward the mean o
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,12 +36,15 @@ class Fit:
     """Level effects (k, up to a constant), their unscaled covariance (k, k), and what is left over.
 
     ``residual`` (blocks, k) is NaN where a trial is absent; ``df`` is 0 where nothing is left to estimate noise from.
+    ``hosts`` (blocks, hosts) is 1 where a host ran the block, else 0. Where there are several, the residual is what is left over
+    when each level may have another effect on each host: blocks are replicates of their host's others only.
     """
 
     effects: np.ndarray
     unscaled: np.ndarray
     residual: np.ndarray
     df: int
+    hosts: np.ndarray
 
     @property
     def residual_sd(self) -> float:
@@ -48,7 +52,7 @@ class Fit:
         return float(np.sqrt(np.nansum(self.residual**2) / self.df)) if self.df > 0 else float("nan")
 
     def noise(self, weights: np.ndarray) -> Noise:
-        """Return the noise of a family of contrasts (c, k), each from its differences inside the blocks.
+        """Return the noise of a family of contrasts (c, k), each from its differences inside the blocks of one host.
 
         A block tells of a contrast when all that it adds is there, and some of what it takes away.
         """
@@ -62,9 +66,11 @@ class Fit:
             difference = residual @ added.T - scale * (residual @ taken.T)
             unit = np.sqrt((added**2).sum(axis=1) + scale**2 * (there @ (taken**2).T))
             scaled = np.where(whole & (left > 0), difference / unit, np.nan)
-        counts = np.isfinite(scaled).sum(axis=0)
-        centred = scaled - np.nansum(scaled, axis=0) / np.maximum(counts, 1)
-        sd, df, shared = _moderated(np.nansum(centred**2, axis=0)[None], counts)
+        counts = self.hosts.T @ np.isfinite(scaled)
+        means = self.hosts.T @ np.nan_to_num(scaled) / np.maximum(counts, 1)
+        squares = np.nansum((scaled - self.hosts @ means) ** 2, axis=0)
+        # as many as blocks of one host with these degrees of freedom
+        sd, df, shared = _moderated(squares[None], counts.sum(axis=0) - (counts > 0).sum(axis=0) + 1)
         return Noise(sd[0], df, shared)
 
     def contrasts(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -85,8 +91,11 @@ class Fit:
         return projector
 
 
-def fit_blocks(logs: pd.DataFrame) -> Fit:
-    """Fit the additive model to logarithms (blocks, k). The contrasts of a level without a trial are NaN."""
+def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit:
+    """Fit the additive model to logarithms (blocks, k). The contrasts of a level without a trial are NaN.
+
+    ``hosts`` names the host of each block; None is one for all.
+    """
     y = logs.to_numpy(dtype=float)
     counts = np.isfinite(y).astype(float)
     sizes = counts.sum(axis=1)
@@ -96,7 +105,14 @@ def fit_blocks(logs: pd.DataFrame) -> Fit:
     effects = unscaled @ np.nansum(centred, axis=0)
     residual = centred - effects + (counts @ effects / sizes)[:, None]
     rank = int(np.linalg.matrix_rank(information, tol=1e-8, hermitian=True))
-    return Fit(effects, unscaled, residual, int(counts.sum()) - len(y) - rank)
+    df = int(counts.sum()) - len(y) - rank
+    places = np.zeros(len(y), dtype=int) if hosts is None else pd.factorize(hosts)[0]
+    if places.any():
+        parts = {place: fit_blocks(logs[places == place]) for place in set(places)}
+        df = sum(part.df for part in parts.values())
+        for place, part in parts.items():
+            residual[places == place] = part.residual
+    return Fit(effects, unscaled, residual, df, np.eye(max(places) + 1, dtype=int)[places])
 
 
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, float, bool]:

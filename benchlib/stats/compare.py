@@ -67,7 +67,12 @@ def compare(
         "blocks_needed": [
             # were the design completed: one reference then makes all correlations equal
             blocks_to_answer(
-                Plan(own_alpha, count, _loading(each * blocks) if one_reference else 0.0),
+                Plan(
+                    own_alpha,
+                    count,
+                    _loading(each * blocks) if one_reference else 0.0,
+                    hosts=fit.hosts.shape[1],
+                ),
                 deviation,
                 each * blocks,
                 margin,

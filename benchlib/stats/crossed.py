@@ -35,15 +35,15 @@ def effects(
     unknown = sorted(set(map(str, trials["level"])) - set(levels)) if "level" in trials else []
     if unknown:
         raise InputError(f"level {unknown[0]!r} has no row in the design")
-    logs = read_trials(trials, levels[0], (), metric).logs
+    data = read_trials(trials, levels[0], (), metric)
     terms = [term for size in range(1, order + 1) for term in combinations(design.columns, size)]
-    signs = design.set_axis(levels).loc[list(logs)]
+    signs = design.set_axis(levels).loc[list(data.values)]
     coded = np.column_stack([np.ones(len(signs)), *(signs[list(term)].prod(axis=1) for term in terms)])
     if np.linalg.matrix_rank(coded) < coded.shape[1]:
         raise InputError(
             "these effects cannot be told apart by the trials that there are; ask for order=1 or more trials"
         )
-    fit = fit_blocks(logs)
+    fit = data.fit()
     effect, unscaled = fit.contrasts(2.0 * np.linalg.pinv(coded)[1:])
     half, df = fit.residual_sd * np.sqrt(np.diag(unscaled)), float(fit.df)
     if not df:
@@ -104,9 +104,9 @@ def additivity(
         raise InputError(
             "whether gains add up takes the levels with nothing, each change alone, and all of them"
         )
-    logs = read_trials(trials, base[0], controls, metric).logs
-    fit = fit_blocks(logs)
-    place = dict(zip(logs, np.eye(len(logs.columns)), strict=True))
+    data = read_trials(trials, base[0], controls, metric)
+    fit, names = data.fit(), data.values.columns
+    place = dict(zip(names, np.eye(len(names)), strict=True))
     start = np.mean([place[name] for name in (base[0], *controls)], axis=0)
     alone = {name: place[level[0]] - start for name, level in single.items()}
     multiplied, together = sum(alone.values()), place[whole[0]] - start

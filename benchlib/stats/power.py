@@ -23,19 +23,23 @@ MOST_BLOCKS = 1000  # beyond this the answer is "not by more blocks"
 
 @dataclass(frozen=True)
 class Plan:
-    """The test that is planned for, of ``count`` comparisons; ``loading`` is each one's on their common part, 0 for none."""
+    """The test that is planned for, of ``count`` comparisons; ``loading`` is each one's on their common part, 0 for none.
+
+    ``hosts`` run the blocks, which are compared with their host's others.
+    """
 
     alpha: float
     count: int
     loading: float
+    hosts: int = 1
 
     def df(self, blocks: int) -> float:
         """Degrees of freedom of a comparison's noise in a complete design with that many blocks."""
-        return blocks - 1 + prior_df(blocks, self.count)
+        return blocks - self.hosts + prior_df(blocks - self.hosts + 1, self.count)
 
     def cut(self, blocks: int) -> float:
         """Critical |t| of the family with that many blocks."""
-        shared = self.loading > 0 and prior_df(blocks, self.count) > 0
+        shared = self.loading > 0 and prior_df(blocks - self.hosts + 1, self.count) > 0
         return family_cut(self.alpha, (self.loading,) * self.count, self.df(blocks), shared=shared)
 
 

@@ -20,8 +20,10 @@ def sensitivity(analysis: Analysis, *, seed: int = 1) -> pd.DataFrame:
 
     The input is ``analysis.differences``. From 6 blocks: Wilcoxon's signed ranks and sign flips;
     from 10 also Hodges-Lehmann and the BCa bootstrap. All are of differences inside blocks, so that a host that
-    drifts does not blur them. ``seed`` feeds the resampling.
+    drifts does not blur them. ``seed`` feeds the resampling. None of them knows of hosts: where several ran the blocks, nothing is shown.
     """
+    if any(warning.code == "hosts" for warning in analysis.warnings):
+        return pd.DataFrame(columns=_COLUMNS)
     rows: list[tuple[str, str, float, float, float, float]] = []
     for level, part in analysis.differences.groupby("level", sort=False):
         logs = np.log1p(part["percent"].to_numpy() / 100)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
+from benchlib.stats.block_model import Fit, fit_blocks
 from benchlib.stats.concerns import Concern
 
 _FEW_SHOWN = 3
@@ -24,11 +25,12 @@ class Trials:
 
     The levels start with the baseline, then the controls, then the others in the order of their
     categories or of their first appearance, those without a usable trial among them; blocks are
-    sorted where they can be. ``periods`` names for each block the period in which its clusters stayed; None where
-    the trials do not say.
+    sorted where they can be. ``hosts`` names the host that ran each block, one for all where the trials do not say;
+    ``periods`` numbers the period, of its host, in which a block's clusters stayed; None where the trials do not say.
     """
 
     values: pd.DataFrame
+    hosts: "pd.Series[Any]"
     periods: "pd.Series[Any] | None"
     concerns: tuple[Concern, ...]
 
@@ -36,6 +38,10 @@ class Trials:
     def logs(self) -> pd.DataFrame:
         """The values' logarithms."""
         return self.values.apply(np.log)
+
+    def fit(self) -> Fit:
+        """The block model of all trials."""
+        return fit_blocks(self.logs, self.hosts)
 
 
 def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], metric: str) -> Trials:
@@ -45,7 +51,7 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
     columns, any hashable block labels, levels that are numbers (compared as text), numbers that are text.
     Raises InputError for missing columns, rows without block or level, values that are not positive
     finite numbers (their logarithm is analysed), a (block, level) that is there twice, an unknown baseline
-    or control, a block of two periods, and fewer than two levels.
+    or control, a block of two periods or hosts, and fewer than two levels.
     """
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"trials must be a pandas DataFrame, not {type(frame).__name__}")
@@ -87,25 +93,31 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
         _left_out("missing_values", f"have no {metric}", labels[missing], len(frame)),
     )
     index = pd.Index(blocks, tupleize_cols=False)
+    hosts, periods = (_of_blocks(frame, column, labels["block"], index) for column in ("host", "period"))
+    hosts = pd.Series(0, index) if hosts is None else hosts
+    if periods is not None:  # every host has clusters of its own
+        periods = periods.groupby([hosts.to_numpy(), periods.to_numpy()], sort=False).ngroup()
     return Trials(
         pd.DataFrame(values, index=index, columns=levels),
-        _periods(frame, labels["block"], blocks, index),
+        hosts,
+        periods,
         tuple(concern for concern in concerns if concern),
     )
 
 
-def _periods(
-    frame: pd.DataFrame, block: "pd.Series[Any]", blocks: Sequence[Hashable], index: pd.Index
+def _of_blocks(
+    frame: pd.DataFrame, column: str, block: "pd.Series[Any]", index: pd.Index
 ) -> "pd.Series[Any] | None":
-    if "period" not in frame or frame["period"].isna().all():
+    """Return what a column says of each block; None where it says nothing."""
+    if column not in frame or (blank := _blank(frame[column])).all():
         return None
-    period: dict[Hashable, Any] = {}
-    for name, value in zip(block, frame["period"], strict=True):
-        if not pd.isna(value) and period.setdefault(name, value) != value:
-            raise InputError(f"block {name} lies in two periods, {period[name]} and {value}: it has one")
-    if missing := [name for name in blocks if name not in period]:
-        raise InputError(f"block {missing[0]} has no period, though others have")
-    return pd.Series([period[name] for name in blocks], index=index)
+    value: dict[Hashable, Any] = {}
+    for name, own in zip(block[~blank], frame[column][~blank], strict=True):
+        if value.setdefault(name, own) != own:
+            raise InputError(f"block {name} has two {column}s, {value[name]} and {own}: it has one")
+    if missing := [name for name in index if name not in value]:
+        raise InputError(f"block {missing[0]} has no {column}, though others have")
+    return pd.Series([value[name] for name in index], index=index)
 
 
 def _blank(column: "pd.Series[Any]") -> np.ndarray:

@@ -8,6 +8,7 @@ concerns are handed to ``analyze``. Nothing here ever drops a trial.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from scipy.stats import false_discovery_control, linregress, t
 
 from benchlib.stats.concerns import Concern
@@ -41,9 +42,9 @@ def outliers(residual: np.ndarray, df: float) -> np.ndarray:
     return np.argwhere(beyond)
 
 
-def host_drift(block_means: np.ndarray) -> Concern | None:
-    """Return a note when the blocks' mean logs (b,) trend over the study; the design cancels that."""
-    p, percent = _trend(block_means)
+def host_drift(block_means: np.ndarray, hosts: np.ndarray) -> Concern | None:
+    """Return a note when the mean logs (b,) of a host's blocks trend over the study; the design cancels that."""
+    p, percent = _trend(block_means, hosts)
     if p > 0.01:
         return None
     return Concern(
@@ -52,13 +53,13 @@ def host_drift(block_means: np.ndarray) -> Concern | None:
     )
 
 
-def effect_drift(level: str, differences: np.ndarray, comparisons: int) -> Concern | None:
-    """Return a grave concern when a level's within-block log differences (b,) trend over the study.
+def effect_drift(level: str, differences: np.ndarray, hosts: np.ndarray, comparisons: int) -> Concern | None:
+    """Return a grave concern when a level's within-block log differences (b,) trend over the study, on the hosts that ran it.
 
     Then there is no one effect to report: a cluster that grows or degrades. Tested at 0.001 over all
     comparisons, so that sound studies hardly ever pay for it.
     """
-    p, percent = _trend(differences)
+    p, percent = _trend(differences, hosts)
     if p * comparisons > _DRIFT_ALPHA:
         return None
     message = f"the effect of {level!r} drifted by {percent:+.1f} % from the first block to the last"
@@ -234,14 +235,18 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
     ]
 
 
-def _trend(values: np.ndarray) -> tuple[float, float]:
-    """Return the p of a straight trend over (b,) logs and its change from first to last in percent."""
-    y = np.asarray(values, dtype=float)
-    y = y[np.isfinite(y)]
-    if len(y) < 5 or np.ptp(y) < 1e-12:
+def _trend(values: np.ndarray, hosts: np.ndarray) -> tuple[float, float]:
+    """Return the p of a straight trend over the (b,) logs of each host, and its change from first to last in percent."""
+    rows = pd.DataFrame({"host": hosts, "y": values}).dropna()
+    blocks = rows.groupby("host")["y"]
+    x, y = blocks.cumcount(), rows["y"] - blocks.transform("mean")
+    df = len(rows) - blocks.ngroups - 1
+    if df < 3 or np.ptp(y) < 1e-12:
         return 1.0, 0.0
-    line = linregress(np.arange(len(y)), y)
-    return float(line.pvalue), float(100 * np.expm1(line.slope * (len(y) - 1)))
+    line = linregress(x - x.groupby(rows["host"]).transform("mean"), y)
+    unexplained = max(1 - line.rvalue**2, 1e-20)
+    p = 2 * t.sf(abs(line.rvalue) * np.sqrt(df / unexplained), df)
+    return float(p), float(100 * np.expm1(line.slope * x.max()))
 
 
 def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:

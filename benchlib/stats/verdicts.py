@@ -19,11 +19,14 @@ from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import Fit, arm_weights, fit_blocks
 from benchlib.stats.compare import SAME, compare
 from benchlib.stats.concerns import Concern
+from benchlib.stats.multiple import holm
 from benchlib.stats.trials import Trials, read_trials
 
 LEAST_BLOCKS = 3
 GRAVE = 0.2
 """A control that differs at alpha is told; at this share of it, it invalidates."""
+LEAST_HOSTS = 5
+"""So many hosts stand for others like them; fewer are all that a verdict is about."""
 POOLED_FROM = 0.5
 """Clusters that stay for several blocks are forgotten only where their luck says nothing at this p."""
 
@@ -50,7 +53,8 @@ def analyze(
     ``families`` is in how many parts a study is analysed, which share ``alpha`` (see ``analyze_strata``).
     A control that differs from the baseline at ``alpha`` (over all controls) is told; at a fifth of it, it makes every
     verdict invalid. A column ``period`` tells which blocks share their clusters: each comparison is then judged by
-    how it differs between the periods (see ``_by_period``). Fewer than three blocks, of the study or of a level, give no verdict but
+    how it differs between the periods (see ``_by_period``). A column ``host`` tells which host ran a block: several
+    decide what the verdicts are about (see ``_by_host``). Fewer than three blocks, of the study or of a level, give no verdict but
     inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
     is both real and within the margin is called faster or slower, and is among ``Analysis.tiny``.
 
@@ -60,7 +64,7 @@ def analyze(
     data = read_trials(trials, arms[0], arms[1:], metric)
     levels, blocks = data.values.columns.tolist(), len(data.values)
     pairs = _pairs(levels, arms, against)
-    fit = fit_blocks(data.logs)
+    fit = data.fit()
     warnings = [*data.concerns, *concerns, *_incomplete(data)]
     if fit.residual_sd <= SAME:
         message = (
@@ -69,8 +73,9 @@ def analyze(
         warnings.append(Concern("no_variation", message))
     elif fit.df > 0:
         warnings += _outliers_and_drifts(data, fit, pairs)
-    judged, period_concern = _by_period(data, fit)
-    warnings += period_concern
+    units, hosts, period_concerns = _by_period(data, fit)
+    judged, host_concerns = _by_host(units, hosts, _changes_in_blocks(units, arms, pairs), alpha)
+    warnings += period_concerns + host_concerns
 
     places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
     judge = partial(compare, judged, alpha=alpha, margin=margin)
@@ -112,41 +117,99 @@ def analyze(
         alpha=alpha,
         warnings=tuple(warnings),
         trials=_long(data.values, "value"),
-        differences=_long(_changes_in_blocks(data.logs, arms, pairs), "percent"),
+        differences=_long(percent(_changes_in_blocks(data.logs, arms, pairs)), "percent"),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
     )
 
 
-def _by_period(data: Trials, fit: Fit) -> tuple[Fit, list[Concern]]:
-    """Return the fit by which comparisons are judged where blocks share clusters, and what is to be told of it.
+def _by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", list[Concern]]:
+    """Return the logs that comparisons are judged by, of blocks or of periods, their hosts, and what is to be told of it.
 
     A cluster keeps its luck (where its pages lie) as long as it stays, so its blocks are no replicates: the mean over
     a period stands for them. Only where level by period differs no more than level by block (F, p over .5; a
     smaller gate lets too much luck pass) are the blocks judged as if each had clusters of its own. Two periods or one
     tell too little of luck: the blocks are judged, and the verdicts hold for these clusters only.
     """
-    periods = data.periods
+    periods, logs, hosts = data.periods, data.logs, data.hosts
     if periods is None or periods.nunique() == len(periods):
-        return fit, []
+        return logs, hosts, []
     count = periods.nunique()
     if count < LEAST_BLOCKS:
         times = "once" if count == 1 else "twice"
         message = f"the clusters were built {times} for {len(periods)} blocks: the verdicts hold for these clusters only"
-        return fit, [Concern("clusters_stay", message)]
-    logs = data.logs
-    without_blocks = logs.sub((logs - fit.effects).mean(axis=1), axis=0)
-    means = without_blocks.groupby(periods.to_numpy()).mean()
-    apart = fit_blocks(means)
+        return logs, hosts, [Concern("clusters_stay", message)]
+    means, hosts_of_means = _means(logs, fit, periods), hosts.groupby(periods.to_numpy()).first()
+    apart = fit_blocks(means, hosts_of_means)
     spread = pd.DataFrame(fit.residual).groupby(periods.to_numpy())
     between = float((spread.mean() ** 2 * spread.count()).to_numpy().sum())
     inside = float(np.nansum(fit.residual**2)) - between
     left = fit.df - apart.df
-    if left > 0 and inside > 0:
+    if left > 0 and inside > 0 and apart.df > 0:
         ratio = (between / apart.df) / (inside / left)
         if f.sf(ratio, apart.df, left) > POOLED_FROM:
-            return fit, []
-    return apart, []
+            return logs, hosts, []
+    return means, hosts_of_means, []
+
+
+def _by_host(
+    logs: pd.DataFrame, hosts: "pd.Series[Any]", changes: pd.DataFrame, alpha: float
+) -> tuple[Fit, list[Concern]]:
+    """Return the fit by which comparisons are judged where several hosts ran the blocks, and what it tells of.
+
+    Blocks nest in hosts. Few hosts are all that the verdicts are about: the noise is that inside them, with as many
+    degrees of freedom as there are blocks (rows of ``logs`` and ``changes``) less hosts. From ``LEAST_HOSTS`` on they stand for
+    others like them: each host's mean is one observation. So it is where blocks are too few to tell more. It
+    is the design that decides, never what was measured: a test beforehand would choose the answer that looks surer.
+    """
+    count = hosts.nunique()
+    if count == 1:
+        return fit_blocks(logs), []
+    p, ends = _host_by_level(changes, hosts)
+    differ = [
+        Concern("host_by_level", f"the effect of {name!r} differs from host to host (p = {p[name]:.2g}): {ends[name]}", level=name)
+        for name in map(str, p.index[p <= alpha])
+    ]  # fmt: skip
+    if differ:
+        tested = "effects differ between them"
+    elif p.notna().any():
+        tested = f"no effect is seen to differ between them (p = {p.min():.2g})"
+    else:
+        tested = "whether effects differ between them cannot be seen"
+    if count >= LEAST_HOSTS or len(logs) - count < count - 1:
+        fit = fit_blocks(_means(logs, fit_blocks(logs), hosts))
+        claim = "hosts such as these, and further hosts tell more than further blocks"
+    else:
+        fit = fit_blocks(logs, hosts)
+        claim = "these hosts only"
+    message = f"{count} hosts ran the blocks: the verdicts are about {claim}; {tested}"
+    return fit, [Concern("hosts", message), *differ]
+
+
+def _host_by_level(
+    changes: pd.DataFrame, hosts: "pd.Series[Any]"
+) -> tuple["pd.Series[float]", dict[str, str]]:
+    """Return of each comparison the p (F, adjusted by Holm) that it is the same on all hosts, and in words from where to where it goes."""
+    by_host = changes.groupby(hosts.to_numpy())
+    means, counts = by_host.mean(), by_host.count()
+    inside = ((changes - by_host.transform("mean")) ** 2).sum()
+    between = (counts * (means - changes.mean()) ** 2).sum()
+    among = (counts > 0).sum()
+    left = counts.sum() - among
+    ratio = (between / (among - 1)) / (inside / left)
+    single = pd.Series(f.sf(ratio, among - 1, left), ratio.index).where(inside > left * SAME**2)
+    ends = {
+        str(name): " to ".join(f"{percent(of_hosts[host]):+.1f} % on {host}" for host in (of_hosts.idxmin(), of_hosts.idxmax()))
+        for name, of_hosts in means.items() if of_hosts.notna().any()
+    }  # fmt: skip
+    return pd.Series(holm(single.to_list()), single.index), ends
+
+
+def _means(logs: pd.DataFrame, fit: Fit, groups: "pd.Series[Any]") -> pd.DataFrame:
+    """Return each group's means of what blocks' logs are beside the blocks themselves: a row for each group, sorted."""
+    without_blocks = logs.sub((logs - fit.effects).mean(axis=1), axis=0)
+    means: pd.DataFrame = without_blocks.groupby(groups.to_numpy()).mean()
+    return means
 
 
 def percent(log_ratio: Any) -> Any:
@@ -216,9 +279,10 @@ def _outliers_and_drifts(data: Trials, fit: Fit, pairs: Mapping[str, str]) -> li
         level, value = str(logs.columns[column]), data.values.to_numpy()[row, column]
         where = f"block {logs.index[row]}, {level!r} at {value:.6g}"
         concerns.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
-    drifts = [validity.host_drift(logs.dropna().mean(axis=1).to_numpy())]
+    hosts, moods = data.hosts.to_numpy(), logs.mean(axis=1, skipna=False)
+    drifts = [validity.host_drift(moods.to_numpy(), hosts)]
     for name, other in pairs.items():
-        drifts.append(validity.effect_drift(name, (logs[name] - logs[other]).to_numpy(), len(pairs)))
+        drifts.append(validity.effect_drift(name, (logs[name] - logs[other]).to_numpy(), hosts, len(pairs)))
     return concerns + [drift for drift in drifts if drift]
 
 
@@ -247,7 +311,7 @@ def _levels(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def _changes_in_blocks(logs: pd.DataFrame, arms: tuple[str, ...], pairs: Mapping[str, str]) -> pd.DataFrame:
-    """Return each level against its reference inside its block, in percent (see ``Analysis.differences``).
+    """Return each level's log-ratio to its reference inside its block (see ``Analysis.differences``).
 
     The baseline's arms that the block holds stand together for the baseline, except for a control.
     """
@@ -256,8 +320,7 @@ def _changes_in_blocks(logs: pd.DataFrame, arms: tuple[str, ...], pairs: Mapping
         name: logs[name] - (whole if other == arms[0] and name not in arms else logs[other])
         for name, other in pairs.items()
     }
-    in_percent: pd.DataFrame = percent(pd.DataFrame(changes))
-    return in_percent
+    return pd.DataFrame(changes)
 
 
 def _long(wide: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -130,8 +130,8 @@ class Experiment:
             # what invalidates the baseline's twins invalidates every comparison
             grave = [replace(c, level=None) if c.level in analysis.controls else c for c in grave]
             analysis = analyze(
-                trials.assign(period=trials["block"].map(self.plan.period)), baseline=against, controls=twins,
-                metric=metric, alpha=analysis.alpha, margin=analysis.margin, concerns=grave,
+                self._nested(trials), baseline=against, controls=twins, metric=metric,
+                alpha=analysis.alpha, margin=analysis.margin, concerns=grave,
             )  # fmt: skip
         rows = {row["level"]: row for row in analysis.table.to_dict("records")}
         return rows[level], judged
@@ -167,9 +167,15 @@ class Experiment:
             ("Measured", str(self.study.provenance.get("created", ""))[:10]),
         ]  # fmt: skip
 
+    def _nested(self, trials: pd.DataFrame) -> pd.DataFrame:
+        """Trials, or figures of them, with what their blocks lie in: a period of their clusters, and a host."""
+        hosts = self.trials.groupby("block")["host"].first()
+        return trials.assign(period=trials["block"].map(self.plan.period), host=trials["block"].map(hosts))
+
     def _judged(self, trials: pd.DataFrame, **arguments: Any) -> Analysis:
-        trials = trials.assign(period=trials["block"].map(self.plan.period))
-        return analyze_strata(trials, self.plan.strata(), against=self.plan.factor.against, **arguments)
+        return analyze_strata(
+            self._nested(trials), self.plan.strata(), against=self.plan.factor.against, **arguments
+        )
 
     def _comparison(self) -> dict[str, Any]:
         """What the trials are compared by."""

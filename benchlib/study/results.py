@@ -50,6 +50,7 @@ SCHEDULED = {
 TRIAL_COLUMNS = (
     "block",
     "period",
+    "host",
     "position",
     "level",
     "seed",
@@ -84,6 +85,7 @@ def trials_frame(folder: StudyFolder) -> pd.DataFrame:
         row = {
             **asdict(measurement.trial),
             "period": plan.period(measurement.trial.block),
+            "host": measurement.ran_on,
             **measurement.model_dump(include={"started_s", "server_version", "error"}),
         }
         if measurement.error is None:

@@ -13,6 +13,7 @@ from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output, seal
 from benchlib.load.latency import keep_log
 from benchlib.load.workloads import load_workload
 from benchlib.stats import Concern
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.records import Flushes
 from benchlib.study.results import (
@@ -74,6 +75,24 @@ def test_a_row_per_trial_in_the_order_of_the_design(run) -> None:
         (t.block, t.position, t.level, t.seed) for t in trials
     ]
     assert frame["error"].isna().all()
+    assert frame["host"].isna().all()
+
+
+def test_hosts_that_trials_tell_are_those_of_every_figure(run, monkeypatch) -> None:
+    folder = run(6)
+    kept = {
+        name: one.model_copy(update={"ran_on": "db1" if one.trial.block <= 3 else "db2"})
+        for name, one in folder.kept().items()
+    }
+    monkeypatch.setattr(StudyFolder, "kept", lambda _: kept)
+    experiment = shown(folder)
+    assert experiment.trials.groupby("host")["block"].unique().map(list).to_dict() == {
+        "db1": [1, 2, 3],
+        "db2": [4, 5, 6],
+    }
+    figures = experiment.trials[["level", "block", "latency_average_ms"]]
+    for analysis in (experiment.analysis, experiment.judge(figures, "latency_average_ms")):
+        assert "hosts" in {warning.code for warning in analysis.warnings}
 
 
 def test_what_ran_beside_is_told_by_its_readings(of_tuned) -> None:

@@ -1,0 +1,226 @@
+"""Blocks that several hosts ran: what the verdicts are about, by closed forms, and how often they are wrong."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import f_oneway, t, ttest_1samp
+
+import benchlib
+from benchlib.errors import InputError
+from benchlib.stats.assumptions import assumptions_seen
+from benchlib.stats.block_model import fit_blocks, fit_complete
+from benchlib.stats.crossed import effects
+from benchlib.stats.dunnett import complete_loadings, family_cut
+from benchlib.stats.multiple import holm
+from benchlib.stats.power import Plan
+from benchlib.stats.sensitivity import sensitivity
+from benchlib.stats.verdicts import LEAST_HOSTS
+
+LEVELS = ["base", "x", "y"]
+
+
+def spread(trials, hosts, *, sd=0.0, seed=0):
+    """The blocks handed to hosts in equal runs; on each a level has an effect of its own of that deviation (log)."""
+    names = [f"db{1 + host}" for host in range(hosts)]
+    host = pd.Series(np.repeat(names, trials["block"].nunique() // hosts), sorted(trials["block"].unique()))
+    where = trials["block"].map(host)
+    rng = np.random.default_rng(seed)
+    own = {pair: rng.normal(0, sd) for pair in sorted(set(zip(where, trials["level"], strict=True)))}
+    more = [own[pair] for pair in zip(where, trials["level"], strict=True)]
+    return trials.assign(host=where, tps=trials["tps"] * np.exp(more))
+
+
+def rows(trials, **arguments):
+    return benchlib.analyze(trials, baseline="base", **arguments).table.set_index("level")
+
+
+def told(trials, code, **arguments):
+    analysis = benchlib.analyze(trials, baseline="base", **arguments)
+    return [warning for warning in analysis.warnings if warning.code == code]
+
+
+def changes(trials, level):
+    logs = np.log(trials.pivot(index="block", columns="level", values="tps"))
+    return logs[level] - logs["base"], trials.groupby("block")["host"].first()
+
+
+def test_one_host_changes_nothing(make_trials):
+    trials = make_trials(LEVELS, blocks=6, effects={"x": 0.1})
+    plain = benchlib.analyze(trials, baseline="base")
+    for host in ("db1", None, ""):
+        named = benchlib.analyze(trials.assign(host=host), baseline="base")
+        pd.testing.assert_frame_equal(named.table, plain.table)
+        assert named.warnings == plain.warnings
+
+
+def test_few_hosts_are_all_that_is_told_of(make_trials):
+    trials = spread(make_trials(["base", "x"], blocks=9, effects={"x": 0.1}), 3, sd=0.1)
+    change, hosts = changes(trials, "x")
+    inside, df = change - change.groupby(hosts).transform("mean"), 9 - 3
+    error = np.sqrt((inside**2).sum() / df / 9)
+    row = rows(trials).loc["x"]
+    assert row.percent_change == pytest.approx(100 * np.expm1(change.mean()), rel=1e-9)
+    assert row.p_value == pytest.approx(2 * t.sf(abs(change.mean()) / error, df), rel=1e-9)
+    assert row.ci_high == pytest.approx(100 * np.expm1(change.mean() + t.isf(0.025, df) * error), rel=1e-9)
+    assert "these hosts only" in told(trials, "hosts")[0].message
+
+
+def test_enough_hosts_stand_for_others_and_give_the_answer_of_a_mixed_model(make_trials):
+    """In a balanced design the REML estimate of the mean's variance is that of the host means over their number."""
+    trials = spread(
+        make_trials(["base", "x"], blocks=3 * LEAST_HOSTS, effects={"x": 0.1}), LEAST_HOSTS, sd=0.05
+    )
+    change, hosts = changes(trials, "x")
+    test = ttest_1samp(means := change.groupby(hosts).mean(), 0)
+    row = rows(trials).loc["x"]
+    assert row.p_value == pytest.approx(test.pvalue, rel=1e-9)
+    assert row.percent_change == pytest.approx(100 * np.expm1(means.mean()), rel=1e-9)
+    ends = 100 * np.expm1(test.confidence_interval(0.95))
+    assert (row.ci_low, row.ci_high) == pytest.approx(tuple(ends), rel=1e-9)
+    assert row.n == 3 * LEAST_HOSTS
+    assert "hosts such as these" in told(trials, "hosts")[0].message
+
+
+def test_a_block_for_each_of_three_hosts_is_judged_over_hosts(make_trials):
+    trials = make_trials(LEVELS, blocks=3, effects={"x": 0.2})
+    over_hosts = spread(trials, 3)
+    pd.testing.assert_frame_equal(rows(over_hosts), rows(trials))
+    assert "cannot be seen" in told(over_hosts, "hosts")[0].message
+
+
+def test_effects_that_differ_from_host_to_host_are_told(make_trials):
+    trials = spread(make_trials(LEVELS, blocks=12, effects={"x": 0.1}, sd=0.01), 3)
+    assert "no effect is seen to differ" in told(trials, "hosts")[0].message
+    trials.loc[(trials["level"] == "x") & (trials["host"] == "db2"), "tps"] *= 0.8
+    (concern,) = told(trials, "host_by_level")
+    single = []
+    for level in ("x", "y"):
+        change, hosts = changes(trials, level)
+        single.append(f_oneway(*(part for _, part in change.groupby(hosts))).pvalue)
+    assert (concern.level, concern.grave) == ("x", False)
+    assert f"(p = {holm(single)[0]:.2g})" in concern.message
+    assert "% on db2 to" in concern.message
+
+
+def test_effects_that_do_not_differ_are_seldom_told(make_trials):
+    studies = [spread(make_trials(LEVELS, blocks=8, seed=seed), 4) for seed in range(60)]
+    assert sum(bool(told(study, "host_by_level")) for study in studies) <= 6
+
+
+def test_incomplete_blocks_in_hosts_agree_with_statsmodels(make_trials):
+    ols = pytest.importorskip("statsmodels.formula.api").ols
+    trials = spread(make_trials(list("abcd"), blocks=8), 2, sd=0.1).drop(index=[1, 6, 17, 30])
+    theirs = ols("y ~ C(block) + C(level) * C(host)", trials.assign(y=np.log(trials["tps"]))).fit()
+    logs = np.log(trials.pivot(index="block", columns="level", values="tps"))
+    ours = fit_blocks(logs, trials.groupby("block")["host"].first())
+    residual = theirs.resid.set_axis(pd.MultiIndex.from_frame(trials[["block", "level"]])).unstack()
+    assert ours.df == theirs.df_resid
+    assert ours.residual_sd**2 == pytest.approx(theirs.mse_resid, rel=1e-10)
+    assert ours.residual == pytest.approx(residual.to_numpy(), abs=1e-12, nan_ok=True)
+    assert benchlib.analyze(trials, baseline="a").table["p_value"].iloc[1:].between(0, 1).all()
+
+
+def test_clusters_that_stay_are_those_of_their_host(make_trials):
+    """Both hosts count their periods from 1; with luck as large as this the periods' means are judged, inside hosts."""
+    trials = spread(make_trials(["base", "x"], blocks=8, sd=0.001), 2)
+    trials["period"] = (trials["block"] - 1) % 4 // 2
+    luck = {key: np.exp(0.1 * n) for n, key in enumerate([("db1", 0), ("db1", 1), ("db2", 0), ("db2", 1)])}
+    where = zip(trials["host"], trials["period"], strict=True)
+    trials["tps"] *= np.where(trials["level"] == "x", [luck[place] for place in where], 1.0)
+    change, hosts = changes(trials, "x")
+    periods = change.groupby([hosts, trials.groupby("block")["period"].first()]).mean()
+    inside = periods - periods.groupby(level=0).transform("mean")
+    error = np.sqrt((inside**2).sum() / 2 / 4)
+    row = rows(trials).loc["x"]
+    assert row.p_value == pytest.approx(2 * t.sf(abs(periods.mean()) / error, 2), rel=1e-9)
+
+
+def test_hosts_that_differ_in_speed_or_effect_do_not_drift(make_trials):
+    trials = spread(make_trials(["base", "x"], blocks=12, sd=0.005, mood=0.005), 2)
+    second = trials["host"] == "db2"
+    trials["tps"] *= np.where(second, 2.0, 1.0) * np.where(second & (trials["level"] == "x"), 1.3, 1.0)
+    analysis = benchlib.analyze(trials, baseline="base")
+    assert {w.code for w in analysis.warnings} == {"no_control", "hosts", "host_by_level"}
+    degrading = np.exp(-0.03 * ((trials["block"] - 1) % 6))
+    trials["tps"] *= np.where(trials["level"] == "x", degrading, 1.0)
+    assert told(trials, "effect_drift")[0].grave
+    assert benchlib.analyze(trials, baseline="base").residual_sd < 0.05
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        (["a"] * 5 + ["b"] * 4, "block 2 has two hosts, a and b"),
+        (["a"] * 6 + [None] * 3, "block 3 has no host"),
+    ],
+)
+def test_a_block_lies_on_one_host(make_trials, host, says):
+    with pytest.raises(InputError, match=says):
+        benchlib.analyze(make_trials(LEVELS, blocks=3).assign(host=host), baseline="base")
+
+
+def test_methods_that_know_no_hosts_stay_silent_and_figures_are_of_trials_inside_hosts(make_trials):
+    trials = spread(make_trials(LEVELS, blocks=12, sd=0.01), 2, sd=0.2)
+    assert sensitivity(benchlib.analyze(trials, baseline="base")).empty
+    design = pd.DataFrame({"a": [-1, 1, 1], "b": [-1, -1, 1]}, LEVELS)
+    pooled = effects(trials.drop(columns="host"), design, order=1)
+    assert (effects(trials, design, order=1)["p_value"] < pooled["p_value"]).all()
+    trials = trials.assign(position=trials.groupby("block").cumcount(), period=trials["block"])
+    assert assumptions_seen(trials, "tps", dict.fromkeys(LEVELS, ""))["noise"] == pytest.approx(0.01, rel=0.3)
+
+
+def test_the_blocks_still_needed_are_of_these_hosts():
+    assert Plan(0.05, 1, 0.0, hosts=3).df(9) == 6
+    assert Plan(0.05, 4, 0.0, hosts=3).df(9) == Plan(0.05, 4, 0.0).df(7)
+
+
+def simulated(hosts, blocks, levels, *, sd, noisy=1.0, sessions=20_000):
+    """Log tps (sessions, hosts, blocks of each, levels); a level's effect on a host has ``sd`` times a trial's deviation,
+    the last one's ``noisy`` times that.
+    """
+    rng = np.random.default_rng(4)
+    scale = np.where(np.arange(levels) == levels - 1, noisy, 1.0)
+    own = sd * rng.standard_normal((sessions, hosts, 1, levels))
+    return 0.025 * scale * (own + rng.standard_normal((sessions, hosts, blocks, levels)))
+
+
+@pytest.mark.parametrize("sd", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize(("levels", "noisy"), [(2, 1.0), (4, 1.0), (4, 10.0), (6, 3.0)])
+def test_false_alarms_and_power_of_a_claim_about_such_hosts(make_trials, levels, noisy, sd):
+    controls = int(levels > 2)
+    logs = simulated(LEAST_HOSTS, 3, levels, sd=sd, noisy=noisy)
+    estimate, error, df, shared = fit_complete(logs.mean(axis=2), controls)
+    asked = estimate.shape[1]
+    cut = family_cut(0.05, complete_loadings(asked, 1 + controls), df, shared=shared)
+    assert (np.abs(estimate) > cut * error).any(axis=1).mean() <= 0.06
+    if noisy == 1:
+        assert (estimate[:, 0] + np.log1p(0.05) > cut * error[:, 0]).mean() > [0.9, 0.35, 0.05][
+            int(sd > 0) + int(sd > 1)
+        ]
+    names = [f"l{place}" for place in range(levels)]
+    frame = pd.DataFrame(
+        {"block": np.repeat(range(3 * LEAST_HOSTS), levels), "level": names * 3 * LEAST_HOSTS}
+    )
+    frame = frame.assign(tps=np.exp(logs[0]).ravel(), host=frame["block"] // 3)
+    table = benchlib.analyze(frame, baseline="l0", controls=names[1 : 1 + controls]).table[1 + controls :]
+    ends = 100 * np.expm1(estimate[0] + cut * error[0])
+    assert table["ci_high"].to_numpy() == pytest.approx(ends, rel=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sd", [0.0, 2.0])
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_false_alarms_of_a_claim_about_these_hosts(hosts, sd):
+    """What is true is the mean over the hosts, each with an effect of its own."""
+    names, alarms, sessions = ["base", "control", "x", "y"], 0, 1_500
+    frame = pd.DataFrame({"block": np.repeat(range(3 * hosts), 4), "level": names * 3 * hosts})
+    frame["host"] = frame["block"] // 3
+    rng = np.random.default_rng(5)
+    for _ in range(sessions):
+        own = rng.normal(0, sd * 0.025, (hosts, 1, 4))
+        values = rng.normal(0, 0.025, (hosts, 3, 4)) + own - own.mean(axis=0)
+        table = benchlib.analyze(
+            frame.assign(tps=np.exp(values).ravel()), baseline="base", controls=["control"]
+        ).table
+        alarms += bool((table["p_adjusted"][2:] <= 0.05).any())
+    assert alarms / sessions <= 0.065
