@@ -21,7 +21,7 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
     a trial with the next, with ``lag_p``. NaN where the trials cannot tell.
     """
     left, df = [], 0
-    trials = trials.assign(host=trials["host"].astype(str) if "host" in trials else "")
+    trials = trials.assign(host=trials["host"].astype(object).fillna("") if "host" in trials else "")
     for _, rows in trials[trials[metric] > 0].groupby(trials["level"].map(parts)):
         logs = rows.pivot(index="block", columns="level", values=metric).apply(np.log)
         hosts = rows.groupby("block")["host"].first()
