@@ -48,10 +48,10 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
     seen["noisiest_p"] = float(bartlett(*by_level).pvalue)
     seen["position_p"] = f_oneway(*by_position).pvalue
     seen["lag"], seen["lag_p"] = pearsonr(rows["scaled"].iloc[:-1], rows["scaled"].iloc[1:])
-    hosts, blocks = rows["host"].nunique(), rows["block"].nunique()
-    periods = rows.groupby(["host", "period"]).ngroups
-    between_df = (periods - hosts) * (rows["level"].nunique() - len(left))
-    if hosts < periods < blocks and df > between_df:
+    blocks, periods = rows["block"].nunique(), rows.groupby(["host", "period"]).ngroups
+    among = rows["host"].nunique()
+    between_df = (periods - among) * (rows["level"].nunique() - len(left))
+    if among < periods < blocks and df > between_df:
         clusters = rows.groupby(["host", "period", "level"])["scaled"]
         between = (clusters.mean() ** 2 * clusters.count()).sum()
         ratio = (between / between_df) / (((rows["scaled"] ** 2).sum() - between) / (df - between_df))

@@ -112,7 +112,8 @@ def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit
         df = sum(part.df for part in parts.values())
         for place, part in parts.items():
             residual[places == place] = part.residual
-    return Fit(effects, unscaled, residual, df, np.eye(max(places) + 1, dtype=int)[places])
+    member = (places[:, None] == np.unique(places)).astype(int)
+    return Fit(effects, unscaled, residual, df, member)
 
 
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, float, bool]:

@@ -199,9 +199,10 @@ def _host_by_level(
     ratio = (between / (among - 1)) / (inside / left)
     single = pd.Series(f.sf(ratio, among - 1, left), ratio.index).where(inside > left * SAME**2)
     ends = {
-        str(name): " to ".join(f"{percent(of_hosts[host]):+.1f} % on {host}" for host in (of_hosts.idxmin(), of_hosts.idxmax()))
-        for name, of_hosts in means.items() if of_hosts.notna().any()
-    }  # fmt: skip
+        str(name): f"{percent(means[name].min()):+.1f} % on {means[name].idxmin()} "
+        f"to {percent(means[name].max()):+.1f} % on {means[name].idxmax()}"
+        for name in means.columns[means.notna().any()]
+    }
     return pd.Series(holm(single.to_list()), single.index), ends
 
 
