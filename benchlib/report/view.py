@@ -168,7 +168,9 @@ class View:
         """The same question by methods with other assumptions; nothing with fewer than six blocks, or of several hosts."""
         rows = sensitivity(self.experiment.analysis)
         if rows.empty:
-            return Statement("No rank or resampling method can say anything here: they take six blocks of one host.")
+            return Statement(
+                "No rank or resampling method can say anything here: they take six blocks of one host."
+            )
         labels = {"percent_change": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
         caption = "The same by other methods (single p, not adjusted)"
         return html_table(rows, caption, labels=labels, formats=_FORMATS)
