@@ -18,7 +18,7 @@ from benchlib.errors import InputError
 from benchlib.host.telemetry import DEVICE, HOST
 from benchlib.plan.level import Model, NotEmpty, first_problem
 from benchlib.plan.metrics import METRICS
-from benchlib.plan.model import Study
+from benchlib.plan.model import Measurement, Study
 from benchlib.stats import Concern
 from benchlib.study.bottlenecks import cap_share
 from benchlib.study.instruments import COSTS, TRIAL, Recorded
@@ -160,8 +160,10 @@ def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) ->
         "dirty_peak_mib": seconds["dirty_mib"].max(),
         "cap_share": pd.Series({trial: cap_share(study.plan.level(str(trial[0])), of) for trial, of in seconds}, dtype=float),
     }  # fmt: skip
-    counted = [_counted(folder, study, trial_id, m.trial.level) | {"level": m.trial.level, "block": m.trial.block}
-               for trial_id, m in folder.kept().items() if m.error is None]  # fmt: skip
+    kept = folder.kept()
+    buffers = _buffers_mib(folder, kept)
+    counted = [_counted(folder, study, trial_id, m.trial.level, buffers) | {"level": m.trial.level, "block": m.trial.block}
+               for trial_id, m in kept.items() if m.error is None]  # fmt: skip
     by_trial = pd.DataFrame(counted, columns=[*TRIAL, *_OWN]).set_index([*TRIAL])
     frame = good[[]].join(sampled).join(recorded.costs.set_index([*TRIAL])[list(COSTS)])
     for name in _OWN:
@@ -170,14 +172,16 @@ def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) ->
     return frame.astype(float).reset_index()
 
 
-def _counted(folder: StudyFolder, study: Study, trial_id: str, level: str) -> dict[str, float | None]:
+def _counted(
+    folder: StudyFolder, study: Study, trial_id: str, level: str, buffers_mib: Mapping[str, float]
+) -> dict[str, float | None]:
     """What a trial's counters and settings tell."""
     with understood(folder, trial_id):
         if not (counters := Counters.read(folder, trial_id)):
             return {}
         before, after = dict(counters.before), dict(counters.after)
         data = before.get("database_bytes")
-        memory, buffers = _memory_mib(study, level), _buffers_mib(folder, level)
+        memory, buffers = _memory_mib(study, level), buffers_mib.get(level)
         tables, later = (moment.get("tables") or {} for moment in (before, after))
         return {
             "data_to_memory": data / _MIB / memory if data and memory else None,
@@ -196,10 +200,12 @@ def _memory_mib(study: Study, level: str) -> float | None:
     return cap / _MIB if cap else total
 
 
-def _buffers_mib(folder: StudyFolder, level: str) -> float | None:
-    """``shared_buffers`` as the level's server told it in block 1, in MiB; pages are of 8 kB."""
-    for trial_id, m in folder.kept().items():
-        if m.trial.level == level and (parameters := Parameters.read(folder, trial_id)):
+def _buffers_mib(folder: StudyFolder, kept: Mapping[str, Measurement]) -> dict[str, float]:
+    """``shared_buffers`` as each level's server told it in the first block that did, in MiB; pages are of 8 kB."""
+    buffers: dict[str, float] = {}
+    for trial_id, m in kept.items():
+        if m.trial.level not in buffers and (parameters := Parameters.read(folder, trial_id)):
             told: Mapping[str, Any] = (parameters.model_extra or {}).get("shared_buffers", {})
-            return float(told["setting"]) / 128 if told.get("unit") == "8kB" else None
-    return None
+            if told.get("unit") == "8kB":
+                buffers[m.trial.level] = float(told["setting"]) / 128
+    return buffers
