@@ -26,6 +26,10 @@ class PreflightError(InputError):
     """The study cannot run here: said before anything has been started."""
 
 
+class HostBusyError(PreflightError):
+    """Another run is under way on this host: what is asked for is right, but later."""
+
+
 class TrialError(BenchlibError):
     """One trial failed; it is kept with this error and the study goes on."""
 

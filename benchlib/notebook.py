@@ -57,10 +57,12 @@ def open_experiment() -> View:
     folder = StudyFolder(study_name(values))
     if not values.get("run", True):
         return View(shown(folder))
-    from benchlib.study.runs import Runner, plan_study  # what is kept is shown without levers and servers
+    from benchlib.study.fleet import hosts_of  # what is kept is shown without levers and servers
+    from benchlib.study.runs import Runner, plan_study
 
-    experiment = Experiment(folder, plan_study(values))
-    return View(experiment, Runner(experiment, retry_failed=bool(values.get("retry_failed"))))
+    hosts = hosts_of(values)
+    experiment = Experiment(folder, plan_study(values, hosts))
+    return View(experiment, Runner(experiment, retry_failed=bool(values.get("retry_failed")), hosts=hosts))
 
 
 def open_summary() -> Summary:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from benchlib import __version__
-from benchlib.cli import postgres, trim
+from benchlib.cli import fleet, postgres, trim
 from benchlib.cli.terminal import echo
 from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError
 
@@ -36,6 +36,7 @@ def cli(debug: bool) -> None:
     """
 
 
+cli.add_command(fleet.fleet)
 cli.add_command(postgres.postgres)
 cli.add_command(trim.trim)
 
@@ -83,12 +84,15 @@ def _plain(value: Any) -> Any:
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="A YAML file of parameters, for example levels.")  # fmt: skip
 @click.option("--profile", help="The sizes: quick, standard or full (the notebook's own).")
+@click.option("--fleet", "fleet_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A YAML file that names the hosts to run on, instead of this one.")  # fmt: skip
 @click.option("--help-notebook", is_flag=True, help="List the notebook's parameters and stop.")
 def run(
     notebook: str,
     given: tuple[tuple[str, str], ...],
     files: tuple[Path, ...],
     profile: str | None,
+    fleet_file: Path | None,
     help_notebook: bool,
 ) -> None:
     """Execute a factor's NOTEBOOK: run the trials that are missing, render its page.
@@ -102,6 +106,7 @@ def run(
       benchlib run configuration --profile standard -p clients 16
       benchlib run configuration -p shares_of tuned
       benchlib run configuration -f levels.yaml -p study my-levels
+      benchlib run configuration --fleet fleet.yaml
     """
     from benchlib.report.execute import find_notebook, notebook_parameters
     from benchlib.report.runs import run_notebook
@@ -124,6 +129,8 @@ def run(
         )
     if profile:
         values["profile"] = profile
+    if fleet_file:
+        values["fleet"] = str(fleet_file)
     outcome = run_notebook(path, values, listen=_progress_printer())
     echo(outcome.headline)
     echo(f"page: {outcome.page}")

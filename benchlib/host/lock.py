@@ -23,7 +23,7 @@ from typing import Annotated
 import psutil
 from pydantic import Field, ValidationError
 
-from benchlib.errors import PreflightError
+from benchlib.errors import HostBusyError, PreflightError
 from benchlib.host.ours import one_line
 from benchlib.host.shell import ticks
 from benchlib.plan.level import Model
@@ -78,7 +78,8 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
     nobody from running: then it is gone without, and ``tell`` gets a message too.
 
     Raises:
-        PreflightError: another run holds the lock, or its file cannot be used; one line with the remedy.
+        HostBusyError: another run holds the lock; one line with the remedy.
+        PreflightError: its file cannot be used.
 
     """
     path = lock_path()
@@ -109,7 +110,7 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> bool:
             return True
         holder = _read(descriptor)
         if holder and holder.lives(descriptor):
-            raise PreflightError(
+            raise HostBusyError(
                 f"{holder} is running here: two at once would measure each other; wait for it"
             )
         if holder and holder != waited_for:
@@ -117,7 +118,7 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> bool:
             waited_for = holder
     if _no_run_here():
         return False
-    raise PreflightError(
+    raise HostBusyError(
         f"{path} is still held for {holder or 'a run that does not say its name'} "
         f"after {_CLEANING_LIMIT_S:.0f} s: 'fuser -v {path}' shows by whom"
     )

@@ -218,6 +218,7 @@ class _Host(_Part):
 
 class _Provenance(_Part):
     host: _Host = _Host()
+    hosts: dict[str, _Host] = {}
     servers: list[dict[str, str | None]] = []
     builds_differ: str | None = None
     created: str = ""

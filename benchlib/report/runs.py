@@ -111,11 +111,14 @@ def _refuse_early(name: str, values: Mapping[str, Any]) -> None:
 
 
 def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with the path of a workload's file made whole: the notebook runs in another folder."""
-    workload = given.get("workload")
-    if isinstance(workload, str) and workload.endswith(".toml"):
-        return {**given, "workload": str(Path(workload).absolute())}
-    return dict(given)
+    """The parameters with the path of a workload's or a fleet's file made whole: the notebook runs in another folder."""
+    ends = {"workload": (".toml",), "fleet": (".yaml", ".yml")}
+    return {
+        name: str(Path(value).absolute())
+        if isinstance(value, str) and value.endswith(ends.get(name, ()))
+        else value
+        for name, value in given.items()
+    }
 
 
 def report_studies(names: Sequence[str], listen: Listen) -> list[str]:

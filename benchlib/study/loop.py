@@ -32,11 +32,28 @@ class Bench(Protocol):
         """Run one trial and leave its raw files in ``folder``; a failure is in the measurement."""
 
 
+class Keeper(Protocol):
+    """Where the loop has its study from and leaves its trials: a :class:`StudyFolder`, or what sends them to one."""
+
+    name: str
+    path: Path
+
+    def read(self) -> Study:
+        """The study."""
+
+    def kept(self) -> dict[str, Measurement]:
+        """What the trials left, by trial id."""
+
+    def keep(self, measurement: Measurement, folder: Path) -> None:
+        """Keep a trial with the raw files in ``folder``, whole or not at all."""
+
+
 Tell = Callable[[str], None]
 OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
 
 
-def _time(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """A duration in hours, minutes and seconds."""
     return str(timedelta(seconds=round(seconds)))
 
 
@@ -127,7 +144,7 @@ Enough = Callable[[], str | None]
 
 
 def run_study(
-    folder: StudyFolder,
+    folder: Keeper,
     open_bench: OpenBench,
     tell: Tell = lambda line: None,
     enough: Enough = lambda: None,
@@ -155,10 +172,10 @@ def run_study(
         failed = sum(m.error is not None for m in measurements.values())
         parts = [f"{folder.name}: trial {len(measurements)}/{len(study.trials)}"]
         parts += [f"{failed} failed"] if failed else []
-        parts += [f"{_time(time.monotonic() - started)} gone"]
+        parts += [f"{clock(time.monotonic() - started)} gone"]
         if seconds:
             left = len(study.trials) - len(measurements)
-            parts += [f"about {_time(left * fmean(seconds))} left"]
+            parts += [f"about {clock(left * fmean(seconds))} left"]
         tell(f"{', '.join(parts)} · {doing}")
 
     report("starting")
@@ -182,9 +199,7 @@ def run_study(
     report("done")
 
 
-def run_block(
-    folder: StudyFolder, bench: Bench, trials: Sequence[Trial], report: Tell
-) -> Iterator[Measurement]:
+def run_block(folder: Keeper, bench: Bench, trials: Sequence[Trial], report: Tell) -> Iterator[Measurement]:
     """Run the missing trials of one block and keep each; needs nothing but the study and the bench.
 
     Raises:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from benchlib.stats.pilot import size_study
 from benchlib.study.bench import open_bench
 from benchlib.study.conditions import conditions
 from benchlib.study.experiment import Experiment
+from benchlib.study.fleet import Hosts, run_on_fleet
 from benchlib.study.loop import Tell, design, keep_study, missing, run_study, set_failed_aside
 from benchlib.study.preflight import builds_differ, cannot_run, installations, preflight
 from benchlib.study.results import TRIAL_COLUMNS
@@ -42,23 +44,38 @@ CAPACITY_S = 30
 _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
 
 
-def plan_study(values: Mapping[str, Any]) -> Study:
-    """The study that a notebook's checked parameters describe, on this machine.
+def plan_study(values: Mapping[str, Any], hosts: Hosts | None = None) -> Study:
+    """The study that a notebook's checked parameters describe, on this machine, or on these hosts: then for the least of them.
 
-    With the parameter ``leave_out`` it is without the levels that this machine cannot run.
+    With the parameter ``leave_out`` it is without the levels that this machine, or one of the hosts, cannot run.
 
     Raises:
         InputError: the parameters do not make a study.
+        PreflightError: a host cannot be asked.
 
     """
-    study = make_study(values, facts.memory_bytes(), load_workload, BY_KEY)
-    if values.get("leave_out") and (reasons := cannot_run(study.plan)):
-        study = make_study(values, facts.memory_bytes(), load_workload, BY_KEY, reasons)
+    values = {
+        name: value for name, value in values.items() if name != "fleet"
+    }  # a path of the driver's, no part of it
+    memory = min(_everywhere(hosts, facts.memory_bytes))
+    study = make_study(values, memory, load_workload, BY_KEY)
+    if values.get("leave_out"):
+        reasons = {
+            name: why for each in _everywhere(hosts, cannot_run, study.plan) for name, why in each.items()
+        }
+        study = make_study(values, memory, load_workload, BY_KEY, reasons) if reasons else study
     if study.plan.metric not in METRICS.keys() & set(TRIAL_COLUMNS):
         known = ", ".join(name for name in TRIAL_COLUMNS if name in METRICS)
         raise InputError(f"parameter metric: trials have no '{study.plan.metric}'; there are {known}")
     conditions(study)
     return worded(study)
+
+
+def _everywhere(hosts: Hosts | None, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What a function gives at each of the hosts that run servers, or here."""
+    if hosts is None:
+        return [function(*arguments)]
+    return list(hosts.asked(hosts.servers(), function, *arguments).values())
 
 
 def provenance(study: Study) -> dict[str, Any]:
@@ -97,12 +114,15 @@ def _options(installation: Installation) -> str | None:
 
 
 class Runner:
-    """Runs what an experiment misses. What this machine lacks for it is looked up once."""
+    """Runs what an experiment misses, here or on the hosts of a fleet. What they lack for it is looked up once."""
 
     CAPACITY_TRIALS = 2 * _FEW_BLOCKS
 
-    def __init__(self, experiment: Experiment, *, retry_failed: bool = False) -> None:
+    def __init__(
+        self, experiment: Experiment, *, retry_failed: bool = False, hosts: Hosts | None = None
+    ) -> None:
         self._experiment = experiment
+        self._hosts = hosts
         self._retry_failed = retry_failed
         self._checks: list[tuple[str, str]] | None = None
 
@@ -114,7 +134,14 @@ class Runner:
 
         """
         if self._checks is None:
-            self._checks = preflight(self._experiment.plan)
+            plan = self._experiment.plan
+            if self._hosts is None:
+                self._checks = preflight(plan)
+            else:
+                answers = self._hosts.asked(self._hosts.servers(), preflight, plan)
+                self._checks = [
+                    (f"{host}: {name}", words) for host, pairs in answers.items() for name, words in pairs
+                ]
         return self._checks
 
     def run(self, tell: Tell) -> None:
@@ -126,6 +153,10 @@ class Runner:
             StudyError: as :func:`benchlib.study.loop.run_study`.
 
         """
+        with self._hosts.connected() if self._hosts else contextlib.nullcontext():
+            self._run(tell)
+
+    def _run(self, tell: Tell) -> None:
         experiment, folder = self._experiment, self._experiment.folder
         new = not folder.exists()
         if new:
@@ -138,12 +169,15 @@ class Runner:
             self._check_host()
             self.preflight()
         try:
-            run_study(
-                folder,
-                lambda report: open_bench(experiment.plan, folder.name, tell=report),
-                tell,
-                self._enough,
-            )
+            if self._hosts:
+                run_on_fleet(folder, self._hosts, tell, self._enough)
+            else:
+                run_study(
+                    folder,
+                    lambda report: open_bench(experiment.plan, folder.name, tell=report),
+                    tell,
+                    self._enough,
+                )
         except (PreflightError, StudyError) as reason:
             if new and not isinstance(reason, Interrupted):
                 folder.withdraw()  # a level to be mended must not be in its own way
@@ -174,11 +208,30 @@ class Runner:
     def _begun(self, tell: Tell) -> Study:
         """The study with where it runs and, where rates are shares of it, the capacity."""
         study = self._experiment.study
-        origin, plan = provenance(study), study.plan
+        origin, plan = self._provenance(study), study.plan
         if shares := plan.capacity_shares():
             origin["capacity"] = self._capacity(shares, tell)
             plan = plan.model_copy(update={"capacity_tps": origin["capacity"]["tps"]})
         return worded(study.model_copy(update={"plan": plan, "provenance": origin}))
+
+    def _provenance(self, study: Study) -> dict[str, Any]:
+        """Where and with what the study runs; of a fleet the first host's, and each host's own facts.
+
+        Raises:
+            PreflightError: hosts run different software; they may differ in nothing else than the machine.
+
+        """
+        if self._hosts is None:
+            return provenance(study)
+        origins = self._hosts.asked(self._hosts.servers(), provenance, study)
+        (first, origin), *others = origins.items()
+        for name, other in others:
+            for fact in ("benchlib", "servers", "load_tool"):
+                if other[fact] != origin[fact]:
+                    raise PreflightError(
+                        f"{name} has other {fact.replace('_', ' ')} than {first}: {other[fact]}, {origin[fact]}"
+                    )
+        return {**origin, "hosts": {name: one["host"] for name, one in origins.items()}}
 
     def _capacity(self, shares: Iterable[str], tell: Tell) -> dict[str, Any]:
         """The baseline's mean tps without a limit, its spread, and the shares of it as rates; for the provenance.
@@ -219,25 +272,32 @@ class Runner:
         name, title = f"{folder.name}-{what}", f"{self._experiment.study.title}, {what}"
         study = Study(name=name, title=title, plan=plan, trials=design(plan, _FEW_BLOCKS))
         experiment = Experiment(StudyFolder(name, folder.path.parent), study)
-        runner = Runner(experiment, retry_failed=self._retry_failed)
+        runner = Runner(experiment, retry_failed=self._retry_failed, hosts=self._hosts)
         runner._checks = self.preflight()  # who can run all levels can run one of them
         runner.run(tell)
         runner._check_host()
         return experiment
 
     def _check_host(self) -> None:
-        """See that the study was begun on this machine.
+        """See that the study was begun on this machine, or on hosts of which none is now another machine.
 
         Raises:
-            InputError: it was begun on another.
+            InputError: it was begun elsewhere.
 
         """
         experiment = self._experiment
-        measured_on = experiment.study.provenance.get("host", {}).get("identity")
-        if measured_on not in (None, facts.identity()):
+        origin = experiment.study.provenance
+        begun = {name: host.get("identity") for name, host in origin.get("hosts", {}).items()}
+        if self._hosts is None and not begun:
+            same = origin.get("host", {}).get("identity") in (None, facts.identity())
+            where = "another machine: comparisons stay on one host"
+        else:
+            now = self._hosts.asked(self._hosts.servers(), facts.identity) if self._hosts else {}
+            same = bool(begun) and now.items() <= begun.items() and bool(now)
+            where = f"{', '.join(begun) or 'one machine'}: it goes on where it began, with the same hosts in its fleet"
+        if not same:
             raise InputError(
-                f"study '{experiment.folder.name}' was begun on another machine: comparisons stay on one host; "
-                "choose another name (-p study NAME)"
+                f"study '{experiment.folder.name}' was begun on {where}; choose another name (-p study NAME)"
             )
 
     def _enough(self) -> str | None:

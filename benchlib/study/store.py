@@ -175,7 +175,7 @@ class StudyFolder:
                     sync(path)
                 # first, so that no trial is there without: of one that is not there they say nothing
                 sums = {path.name: frozenset([checksum(path)]) for path in pending.iterdir()}
-                self.list_checksums({**self.checksums(), measurement.trial.id: sums})
+                self._list_checksums_of(measurement.trial.id, sums)
                 pending.rename(self._trials / measurement.trial.id)
                 sync(self._trials)
             except (OSError, BenchlibError):
@@ -301,13 +301,19 @@ class StudyFolder:
             StudyError: the disk refused.
 
         """
-        lines = [
-            f"{one}  trials/{trial_id}/{name}\n"
-            for trial_id, names in sums.items()
-            for name, either in names.items()
-            for one in sorted(either)
-        ]
-        self.put(CHECKSUMS, "".join(lines).encode())
+        self.put(CHECKSUMS, b"".join(_lines(trial_id, names) for trial_id, names in sums.items()))
+
+    def _list_checksums_of(self, trial_id: str, names: Mapping[str, frozenset[str]]) -> None:
+        """Add a trial to the list, at its end: the list of a study of many hosts is long."""
+        listed = _content(self.path, CHECKSUMS) or b""
+        if f"  trials/{trial_id}/".encode() in listed:  # it has been measured before
+            self.list_checksums({**self.checksums(), trial_id: names})
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with open(self.path / CHECKSUMS, "ab", opener=lambda path, _: os.open(path, flags, 0o644)) as file:
+            # after a line that a crash has cut
+            file.write((b"\n" if listed and not listed.endswith(b"\n") else b"") + _lines(trial_id, names))
+        sync(self.path / CHECKSUMS)
 
     def packed(self) -> Mapping[str, bytes]:
         """The files in the study's archive by their path in it; none where there is no archive.
@@ -358,6 +364,13 @@ def checksum(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _lines(trial_id: str, names: Mapping[str, frozenset[str]]) -> bytes:
+    """The checksums of a trial's files, as ``sha256sum`` writes them."""
+    return "".join(
+        f"{one}  trials/{trial_id}/{name}\n" for name in names for one in sorted(names[name])
+    ).encode()
 
 
 def _content(folder: Path, name: str) -> bytes | None:

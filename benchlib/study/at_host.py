@@ -1,0 +1,210 @@
+"""What runs at a host of a fleet: a process of its own for each call, and what that sends.
+
+A Dask worker only starts the process (``python -m benchlib.study.at_host``) and passes on what it sends, so nothing of Dask
+runs where trials are measured, and a call is stopped as Ctrl-C stops it: when the worker is gone, however it went, or
+nobody wants the call any more, the process loses its standard input and interrupts itself; should that take too long it ends
+at once, and its guardian cleans up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchlib.errors import BenchlibError, StudyError
+from benchlib.plan.model import Measurement, Study
+from benchlib.study.loop import OpenBench, run_study
+
+Send = Callable[[Mapping[str, Any]], None]
+"""Sends a message of JSON types and bytes to whoever started the call; what it raises ends the call."""
+Call = Callable[[Send], Any]
+_LOOK_S = 1.0
+_PATIENCE_S = 6.0
+"""How long an interrupted call may take to undo what it did; the guardian, which needs a few seconds, has the rest of ten."""
+_PUT_LIMIT_S = 60
+
+
+class UnwantedError(StudyError):
+    """Nobody waits for this call any more, or its process has been killed: the block runs again elsewhere or later."""
+
+
+class Outbox:
+    """Where the loop leaves its trials at a host: they are sent, nothing is kept there."""
+
+    def __init__(self, study: Study, send: Send) -> None:
+        self.name, self.path = study.name, Path(study.name)
+        self._study, self._send = study, send
+        self._sent: dict[str, Measurement] = {}
+
+    def read(self) -> Study:
+        """The part of the study that this host runs."""
+        return self._study
+
+    def kept(self) -> dict[str, Measurement]:
+        """What has been sent."""
+        return self._sent
+
+    def keep(self, measurement: Measurement, folder: Path) -> None:
+        """Send a trial with its raw files."""
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        self._send({"measurement": measurement.model_dump_json(), "files": files})
+        self._sent[measurement.trial.id] = measurement
+
+
+def measure(study: Study, open_bench: OpenBench | None, send: Send) -> None:
+    """Run the trials of a part of a study at this host, whole blocks, by the loop that runs every study.
+
+    Raises:
+        BenchlibError: as :func:`benchlib.study.loop.run_study`.
+
+    """
+    if open_bench is None:
+        from benchlib.study import bench  # who only asks a host needs no bench
+
+        def open_bench(report: Callable[[str], None]) -> contextlib.AbstractContextManager[bench.Bench]:
+            return bench.open_bench(study.plan, study.name, tell=report)
+
+    run_study(Outbox(study, send), open_bench, lambda line: send({"line": line.partition(" · ")[2]}))
+
+
+def answer(function: Callable[..., Any], arguments: tuple[Any, ...], send: Send) -> Any:
+    """What a function gives at this host."""
+    return function(*arguments)
+
+
+# --- the worker's side ------------------------------------------------------------------
+
+
+def at_host(
+    call: Call, queue: str, tag: Mapping[str, Any], environment: Mapping[str, str], apart: bool
+) -> Any:
+    """The task of a Dask worker: make a call in a process of its own, and put what it sends into a queue with ``tag``.
+
+    ``sender`` is added to each message, another for each execution: Dask may run a task again. Without ``apart`` the call
+    is made here, in a thread.
+
+    Raises:
+        UnwantedError: the task has been cancelled, the worker is closing, or the process has been killed.
+        BenchlibError: what the call raised.
+
+    """
+    from distributed import Queue, get_client, get_worker
+    from distributed.core import Status
+
+    worker, sender = get_worker(), secrets.token_hex(8)
+    key = worker.get_current_task()
+
+    def wanted() -> bool:
+        task = worker.state.tasks.get(key)
+        return (
+            worker.status in (Status.running, Status.paused)
+            and task is not None
+            and task.state == "executing"
+        )
+
+    client = get_client()
+    messages = Queue(queue, client=client) if queue else None
+
+    def send(message: Mapping[str, Any]) -> None:
+        if not wanted():
+            raise UnwantedError("the block has been given to somebody else")
+        if messages:
+            messages.put({**tag, "sender": sender, **message}, timeout=_PUT_LIMIT_S)
+
+    try:
+        return _apart(call, send, wanted, environment) if apart else call(send)
+    finally:
+        if messages:
+            messages.close()
+
+
+def _apart(call: Call, send: Send, wanted: Callable[[], bool], environment: Mapping[str, str]) -> Any:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchlib.study.at_host"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **environment},
+        cwd=Path(__file__).parents[2],
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK_S):
+            if not wanted():
+                process.stdin.close()  # type: ignore[union-attr]
+                return
+
+    try:
+        with contextlib.suppress(BrokenPipeError):  # it is gone: the answer says so
+            pickle.dump(call, process.stdin)
+            process.stdin.flush()
+        threading.Thread(target=look, daemon=True).start()
+        while True:
+            try:
+                kind, value = pickle.load(process.stdout)
+            except EOFError:
+                raise UnwantedError(f"its process ended with status {process.wait()}") from None
+            if kind == "error":
+                raise value
+            if kind == "value":
+                return value
+            send(value)
+    finally:
+        over.set()
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S + 2)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+# --- the process's side -----------------------------------------------------------------
+
+
+def main() -> None:
+    """Make the call that standard input brings; send messages, then its value or error, to standard output."""
+    call = pickle.load(os.fdopen(os.dup(0), "rb"))
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints has no part in it
+
+    def put(kind: str, value: Any) -> None:
+        pickle.dump((kind, value), out)
+        out.flush()
+
+    threading.Thread(target=_end_when_left, daemon=True).start()
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        try:
+            put("value", call(lambda message: put("message", message)))
+        except BenchlibError as reason:
+            put("error", reason)
+        except Exception as reason:
+            traceback.print_exc()
+            put("error", StudyError(f"{type(reason).__name__}: {reason}"))
+
+
+def _end_when_left() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(_PATIENCE_S)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
