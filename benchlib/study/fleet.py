@@ -1,45 +1,26 @@
-"""A study on many hosts: whole blocks are handed to them, each trial comes back as it ends, and only the driver writes.
+"""The hosts of a fleet: the cluster that they are, how it is reached, and what each of them is asked.
 
-A fleet is a Dask cluster with one worker a host, whoever started it. Each host is given the blocks that the plan pins to it,
-and runs them by the same loop and bench as here (:mod:`benchlib.study.at_host`), under its own lock, guardian and journal. What
-is given has a number; what a host sends under an earlier one, or a second time, is discarded. A host that is lost takes its
-unfinished block with it: what of it has come is set aside as spoilt, and the block runs again, whole.
+A fleet is a Dask cluster with one worker a host, whoever started it. Dask is imported when a fleet is connected to, not before.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import secrets
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Self
 
 import yaml
 
-from benchlib.errors import BenchlibError, HostBusyError, InputError, Interrupted, PreflightError, StudyError
+from benchlib.errors import BenchlibError, InputError, PreflightError
 from benchlib.host.guardian import SCRATCH_VARIABLE
-from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost, parse_fleet, pinned
-from benchlib.plan.model import Measurement
-from benchlib.study.at_host import Call, UnwantedError, answer, at_host, measure
-from benchlib.study.loop import Enough, OpenBench, Tell, clock, missing
-from benchlib.study.store import StudyFolder
+from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost, parse_fleet
+from benchlib.study.at_host import Call, answer, at_host
 
-MOST_ATTEMPTS = 5
-"""How often a block is tried that is lost again and again."""
 CONNECT_LIMIT_S = 30
 _ASK_LIMIT_S = 300
-_PAUSE_S = 0.1
-_LOOK_S = 2.0
-"""How often the scheduler is asked which workers there are."""
-_AGAIN_S = 5.0
-"""How long a host that was lost, or was busy, is left alone."""
 # Dask's own way with failures is to run a task again, elsewhere, without a word. A task of ours that is lost is ours to give
 # again. Its profiler wakes every 10 ms. Source: distributed.yaml, "Configuration Reference" of Dask.
 _SETTINGS = {
@@ -272,236 +253,3 @@ def _stop_profiler(dask_worker: Any) -> None:
 
 def _workers(dask_scheduler: Any) -> list[tuple[str, str, str]]:
     return [(str(worker.name), worker.host, worker.address) for worker in dask_scheduler.workers.values()]
-
-
-# --- the driver ---------------------------------------------------------------------------
-
-
-def run_on_fleet(
-    folder: StudyFolder,
-    hosts: Hosts,
-    tell: Tell = lambda line: None,
-    enough: Enough = lambda: None,
-    open_bench: OpenBench | None = None,
-) -> None:
-    """Run the blocks that are not whole, on the hosts that the plan pins them to, and keep each trial as it comes.
-
-    Of a block that is not whole, what is kept is set aside first: it ran at another hour, or on another host. ``enough``
-    is asked before the first block and at each look that the plan has. ``open_bench`` stands for the bench of a host.
-
-    Raises:
-        Interrupted: Ctrl-C; blocks under way are dropped.
-        StudyError: nothing more can be measured, or kept.
-
-    """
-    study = folder.read()
-    kept = folder.kept()
-    blocks = sorted({trial.block for trial in missing(study, kept)})
-    for trial_id, measurement in kept.items():
-        if measurement.trial.block in blocks:
-            folder.set_aside(trial_id)
-    looks = [look for look in study.plan.looks if look < study.blocks]
-    with hosts.connected(), hosts.queue() as queue:
-        driver = _Driver(folder, hosts, queue, tell, open_bench)
-        try:
-            for after, until in itertools.pairwise([0, *looks, study.blocks]):
-                if part := [block for block in blocks if after < block <= until]:
-                    if reason := enough():
-                        driver.report(f"done early: {reason}")
-                        return
-                    driver.run(part)
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"stopped: {len(folder.kept())} of {len(study.trials)} trials are kept in "
-                f"{folder.path.parent.name}/{folder.name}; run the same again to go on from there"
-            ) from None
-        finally:
-            driver.call_off()
-        driver.report("done")
-
-
-@dataclass
-class _Share:
-    """Blocks that a host has been given together. ``sender`` is who runs them there, once it has sent something."""
-
-    host: str
-    address: str
-    blocks: list[int]
-    number: int
-    task: Any
-    sender: str | None = None
-
-
-@dataclass(frozen=True)
-class _Absence:
-    """Since when a host has given nothing, until when it is left alone, and why."""
-
-    since: float
-    until: float
-    why: str
-
-
-class _Driver:
-    """Hands out blocks and keeps what comes back."""
-
-    def __init__(
-        self, folder: StudyFolder, hosts: Hosts, queue: Any, tell: Tell, open_bench: OpenBench | None
-    ) -> None:
-        self._folder, self._hosts, self._queue, self._tell = folder, hosts, queue, tell
-        self._open_bench = open_bench
-        self._study = folder.read()
-        self._ids: dict[int, list[str]] = {}
-        for trial in self._study.trials:
-            self._ids.setdefault(trial.block, []).append(trial.id)
-        kept = folder.kept()
-        self._left = {block: [id_ for id_ in ids if id_ not in kept] for block, ids in self._ids.items()}
-        self._failed = sum(m.error is not None for m in kept.values())
-        self._todo: dict[str, list[int]] = {}
-        self._shares: dict[str, _Share] = {}
-        self._numbers = itertools.count(1)
-        self._attempts = Counter[int]()
-        self._absent: dict[str, _Absence] = {}
-        self._addresses: dict[str, str] = {}
-        self._next_look = 0.0
-        self._started = time.monotonic()
-        self._seconds: list[float] = []
-
-    def run(self, blocks: Sequence[int]) -> None:
-        """Have these blocks run, and keep all that they give."""
-        plan = self._study.plan
-        pins = pinned(self._study.blocks, len(plan.factor.levels), self._hosts.servers(), plan.looks)
-        for block in blocks:
-            self._todo.setdefault(pins[block], []).append(block)
-        self.report("starting")
-        while self._todo or self._shares:
-            self._look()
-            self._hand_out()
-            time.sleep(_PAUSE_S)
-            self._hear()
-            for share in list(self._shares.values()):
-                gone = self._addresses.get(share.host) != share.address
-                if share.task.done() or gone:
-                    self._settle(share)
-
-    def call_off(self) -> None:
-        """Have nobody work on."""
-        for share in self._shares.values():
-            share.task.cancel()
-        self._shares.clear()
-
-    def report(self, doing: str) -> None:
-        """Tell how far it is."""
-        of, left = len(self._study.trials), sum(map(len, self._left.values()))
-        parts = [f"{self._folder.name}: trial {of - left}/{of}"]
-        parts += [f"{self._failed} failed"] if self._failed else []
-        parts += [f"{clock(time.monotonic() - self._started)} gone"]
-        if self._seconds:
-            at_work = max(len(self._shares), 1)
-            parts += [f"about {clock(left * fmean(self._seconds[-99:]) / at_work)} left"]
-        self._tell(f"{', '.join(parts)} · {doing}")
-
-    def _look(self) -> None:
-        if (now := time.monotonic()) >= self._next_look:
-            self._addresses, self._next_look = self._hosts.addresses(), now + _LOOK_S
-
-    def _hand_out(self) -> None:
-        """Give every host that is there and idle its blocks, and those of one that stays away to others."""
-        now = time.monotonic()
-        for host in [host for host in self._todo if host not in self._shares]:
-            absence = self._absent.get(host)
-            if absence and now - absence.since > self._hosts.fleet.back_within_s:
-                self._give_to_others(host, absence.why)
-            elif host in self._addresses:
-                if absence is None or now >= absence.until:
-                    self._give(host, self._todo.pop(host))
-            elif absence is None:
-                self._absent[host] = _Absence(now, now, "no worker of it is connected")
-                self.report(f"{host} is not connected: waiting for it")
-
-    def _give(self, host: str, blocks: list[int]) -> None:
-        number, trials = next(self._numbers), self._study.trials
-        part = tuple(trial for trial in trials if trial.block in set(blocks))
-        # of the rest, which names what is published, a host needs nothing
-        study = self._study.model_copy(update={"trials": part, "provenance": {}, "parameters": {}})
-        call = partial(measure, study, self._open_bench)
-        task = self._hosts.submit(host, self._addresses[host], call, self._queue.name, number=number)
-        self._shares[host] = _Share(host, self._addresses[host], blocks, number, task)
-
-    def _give_to_others(self, host: str, why: str) -> None:
-        others = [
-            name for name in self._hosts.servers() if name in self._addresses and name not in self._absent
-        ]
-        if others:
-            for block in self._todo.pop(host):
-                other = min(others, key=lambda name: len(self._todo.get(name, ())))
-                self._todo.setdefault(other, []).append(block)
-            self.report(f"{host} stays away: its blocks go to {', '.join(others)}")
-        elif not self._shares:
-            raise StudyError(
-                f"no host is left for the blocks of {host} ({why}): mend that and run the same again, "
-                "the trials already kept are safe"
-            )
-
-    def _hear(self) -> None:
-        """Keep what hosts have sent, in its order."""
-        for message in self._queue.get(batch=True):
-            share = self._shares.get(message["host"])
-            if share is None or message["number"] != share.number:
-                continue  # of an attempt that has been given up
-            share.sender = share.sender or message["sender"]
-            if message["sender"] != share.sender:
-                continue  # Dask has run it a second time
-            if "line" in message:
-                self.report(f"{share.host}: {message['line']}")
-            else:
-                self._keep(share, Measurement.model_validate_json(message["measurement"]), message["files"])
-
-    def _keep(self, share: _Share, measurement: Measurement, files: Mapping[str, bytes]) -> None:
-        trial = measurement.trial
-        if trial.block not in share.blocks or trial.id not in self._left[trial.block]:
-            return
-        with tempfile.TemporaryDirectory(prefix="benchlib-") as raw:
-            for name, content in files.items():
-                (Path(raw) / Path(name).name).write_bytes(content)
-            self._folder.keep(measurement.model_copy(update={"ran_on": share.host}), Path(raw))
-        self._left[trial.block].remove(trial.id)
-        self._failed += measurement.error is not None
-        self._seconds.append(measurement.finished_s - measurement.started_s)
-        self._absent.pop(share.host, None)
-
-    def _settle(self, share: _Share) -> None:
-        """See to what a host leaves that has ended its share, or is gone: blocks that are not whole are to run again.
-
-        Raises:
-            StudyError: it ended with a reason that another attempt would not mend.
-
-        """
-        self._hear()
-        reason = share.task.exception() if share.task.status == "error" else None
-        share.task.cancel()
-        del self._shares[share.host]
-        left = [block for block in share.blocks if self._left[block]]
-        if isinstance(reason, BenchlibError) and not isinstance(reason, HostBusyError | UnwantedError):
-            raise type(reason)(f"{share.host}: {reason}")
-        if not left:
-            return
-        now, why = time.monotonic(), " ".join(str(reason or "its worker is gone").split())
-        absence = self._absent.get(share.host)
-        self._absent[share.host] = _Absence(absence.since if absence else now, now + _AGAIN_S, why)
-        self._next_look = 0.0
-        self._todo[share.host] = left + self._todo.get(share.host, [])
-        for block in left:
-            self._spoil(block)
-        self.report(f"{share.host} has lost block {left[0]} ({why}): it runs again")
-        self._attempts[left[0]] += not isinstance(reason, HostBusyError)
-        if self._attempts[left[0]] >= MOST_ATTEMPTS:
-            raise StudyError(
-                f"block {left[0]} was lost {MOST_ATTEMPTS} times, at last on {share.host}: {why}"
-            )
-
-    def _spoil(self, block: int) -> None:
-        """Set aside what a block has given: its levels are to be compared with neighbours of one hour."""
-        for trial_id in self._ids[block]:
-            if trial_id not in self._left[block]:
-                self._folder.set_aside(trial_id)
-        self._left[block] = list(self._ids[block])

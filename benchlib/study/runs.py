@@ -30,8 +30,9 @@ from benchlib.server.target import Target
 from benchlib.stats.pilot import size_study
 from benchlib.study.bench import open_bench
 from benchlib.study.conditions import conditions
+from benchlib.study.driver import run_on_fleet
 from benchlib.study.experiment import Experiment
-from benchlib.study.fleet import Hosts, run_on_fleet
+from benchlib.study.fleet import Hosts
 from benchlib.study.loop import Tell, design, keep_study, missing, run_study, set_failed_aside
 from benchlib.study.preflight import builds_differ, cannot_run, installations, preflight
 from benchlib.study.results import TRIAL_COLUMNS
