@@ -42,6 +42,8 @@ APART = (
         "test_project",
         "test_recorded_verdicts",
         "test_readme_results",
+        "study/test_driver",
+        "study/test_fleet",
         "study/test_instruments",
         "study/test_loop",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -163,7 +164,7 @@ class Experiment:
             ("Load", f"{self.workloads()}, {self.clients()}{rates_words(self.plan)}"),
             ("Trials", f"{len(good)} of {len(self.trials)}, {self.plan.load.duration_s} s each"),
             ("Blocks", str(self.analysis.blocks)),
-            ("Machine", _machine(self.study.provenance.get("host", {}))),
+            ("Machine", _machines(self.study.provenance)),
             ("Measured", str(self.study.provenance.get("created", ""))[:10]),
         ]  # fmt: skip
 
@@ -214,6 +215,15 @@ def shown(folder: StudyFolder) -> Experiment:
 
     """
     return Experiment(folder, folder.read())
+
+
+def _machines(provenance: Mapping[str, Any]) -> str:
+    """The machine, or those of all hosts, each kind once."""
+    hosts = provenance.get("hosts") or {"": provenance.get("host", {})}
+    kinds = Counter(map(_machine, hosts.values()))
+    if len(hosts) == 1:
+        return next(iter(kinds))
+    return f"{len(hosts)} hosts: " + "; ".join(f"{count} with {kind}" for kind, count in kinds.items())
 
 
 def _machine(facts: Mapping[str, Any]) -> str:

@@ -155,35 +155,32 @@ class Runner:
 
         """
         with self._hosts.connected() if self._hosts else contextlib.nullcontext():
-            self._run(tell)
-
-    def _run(self, tell: Tell) -> None:
-        experiment, folder = self._experiment, self._experiment.folder
-        new = not folder.exists()
-        if new:
-            self.preflight()
-            experiment.study = self._begun(tell)
-        experiment.study = keep_study(folder, experiment.study)
-        if self._retry_failed:
-            set_failed_aside(folder)
-        if missing(experiment.study, folder.kept()):
-            self._check_host()
-            self.preflight()
-        try:
-            if self._hosts:
-                run_on_fleet(folder, self._hosts, tell, self._enough)
-            else:
-                run_study(
-                    folder,
-                    lambda report: open_bench(experiment.plan, folder.name, tell=report),
-                    tell,
-                    self._enough,
-                )
-        except (PreflightError, StudyError) as reason:
-            if new and not isinstance(reason, Interrupted):
-                folder.withdraw()  # a level to be mended must not be in its own way
-            raise
-        experiment.forget()
+            experiment, folder = self._experiment, self._experiment.folder
+            new = not folder.exists()
+            if new:
+                self.preflight()
+                experiment.study = self._begun(tell)
+            experiment.study = keep_study(folder, experiment.study)
+            if self._retry_failed:
+                set_failed_aside(folder)
+            if missing(experiment.study, folder.kept()):
+                self._check_host()
+                self.preflight()
+            try:
+                if self._hosts:
+                    run_on_fleet(folder, self._hosts, tell, self._enough)
+                else:
+                    run_study(
+                        folder,
+                        lambda report: open_bench(experiment.plan, folder.name, tell=report),
+                        tell,
+                        self._enough,
+                    )
+            except (PreflightError, StudyError) as reason:
+                if new and not isinstance(reason, Interrupted):
+                    folder.withdraw()  # a level to be mended must not be in its own way
+                raise
+            experiment.forget()
 
     def pilot(self, tell: Tell) -> str:
         """In a sentence, from a few short trials of the baseline: how long the trials, how many blocks, what cost.

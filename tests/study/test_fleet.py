@@ -127,7 +127,7 @@ def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster: Any) -> None
     hosts = hosts_of(cluster, **fleet)
     answers = hosts.ask(hosts.servers(), identity)
     assert answers["0"] == answers["1"] == identity()
-    with pytest.raises(PreflightError, match="^db9: no worker of this host is connected$"):
+    with pytest.raises(PreflightError, match=r"^db9: no worker of this host is connected$"):
         hosts.asked(hosts.servers(), identity)
 
 
