@@ -99,7 +99,7 @@ def at_host(
         BenchlibError: what the call raised.
 
     """
-    from distributed import Queue, get_client, get_worker
+    from distributed import Client, Queue, Security, get_worker
     from distributed.core import Status
 
     worker, sender = get_worker(), secrets.token_hex(8)
@@ -113,19 +113,23 @@ def at_host(
             and task.state == "executing"
         )
 
-    client = get_client()
-    messages = Queue(queue, client=client) if queue else None
-
     def send(message: Mapping[str, Any]) -> None:
         if not wanted():
             raise UnwantedError("the block has been given to somebody else")
-        if messages:
-            messages.put({**tag, "sender": sender, **message}, timeout=_PUT_LIMIT_S)
+        messages.put({**tag, "sender": sender, **message}, timeout=_PUT_LIMIT_S)
 
-    try:
-        return _apart(call, send, wanted, environment) if apart else call(send)
-    finally:
-        if messages:
+    # a client of its own: that of the worker may be shared, and end before this; a worker that is
+    # started by hand knows no certificate for clients
+    tls = worker.security.get_tls_config_for_role("worker")
+    security = Security(
+        require_encryption=worker.security.require_encryption,
+        tls_ca_file=tls["ca_file"], tls_client_cert=tls["cert"], tls_client_key=tls["key"],
+    )  # fmt: skip
+    with Client(worker.scheduler.address, security=security, set_as_default=False) as client:
+        messages = Queue(queue, client=client)
+        try:
+            return _apart(call, send, wanted, environment) if apart else call(send)
+        finally:
             messages.close()
 
 

@@ -21,12 +21,11 @@ from benchlib.study.at_host import Call, answer, at_host
 
 CONNECT_LIMIT_S = 30
 _ASK_LIMIT_S = 300
+_NO_WORKER_S = 60.0
 # Dask's own way with failures is to run a task again, elsewhere, without a word. A task of ours that is lost is ours to give
 # again. Its profiler wakes every 10 ms. Source: distributed.yaml, "Configuration Reference" of Dask.
 _SETTINGS = {
-    "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.work-stealing": False,
-    "distributed.scheduler.no-workers-timeout": "60s",
     "distributed.worker.profile.enabled": False,
 }
 
@@ -243,7 +242,7 @@ def _configured(settings: Mapping[str, Any]) -> Any:
 
 def _prepare_scheduler(dask_scheduler: Any) -> None:
     """Settings of a scheduler that somebody else has started."""
-    dask_scheduler.allowed_failures = 0
+    dask_scheduler.allowed_failures, dask_scheduler.no_workers_timeout = 0, _NO_WORKER_S
 
 
 def _stop_profiler(dask_worker: Any) -> None:
