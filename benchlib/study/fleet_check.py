@@ -30,7 +30,7 @@ def about() -> dict[str, Any]:
         "benchlib": f"{benchlib.__version__} ({_fingerprint()})",
         "server": findings["defaults"]["server"],
         "load tool": findings["defaults"]["load_tool"],
-        "runs as": "root" if findings["privileges"]["root"] else findings["defaults"]["servers_run_as"],
+        "servers run as": findings["defaults"]["servers_run_as"],
         "levers that do not work": [
             row["lever"] for row in findings["levers"] if row["works"] == "does not work"
         ],
@@ -67,7 +67,7 @@ def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
         peers = {name: addresses[name] for name in known if name != host}
         rows[host] = {
             **{
-                name: answer[name] for name in ("benchlib", "server", "load tool", "runs as", "run under way")
+                name: answer[name] for name in ("benchlib", "server", "load tool", "servers run as", "run under way")
             },
             "machine": f"{answer['processors']} processors, {answer['memory_mib']:,} MiB of memory available, "
             f"{answer['free_mib']:,} MiB of disk free, load {answer['load']:.1f}",
