@@ -67,7 +67,8 @@ def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
         peers = {name: addresses[name] for name in known if name != host}
         rows[host] = {
             **{
-                name: answer[name] for name in ("benchlib", "server", "load tool", "servers run as", "run under way")
+                name: answer[name]
+                for name in ("benchlib", "server", "load tool", "servers run as", "run under way")
             },
             "machine": f"{answer['processors']} processors, {answer['memory_mib']:,} MiB of memory available, "
             f"{answer['free_mib']:,} MiB of disk free, load {answer['load']:.1f}",

@@ -30,6 +30,7 @@ from pydantic import ValidationError
 
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host.journal import sync
+from benchlib.host.ours import open_plain
 from benchlib.load.tools import misfit
 from benchlib.plan.design import Trial
 from benchlib.plan.level import first_problem
@@ -295,25 +296,18 @@ class StudyFolder:
         return _listed(self.path, _version(self.path / CHECKSUMS))
 
     def list_checksums(self, sums: Sums) -> None:
-        """Keep the checksums of all trials' files.
-
-        Raises:
-            StudyError: the disk refused.
-
-        """
+        """Keep the checksums of all trials' files; errors are those of :meth:`put`."""
         self.put(CHECKSUMS, b"".join(_lines(trial_id, names) for trial_id, names in sums.items()))
 
     def _list_checksums_of(self, trial_id: str, names: Mapping[str, frozenset[str]]) -> None:
-        """Add a trial to the list, at its end: the list of a study of many hosts is long."""
+        """Add a trial to the list, at its end where it can be: the list of a study on many hosts is long."""
         listed = _content(self.path, CHECKSUMS) or b""
-        if f"  trials/{trial_id}/".encode() in listed:  # it has been measured before
-            self.list_checksums({**self.checksums(), trial_id: names})
-            return
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        with open(self.path / CHECKSUMS, "ab", opener=lambda path, _: os.open(path, flags, 0o644)) as file:
-            # after a line that a crash has cut
-            file.write((b"\n" if listed and not listed.endswith(b"\n") else b"") + _lines(trial_id, names))
-        sync(self.path / CHECKSUMS)
+        # there is none yet, or a crash has cut its end; or the trial has been measured before
+        if not listed.endswith(b"\n") or f"  trials/{trial_id}/".encode() in listed:
+            return self.list_checksums({**self.checksums(), trial_id: names})
+        with open(self.path / CHECKSUMS, "ab", opener=open_plain) as file:
+            file.write(_lines(trial_id, names))
+        return sync(self.path / CHECKSUMS)
 
     def packed(self) -> Mapping[str, bytes]:
         """The files in the study's archive by their path in it; none where there is no archive.
