@@ -15,6 +15,7 @@ from benchlib.errors import BenchlibError
 from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
 from benchlib.levers.doctor import examine
+from benchlib.plan.fleet import FleetHost
 from benchlib.study.fleet import Hosts
 
 _QUESTIONS = 20
@@ -85,7 +86,7 @@ def _misfits(
 ) -> list[str]:
     """What of a host does not fit, the driver's library and the first server being the measure."""
     here, (first, measure) = f"{benchlib.__version__} ({_fingerprint()})", next(iter(known.items()))
-    of = hosts.fleet.hosts.get(host)
+    address = hosts.fleet.hosts.get(host, FleetHost()).address
     twins = [name for name in known if name < host and known[name]["identity"] == answer["identity"]]
     cases = {
         f"runs benchlib {answer['benchlib']}, the driver {here}": answer["benchlib"] != here,
@@ -94,8 +95,7 @@ def _misfits(
             answer["load tool"] != measure["load tool"],
         f"a run is under way: {answer['run under way']}": answer["run under way"] != "none",
         f"only {answer['free_mib']:,} MiB of disk are free": answer["free_mib"] < _MIN_FREE_MIB,
-        f"{of.address if of else ''} is none of its own addresses":
-            bool(of and of.address) and of.address not in answer["addresses"],
+        f"{address} is none of its own addresses": address is not None and address not in answer["addresses"],
         f"is the same machine as {', '.join(twins)}: they would measure each other": bool(twins),
     }  # fmt: skip
     return [misfit for misfit, holds in cases.items() if holds]

@@ -164,7 +164,9 @@ class TestEncrypted:
         def start(*words: str) -> subprocess.Popen[bytes]:
             argv = [sys.executable, "-m", "dask", *words, *files, "--no-dashboard"]
             with (tmp_path / f"{len(started)}.log").open("wb") as log:
-                started.append(subprocess.Popen(argv, cwd=tmp_path, stdout=log, stderr=log, env=environment()))
+                started.append(
+                    subprocess.Popen(argv, cwd=tmp_path, stdout=log, stderr=log, env=environment())
+                )
             return started[-1]
 
         yield start
