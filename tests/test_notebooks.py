@@ -10,6 +10,7 @@ from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
 from benchlib.plan.parameters import checked, declared
 from benchlib.plan.planning import make_study
+from benchlib.report.answers import words_of
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -96,8 +97,12 @@ def test_every_profile_runs_some_of_what_answers_the_question(factor_notebook):
     parameters = parameters_of(factor_notebook)
     for profile in {"quick", "standard", "recorded", "full"} & {*parameters["profiles"].default}:
         values = checked(parameters, {"profile": profile})
-        factor = make_study(values, 16 * GIB, load_workload, BY_KEY).plan.factor
-        assert {*map(factor.named, values["answers"])} & {*factor.pairs()}
+        study = make_study(values, 16 * GIB, load_workload, BY_KEY)
+        compared = {*map(study.plan.factor.named, values["answers"])} & {*study.plan.factor.pairs()}
+        assert compared
+        assert compared == {*words_of(study)} - {study.plan.factor.baseline}, (
+            "compared with what the words say"
+        )
 
 
 def test_the_tuned_set_is_scaled_to_the_machines_memory():

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator
 
 from benchlib.errors import InputError
 from benchlib.plan.metrics import MOST_ANSWERS, percent_words
+from benchlib.plan.model import Study
 from benchlib.plan.planning import PANELS
 from benchlib.report.figures.frames import known, opening, rows_of
 from benchlib.stats.crossed import additivity
@@ -61,7 +62,7 @@ def answers(experiment: Experiment) -> list[Answer]:
         StudyError: too few trials are kept to compare anything.
 
     """
-    analysis, costs, words = experiment.analysis, experiment.durability(), _words(experiment)
+    analysis, costs, words = experiment.analysis, experiment.durability(), words_of(experiment.study)
     rows = rows_of(analysis)
     levels = [level for level in words if level in analysis.asked] or analysis.asked
     return [
@@ -79,32 +80,37 @@ def answers(experiment: Experiment) -> list[Answer]:
     ]
 
 
-def _words(experiment: Experiment) -> dict[str, str]:
-    """What the levels that the notebook declares are called, in its order; those that were not run are passed over."""
-    declared, words = _declared(experiment, "answers"), dict[str, str]()
-    for name, called in declared.items():
-        level = experiment.plan.factor.named(str(name))
-        if level and (_SAYS_BOTH not in str(called) or _as_declared(experiment, level)):
+def words_of(study: Study) -> dict[str, str]:
+    """What the levels that the notebook declares as answers are called, in its order; those that are not run are passed over."""
+    words = dict[str, str]()
+    for name, called in _named(study.parameters, "answers").items():
+        level = study.plan.factor.named(str(name))
+        if level and (_SAYS_BOTH not in str(called) or _as_declared(study, level)):
             words.setdefault(level, str(called))
     return words
 
 
-def _as_declared(experiment: Experiment, level: str) -> bool:
+def _as_declared(study: Study, level: str) -> bool:
     """Whether a level is compared with what the notebook has it compared with: where others are not run, it may be another."""
-    factor, along = experiment.plan.factor, experiment.study.parameters.get("along") or ""
+    factor, parameters, along = study.plan.factor, study.parameters, study.parameters.get("along") or ""
     against = factor.pairs().get(level)
     if level not in factor.cells:
-        return bool(against == _declared(experiment, "against").get(level, factor.baseline))
-    grid = _declared(experiment, "grid").items()
-    first = {
-        name: next(iter(ends), None) for name, ends in grid if isinstance(ends, dict) and along in ("", name)
-    }
+        return bool(against == _named(parameters, "against").get(level, factor.baseline))
+    only = _named(_named(_named(parameters, "profiles"), str(parameters.get("profile"))), "only")
+    first = {}
+    for name in _named(parameters, "grid"):
+        if along in ("", name):
+            ends = _named(parameters["grid"], name)
+            run = (
+                only.get(name) if not along else None
+            )  # what is compared along a dimension is so with its first value
+            first[name] = next((end for end in ends if not isinstance(run, list) or end in run), None)
     return against is not None and factor.cells.get(against) == factor.cells[level] | first
 
 
-def _declared(experiment: Experiment, parameter: str) -> dict[Any, Any]:
-    """One of the notebook's parameters that are dictionaries; a kept study may hold anything in its place."""
-    value = experiment.study.parameters.get(parameter)
+def _named(of: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What is there by name, if it holds things by their names in turn; a kept study may hold anything in its place."""
+    value = of.get(name)
     return value if isinstance(value, dict) else {}
 
 
@@ -131,7 +137,7 @@ def headline(experiment: Experiment) -> str:
 
 def _crashes(experiment: Experiment) -> str:
     """What crashes cost: power cuts, where there were any, since a killed server loses less."""
-    kept, words = kept_crashes(experiment.folder), _words(experiment)
+    kept, words = kept_crashes(experiment.folder), words_of(experiment.study)
     kind = POWER_CUT if any(crash.kind == POWER_CUT for crash in kept) else KILLED
     by_level: dict[str, list[Crash]] = {}
     for crash in kept:
