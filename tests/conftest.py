@@ -95,9 +95,10 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty ``data/`` of the test's own."""
+    """An empty ``data/`` of the test's own; pages go beside it."""
     root = tmp_path / "data"
     monkeypatch.setenv(DATA_VARIABLE, str(root))
+    monkeypatch.setenv("BENCHLIB_REPORTS", str(tmp_path / "reports"))
     return root
 
 

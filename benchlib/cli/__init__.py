@@ -18,7 +18,7 @@ from benchlib.cli import fleet, postgres, trim
 from benchlib.cli.terminal import echo
 from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError
 
-# Heavy imports (papermill, scipy, matplotlib) wait inside the commands: --help answers at once.
+# Heavy imports (IPython, scipy, matplotlib) wait inside the commands: --help answers at once.
 _QUIET_LOAD = 0.3
 
 
@@ -178,17 +178,27 @@ def _progress_printer() -> Any:
 
 @cli.command()
 @click.argument("studies", nargs=-1)
-def report(studies: tuple[str, ...]) -> None:
-    """Render the pages of STUDIES (all that are kept, without any) and the index, from data/ alone.
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Make a site of just these in this folder, instead of reports/ (or BENCHLIB_REPORTS).",
+)
+def report(studies: tuple[str, ...], out: Path | None) -> None:
+    """Render the pages of STUDIES and the index, from data/ alone; without STUDIES those that have changed.
 
     \b
     Examples:
       benchlib report
       benchlib report configuration-quick
+      benchlib report --out site configuration-quick storage-quick
     """
+    from benchlib.report.entries import REPORTS_VARIABLE
     from benchlib.report.runs import report_studies
 
-    for line in report_studies(studies, listen=lambda line: echo(line, err=True)):
+    if out:
+        os.environ[REPORTS_VARIABLE] = str(out.absolute())
+    alone = out is not None
+    for line in report_studies(studies, listen=lambda line: echo(line, err=True), alone=alone):
         echo(" ".join(line.splitlines()))
 
 
@@ -387,8 +397,8 @@ def calibrate(simulate: bool, seed: int, **given: Any) -> None:
     from benchlib.host.facts import load_average
     from benchlib.report.calibrate import Options, calibrate_by_simulation, calibrate_here
     from benchlib.report.calibration_page import sentence
-    from benchlib.report.site import reports_root, write_site
-    from benchlib.report.summary import read_summary
+    from benchlib.report.entries import entries, reports_root
+    from benchlib.report.site import write_site
 
     given = {name: value for name, value in given.items() if value is not None}
     if simulate:
@@ -400,7 +410,7 @@ def calibrate(simulate: bool, seed: int, **given: Any) -> None:
             echo(f"other work is running here (load {busy:.1f}): its noise may hide the change", err=True)
         options = Options(**given, seed=seed)
         echo(sentence(calibrate_here(options, _progress_printer())))
-    write_site(reports_root(), read_summary())
+    write_site(reports_root(), *entries())
     echo(f"page: {reports_root() / 'calibration.html'}")
 
 

@@ -30,7 +30,7 @@ from benchlib.host.ours import open_plain
 USER_VARIABLE = "BENCHLIB_USER"
 _WATCH_S = 0.2
 _OPEN_FILES = 256
-"""What a notebook's kernel, a sampler and the servers of many levels keep open in one process, and as much again."""
+"""What a notebook, a sampler and the servers of many levels keep open in one process, and as much again."""
 
 
 @dataclass(frozen=True)

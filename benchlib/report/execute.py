@@ -1,40 +1,43 @@
-"""A factor's notebook, executed in a kernel of its own with the parameters that papermill writes into it.
+"""A factor's notebook, executed in this process with the parameters that are given, as papermill does it in a kernel.
 
-Progress reaches the caller as the notebook's own display messages, so nothing is written
-on the side and JupyterLab shows the same line.
+Outputs become those of the executed notebook, byte for byte the same each time. Progress reaches the caller as the
+notebook's own display messages, so nothing is written on the side and JupyterLab shows the same line.
 """
 
 from __future__ import annotations
 
-import os
+import atexit
+import base64
+import contextlib
+import io
 import signal
 import sys
+import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
+import matplotlib
 import nbformat
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
-from jupyter_client.manager import AsyncKernelManager
-from jupyter_core.paths import jupyter_runtime_dir
-from nbclient.client import NotebookClient
-from nbclient.exceptions import CellExecutionError, DeadKernelError
-from nbclient.util import run_sync
-from papermill.iorw import load_notebook_node
-from papermill.parameterize import parameterize_notebook
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+from IPython.core.profiledir import ProfileDir
+from nbformat import v4
+from traitlets import Type
+from traitlets.config import Config
 
-from benchlib import errors
 from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
 from benchlib.host.shell import allow_open_files
 from benchlib.plan.parameters import Parameter, checked, declared
 from benchlib.report.progress import PROGRESS
 from benchlib.study.store import notebooks, project_root
 
-_EMPTIED = "get_ipython().reset(new_session=True)"
 _STOPPED = "stopped; run the same again to go on from what is kept"
+_INJECTED = "injected-parameters"
 Listen = Callable[[str], None]
 
 
@@ -74,175 +77,223 @@ def notebook_parameters(path: Path) -> dict[str, Parameter]:
 def execute(
     path: Path,
     given: Mapping[str, Any],
-    output: Path,
-    manager: AsyncKernelManager,
+    failed: Path,
     listen: Listen = lambda line: None,
     *,
     shared_alone: bool = False,
-) -> None:
-    """Execute a notebook with parameters in the manager's kernel; the executed one is written to ``output``.
+) -> tuple[nbformat.NotebookNode, dict[str, Any]]:
+    """Execute a notebook with parameters: the executed one, and the names that its cells have left.
 
-    ``shared_alone`` leaves out the cells that are not in all notebooks.
-
-    ``listen`` gets each line of progress. In the main thread a Ctrl-C is handed to the notebook, which
-    stops in order and keeps what it has.
+    ``shared_alone`` leaves out the cells that are not in all notebooks. ``listen`` gets each line of progress. A Ctrl-C
+    is the notebook's to hear, which stops in order and keeps what it has.
 
     Raises:
-        BenchlibError: the one that the notebook raised, of the same class and with its message; ``output`` stays as it was.
+        BenchlibError: the one that the notebook raised.
         Interrupted: Ctrl-C.
-        StudyError: the notebook failed with an error that is not ours (the executed notebook
-            has its traceback), or its kernel ended.
+        StudyError: the notebook failed with an error that is not ours; the executed one, with its traceback, is at ``failed``.
 
     """
     allow_open_files()
     values = checked(notebook_parameters(path), given)
-    notebook = parameterize_notebook(
-        load_notebook_node(str(path)),
-        {name: values[name] for name in given},
-        kernel_name="python3",
-        language="python",
-    )
+    notebook = _with_parameters(path, {name: values[name] for name in given})
     if shared_alone:
-        common = {"parameters", "injected-parameters", "shared"}
-        notebook.cells = [cell for cell in notebook.cells if common & {*cell.metadata.get("tags", [])}]
-    folder = {"metadata": {"path": str(project_root())}}
-    client = _Client(notebook, km=manager, listen=listen, resources=folder, record_timing=False)
-    try:
-        with _interrupts_handed_on(client):
-            client.execute_cells()
-    except CellExecutionError as reason:
-        kind = getattr(errors, reason.ename, None)
-        if isinstance(kind, type) and issubclass(kind, BenchlibError):
-            raise kind(reason.evalue) from None
-        if client.stopping or reason.ename == "KeyboardInterrupt":
-            raise Interrupted(_STOPPED) from None
-        _write(notebook, output)
-        raise StudyError(f"the notebook failed: {reason.ename}: {reason.evalue} (see {output})") from None
-    except (DeadKernelError, RuntimeError) as reason:  # the latter if it dies while it starts
-        if client.stopping:
-            raise Interrupted(_STOPPED) from None
-        raise StudyError(
-            f"the notebook's kernel ended ({reason}); run the same again to go on from what is kept"
-        ) from None
-    _write(notebook, output)
+        notebook.cells = [c for c in notebook.cells if _tags(c) & {"parameters", _INJECTED, "shared"}]
+    with _cells_of_one_notebook(listen) as shell, _interruptible(aloud=bool(values.get("run"))) as stopping:
+        for cell in notebook.cells:
+            reason = shell.execute(cell) if cell.cell_type == "code" else None
+            if isinstance(reason, BenchlibError):
+                raise reason
+            if stopping or isinstance(reason, KeyboardInterrupt):
+                raise Interrupted(_STOPPED)
+            if reason is not None:
+                failed.parent.mkdir(parents=True, exist_ok=True)
+                nbformat.write(notebook, failed)  # type: ignore[no-untyped-call]
+                raise StudyError(
+                    f"the notebook failed: {type(reason).__name__}: {reason} (see {failed})"
+                ) from None
+        return notebook, dict(shell.user_ns)
 
 
-def _write(notebook: nbformat.NotebookNode, output: Path) -> None:
-    """Write an executed notebook without papermill's marks and dice: the same input gives the same file."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    notebook.metadata.pop("papermill", None)
+def _with_parameters(path: Path, given: Mapping[str, Any]) -> nbformat.NotebookNode:
+    """The notebook without outputs, and after its parameters a cell that sets those that are given, as papermill's."""
+    notebook: nbformat.NotebookNode = v4.upgrade(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
+    lines = ["# Parameters", *(f"{name} = {value!r}" for name, value in given.items())]
+    injected = v4.new_code_cell("\n".join(lines) + "\n", id=_INJECTED, metadata={"tags": [_INJECTED]})  # type: ignore[no-untyped-call]
+    cells = []
     for cell in notebook.cells:
-        cell.metadata.pop("papermill", None)
-        if "injected-parameters" in cell.metadata.get("tags", []):
-            cell["id"] = "injected-parameters"
-    nbformat.write(notebook, output)  # type: ignore[no-untyped-call]
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        cells += [] if _INJECTED in _tags(cell) else [cell]
+        cells += [injected] if "parameters" in _tags(cell) else []
+    notebook.cells = cells
+    return notebook
 
 
-class _Client(NotebookClient):
-    """Executes a notebook's cells, hands on its progress, and stops it on request.
+def _tags(cell: nbformat.NotebookNode) -> set[str]:
+    return set(cell.metadata.get("tags", []))
 
-    A kernel hears an interrupt only while it executes something, so one that comes earlier waits.
+
+@contextlib.contextmanager
+def _interruptible(*, aloud: bool) -> Iterator[list[bool]]:
+    """A Ctrl-C interrupts what is being executed and leaves its mark in a list: IPython swallows some of them.
+
+    ``aloud``: trials may be running, so it is said at once what is being done about them.
     """
-
-    km: Any
-    kc: Any
-
-    def __init__(self, *args: Any, listen: Listen, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._listen = listen
-        self._busy = False
-        self.stopping = False
-
-    def execute_cells(self) -> None:
-        """Execute all cells in the manager's kernel, emptied if it has been used.
-
-        Raises:
-            CellExecutionError: a cell failed.
-            Interrupted: a stop was asked for between two cells.
-
-        """
-        used = self.km.has_kernel
-        try:
-            with self.setup_kernel():
-                if used:
-                    self.wait_for_reply(self.kc.execute(_EMPTIED, silent=True))
-                for index, cell in enumerate(self.nb.cells):
-                    if self.stopping:
-                        raise Interrupted(_STOPPED)
-                    self.execute_cell(cell, index)
-        finally:
-            if self.kc:
-                self.kc.stop_channels()
-
-    def stop(self) -> None:
-        """Stop what is being executed, or what is next."""
-        print("\nstopping: the current trial is dropped, the servers stop …", file=sys.stderr, flush=True)
-        self.stopping = True
-        if self._busy:
-            self._interrupt()
-
-    def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
-        """As the base class does, and the text of a progress display goes to the listener."""
-        content = msg["content"]
-        if msg["msg_type"] == "status":
-            begins = content["execution_state"] == "busy" and not self._busy
-            self._busy = content["execution_state"] == "busy"
-            if begins and self.stopping:
-                self._interrupt()
-        if PROGRESS.items() <= content.get("metadata", {}).items():
-            self._listen(content["data"].get("text/plain", ""))
-        return super().process_message(msg, cell, cell_index)
-
-    def _interrupt(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.km.provisioner.pid, signal.SIGINT)
-
-
-class _OwnKernel(KernelSpecManager):
-    """Knows one kernel, of this very Python, whatever kernels the user has."""
-
-    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        """``kernel.py`` beside this file."""
-        script = Path(__file__).with_name("kernel.py")
-        argv = [
-            sys.executable,
-            "-P",
-            str(script),
-            "-f",
-            "{connection_file}",
-        ]  # -P: its folder holds no modules
-        return KernelSpec(argv=argv, language="python")
-
-
-@contextmanager
-def kernel() -> Iterator[AsyncKernelManager]:
-    """A kernel of our own over Unix sockets: no port is opened.
-
-    It starts with the first notebook that it is lent to, and ends here.
-    """
-    runtime = Path(jupyter_runtime_dir())
-    runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
-    manager = AsyncKernelManager(
-        kernel_name="python3",
-        kernel_spec_manager=_OwnKernel(),
-        transport="ipc",
-        # sockets of its own, beside its connection file: the default is one name for all kernels of a folder
-        ip=str(runtime / f"benchlib-{uuid4().hex[:12]}"),
-    )
-    try:
-        yield manager
-    finally:
-        run_sync(manager.shutdown_kernel)(now=True)
-
-
-@contextmanager
-def _interrupts_handed_on(client: _Client) -> Iterator[None]:
-    """Pass Ctrl-C on to the kernel; the notebook then ends by itself, in order."""
+    stopping: list[bool] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield stopping
         return
-    before = signal.signal(signal.SIGINT, lambda *_: client.stop())
+
+    def stop(*_: object) -> None:
+        if aloud:
+            lines = "\nstopping: the current trial is dropped, the servers stop …"
+            print(lines, file=sys.__stderr__, flush=True)
+        stopping.append(True)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
     try:
-        yield
+        yield stopping
+    except KeyboardInterrupt:
+        raise Interrupted(_STOPPED) from None
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+# --- the shell ----------------------------------------------------------------------
+
+
+class _Value(DisplayHook):
+    """Adds the value of a cell's last line to its outputs."""
+
+    shell: _Shell
+
+    def write_output_prompt(self) -> None:
+        """Without a prompt."""
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
+        """The value in all its forms."""
+        self.shell.add(
+            "execute_result", data=format_dict, metadata=md_dict, execution_count=self.prompt_count
+        )
+
+    def finish_displayhook(self) -> None:
+        """Without a line between this value and the next."""
+        self._is_active = False
+
+
+class _Displays(DisplayPublisher):
+    """Adds what a cell displays to its outputs, and hands progress on."""
+
+    def publish(
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        source: object = None,
+        *,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **_: object,
+    ) -> None:
+        """Add a display, or put another in the place of the one that has its id."""
+        metadata, name = metadata or {}, (transient or {}).get("display_id")
+        if PROGRESS.items() <= metadata.items():
+            self.shell.listen(data.get("text/plain", ""))
+        if not update:
+            self.shell.displayed[name] = self.shell.add("display_data", data=data, metadata=metadata)
+        elif name in self.shell.displayed:
+            self.shell.displayed[name].update(data=data, metadata=metadata)
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Forget what the cell has shown so far."""
+        self.shell.outputs.clear()
+
+
+class _Stream(io.TextIOBase):
+    """Adds what a cell prints to its outputs."""
+
+    def __init__(self, shell: _Shell, name: str) -> None:
+        self._shell, self._name = shell, name
+
+    def write(self, text: str) -> int:
+        """Add to the stream's last output, unless there was another since."""
+        outputs = self._shell.outputs
+        if outputs and outputs[-1].get("name") == self._name:
+            outputs[-1].text += text
+        elif text:
+            self._shell.add("stream", name=self._name, text=text)
+        return len(text)
+
+
+class _Shell(InteractiveShell):
+    """Executes cells as a kernel would; what the user has set up for IPython is neither read nor written."""
+
+    displayhook_class = Type(_Value)
+    display_pub_class = Type(_Displays)
+    listen: Listen
+    outputs: list[nbformat.NotebookNode]
+    displayed: dict[str | None, nbformat.NotebookNode]
+
+    def init_virtualenv(self) -> None:
+        """Without another environment's packages on this process's path."""
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Without windows."""
+
+    def execute(self, cell: nbformat.NotebookNode) -> BaseException | None:
+        """Execute a cell, whose outputs are then its own; the error that ended it."""
+        cell.outputs = self.outputs = []
+        result: ExecutionResult = self.run_cell(cell.source, store_history=True)  # type: ignore[no-untyped-call]
+        cell.execution_count = result.execution_count
+        return result.error_before_exec or result.error_in_exec
+
+    def add(self, kind: str, **fields: Any) -> nbformat.NotebookNode:
+        """Add an output to the cell that is being executed."""
+        for name, part in fields.get("data", {}).items():
+            if isinstance(part, bytes):
+                fields["data"][name] = base64.b64encode(part).decode()
+        output: nbformat.NotebookNode = v4.new_output(kind, **fields)  # type: ignore[no-untyped-call]
+        self.outputs.append(output)
+        return output
+
+    def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
+        self.add("error", ename=etype.__name__, evalue=str(evalue), traceback=stb)
+
+
+@cache
+def _shell() -> _Shell:
+    """The one shell of this process."""
+    with tempfile.TemporaryDirectory() as nowhere:  # IPython makes folders there, and keeps nothing in them
+        config = Config({"HistoryManager": {"enabled": False}})
+        shell = _Shell.instance(ipython_dir=nowhere, profile_dir=ProfileDir(), config=config)
+    atexit.unregister(shell.atexit_operations)  # it has opened nothing
+    shell.enable_matplotlib("inline")  # type: ignore[no-untyped-call]  # as in a kernel
+    return shell
+
+
+@contextlib.contextmanager
+def _cells_of_one_notebook(listen: Listen) -> Iterator[_Shell]:
+    """The shell without anything of the notebook before, in the project's folder, its output caught.
+
+    Of what the cells change in this process, Matplotlib's settings, filters of warnings and the folder are as before in the end.
+    """
+    main, out, err = sys.modules["__main__"], sys.stdout, sys.stderr
+    shell, root = _shell(), project_root()
+
+    def heard(line: str) -> None:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            listen(line)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.chdir(root))
+        stack.enter_context(matplotlib.rc_context())
+        stack.enter_context(warnings.catch_warnings())
+        shell.reset(new_session=True)  # type: ignore[no-untyped-call]
+        shell.listen, shell.outputs, shell.displayed = heard, [], {}
+        stack.callback(sys.modules.__setitem__, "__main__", main)
+        sys.modules["__main__"] = shell.user_module
+        sys.path.insert(0, str(root))  # modules beside notebooks/ can be imported
+        stack.callback(sys.path.remove, str(root))
+        stack.enter_context(contextlib.redirect_stdout(_Stream(shell, "stdout")))
+        stack.enter_context(contextlib.redirect_stderr(_Stream(shell, "stderr")))
+        yield shell

@@ -8,37 +8,40 @@ none of its own, and a page that is made after theirs.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import nbformat
-from jupyter_client.manager import AsyncKernelManager
-from nbclient.util import run_sync
 
 from benchlib.errors import BenchlibError
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.report.downloads import write_downloads
-from benchlib.report.execute import execute, find_notebook, kernel, notebook_parameters
-from benchlib.report.figures.frames import given_up, rows_of
+from benchlib.report.entries import (
+    Entry,
+    code_fingerprint,
+    entries,
+    entry_of,
+    kept_entry,
+    reports_root,
+    study_fingerprint,
+    writable_root,
+)
+from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.page import Link, Page, render_page
-from benchlib.report.site import check_page_is_free, reports_root, write_site
-from benchlib.report.summary import read_summary
-from benchlib.stats.analysis import leading
+from benchlib.report.site import check_page_is_free, write_site
+from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
-from benchlib.study.store import StudyFolder, notebooks
+from benchlib.study.store import StudyFolder, notebooks, study_names
 
 Listen = Callable[[str], None]
 
-KERNELS = 2
-"""How many notebooks are executed at a time: each keeps one processor busy."""
+AT_A_TIME = 2
+"""How many pages are made at a time: each keeps one processor busy."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +55,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Job:
-    """A page to be made: the notebook, what it is given, and the study that it shows; an overview shows none.
+    """A page to be made: its name, the notebook, and what that is given.
 
-    ``borrowed`` is a notebook that is not the study's own: of it the cells that are in all notebooks are executed.
+    ``fingerprint`` is that of the study; an overview of several has none. ``borrowed`` is a notebook that is not the
+    study's own: of it the cells that are in all notebooks are executed. A pilot ``compares`` nothing.
     """
 
     name: str
     notebook: Path
     given: Mapping[str, Any]
-    experiment: Experiment | None = None
+    fingerprint: str = ""
     borrowed: bool = False
-
-    @property
-    def executed(self) -> Path:
-        """Where the executed notebook goes."""
-        return reports_root() / f"{self.name}.ipynb"
+    compares: bool = True
 
 
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcome:
@@ -81,27 +81,27 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
     parameters = notebook_parameters(path)
     values = checked(parameters, given)
     if is_overview(parameters):
-        page = _done(_make([_overview(path, given)], listen)[0])
-        kept = read_summary()
-        return Outcome(
-            f"made from {len(kept.experiments)} kept studies", page, write_site(reports_root(), kept)
-        )
+        root = writable_root()
+        _made(_overview(path, given))
+        kept, left_out = entries()
+        index = write_site(root, kept, left_out)
+        return Outcome(f"made from {len(kept)} kept studies", root / f"{path.stem}.html", index)
     name = study_name(values)
     check_page_is_free(name)
     _refuse_early(name, values)
-    with kernel() as manager:
-        execute(path, given, reports_root() / f"{name}.ipynb", manager, listen)
-    whole = shown(StudyFolder(name))
-    made, *overviews = _make([_study(whole, path), *_overviews()], listen)
-    for reason in overviews:
-        if isinstance(reason, BenchlibError):
-            listen(f"left out: {reason}")
-    index = write_site(reports_root(), read_summary())
-    return Outcome(whole.analysis.headline(), _done(made), index)
+    root = writable_root()
+    if values.get("run", True):
+        execute(path, given, root / f"{name}.ipynb", listen)
+    entry = _made(_study(name, study_fingerprint(StudyFolder(name), code_fingerprint()), path))
+    assert entry is not None, "it is a study's"
+    lines, _, index = _around(root)
+    for line in lines:
+        listen(line)
+    return Outcome(entry.headline, root / f"{name}.html", index)
 
 
 def _refuse_early(name: str, values: Mapping[str, Any]) -> None:
-    """Refuse what makes no study, or what is not kept, before a kernel starts; this machine is asked in the notebook."""
+    """Refuse what makes no study, or what is not kept, before anything starts; this machine is asked in the notebook."""
     if not values.get("run", True):
         StudyFolder(name).read()
         return
@@ -121,34 +121,58 @@ def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def report_studies(names: Sequence[str], listen: Listen) -> list[str]:
-    """Render the pages of the studies named, or all pages if none is, and the index; lines that say where.
+def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False) -> list[str]:
+    """Render the pages of the studies named, or all that have changed if none is, and the index; lines that say where.
 
-    What cannot be shown is passed over with its reason, unless it was named.
+    What cannot be shown is passed over with its reason, unless it was named. ``alone``: the site is of those that are named.
 
     Raises:
-        InputError: there is no study of a name.
+        InputError: there is no study of a name, or nothing can be written where pages go.
 
     """
-    kept = read_summary()
-    jobs, lines = [], []
-    for experiment in [shown(StudyFolder(name)) for name in names] or kept.experiments:
+    root, code = writable_root(), code_fingerprint()
+    jobs, lines, left_out = list[_Job](), list[str](), dict[str, str]()
+    for name in dict.fromkeys(names) or study_names():
+        fingerprint = study_fingerprint(StudyFolder(name), code)
+        kept = None if names else kept_entry(name, fingerprint)
+        if kept and kept.left_out:
+            continue
         try:
-            jobs.append(_study(experiment))
+            if kept and kept.has_page(_own(kept.notebook) or find_notebook("template")):
+                lines.append(f"page: {root / name}.html (as it was)")
+                continue
+            job = _study(name, fingerprint)
         except BenchlibError as reason:
             if names:
                 raise
-            lines.append(f"left out: {reason}")
-    if not names:
-        lines += [
-            f"left out: {reason if name in reason else f'{name}: {reason}'}" for name, reason in kept.unused
-        ]
-        jobs += _overviews() if kept.experiments else []
-    for made in _make(jobs, listen):
-        if names:
-            _done(made)
-        lines.append(f"left out: {made}" if isinstance(made, BenchlibError) else f"page: {made}")
-    return [*lines, f"index: {write_site(reports_root(), kept)}"]
+            left_out[name] = str(reason)
+            continue
+        jobs += [job] if names or job.compares else []
+    for job, made in _make(jobs):
+        if not isinstance(made, BenchlibError):
+            lines.append(f"page: {root / job.name}.html")
+            listen(f"{job.name}: made")
+        elif names:
+            raise made
+        else:
+            left_out[job.name] = str(made)
+    overviews, others, index = _around(root, names if alone else ())
+    for name, why in {**left_out, **({} if names else others)}.items():
+        lines.append(f"left out: {why if name in why.split(':')[0] else f'{name}: {why}'}")
+    return [*lines, *overviews, f"index: {index}"]
+
+
+def _around(root: Path, names: Sequence[str] = ()) -> tuple[list[str], dict[str, str], Path]:
+    """Make the pages that show several studies, those named or all that are kept, and the site's own.
+
+    Lines that say which there are, the studies that are left out with the reasons, and the index.
+    """
+    kept, left_out = entries(names)
+    lines = []
+    for job, made in _make(_overviews(names)) if kept else ():
+        failed = isinstance(made, BenchlibError)
+        lines.append(f"left out: {made}" if failed else f"page: {root / job.name}.html")
+    return lines, dict(left_out), write_site(root, kept, left_out)
 
 
 # --- what is to be made -------------------------------------------------------------
@@ -159,101 +183,111 @@ def is_overview(parameters: Mapping[str, Parameter]) -> bool:
     return "factor" in parameters and not parameters.keys() & {"levels", "grid"}
 
 
-def _study(experiment: Experiment, notebook: Path | None = None) -> _Job:
+def _study(name: str, fingerprint: str, notebook: Path | None = None) -> _Job:
     """The page of a study, by the notebook that is given, or by its own among those of this installation.
 
     What a study says is somebody's word, and a notebook is executed: anything but a name that is known here is no
     notebook, and the page then has what all notebooks share.
 
     Raises:
-        BenchlibError: it has nothing to show.
+        InputError: there is no such study, or its page would be another's.
 
     """
-    name, study = experiment.folder.name, experiment.study
     check_page_is_free(name)
-    experiment.analysis  # noqa: B018 - a study that shows nothing is refused before a kernel starts
-    own = notebook or notebooks().get(study.notebook or "")
+    study = StudyFolder(name).read()
+    own = notebook or _own(study.notebook)
     path = own or find_notebook("template")
     known = notebook_parameters(path)
     given = {**(study.parameters if own else {}), "study": name, "run": False}
-    return _Job(name, path, {k: v for k, v in given.items() if k in known}, experiment, borrowed=not own)
+    given = {parameter: value for parameter, value in given.items() if parameter in known}
+    compares = bool(
+        study.plan.factor.levels.keys() - {study.plan.factor.baseline, *study.plan.factor.controls}
+    )
+    return _Job(name, path, given, fingerprint, borrowed=not own, compares=compares)
+
+
+def _own(notebook: str | None) -> Path | None:
+    """A study's own notebook, of this installation."""
+    return notebooks().get(notebook or "")
 
 
 def _overview(path: Path, given: Mapping[str, Any]) -> _Job:
-    known = notebook_parameters(path)
-    return _Job(path.stem, path, {**given, **({"run": False} if "run" in known else {})})
+    known, given = notebook_parameters(path), {"run": False, **given}
+    return _Job(path.stem, path, {name: value for name, value in given.items() if name in known})
 
 
-def _overviews() -> list[_Job]:
-    """Every overview among the project's notebooks, by name."""
-    return [_overview(path, {}) for path in notebooks().values() if is_overview(notebook_parameters(path))]
+def _overviews(names: Sequence[str]) -> list[_Job]:
+    """Every overview among the project's notebooks, by name, of these studies or of all."""
+    paths = [path for path in notebooks().values() if is_overview(notebook_parameters(path))]
+    return [_overview(path, {"studies": ",".join(names)} if names else {}) for path in paths]
 
 
 # --- making it ----------------------------------------------------------------------
 
 
-def _make(jobs: Sequence[_Job], listen: Listen) -> list[Path | BenchlibError]:
-    """Make the pages, in their order; of one that cannot be made, the reason."""
-    made: list[Path | BenchlibError] = []
-    idle: SimpleQueue[AsyncKernelManager] = SimpleQueue()
-    with ExitStack() as stack, ThreadPoolExecutor(KERNELS) as pool:
-        for _ in range(KERNELS):
-            idle.put(stack.enter_context(kernel()))
-        for job, outcome in zip(jobs, pool.map(partial(_executed, stack, idle), jobs), strict=True):
-            if isinstance(outcome, BenchlibError):
-                made.append(outcome)
-            else:
-                listen(f"{job.name}: executed in {outcome:.1f} s")
-                made.append(_rendered(job))
-    return made
+def _make(jobs: Sequence[_Job]) -> Iterator[tuple[_Job, Entry | BenchlibError | None]]:
+    """Make pages, in their order, several at a time; with the study's entry, or the reason why there is none."""
+    if len(jobs) < 2:
+        yield from zip(jobs, map(_attempted, jobs), strict=True)
+        return
+    # a Ctrl-C is this process's to hear
+    with ProcessPoolExecutor(AT_A_TIME, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:  # fmt: skip
+        yield from zip(jobs, pool.map(_attempted, jobs), strict=True)
 
 
-def _executed(stack: ExitStack, idle: SimpleQueue[AsyncKernelManager], job: _Job) -> float | BenchlibError:
-    """Execute a notebook in an idle kernel (in a new one its imports take as long as a page); the seconds, or why it failed."""
-    manager, started = idle.get(), time.monotonic()
+def _attempted(job: _Job) -> Entry | BenchlibError | None:
+    """As :func:`_made`, with the error as a value."""
     try:
-        execute(job.notebook, job.given, job.executed, manager, shared_alone=job.borrowed)
+        return _made(job)
     except BenchlibError as reason:
-        run_sync(manager.shutdown_kernel)(now=True)
-        manager = stack.enter_context(kernel())
         return reason
-    finally:
-        idle.put(manager)
-    return time.monotonic() - started
 
 
-def _done(made: Path | BenchlibError) -> Path:
-    if isinstance(made, BenchlibError):
-        raise made
-    return made
+def _made(job: _Job) -> Entry | None:
+    """Make a page and all that is beside it; the entry of the study.
 
+    Raises:
+        BenchlibError: the notebook failed, or the study has nothing to show.
 
-def _rendered(job: _Job) -> Path:
-    """Write the page of an executed notebook, the notebook and the other downloads."""
-    notebook = nbformat.read(job.executed, as_version=4)  # type: ignore[no-untyped-call]
-    if job.experiment is None:
+    """
+    root = reports_root()
+    executed = root / f"{job.name}.ipynb"
+    notebook, names = execute(job.notebook, job.given, executed, shared_alone=job.borrowed)
+    root.mkdir(parents=True, exist_ok=True)
+    entry = None
+    if job.fingerprint:
+        experiment = _experiment(job.name, names)
+        entry = entry_of(experiment, job.fingerprint)
+        page = _page(job, entry, write_downloads(root, experiment, notebook))
+    else:
+        nbformat.write(notebook, executed)  # type: ignore[no-untyped-call]
         question = notebook_parameters(job.notebook).get("question")
         page = Page(
             title=job.name.replace("_", " ").capitalize(),
             question=str(question.default) if question else "",
-            downloads=[Link("notebook", job.executed.name)],
+            downloads=[Link("notebook", executed.name)],
         )
-    else:
-        page = _page(job, job.experiment, write_downloads(reports_root(), job.experiment, notebook))
-    path = reports_root() / f"{job.name}.html"
-    path.write_text(render_page(notebook, page))
-    return path
+    (root / f"{job.name}.html").write_text(render_page(notebook, page))
+    if entry:
+        entry.page = entry.page_from(job.notebook)
+        entry.keep()
+    return entry
 
 
-def _page(job: _Job, experiment: Experiment, downloads: Sequence[Link]) -> Page:
-    analysis = experiment.analysis
+def _experiment(name: str, names: Mapping[str, Any]) -> Experiment:
+    """The study as the notebook's cells have read and judged it, so that nothing is judged twice."""
+    views = (value.experiment for value in names.values() if isinstance(value, View))
+    return next((each for each in views if each.folder.name == name), None) or shown(StudyFolder(name))
+
+
+def _page(job: _Job, entry: Entry, downloads: Sequence[Link]) -> Page:
     none = ("Notebook", "none of this installation's: the page has what all of them share")
     return Page(
-        title=experiment.study.title,
-        question=experiment.plan.factor.question,
-        headline=analysis.headline(),
-        verdict=rows_of(analysis)[leading(analysis)]["verdict"],
-        facts=[*experiment.facts(), *([none] if job.borrowed else [])],
-        durability=given_up(experiment.durability()),
+        title=entry.title,
+        question=entry.question,
+        headline=entry.headline,
+        verdict=entry.answers[0].verdict if entry.answers else "",
+        facts=[*entry.facts.items(), *([none] if job.borrowed else [])],
+        durability=[f"{answer.words}: {answer.gives_up}" for answer in entry.answers if answer.gives_up],
         downloads=downloads,
     )

@@ -12,14 +12,15 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.report import calibration_page
+from benchlib.report.entries import Entry
 from benchlib.report.figures.frames import known, rows_of
 from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.page import Link, Page, linked, render_index, render_prose
 from benchlib.report.summary import Summary
 from benchlib.stats.analysis import leading
 from benchlib.stats.assumptions import assumptions_seen
-from benchlib.study.experiment import Experiment
-from benchlib.study.store import project_root
+from benchlib.study.experiment import Experiment, shown
+from benchlib.study.store import StudyFolder
 
 _INTRO = "Does this change make PostgreSQL faster, by how much, and how sure is that?"
 _PAGES = {
@@ -29,11 +30,6 @@ _PAGES = {
     "calibration.html": ("Calibration", "how far these verdicts can be trusted: the suite on trial"),
 }
 """The pages that are no study's, in the order in which every page links to them; the last two words for the index."""
-
-
-def reports_root() -> Path:
-    """The folder of the site."""
-    return project_root() / "reports"
 
 
 def check_page_is_free(name: str) -> None:
@@ -47,12 +43,13 @@ def check_page_is_free(name: str) -> None:
         raise InputError(f"'{name}' is a page of the site: choose another name for the study (-p study NAME)")
 
 
-def write_site(root: Path, kept: Summary) -> Path:
+def write_site(root: Path, entries: Sequence[Entry], left_out: Sequence[tuple[str, str]]) -> Path:
     """Write the site's own pages and link all pages with each other; the index's path.
 
-    ``kept`` are the studies that have a verdict, and the others with the reasons; a study without a page is
+    ``entries`` are of the studies that have a verdict, ``left_out`` the others with the reasons; a study without a page is
     named on the index, with what would make it one.
     """
+    kept = Summary([shown(StudyFolder(entry.name)) for entry in entries], left_out)
     root.mkdir(parents=True, exist_ok=True)
     calibration_page.publish(root)
     ranks = {name: place for place, name in enumerate(kept.rows["study"])}

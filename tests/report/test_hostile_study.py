@@ -20,6 +20,7 @@ from benchlib.errors import BenchlibError
 from benchlib.plan.level import Level
 from benchlib.report import page
 from benchlib.report.downloads import write_downloads
+from benchlib.report.entries import entries, entry_of
 from benchlib.report.page import render_page
 from benchlib.report.site import write_site
 from benchlib.report.summary import read_summary
@@ -112,7 +113,7 @@ def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
     links = write_downloads(root, experiment, notebook)
     from benchlib.report.runs import _Job, _page
 
-    about = _page(_Job(folder.name, root, {}, experiment, borrowed=True), experiment, links)
+    about = _page(_Job(folder.name, root, {}, borrowed=True), entry_of(experiment, ""), links)
     (root / f"{folder.name}.html").write_text(render_page(notebook, about))
     summary = read_summary()
     shows = [
@@ -128,7 +129,7 @@ def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
         )
     ]
     (root / "summary.html").write_text(render_page(v4.new_notebook(cells=cells), page.Page("Summary")))
-    write_site(root, summary)
+    write_site(root, *entries())
     return {path.stem: path.read_text() for path in root.glob("*.html")}
 
 

@@ -1,4 +1,4 @@
-"""Notebooks executed for their pages: several at a time with the same bytes, overviews, and what fails alone."""
+"""Pages from what is kept: several at a time with the same bytes, only what has changed, overviews, a folder of one's own."""
 
 import contextlib
 import os
@@ -43,16 +43,15 @@ def notebook(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Variables that keep all that is written in that project."""
-    folders = {"BENCHLIB_DATA": "data", "JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython"}
-    return {**os.environ, **{name: str(tmp_path / folder) for name, folder in folders.items()}}
+    return {**os.environ, "BENCHLIB_DATA": str(tmp_path / "data")}
 
 
 @pytest.fixture
 def call(tmp_path: Path, environment: dict[str, str]) -> Callable[..., list[str]]:
-    """Runs the command line in that project, some kernels at a time; the lines it prints."""
+    """Runs the command line in that project, making some pages at a time; the lines it prints."""
 
-    def run(*words: str, kernels: int = 2) -> list[str]:
-        code = f"from benchlib.report import runs; runs.KERNELS = {kernels}; from benchlib.cli import main; main({words!r})"
+    def run(*words: str, at_a_time: int = 2, status: int = 0) -> list[str]:
+        code = f"from benchlib.report import runs; runs.AT_A_TIME = {at_a_time}; from benchlib.cli import main; main({words!r})"
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=tmp_path,
@@ -62,9 +61,8 @@ def call(tmp_path: Path, environment: dict[str, str]) -> Callable[..., list[str]
             timeout=200,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        assert list((tmp_path / "runtime").iterdir()) == [], "no socket, no connection file"
-        return done.stdout.splitlines()
+        assert done.returncode == status, done.stderr
+        return (done.stderr if status else done.stdout).splitlines()
 
     return run
 
@@ -139,19 +137,75 @@ def test_no_tcp_socket_is_open_while_a_page_is_made(notebook, environment, tmp_p
     assert (running.returncode, sockets) == (0, [])
 
 
+@pytest.fixture
+def template(notebook) -> Path:
+    """A template that shows the study's own name."""
+    path = notebook("template", "")
+    made = nbformat.read(path, as_version=4)
+    made.cells[1].source += '\nstudy: str = ""  # its name\nlevels: dict = {}  # none'
+    made.cells[2:] = [v4.new_code_cell("print('page of', study)", metadata={"tags": ["shared"]}, id="all")]
+    nbformat.write(made, path)
+    return path
+
+
+def names(lines: list[str]) -> list[str]:
+    """What the lines say, with the names of files alone."""
+    return [f"{kind}: {Path(rest).name}" for kind, _, rest in (line.partition(": ") for line in lines)]
+
+
+def test_only_what_has_changed_is_made_again(template, call, keep, tmp_path):
+    keep("one", notebook=None)
+    keep("two", notebook=None)
+    assert names(call("report")) == ["page: one.html", "page: two.html", "index: index.html"]
+    first = {path.name: path.read_bytes() for path in (tmp_path / "reports").iterdir()}
+    as_they_were = ["page: one.html (as it was)", "page: two.html (as it was)", "index: index.html"]
+    assert names(call("report")) == as_they_were
+    assert {path.name: path.read_bytes() for path in (tmp_path / "reports").iterdir()} == first
+    assert names(call("report", "two")) == ["page: two.html", "index: index.html"], "it was named"
+    (tmp_path / "reports" / "one.html").unlink()
+    keep("two", notebook=None, blocks=4)
+    keep("pilot", notebook=None, levels={})
+    *made, left_out, index = call("report")
+    assert names([*made, index]) == ["page: one.html", "page: two.html", "index: index.html"]
+    assert left_out.startswith("left out: pilot: it measures the baseline alone")
+    template.write_text(template.read_text().replace("page of", "the page of"))
+    assert names(call("report"))[:2] == ["page: one.html", "page: two.html"]
+    assert "the page of one" in (tmp_path / "reports" / "one.html").read_text()
+
+
+def test_a_site_of_the_studies_that_are_named(template, notebook, call, keep, tmp_path):
+    notebook("overview", "")
+    template_of_all = nbformat.read(tmp_path / "notebooks" / "overview.ipynb", as_version=4)
+    template_of_all.cells[1].source += '\nstudies: str = ""  # names'
+    template_of_all.cells[2].source = "print('of', studies or 'all')"
+    nbformat.write(template_of_all, tmp_path / "notebooks" / "overview.ipynb")
+    for name in ("one", "two", "three"):
+        keep(name, notebook=None)
+    lines = call("report", "--out", str(tmp_path / "site" / "new"), "one", "three")
+    assert names(lines) == ["page: one.html", "page: three.html", "page: overview.html", "index: index.html"]
+    site = tmp_path / "site" / "new"
+    assert "of one,three" in (site / "overview.html").read_text()
+    assert (site / "methodology.html").exists()
+    assert not (site / "two.html").exists()
+    assert "two.html" not in (site / "index.html").read_text()
+    assert not (tmp_path / "reports").exists()
+    (line,) = call("report", "--out", str(tmp_path / "notebooks" / "overview.ipynb" / "site"), status=2)
+    assert line.startswith("benchlib: cannot write pages into ")
+
+
 @pytest.mark.slow
-def test_pages_are_the_same_however_many_kernels_make_them(notebook, call, keep, tmp_path):
+def test_pages_are_the_same_however_many_are_made_at_a_time(notebook, call, keep, tmp_path):
     keep("alone", notebook=None)
     notebook("slow", "import time; time.sleep(0.5); print('slow', run)")
     notebook("broken", "1 / 0")
     notebook("fast", "import os; print('fast', run, os.path.isdir('notebooks'))")
     made = []
-    for kernels in (1, 3):
-        lines = call("report", kernels=kernels)
-        assert lines[0].startswith("left out: no notebook 'template'")
+    for at_a_time in (1, 3):
+        lines = call("report", at_a_time=at_a_time)
+        assert lines[0].startswith("left out: alone: no notebook 'template'")
         assert lines[1].startswith("left out: the notebook failed: ZeroDivisionError")
         assert [Path(line).name for line in lines[2:]] == ["fast.html", "slow.html", "index.html"]
-        (tmp_path / "reports" / "broken.ipynb").unlink()  # it holds a traceback with the kernel's own paths
+        (tmp_path / "reports" / "broken.ipynb").unlink()  # it holds a traceback with the library's own paths
         made.append({path.name: path.read_bytes() for path in (tmp_path / "reports").iterdir()})
         shutil.rmtree(tmp_path / "reports")
     assert made[0] == made[1]

@@ -13,9 +13,9 @@ from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
 from benchlib.plan.level import Level
 from benchlib.report.downloads import guarded, without, write_downloads
+from benchlib.report.entries import entries
 from benchlib.report.execute import find_notebook
 from benchlib.report.site import check_page_is_free, write_site
-from benchlib.report.summary import read_summary
 from benchlib.stats import sequential, validity
 from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
 from benchlib.stats.verdicts import LEAST_BLOCKS, LEAST_HOSTS
@@ -44,7 +44,7 @@ def test_the_index_names_every_study_and_all_pages_lead_to_each_other(keep, root
     empty = "<header><!--site--><!--/site--></header><main><!--neighbours--><!--/neighbours--></main>"
     for name in ("a", "b", "c"):
         (root / f"{name}.html").write_text(empty)
-    before = write_site(root, read_summary()).read_bytes()
+    before = write_site(root, *entries()).read_bytes()
     index = page(root, "index.html")
     cards = [a["href"] for a in index.select(".bl-studies h3 a")]
     assert cards == ["a.html", "b.html", "c.html"]
@@ -56,7 +56,7 @@ def test_the_index_names_every_study_and_all_pages_lead_to_each_other(keep, root
     for name in ("index", "methodology"):
         links = [a["href"] for a in page(root, f"{name}.html").select("header nav li a")]
         assert links == ["index.html", "methodology.html"], "there is neither summary nor calibration"
-    assert write_site(root, read_summary()).read_bytes() == before
+    assert write_site(root, *entries()).read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["index", "summary", "methodology", "calibration"])

@@ -1,0 +1,216 @@
+"""What index and summary show of a study, kept beside its page, so that what has not changed is not judged again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import pandas as pd
+from pydantic import BaseModel, ValidationError
+
+import benchlib
+from benchlib.errors import BenchlibError, InputError, StudyError
+from benchlib.report.answers import Answer, Number, answers, headline, limits, panel
+from benchlib.report.sections.beside_published import beside
+from benchlib.stats.assumptions import assumptions_seen
+from benchlib.study.experiment import Experiment, shown
+from benchlib.study.published import published_for
+from benchlib.study.store import ARCHIVE, CHECKSUMS, StudyFolder, project_root, walk
+
+REPORTS_VARIABLE = "BENCHLIB_REPORTS"
+_PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "seaborn")
+_PUBLISHED = ["figure", "agreement", "published", "measured here", "levels", "source"]
+
+
+class Entry(BaseModel):
+    """What a study says outside its own page.
+
+    ``left_out`` is why it is not shown there; of what could not be judged there is nothing else. ``fingerprint`` is of what
+    it was made from, ``page`` of what its page was made from, empty without one. ``facts`` are labels and words, ``assumptions`` as
+    :func:`benchlib.stats.assumptions.assumptions_seen` has them, ``published`` what others published beside what was measured.
+    """
+
+    name: str
+    fingerprint: str
+    page: str = ""
+    left_out: str = ""
+    notebook: str = ""
+    title: str = ""
+    question: str = ""
+    headline: str = ""
+    limits: str = ""
+    panel: str = ""
+    answers: tuple[Answer, ...] = ()
+    metric: str = ""
+    metric_title: str = ""
+    unit: str = ""
+    higher_is_better: bool = True
+    margin: float = 0.0
+    blocks: int = 0
+    facts: dict[str, str] = {}
+    host: str = ""
+    measured: str = ""
+    assumptions: dict[str, Number] = {}
+    published: list[dict[str, str]] = []
+
+    def page_from(self, notebook: Path) -> str:
+        """The fingerprint of its page by this notebook."""
+        return hashlib.sha256(self.fingerprint.encode() + notebook.read_bytes()).hexdigest()
+
+    def has_page(self, notebook: Path) -> bool:
+        """Whether its page by this notebook is there, and up to date."""
+        return self.page == self.page_from(notebook) and (reports_root() / f"{self.name}.html").is_file()
+
+    def keep(self) -> None:
+        """Write it beside the pages."""
+        (reports_root() / f"{self.name}.entry.json").write_text(self.model_dump_json(indent=1) + "\n")
+
+
+def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
+    """What a study says.
+
+    Raises:
+        StudyError: too few trials are kept to compare anything.
+        InputError: the study, or what was published of its factor, is damaged.
+
+    """
+    analysis, study, plan = experiment.analysis, experiment.study, experiment.plan
+    good, facts = experiment.trials[experiment.trials["error"].isna()], dict(experiment.facts())
+    figures = published_for(study.notebook).query("against != ''") if study.notebook else pd.DataFrame()
+    rows = beside(experiment, figures)[_PUBLISHED].astype(str) if len(figures) else figures
+    return Entry(
+        name=experiment.folder.name,
+        fingerprint=fingerprint,
+        left_out="" if analysis.asked else "it measures the baseline alone: a pilot, or the capacity for a rate",
+        notebook=study.notebook or "",
+        title=study.title,
+        question=plan.factor.question,
+        headline=headline(experiment),
+        limits=limits(experiment),
+        panel=panel(experiment),
+        answers=tuple(answers(experiment)),
+        metric=analysis.metric.name,
+        metric_title=analysis.metric.title,
+        unit=analysis.metric.unit,
+        higher_is_better=analysis.metric.higher_is_better,
+        margin=analysis.margin,
+        blocks=analysis.blocks,
+        facts=facts,
+        host=study.provenance.get("host", {}).get("identity") or "",
+        measured=facts["Measured"],
+        assumptions=assumptions_seen(good, plan.metric, plan.strata()),
+        published=rows.to_dict("records"),
+    )  # fmt: skip
+
+
+def entries(names: Sequence[str] = ()) -> tuple[list[Entry], list[tuple[str, str]]]:
+    """Those of the studies of these names, or of all that are kept; and the studies that have none, each with the reason.
+
+    Those beside the pages serve as long as nothing has changed; the others are judged, and kept for the next time.
+
+    Raises:
+        InputError: there is no study of a name.
+
+    """
+    folders = [StudyFolder(name) for name in names]
+    for folder in folders:
+        folder.read()  # a name that was given is not passed over
+    code, kept, left_out = code_fingerprint(), list[Entry](), list[tuple[str, str]]()
+    for folder in folders or walk():
+        fingerprint = study_fingerprint(folder, code)
+        try:
+            entry = kept_entry(folder.name, fingerprint) or _judged(folder, fingerprint)
+        except BenchlibError as reason:
+            left_out.append((folder.name, str(reason)))
+            continue
+        if entry.left_out:
+            left_out.append((folder.name, entry.left_out))
+        else:
+            kept.append(entry)
+    return kept, left_out
+
+
+def _judged(folder: StudyFolder, fingerprint: str) -> Entry:
+    """The entry of a study that is judged here and now, kept where pages are."""
+    try:
+        entry = entry_of(shown(folder), fingerprint)
+    except StudyError as reason:
+        entry = Entry(name=folder.name, fingerprint=fingerprint, left_out=str(reason))
+    with contextlib.suppress(OSError):  # where there are no pages, or not ours to write
+        entry.keep()
+    return entry
+
+
+def kept_entry(name: str, fingerprint: str) -> Entry | None:
+    """The entry beside the pages, if it was made from the same."""
+    with contextlib.suppress(OSError, ValidationError):
+        entry = Entry.model_validate_json((reports_root() / f"{name}.entry.json").read_bytes())
+        return entry if (entry.name, entry.fingerprint) == (name, fingerprint) else None
+    return None
+
+
+# --- where pages go -----------------------------------------------------------------
+
+
+def reports_root() -> Path:
+    """The folder of the site: ``reports/`` of the project, or the folder that ``BENCHLIB_REPORTS`` names."""
+    named = os.environ.get(REPORTS_VARIABLE)
+    return Path(named).absolute() if named else project_root() / "reports"
+
+
+def writable_root() -> Path:
+    """The folder of the site, once it is certain that it can be made and written to.
+
+    Raises:
+        InputError: nothing can be written there.
+
+    """
+    root = reports_root()
+    try:
+        tempfile.TemporaryFile(dir=next(path for path in (root, *root.parents) if path.exists())).close()
+    except OSError as reason:
+        raise InputError(f"cannot write pages into {root}: {reason.strerror}; name another folder") from None
+    return root
+
+
+# --- what pages are made from -------------------------------------------------------
+
+
+def code_fingerprint() -> str:
+    """The fingerprint of all that judges a study: the library, the packages that draw and reckon, what was published."""
+    digest = hashlib.sha256(" ".join([sys.version, *map(version, _PACKAGES)]).encode())
+    library, project = Path(benchlib.__file__).parent, project_root()
+    files = (path for path in library.rglob("*") if path.suffix not in (".pyc", ""))
+    _add(digest, library, files)
+    _add(digest, project, (project / "data" / "published").glob("*.csv"))
+    return digest.hexdigest()
+
+
+def study_fingerprint(folder: StudyFolder, code: str) -> str:
+    """The fingerprint of a study, with that of the code: its plan, the checksums and the names of its trials, its crashes.
+
+    Where no checksums are kept, what tells its files from others: their sizes and times.
+    """
+    digest, path = hashlib.sha256(code.encode()), folder.path
+    _add(digest, path, [path / "study.json", path / CHECKSUMS, *path.glob("crashes/*.json")])
+    files = path.glob("trials/*" if (path / CHECKSUMS).is_file() else "trials/*/*")
+    for file in sorted([*files, path / ARCHIVE]):
+        with contextlib.suppress(OSError):
+            about = file.lstat()
+            told = (about.st_size, about.st_mtime_ns) if file.is_file() else ()
+            digest.update(repr((file.relative_to(path).as_posix(), told)).encode())
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, root: Path, files: Iterable[Path]) -> None:
+    """Add files by their paths below a folder and by what is in them; no links, which may lead anywhere."""
+    for path in sorted(files):
+        if path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            digest.update(f"{path.relative_to(root).as_posix()} {len(data)} ".encode() + data)
