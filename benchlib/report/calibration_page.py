@@ -12,9 +12,9 @@ import pandas as pd
 import seaborn as sns
 from scipy.stats import binom, binomtest, nct
 
-from benchlib.report.downloads import guarded
 from benchlib.report.figures.figure import Figure, render
-from benchlib.report.figures.layout import canvas, describe, styled
+from benchlib.report.figures.frames import guarded
+from benchlib.report.figures.layout import canvas, styled
 from benchlib.report.figures.style import BAND, BLUE, INK, PAPER
 from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Link, Page, render_prose
@@ -312,5 +312,8 @@ def marks_by_row(
     axes.axvspan(*band, color=BAND, linewidth=0, zorder=0.5)
     for line in lines:
         axes.axvline(line, color=INK, linewidth=1)
-    describe(axes, marks.assign(series=marks["row"]), names)
-    return render(name, drawing, axis, caption)
+    what, _, unit = axis.rpartition(", ")
+    ends = " to ".join(f"{end:.3g}".replace("-", "−") for end in (marks["value"].min(), marks["value"].max()))
+    return render(
+        name, drawing, f"{what}: {ends} {unit}", caption, marks[["row", "value", "hollow"]].head(400)
+    )

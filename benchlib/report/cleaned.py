@@ -47,6 +47,7 @@ _ELEMENTS = frozenset(
         "path",
         "rect",
         "text",
+        "title",
         "use",
     ]
 )
@@ -57,6 +58,7 @@ _ATTRIBUTES = frozenset(
         "class",
         "colspan",
         "d",
+        "data-csv",
         "data-figure",
         "height",
         "href",

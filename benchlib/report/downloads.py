@@ -11,11 +11,9 @@ from typing import Any
 import nbformat
 
 from benchlib.plan.words import unpublished
+from benchlib.report.figures.frames import guarded
 from benchlib.report.page import Link
 from benchlib.study.experiment import Experiment
-
-_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?")
 
 
 def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.NotebookNode) -> list[Link]:
@@ -34,12 +32,6 @@ def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.Noteb
         Link("study (JSON)", f"{name}.study.json"),
         Link("notebook", f"{name}.ipynb"),
     ]
-
-
-def guarded(cell: Any) -> Any:
-    """A CSV file's cell, with an apostrophe before a text that a spreadsheet would take for a formula; numbers stay."""
-    formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
-    return f"'{cell}" if formula else cell
 
 
 def without(value: Any, replaced: Mapping[str, str]) -> Any:

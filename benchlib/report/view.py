@@ -31,7 +31,6 @@ from benchlib.report.figures.style import FEW
 from benchlib.report.figures.tables import Table, html_table, p_words, verdict_table
 from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity
-from benchlib.stats.validity import FULL
 from benchlib.study.bottlenecks import bottlenecks
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
@@ -189,15 +188,14 @@ class View:
 
     def forest(self) -> plots.Figure:
         """Percentage changes with their intervals."""
-        return plots.forest(self.experiment.analysis, durability=self.experiment.durability())
-
-    def paired_blocks(self) -> plots.Figure:
-        """Each level against its block."""
-        return plots.paired_blocks(self.experiment.analysis, self.experiment.trials)
+        analysis = self.experiment.analysis
+        answers = self.experiment.study.parameters.get("answers") or {}
+        answer = next(((level, words) for level, words in answers.items() if level in analysis.asked), None)
+        return plots.forest(analysis, durability=self.experiment.durability(), answer=answer)
 
     def drift(self) -> plots.Figure:
         """The trials in the order in which they ran."""
-        return plots.drift(self.experiment.trials, self._plan.metric, self._levels)
+        return plots.drift(self.experiment.trials, self._plan.metric)
 
     def timeline(self) -> plots.Figure:
         """tps over time inside the trials, with the checkpoints."""
@@ -208,6 +206,9 @@ class View:
             levels=levels,
             checkpoints=self.experiment.recorded.checkpoints,
             relative=self._in_parts(levels),
+            unsteady={
+                w.level for w in self.experiment.analysis.warnings if w.code == "no_steady_state" and w.level
+            },
         )
 
     def shares(self) -> plots.Figure | Statement:
@@ -255,23 +256,18 @@ class View:
         rows = statements_frame(self.experiment.folder)
         return statements_table(rows, self._levels) if len(rows) else None
 
-    def waits(self) -> plots.Figure | Statement:
-        """What the load's sessions waited for, a bar per level."""
+    def waits(self) -> plots.Figure | Statement | None:
+        """What the load's sessions waited for, a bar per level; None where nearly all had a processor."""
         waits = self.experiment.recorded.waits
         if waits.empty:
             return self._unsampled("what the sessions waited for")
-        rows = self._bottlenecks()
-        full = {
-            level: busy
-            for level, busy in zip(rows["level"], rows["processors_share"], strict=True)
-            if busy >= FULL
-        }
-        return plots.waits_by_level(waits, self._levels, full)
+        return plots.waits_by_level(waits, self._levels)
 
-    def waits_over_time(self) -> plots.Figure | None:
-        """The same over time, a panel per level; None where nothing was sampled, as :meth:`waits` says."""
-        waits = self.experiment.recorded.waits
-        return None if waits.empty else plots.waits_over_time(waits, self._levels)
+    def waits_over_time(self) -> None:
+        """Nothing any more: :meth:`waits` has what sessions waited for."""
+
+    def paired_blocks(self) -> None:
+        """Nothing any more: :meth:`forest` has the blocks."""
 
     def devices(self, levels: Sequence[str] = ()) -> plots.Figure | Statement:
         """Speed, waits and the devices of data and WAL over time, of the levels named, or else of those that differ most."""
@@ -291,6 +287,7 @@ class View:
             shown,
             note.strip(),
             relative=self._in_parts(shown),
+            name=f"devices-{named[0]}" if named else "devices",
         )
 
     def correlation(self) -> Table | Statement:
@@ -313,19 +310,42 @@ class View:
         latencies = self.experiment.latencies
         return plots.latency_over_time(latencies, self._levels) if latencies else None
 
-    def client_sweep(self, workload: str = "") -> plots.Figure | Statement:
+    def client_sweep(self, workload: str = "") -> plots.Figure | None:
         """Throughput by number of clients, where levels differ in it; of the levels of one workload, if it is named."""
+        levels = self._by_clients(workload)
+        if levels["clients"].nunique() < 2:
+            return None
+        parts = [set(name.split(", ")) for name in levels["series"]]
+        shared = set.intersection(*parts) if levels["series"].nunique() > 1 else set()
+        names = [
+            ", ".join(part for part in name.split(", ") if part not in shared) for name in levels["series"]
+        ]
+        rows = self.experiment.by_level().drop(columns="clients", errors="ignore")
+        rows = rows.merge(levels.assign(name=names), on="level")
+        return plots.client_sweep(rows.assign(level=rows["name"]), self._plan.metric, workload)
+
+    def change_by_clients(self) -> plots.Figure | None:
+        """What a change brings at each number of clients, where levels are compared with others of as many clients."""
+        analysis, levels = self.experiment.analysis, self._by_clients()
+        rows = levels.merge(analysis.table, on="level")
+        rows["against"] = rows["level"].map(dict(analysis.against))
+        rows = rows.merge(
+            levels, left_on=["against", "clients"], right_on=["level", "clients"], suffixes=("", "_against")
+        )
+        if rows["clients"].nunique() < 2:
+            return None
+        names = {"percent_change": "value", "ci_low": "low", "ci_high": "high", "clients": "x"}
+        rows = rows.assign(against=rows["series_against"]).rename(columns=names)
+        return plots.change_by_clients(
+            rows[["series", "x", "value", "low", "high", "against"]], analysis.metric
+        )
+
+    def _by_clients(self, workload: str = "") -> pd.DataFrame:
+        """The levels of a workload, or of all: ``level, clients``, and as ``series`` what those that differ in it alone have in common."""
         plan = self._plan
         groups = [g for g in alike(plan, CLIENTS) if workload in ("", plan.level_workload(g[0]).name)]
-        names = {level: in_common(group) for group in groups for level in group}
-        clients = {level: plan.level_load(level).clients for level in names}
-        if not names:
-            return Statement(f"No level of this study runs {workload}.")
-        if len(set(clients.values())) < 2:
-            return Statement("All levels of this study have the same number of clients.")
-        rows = self.experiment.by_level()[lambda trials: trials["level"].isin(names.keys())]
-        rows = rows.assign(clients=rows["level"].map(clients), level=rows["level"].map(names))
-        return plots.client_sweep(rows, plan.metric)
+        rows = [(level, plan.level_load(level).clients, in_common(g)) for g in groups for level in g]
+        return pd.DataFrame(rows, columns=["level", "clients", "series"])
 
     def _in_parts(self, levels: Sequence[str]) -> bool:
         """Whether some of the levels run workloads that are not compared with each other."""

@@ -76,7 +76,7 @@ def notebook(analysis, trials):
             text("hidden words", metadata={"tags": ["hide"]}),
             text("## The effect\n\n#### Too deep\n\n## The effect"),
             shown(forest(analysis), verdict_table(analysis, durability={"tuned": "the last commits"})),
-            shown(drift(trials, "tps", [*analysis.table["level"]])),
+            shown(drift(trials, "tps")),
             shown(trials.head(2)),
             raised(),
             text("![far away](https://example.org/a.png) <b>text</b>; it cost $5 and $6."),

@@ -198,8 +198,10 @@ def test_an_accessibility_checker_has_nothing_serious_to_say(site, tab):
     def look(path):
         violations = []
         show(tab, path)
-        # to assistive technology a drawing is one picture with words; its thousands of marks would take minutes
-        tab.evaluate("document.querySelectorAll('svg').forEach(drawing => drawing.replaceChildren())")
+        # what is drawn and says nothing would take minutes
+        tab.evaluate(
+            "document.querySelectorAll('svg').forEach(drawing => drawing.replaceChildren(...drawing.querySelectorAll('.bl-mark')))"
+        )
         for scheme, (width, height) in itertools.product(("light", "dark"), (WIDE, PHONE)):
             tab.emulate_media(color_scheme=scheme)
             tab.set_viewport_size({"width": width, "height": height})
@@ -280,3 +282,27 @@ def test_the_theme_follows_the_reader_until_the_button_is_pressed_and_is_kept(si
     assert dark()
     tab.reload()
     assert dark(), "the choice is kept"
+
+
+def test_a_mark_says_its_numbers_and_a_figure_can_be_taken_along(site, tab, tmp_path):
+    show(tab, next(path for path in site if path.stem == "first"))
+    figure = tab.locator("[data-figure=forest]")
+    mark = figure.locator(".bl-mark").last
+    tip = tab.locator(".bl-tip")
+    for reach in (mark.focus, mark.hover):
+        reach()
+        assert tip.text_content() == mark.get_attribute("aria-label")
+        assert tip.is_visible()
+        tab.keyboard.press("Escape")
+        assert not tip.is_visible()
+    taken = {}
+    for kind in ("SVG", "PNG", "CSV"):
+        with tab.expect_download() as download:
+            figure.get_by_text(kind, exact=True).click()
+        assert download.value.suggested_filename == f"first.forest.{kind.lower()}"
+        download.value.save_as(tmp_path / kind)
+        taken[kind] = (tmp_path / kind).read_bytes()
+    assert b"var(" not in taken["SVG"]
+    assert taken["PNG"].startswith(b"\x89PNG")
+    assert int.from_bytes(taken["PNG"][16:20]) == 1344
+    assert taken["CSV"].startswith(b"level,percent_change")

@@ -1,5 +1,7 @@
 """Changes in rows with their intervals: levels, single parameters, effects, steps of a ladder, all studies."""
 
+import io
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from benchlib.plan.metrics import metric_or_guess
+from benchlib.plan.metrics import metric_or_guess, percent_words
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Cell, Label, rows
 from benchlib.report.figures.frames import (
@@ -17,20 +19,28 @@ from benchlib.report.figures.frames import (
     Row,
     against_words,
     amount,
+    finding,
     given_up,
-    interval,
     known,
     reference_words,
     rows_of,
+    short,
     signed,
 )
-from benchlib.report.figures.layout import percent_axis, styled
-from benchlib.report.figures.style import BAND, INK, MUTED, Look, mark_of, verdict_word
+from benchlib.report.figures.layout import WIDTH, factor_axis, percent_axis, styled
+from benchlib.report.figures.style import BAND, INK, MUTED, PAPER, Look, mark_of, verdict_word
 from benchlib.stats import Analysis
 
 _ALPHA = 0.05  # as the effects' and the ladder's intervals are made
 _ENDS = ["percent_change", "ci_low", "ci_high"]
 _ALONE, _LEFT = Look("blue", size=5), Look("orange", "D", filled=False, size=5)
+_PANELS = {
+    "changes": "Changes you can make",
+    "costs": "Costs you accept",
+    "hardware": "What hardware and load do",
+}
+_CARD = 264.6  # points: WIDTH × this is 1200 × 630 pixels at the card's resolution
+_ON_CARD = 3
 
 
 def _rows_of_changes(
@@ -72,17 +82,24 @@ def _cells(row: Row) -> list[Cell]:
     """A change, its interval and its verdict, with their colours; words where a number is missing."""
     if not known(row["percent_change"]):
         return [("–", INK), ("not measured", MUTED), ("", INK)]
-    ends = known(row["ci_low"], row["ci_high"])
-    bounds = interval(row["ci_low"], row["ci_high"]) if ends else "no interval"
+    change, between = percent_words(*(float(row[end]) for end in _ENDS))
     verdict = row["verdict"] if isinstance(row["verdict"], str) else ""
-    return [(signed(row["percent_change"]), INK), (bounds, MUTED), (verdict, mark_of(verdict).colour)]
+    return [(change, INK), (between or "no interval", MUTED), (verdict, mark_of(verdict).colour)]
+
+
+def _in_words(row: Any) -> str:
+    """`+38 %`, with no more digits than the interval has."""
+    return percent_words(*(float(row[end]) for end in _ENDS))[0]
 
 
 @styled
-def forest(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING) -> Figure:
-    """Percentage change of every level against the baseline, with its interval and verdict.
+def forest(
+    analysis: Analysis, *, durability: Mapping[str, str] = NOTHING, answer: tuple[str, str] | None = None
+) -> Figure:
+    """Percentage change of every level against the baseline, with its interval and verdict; dots are single blocks.
 
-    `durability` says, for each level that gives it up, what a crash may lose; those get a dagger.
+    `durability` says, for each level that gives it up, what a crash may lose; those get a dagger. `answer` is the level
+    that the title tells of, and what it calls that; else the first that is compared.
     """
     changes = analysis.table[analysis.table["level"].isin(list(analysis.against))]
     levels, margin = changes["level"].astype(str).tolist(), 100 * analysis.margin
@@ -93,26 +110,44 @@ def forest(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING) -> Fi
         for level, control in zip(levels, controls, strict=True)
     ]
     quiet = [against_words(analysis, level) for level in levels]
-    title = f"change of {analysis.metric.title}"
-    drawing, *_ = _rows_of_changes(
-        changes.assign(name=names, quiet=quiet, muted=controls), title,
-        band=(-margin, margin), also=(-1.2 * margin, 1.2 * margin),
+    blocks = analysis.differences[analysis.differences["level"].isin(levels)]
+    drawing, axes, middles = _rows_of_changes(
+        changes.assign(name=names, quiet=quiet, muted=controls), f"change of {analysis.metric.title}",
+        band=(-margin, margin), also=(-1.2 * margin, 1.2 * margin, *blocks["percent"]),
     )  # fmt: skip
+    place = dict(zip(levels, middles, strict=True))
+    axes.plot(
+        blocks["percent"], blocks["level"].map(place) + 6, ".", color=MUTED, markersize=3.5, markeredgewidth=0
+    )
     mean = amount(rows_of(analysis)[analysis.baseline]["mean"])
     base = f" (mean {mean} {analysis.metric.unit})".replace(" )", ")") if analysis.one_reference else ""
     caption = (
-        f"Change of {analysis.metric.title} against {reference_words(analysis)}{base} over {analysis.blocks} blocks; "
-        f"bars are {100 * (1 - analysis.alpha):.3g} % intervals, adjusted for the number of levels. "
-        f"Shaded: ±{margin:g} %, the margin within which a level counts as equivalent (judged by a narrower, 90 % interval)."
+        f"Change against {reference_words(analysis)}{base}, {analysis.blocks} blocks. Bars: {100 * (1 - analysis.alpha):.3g} % "
+        f"intervals, adjusted for the number of levels; dots: single blocks."
     )
+    if axes.get_xscale() == "linear":  # else it is too narrow to be seen
+        caption += f" Shaded: ±{margin:g} %, the margin of equivalence."
     if analysis.controls:
-        caption += (
-            f" The A/A control ({' and '.join(analysis.controls)}) is the baseline once more: its change is noise; "
-            "the others are compared with the mean of both."
-        )
+        caption += " The A/A control is the baseline once more: its change is noise."
     if lost:
         caption += f" {DAGGER} gives up durability: {'; '.join(given_up(lost))}."
-    return render("forest", drawing, f"{title} against {reference_words(analysis)}", caption)
+    title = _leads(analysis, answer) if analysis.asked else "Nothing but the baseline was measured"
+    return render("forest", drawing, title, caption, changes[["level", *_ENDS, "verdict"]])
+
+
+def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
+    """`the tuned set: +97 % throughput, faster, against defaults; 2 of 5 others differ`."""
+    level, words = answer or (analysis.asked[0],) * 2
+    table = rows_of(analysis)
+    row, others = table[level], [table[name]["verdict"] for name in analysis.asked if name != level]
+    differ = sum(verdict_word(verdict) in ("faster", "slower") for verdict in others)
+    judged = verdict_word(row["verdict"])
+    change = f"{_in_words(row)} {analysis.metric.title}, " if judged not in ("", "invalid") else ""
+    return finding(
+        f"{short(words)}: {change}{row['verdict'] if judged else 'not measured'}",
+        f" {against_words(analysis, level) or f'against {short(analysis.against[level])}'}",
+        f"; {differ} of {len(others)} others differ" if others else "",
+    )
 
 
 @styled
@@ -121,7 +156,8 @@ def shares(analysis: Analysis, full: str) -> Figure:
 
     `full` is the level with all of them; it is drawn as a line.
     """
-    changes = analysis.table.set_index("level")[_ENDS].astype(float)
+    table = analysis.table.set_index("level")
+    changes = table[_ENDS].astype(float)
     total = changes["percent_change"].get(full, np.nan)
     kinds = {"only ": ("only this one changed", _ALONE, -1), "without ": ("all but this one", _LEFT, 1)}
     records = [
@@ -146,18 +182,20 @@ def shares(analysis: Analysis, full: str) -> Figure:
         heads=["alone", "all others"],
         keyed={text: look for kind, (text, look, _) in kinds.items() if kind in set(marks["kind"])},
     )
-    reached = f"{full} {signed(total)}" if known(total) else ""
-    if reached:
+    title = f"Nothing tells the parts of {short(full)}"
+    if known(total):
         axes.axvline(total, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
-        axes.set_title(reached, loc="center", fontweight="normal")
+        title = f"{short(full)}: {_in_words(changes.loc[full])}"
+    for level in [f"{kind}{order[0]}" for kind in kinds if len(order)]:
+        if level in changes.index:
+            title += f"; {short(level)}: {_in_words(changes.loc[level])}"
     return render(
         "shares",
         drawing,
-        f"each parameter's share of the change of {analysis.metric.title} against {analysis.baseline}"
-        + f", where {reached}" * bool(reached),
-        f"Filled: the baseline {analysis.baseline} with one parameter changed. Hollow: {full} with one parameter put back; "
-        "the further left of the dashed line, the more that parameter matters. "
-        f"Bars are {100 * (1 - analysis.alpha):.3g} % intervals.",
+        title,
+        f"Filled: {analysis.baseline} with one parameter changed. Hollow: {full} with one put back. Dashed: {full}. "
+        f"Bars: {100 * (1 - analysis.alpha):.3g} % intervals.",
+        marks[["name", "kind", "value", "low", "high"]],
     )
 
 
@@ -189,7 +227,9 @@ def summary_forest(studies: pd.DataFrame) -> Figure:
         f"{DAGGER} gives up durability for it, so it is a trade": studies["loss"].any(),
     }  # fmt: skip
     caption = ". ".join(part for part, holds in parts.items() if holds)
-    return render("summary", drawing, "gain of each study's leading level", f"{caption}.")
+    return render(
+        "summary", drawing, "gain of each study's leading level", f"{caption}.", changes[["study", *_ENDS]]
+    )
 
 
 def _title(row: Row) -> str:
@@ -209,6 +249,92 @@ def _compared(row: Row) -> str:
 
 
 @styled
+def index_panels(entries: Sequence[Any]) -> Figure:
+    """The answers of all studies as factors, better to the right: a panel for the changes, one for the costs, one for the hardware.
+
+    Of an entry are read `title, panel, higher_is_better` and `answers`; of an answer `words, against, verdict, gives_up`
+    and `percent_change, ci_low, ci_high`, percentages that are None or NaN where they are not known.
+    """
+    labels: list[Label] = []
+    parts = []
+    for panel, heading in _PANELS.items():
+        of_panel = sorted(
+            (entry for entry in entries if entry.panel == panel), key=lambda entry: str(entry.title)
+        )
+        labels += [Label(heading, heading=True)] * bool(of_panel)
+        for entry in of_panel:
+            answers = _factors(entry)
+            numbers = range(len(labels), len(labels) + len(answers))
+            parts.append(answers.assign(panel=panel, study=entry.title, row=numbers))
+            labels += _factor_labels(answers, f"{entry.title}: ")
+    answers = pd.concat(parts, ignore_index=True)
+    drawing, axes, middles = _factor_rows(answers, labels)
+    for label, middle in zip(labels, middles, strict=True):
+        if label.heading:
+            axes.axhspan(middle - 11, middle + 11, color=BAND, linewidth=0, zorder=2)
+    better, worse = (answers["verdict"].map(verdict_word).eq(word).sum() for word in ("faster", "slower"))
+    caption = (
+        "By what throughput, or another measure of speed, is multiplied; bars: each study's own intervals. Where less is better, half "
+        "counts as 2 ×. Each study had its own load, clients and disks: compare within one."
+    )
+    if answers["gives_up"].astype(bool).any():
+        caption += f" {DAGGER} gives up durability for it."
+    title = f"Of {len(answers)} answers {better} are faster and {worse} slower"
+    return render("summary", drawing, title, caption, answers.drop(columns=["row", "gives_up"]))
+
+
+@styled
+def card(entry: Any) -> bytes:
+    """A picture of 1200 × 630 pixels for links to a study: its title and its first answers (see `index_panels`). The same bytes each time."""
+    answers = _factors(entry).head(_ON_CARD)
+    labels = _factor_labels(answers) or [Label("Nothing was compared.")]
+    drawing, axes, _ = _factor_rows(answers.assign(row=range(len(answers))), labels)
+    left, _, wide, high = axes.get_position().bounds
+    tall = min(high * 72 * drawing.get_figheight(), _CARD - 120)
+    drawing.set_size_inches(WIDTH / 72, _CARD / 72)
+    axes.set_position((left, (_CARD - 40 - tall) / 2 / _CARD, wide, tall / _CARD))
+    title = textwrap.shorten(str(entry.title), 44, placeholder="…")
+    drawing.text(0.03, 0.93, title, fontsize=18, fontweight="bold", va="top")
+    drawing.text(0.97, 0.03, "benchlib", color=MUTED, ha="right")
+    out = io.BytesIO()
+    drawing.savefig(out, format="png", dpi=1200 / WIDTH * 72, facecolor=PAPER, metadata={"Software": None})
+    return out.getvalue()
+
+
+def _factors(entry: Any) -> pd.DataFrame:
+    """An entry's answers, a row each: `words, against, verdict, gives_up`, and `value, low, high`, factors where more is better."""
+    rows = []
+    for answer in entry.answers:
+        percents = (answer.percent_change, answer.ci_low, answer.ci_high)
+        judged = verdict_word(answer.verdict) not in ("", "invalid")
+        value, low, high = (1 + each / 100 if judged and known(each) else np.nan for each in percents)
+        if not entry.higher_is_better:
+            value, low, high = 1 / value, 1 / high, 1 / low
+        rows.append((answer.words, answer.against, answer.verdict, answer.gives_up, value, low, high))
+    return pd.DataFrame(rows, columns=["words", "against", "verdict", "gives_up", "value", "low", "high"])
+
+
+def _factor_rows(answers: pd.DataFrame, labels: Sequence[Label]) -> tuple[Drawing, Axes, list[float]]:
+    """Answers (with the number of their `row` among the labels) on an axis of factors."""
+    marks = answers.assign(look=answers["verdict"].map(mark_of))
+    shown = answers[["value", "low", "high"]].to_numpy(float)
+    return rows(labels, marks, lambda axes: factor_axis(axes, shown), "← worse · better →", origin=1.0)
+
+
+def _factor_labels(answers: pd.DataFrame, study: str = "") -> list[Label]:
+    """A label for each answer: `1.97 ×`, or where there is no number the verdict."""
+    labels = []
+    for row in answers.to_dict("records"):
+        width = row["high"] - row["low"]
+        digits = 1 if 1 <= width < 10 else 0 if width >= 10 else 2
+        change = f"{row['value']:,.{digits}f}\u00a0×" if known(row["value"]) else "no verdict"
+        cell = (change, mark_of(row["verdict"]).colour)
+        name = f"{study}{row['words']}{DAGGER * bool(row['gives_up'])}"
+        labels.append(Label(name, f"against {row['against']}", [cell], chars=36))
+    return labels
+
+
+@styled
 def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
     """Effects by size, each beside what noise alone would give the one of its rank (after C. Daniel, 1959).
 
@@ -217,23 +343,26 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
     """
     noise = effects["noise"].to_numpy(float)
     opposite = 100 * (1 / (1 + noise / 100) - 1)  # the changes that undo these: of +100 % it is −50 %
-    changes = _judged(effects[["percent", "ci_low", "ci_high", "p_holm"]], metric)
-    drawing, axes, middles = _rows_of_changes(
-        changes.assign(name=effects["effect"]), "effect", also=[*noise, *opposite]
+    changes = _judged(effects[["percent", "ci_low", "ci_high", "p_holm"]], metric).assign(
+        name=effects["effect"]
     )
+    drawing, axes, middles = _rows_of_changes(changes, "effect", also=[*noise, *opposite])
     axes.fill_betweenx(middles, opposite, noise, color=BAND, linewidth=0, zorder=0.5)
-    shaded = (
-        "Shaded: what noise alone would give the effect of that rank (half-normal quantiles, Daniel, 1959); the largest "
-        f"would reach {signed(noise[0])}."
-        if known(noise[0])
-        else "There is no error to tell noise by."
+    large = changes[changes["verdict"] != "inconclusive"]
+    names = (
+        f", most {short(large['name'].iloc[0])}: {_in_words(large.iloc[0].to_dict())}" if len(large) else ""
     )
     return render(
         f"half-normal-{metric}",
         drawing,
-        f"{len(changes)} effects on {metric_or_guess(metric).title}, the largest first",
-        f"Each effect's size, the largest first. {shaded} ▲ faster or ▼ slower: significant at 5 % (Holm). "
-        "○: inconclusive. Bars are single 95 % intervals.",
+        finding(f"{len(large)} of {len(changes)} effects stand out of the noise", names),
+        (
+            "Shaded: what noise alone would give the effect of that rank (half-normal). "
+            if known(noise[0])
+            else "There is no error to tell noise by. "
+        )
+        + "▲ faster, ▼ slower: significant at 5 % (Holm). Bars: single 95 % intervals.",
+        changes[["name", *_ENDS, "verdict"]].assign(noise=noise),
     )
 
 
@@ -265,15 +394,18 @@ def waterfall(ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps"
         axes.barh(y, end - base, 12, left=base, facecolor=BAND, edgecolor=colour, zorder=1.6)
         if number + 1 < len(steps):
             axes.plot([end] * 2, [y, middles[number + 1]], color=MUTED, linewidth=0.8, zorder=1.4)
+    last, differ = changes.iloc[-1].to_dict(), int((steps["verdict"] != "inconclusive").sum())
     return render(
-        f"waterfall-{metric}",
+        f"waterfall-{start}",
         drawing,
-        f"{title}, each step against the one before and, so far, against {start}",
-        f"Change of {title} against {start}: each box reaches from what the steps before brought to what this one "
-        "makes of it. Lines are 95 % intervals of the step's own change, adjusted for the number of steps. "
-        "▲ faster, ▼ slower: significant; ○: inconclusive."
-        + f" Last row: all against {start}, with its own interval."
-        * len(everything),
+        finding(
+            f"{last['name']}: {_in_words(last)} {title}, {last['verdict']}",
+            f"; {differ} of {len(steps)} steps significant" * (len(steps) > 1),
+            f"; from {short(start)}",
+        ),
+        f"Each box reaches from what the steps before brought, against {start}, to what this one makes of it. Lines: 95 % intervals "
+        "of the step's own change, adjusted for the number of steps. ▲ faster, ▼ slower: significant.",
+        changes[["name", *_ENDS, "verdict"]],
     )
 
 

@@ -1,24 +1,29 @@
-"""A finished figure: an SVG whose colours a page can change, with its alt text and its caption."""
+"""A finished figure: its finding, an SVG whose colours a page can change, alt text, caption, and the numbers that it shows."""
 
 import hashlib
 import html
 import io
 import re
+import textwrap
 from dataclasses import dataclass, field
 
+import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
-from benchlib.report.figures.frames import opening
+from benchlib.report.figures.frames import TITLE, guarded, opening
+from benchlib.report.figures.layout import arrange
 from benchlib.report.figures.style import DARK, INK, LIGHT
 
 _FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
+_MARK = re.compile(r'<g id="bl-mark-([0-9a-f]+)">')
+_ALT = 400
 
 _DARK_INK = ";".join(f"--bl-{name}:{value}" for name, value in DARK.items())
 
 FIGURE_CSS = (
-    ".bl-figure{margin:1.5em 0;max-width:45rem}.bl-frame{overflow-x:auto}"
-    ".bl-figure svg{display:block;width:100%;min-width:36rem;max-width:none;height:auto}"
-    ".bl-figure figcaption{font-size:.9em;margin-top:.4em}"
+    ".bl-figure{margin:1.5em 0;max-width:45rem}.bl-figure .bl-title{font-weight:600;margin:0 0 .4em}"
+    ".bl-frame{overflow-x:auto}.bl-figure svg{display:block;width:100%;min-width:36rem;max-width:none;height:auto}"
+    ".bl-figure figcaption{font-size:.9em;margin-top:.4em}.bl-mark{pointer-events:all}"
     "@media print{.bl-figure svg{min-width:0}}"
 )
 """A narrow screen scrolls a figure in its frame. Every figure carries this, and a page may carry it once instead."""
@@ -29,36 +34,39 @@ EDITOR_CSS = f":is([data-jp-theme-light=false],.vscode-dark) :is(.bl-figure,.bl-
 
 @dataclass(frozen=True)
 class Figure:
-    """A finished figure: `alt` says in words and numbers what `svg` shows."""
+    """A finished figure: `title` is what it shows in words, `alt` begins with that, `numbers` are what is drawn."""
 
     name: str
+    title: str
     alt: str
     caption: str
     svg: str = field(repr=False)
+    numbers: pd.DataFrame = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        name = html.escape(self.name)
+        name, csv = self.name, html.escape(self.numbers.map(guarded).to_csv(index=False, float_format="%.6g"))
         return (
-            f'<figure class="bl-figure" data-figure="{name}"><style>{FIGURE_CSS}{EDITOR_CSS}</style>'
+            f'<figure class="bl-figure" id="figure-{name}" data-figure="{name}" data-csv="{csv}">'
+            f'<style>{FIGURE_CSS}{EDITOR_CSS}</style><p class="bl-title">{html.escape(self.title)}</p>'
             f'<div class="bl-frame" role="group" tabindex="0" aria-label="drawing: {name}">{self.svg}</div>'
             f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
         )
 
 
-def render(name: str, drawing: Drawing, title: str, caption: str) -> Figure:
-    """The drawing as a figure, in the look of the `styled` function that drew it. `name` and a digest of the drawing make the ids inside the SVG.
+def render(name: str, drawing: Drawing, title: str, caption: str, numbers: pd.DataFrame) -> Figure:
+    """The drawing as a figure, in the look of the `styled` function that drew it; `title` is the finding.
 
-    The alt text is the title, the names of the axes, and of each panel what the forms noted in its label.
+    The alt text is the title and what the marks say, or where there are none the caption. `name` and a digest of
+    the drawing make the ids inside the SVG.
     """
-    axes_names = [drawing.get_supxlabel(), drawing.get_supylabel()]
-    axes_names += [text for axes in drawing.axes for text in (axes.get_xlabel(), axes.get_ylabel())]
-    axes_text = "; ".join(dict.fromkeys(filter(None, axes_names)))
-    parts = [opening(title), f"Axes: {axes_text}" if axes_text else ""]
-    parts += [str(axes.get_label()) for axes in drawing.axes]
-    alt = ". ".join(filter(None, parts)).replace("\u00a0", " ") + "."
+    name, title = re.sub(r"\W+", "-", name), textwrap.shorten(opening(title), TITLE, placeholder="…")
+    arrange(drawing)
     out = io.StringIO()
     drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return Figure(name, alt, caption, _inline(out.getvalue(), name, alt))
+    texts = [_told(mark) for mark in _MARK.finditer(out.getvalue())]
+    alt = textwrap.shorten(f"{title}. {'; '.join(texts) or caption}", _ALT, placeholder=" …")
+    alt = alt.replace("\u00a0", " ")
+    return Figure(name, title, alt, caption, _inline(out.getvalue(), name, alt), numbers)
 
 
 def _inline(svg: str, name: str, alt: str) -> str:
@@ -76,12 +84,24 @@ def _inline(svg: str, name: str, alt: str) -> str:
     body = body.replace("xlink:href", "href")
     body = re.sub(r">\s+<", "><", body)
     digest = hashlib.sha256(body.encode()).hexdigest()[:8]
-    body = _own_ids(body, f"bl-{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{digest}-")
+    body, marks = _MARK.subn(_mark, body)
+    body = _own_ids(body, f"bl-{name}-{digest}-")
     body = body.replace("<g></g>", "").replace("<defs></defs>", "")
+    role = "group" if marks else "img"  # what is one picture has no parts that can be reached
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{html.escape(alt)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="{role}" aria-label="{html.escape(alt)}" '
         f'viewBox="{view[1]}" style="stroke-linejoin:round;font-family:{_FONT}">{body}'
     ).rstrip()
+
+
+def _told(mark: re.Match[str]) -> str:
+    """What a mark says (see `layout.tell`)."""
+    return bytes.fromhex(mark[1]).decode()
+
+
+def _mark(mark: re.Match[str]) -> str:
+    text = html.escape(_told(mark))
+    return f'<g tabindex="0" class="bl-mark" role="img" aria-label="{text}"><title>{text}</title>'
 
 
 def _shorter(numbers: str) -> str:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Label, rows
-from benchlib.report.figures.frames import amount, good, known
+from benchlib.report.figures.frames import amount, good, known, short
 from benchlib.report.figures.layout import log_axis, styled
 from benchlib.report.figures.style import BAND, INK, MARKS, MUTED, Look
 from benchlib.stats.means import geometric_mean
@@ -55,22 +55,28 @@ def flush_rates(rates: pd.DataFrame, trials: pd.DataFrame) -> Figure:
         log_axis(axes, "x", np.nanmin(ends) / 1.5, 1.5 * np.nanmax(ends))
         return " (log scale)"
 
-    drawing, axes, middles = rows(labels, frame, scale, "a second")
+    drawing, axes, middles = rows(labels, frame, scale, "a second", origin=np.nan)
     for level, y in zip(levels, middles[first:], strict=True):
         if known(level["flush"]):
             axes.barh(y, level["most"] - level["flush"], 12, left=level["flush"], color=BAND, zorder=0.5)
             axes.vlines(level["flush"], y - 6, y + 6, color=INK, linewidth=1.4, zorder=1.5)
+    bad = [level["level"] for level in levels if level["bad"]]
+    used = rates[rates["used"]].sort_values("ops_per_s")
+    title = "No level's commits wait for a flush"
+    if len(used):
+        slowest = used.iloc[0]
+        title = f"The WAL is flushed {amount(slowest['ops_per_s'])} times a second by {slowest['method']}"
+    if bad:
+        title = f"“{short(bad[0])}”{f' and {len(bad) - 1} more commit' if bad[1:] else ' commits'} more than the device can flush"
     return render(
         "flushes",
         drawing,
-        "pg_test_fsync beside the commits that it led to",
-        "Flushes: how often a second one 8 kB page is written and flushed where the WAL lies, by pg_test_fsync; filled: "
-        "the method that a level uses. Commits: geometric means over the trials with their 95 % intervals. The line is the rate "
-        "of the level's method, the most that one client alone can commit; one flush serves all clients that wait for it, so the "
-        "grey bar reaches to as many times that as there are clients. Without a line no commit waits for a flush, or not every "
-        "transaction writes."
-        + f" {_BAD.sign} more than the device could have flushed: not every commit was on disk."
-        * any(level["bad"] for level in levels),
+        title,
+        "Flushes of one 8 kB page where the WAL lies, by pg_test_fsync; filled: the method in use. Commits: geometric means with 95 % "
+        "intervals. Line: what one client can commit; shaded: what all can, who share flushes."
+        + f" {_BAD.sign} more than the device could have flushed."
+        * bool(bad),
+        pd.concat([rates, pd.DataFrame(levels)]),
     )
 
 

@@ -10,34 +10,37 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure as Drawing
 from matplotlib.transforms import offset_copy
 from numpy.typing import NDArray
 
-from benchlib.report.figures.frames import amount, plain, wrapped
-from benchlib.report.figures.layout import LINE, add_to_label, canvas, describe, width_of, write
+from benchlib.report.figures.frames import amount, known, plain, wrapped
+from benchlib.report.figures.layout import LINE, WIDTH, canvas, tell, tell_rows, width_of, write
 from benchlib.report.figures.style import BAND, INK, MUTED, PAPER, Look
 
 Cell = tuple[str, str]
 """A text, and its colour's value; a colour other than ink and muted makes it bold."""
 
+_BELOW = 40.0  # points for an axis's ticks and its title
+_ROW = 22.0
+
 
 @dataclass(frozen=True)
 class Label:
-    """What a row is called; muted words below it; the cells to the right of its marks."""
+    """What a row is called; muted words below it; the cells to the right of its marks; how many characters a line has."""
 
     name: str
     quiet: str = ""
     cells: Sequence[Cell] = ()
     heading: bool = False
+    chars: int = 28
 
     @property
     def lines(self) -> tuple[list[str], list[str]]:
         """The name and the muted words, on lines that fit."""
-        return wrapped(self.name, 40 if self.heading else 28), wrapped(self.quiet)
+        return wrapped(self.name, 40 if self.heading else self.chars), wrapped(self.quiet, self.chars)
 
 
 def rows(
@@ -49,72 +52,96 @@ def rows(
     heads: Sequence[str] = (),
     keyed: Mapping[str, Look] | None = None,
     band: tuple[float, float] | None = None,
+    origin: float = 0.0,
 ) -> tuple[Drawing, Axes, list[float]]:
     """Rows of names, marks with intervals, and cells: the forest.
 
     `marks`: `row` (number), `value, low, high` (null where not known), `look`, and where there are several in a row
-    `lift` (in steps of 5 points, downwards). `scale` sets the horizontal axis and returns what the title adds;
-    `heads` stand above the columns of cells, the last one of which is aligned left where it has no head. Returns the
-    drawing, its axes, whose vertical unit is a point, and each row's middle.
+    `lift` (in steps of 5 points, downwards). `scale` sets the horizontal axis, with a line at `origin`, and returns what
+    the title adds; `heads` stand above the columns of cells, the last one of which is aligned left where it has no head.
+    Returns the drawing, its axes, whose vertical unit is a point, and each row's middle.
     """
-    middles, bottom = row_places(labels)
-    fig = canvas(bottom + 44 + LINE * bool(heads), keyed)
-    axes = fig.subplots()
-    axes.set(ylim=(bottom, 0), yticks=[], xlabel=title + scale(axes))
+    widths = _widths(labels, heads)
+    right = 24 + sum(width + 10 for width in widths)
+    fig, axes, middles = row_axes(labels, right=right, above=LINE * bool(heads), keyed=keyed)
+    axes.set(xlabel=title + scale(axes))
     axes.grid(axis="x")
-    axes.axvline(0, color=INK, linewidth=1, zorder=1.5)
+    axes.axvline(origin, color=INK, linewidth=1, zorder=1.5)
     if band:
         axes.axvspan(*band, color=BAND, linewidth=0, zorder=0.5)
-    name_rows(axes, labels, middles)
-    _cells(axes, labels, middles, heads)
+    _cells(axes, labels, middles, heads, widths)
     lift = 5.0 * marks["lift"] if "lift" in marks else 0.0
     _draw(axes, marks.assign(y=np.array(middles)[marks["row"].astype(int)] + lift))
-    add_to_label(axes, "; ".join(_row_text(label, heads) for label in labels))
+    tell_rows(axes, [_row_text(label, heads) for label in labels], middles, _ROW / 2)
+    return fig, axes, middles
+
+
+def row_axes(
+    labels: Sequence[Label], *, right: float, above: float = 0.0, keyed: Mapping[str, Look] | None = None
+) -> tuple[Drawing, Axes, list[float]]:
+    """Axes with named rows, whose vertical unit is a point, so much room beside and above them; and each row's middle."""
+    tall = np.array([max(len([*chain(*label.lines)]) * LINE + 6, _ROW) for label in labels])
+    ends = np.cumsum(tall)
+    middles, bottom = (ends - tall / 2).tolist(), float(ends[-1])
+    left = 12 + max(width_of(line, label.heading) for label in labels for line in chain(*label.lines))
+    fig = canvas(bottom + above + _BELOW, keyed)
+    high = 72 * fig.get_figheight()
+    axes = fig.add_axes((left / WIDTH, _BELOW / high, 1 - (left + right) / WIDTH, bottom / high))
+    axes.set(ylim=(bottom, 0), yticks=[])
+    for label, y in zip(labels, middles, strict=True):
+        name, quiet = label.lines
+        style: dict[str, Any] = {"coords": ("axes fraction", "data")}
+        weight = "bold" if label.heading else "normal"
+        write(axes, "\n".join(name), (0, y), (4 - left, len(quiet) * LINE / 2), fontweight=weight, **style)
+        write(axes, "\n".join(quiet), (0, y), (4 - left, -len(name) * LINE / 2), color=MUTED, **style)
     return fig, axes, middles
 
 
 def _row_text(label: Label, heads: Sequence[str]) -> str:
-    """A row for the alt text."""
+    """What a row says; nothing of a heading."""
     cells = [
         f"{cell[0]} {head}".strip()
         for cell, head in zip_longest(label.cells, heads[: len(label.cells)], fillvalue="")
         if cell[0]
     ]
-    return ": ".join(filter(None, (f"{label.name} {label.quiet}".strip(), ", ".join(cells))))
+    return (
+        ""
+        if label.heading
+        else ": ".join(filter(None, (f"{label.name} {label.quiet}".strip(), ", ".join(cells))))
+    )
 
 
-def row_places(labels: Sequence[Label]) -> tuple[list[float], float]:
-    """The middle of each row, and where the last one ends, in points from the top."""
-    tall = np.array([max(len([*chain(*label.lines)]) * LINE + 6, 22) for label in labels])
-    ends = np.cumsum(tall)
-    return (ends - tall / 2).tolist(), float(ends[-1])
+def _widths(labels: Sequence[Label], heads: Sequence[str]) -> list[float]:
+    """How wide each column of cells is, in points."""
+    columns = list(zip_longest(*(label.cells for label in labels), fillvalue=("", INK)))
+    return [
+        max(
+            [
+                *map(width_of, heads[place : place + 1]),
+                *(width_of(text, _bold(colour)) for text, colour in cells),
+            ]
+        )
+        for place, cells in enumerate(columns)
+    ]
 
 
-def name_rows(axes: Axes, labels: Sequence[Label], middles: Sequence[float]) -> None:
-    """The rows' names, left of the axes."""
-    left = -8 - max(width_of(line, label.heading) for label in labels for line in chain(*label.lines))
-    for label, y in zip(labels, middles, strict=True):
-        name, quiet = label.lines
-        style: dict[str, Any] = {"coords": ("axes fraction", "data")}
-        weight = "bold" if label.heading else "normal"
-        write(axes, "\n".join(name), (0, y), (left, len(quiet) * LINE / 2), fontweight=weight, **style)
-        write(axes, "\n".join(quiet), (0, y), (left, -len(name) * LINE / 2), color=MUTED, **style)
-
-
-def _cells(axes: Axes, labels: Sequence[Label], middles: Sequence[float], heads: Sequence[str]) -> None:
+def _cells(
+    axes: Axes,
+    labels: Sequence[Label],
+    middles: Sequence[float],
+    heads: Sequence[str],
+    widths: Sequence[float],
+) -> None:
     """Columns of text, right of the axes."""
-    count = max((len(label.cells) for label in labels), default=0)
     x = 10.0
-    for column in range(count):
-        cells = [label.cells[column] if column < len(label.cells) else ("", INK) for label in labels]
-        head = heads[column] if column < len(heads) else ""
-        width = max(width_of(head), *(width_of(text, _bold(colour)) for text, colour in cells))
-        right = column + 1 < count or bool(heads) or count == 1
+    for column, width in enumerate(widths):
+        right = column + 1 < len(widths) or bool(heads) or len(widths) == 1
         style: dict[str, Any] = {"ha": "right" if right else "left"}
         place = x + width * right
-        if head:
-            write(axes, head, (1, 1), (place, LINE / 2), "axes fraction", color=MUTED, **style)
-        for (text, colour), y in zip(cells, middles, strict=True):
+        if column < len(heads):
+            write(axes, heads[column], (1, 1), (place, LINE / 2), "axes fraction", color=MUTED, **style)
+        for label, y in zip(labels, middles, strict=True):
+            text, colour = label.cells[column] if column < len(label.cells) else ("", INK)
             style |= {"color": colour, "fontweight": "bold" if _bold(colour) else "normal"}
             write(axes, text, (1.0, y), (place, 0.0), ("axes fraction", "data"), **style)
         x += width + 10
@@ -137,24 +164,27 @@ def _draw(axes: Axes, marks: pd.DataFrame) -> None:
         )  # fmt: skip
 
 
-def medians(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, Look], middle: float) -> None:
-    """Over time, the median of each series at each second, and a band that holds the `middle` of the values (a share).
+def medians(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, Look]) -> None:
+    """Over time, the median of each series at each second, and a band that holds the middle half of the values.
 
     `frame`: `series, second, value`; where a second has no value, the line has a gap. The axis begins at 0; a rare
     spike of a band may leave it, no line does.
     """
-    highest = 0.0
+    highest, quarters = 0.0, np.array([0.25, 0.5, 0.75])
+    ends = frame.groupby(["series", "second"])["value"].quantile(quarters).unstack()
+    axes.autoscale(False)  # which takes long, line by line
+    axes.set_xlim(0, 1.01 * float(frame["second"].max()))
     for place, (name, look) in enumerate(looks.items()):
-        values = frame.loc[frame["series"] == name].groupby("second")["value"]
-        low, median, high = (values.quantile(0.5 + side * middle / 2) for side in (-1, 0, 1))
-        axes.fill_between(median.index, low, high, color=look.colour, alpha=0.14, linewidth=0)
+        if name not in ends.index:
+            continue
+        low, median, high = (ends.loc[name][quarter] for quarter in quarters)
+        axes.fill_between(median.index, low, high, color=look.colour, alpha=0.2, linewidth=0)
         every = max(len(median) // 6, 1)
         axes.plot(
             median.index, median, color=look.colour, marker=look.marker, markersize=4,
             markevery=(place % every, every),
         )  # fmt: skip
         highest = float(np.nanmax([highest, median.max(), high.quantile(0.98)]))
-    describe(axes, frame, looks)
     axes.set_ylim(-0.04 * highest, 1.08 * highest or 1.0)  # a line at 0 is one, too
 
 
@@ -163,12 +193,15 @@ def curves(
     frame: pd.DataFrame,
     looks: Mapping[str, Look],
     words: Callable[[Any], str] = plain,
+    value_words: Callable[[float], str] = amount,
     apart: float = 4.0,
 ) -> None:
     """A curve with intervals for each series, its marks so many points beside those of the next; `words` writes a place.
 
     `frame`: `series, x, value, low, high`; with `least, most` a wider range behind the interval.
     """
+    import seaborn as sns  # takes long to import, and only these charts need it
+
     for place, (name, look) in enumerate(looks.items()):
         points = frame[frame["series"] == name]
         aside = apart * (place - (len(looks) - 1) / 2)
@@ -181,31 +214,22 @@ def curves(
             points, x="x", y="value", marker=look.marker, markersize=6, linewidth=1.2, estimator=None,
             ax=axes, **style,
         )  # fmt: skip
-    describe(axes, frame, looks, words)
+        for x, value, *ends in points.dropna(subset="value")[["x", "value", "low", "high"]].to_numpy(float):
+            bounds = f" ({' to '.join(map(value_words, ends))})" if known(*ends) else ""
+            (reach,) = axes.plot(
+                x, value, "o", color="none", markersize=15, markeredgewidth=0, transform=moved, zorder=5
+            )
+            tell(reach, f"{name} {words(x)}: {value_words(value)}{bounds}".strip())
     axes.set(xlabel="", ylabel="")
 
 
-def stacked(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, Look], step: float | None = None) -> None:
-    """Parts on top of each other in the order of `looks`: a bar across each row `at`; with a `step`, areas over time.
-
-    `frame`: `at` (of a time span the end) and a column of values for each part.
-    """
-    colours = {name: look.colour for name, look in looks.items()}
-    if step is not None:
-        # what was read until a second holds from the span's beginning on
-        first = frame.head(1).assign(at=frame["at"] - step)
-        areas = pd.concat([first, frame])
-        axes.stackplot(
-            areas["at"], areas[list(looks)].T, colors=list(colours.values()), linewidth=0, step="pre"
-        )
-        describe(axes, frame.melt("at", list(looks), "series"), looks)
-        return
-    sns.histplot(
-        frame.melt("at", list(looks), "part", "value"), y="at", weights="value", hue="part", discrete=True,
-        hue_order=list(looks)[::-1], palette=colours, multiple="stack", shrink=0.8, alpha=1, linewidth=0,
-        legend=False, ax=axes,
-    )  # fmt: skip
-    axes.set(xlabel="", ylabel="")
+def stacked(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, Look], middles: Sequence[float]) -> None:
+    """A bar of parts in the order of `looks` at each of `middles`: a row of `frame`, which has a column for each part."""
+    start = np.zeros(len(frame))
+    for name, look in looks.items():
+        values = frame[name].fillna(0.0).to_numpy()
+        axes.barh(middles, values, 16, left=start, color=look.colour, linewidth=0)
+        start += values
 
 
 def heat(axes: Axes, x: NDArray[Any], y: NDArray[Any], shares: NDArray[Any], rarest: float) -> None:
@@ -214,8 +238,3 @@ def heat(axes: Axes, x: NDArray[Any], y: NDArray[Any], shares: NDArray[Any], rar
     colours = LinearSegmentedColormap.from_list("heat", ["#2b8ec700", "#2b8ec7"])
     values = np.ma.masked_less_equal(shares, 0)
     axes.pcolormesh(x, y, values.T, cmap=colours, norm=LogNorm(rarest, 1, clip=True), rasterized=True)
-    upto = np.cumsum(shares.sum(axis=0))
-    ends = [
-        f"{share:.0%} below {amount(y[1 + np.searchsorted(upto, share * upto[-1])])}" for share in (0.5, 0.99)
-    ]
-    add_to_label(axes, ", ".join(ends))

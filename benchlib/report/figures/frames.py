@@ -1,6 +1,7 @@
 """An analysis's rows, and its numbers put into words."""
 
 import math
+import re
 import textwrap
 from collections.abc import Hashable, Mapping
 from itertools import takewhile
@@ -18,6 +19,12 @@ MINUS = "−"
 DAGGER = "†"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """What an argument has that names nothing."""
+
+
+_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?")
+TITLE = 90
+"""So many characters a figure's title has room for."""
 
 
 def known(*values: Any) -> bool:
@@ -87,6 +94,31 @@ def by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
 def given_up(lost: Mapping[str, str]) -> list[str]:
     """What a crash may cost, each loss once, after the levels that risk it: `a, b – the last commits`."""
     return [f"{', '.join(names)} – {loss}" for loss, names in by_value(lost).items()]
+
+
+def guarded(cell: Any) -> Any:
+    """A CSV file's cell, with an apostrophe before a text that a spreadsheet would take for a formula; numbers stay."""
+    formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
+    return f"'{cell}" if formula else cell
+
+
+def finding(first: str, *more: str) -> str:
+    """A figure's title: what comes first, and of the rest what there is room for."""
+    for part in more:
+        first += part if len(first + part) <= TITLE else ""
+    return first
+
+
+def short(name: str) -> str:
+    """A level's name as a title has it."""
+    return textwrap.shorten(name, 32, placeholder="…")
+
+
+def extremes(values: "pd.Series[float]", unit: str = "") -> str:
+    """`0.4 ms (tuned) to 12 ms (defaults)`: the smallest and the largest, each with what it is of; nothing where none is known."""
+    ordered = values.dropna().sort_values(kind="stable")
+    ends = list(ordered.iloc[[0, -1]].items()) if len(ordered) > 1 else list(ordered.items())
+    return " to ".join(f"{amount(value)}{unit} ({short(str(name))})" for name, value in ends)
 
 
 def wrapped(text: str, chars: int = 28) -> list[str]:

@@ -1,29 +1,32 @@
-"""What all forms of charts share: the canvas, its key, panels with their titles, text beside marks, and axes."""
+"""What all forms of charts share: the canvas, its key, panels with their titles, what marks say, text beside them, and axes."""
 
 import textwrap
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
-from benchlib.report.figures.frames import MINUS, amount, known, plain
+from benchlib.report.figures.frames import MINUS, known, plain
 from benchlib.report.figures.style import FONT, MUTED, PAPER, RC, Look
 
 WIDTH = 504.0
 """Of every figure, in points."""
 LINE = 1.35 * FONT
 """From one line of text to the next, in points."""
-_FEW_VALUES = 12  # an alt text says each of so many, and the range of more
+FAR = 5.0
+"""Times that values differ by where an axis becomes logarithmic."""
 
 
 @contextmanager
@@ -48,10 +51,10 @@ def canvas(points: float, keyed: Mapping[str, Look] | None = None) -> Drawing:
         (n for n in range(len(names), 1, -1) if sum(map(max, np.array_split(widths, n))) <= WIDTH - 8), 1
     )
     high = points + -(-len(names) // columns) * 1.3 * LINE
-    fig = Drawing(figsize=(WIDTH / 72, high / 72), layout="constrained")
+    fig = Drawing(figsize=(WIDTH / 72, high / 72))
     if names:
         fig.legend(
-            [handle(look) for look in names.values()], list(names), loc="outside upper left",
+            [handle(look) for look in names.values()], list(names), loc="upper left",
             ncols=columns, borderaxespad=0, labelspacing=0.3, columnspacing=1.2,
         )  # fmt: skip
     return fig
@@ -91,48 +94,59 @@ def panels(
 
 
 def entitle(axes: Axes, title: str, note: str = "", columns: int = 1) -> None:
-    """A panel's title and the muted note below it, which begin what its alt text says."""
+    """A panel's title and the muted note below it."""
     lines = textwrap.wrap(title, int(WIDTH / columns / (0.72 * FONT)), max_lines=3, placeholder="…")
     if lines:
-        axes.set_title("\n".join(lines), pad=LINE + 4 if note else 4)
-        write(axes, note, (0, 1), (0, 4), "axes fraction", color=MUTED, va="baseline", in_layout=False)
+        axes.set_title("\n".join(lines), pad=LINE + 4 if note else 4, y=1)
+        write(axes, note, (0, 1), (0, 4), "axes fraction", color=MUTED, va="baseline")
     else:
-        axes.set_title(note, fontweight="normal", color=MUTED)
-    axes.set_label(f"{title} ({note})" if title and note else title or note)
+        axes.set_title(note, fontweight="normal", color=MUTED, pad=4, y=1)
+    axes.set_label("\n".join([*lines, note]).strip())
 
 
-def describe(
-    axes: Axes, frame: pd.DataFrame, series: Iterable[str], words: Callable[[Any], str] = plain
-) -> None:
-    """Note in the axes' label, for the alt text, what is drawn of each of the `series`: its range, or its values where they are few.
+def arrange(fig: Drawing) -> None:
+    """Make room around the panels of a grid for their titles, ticks and names, which matplotlib's own ways do slowly."""
+    grid = fig.axes
+    spec = grid[0].get_subplotspec() if grid else None
+    if spec is None or fig.get_layout_engine():
+        return
+    rows, columns = spec.get_gridspec().get_geometry()
+    width, height = 72 * fig.get_size_inches()
 
-    `frame`: `series, value`; where each value stands at a place, `x` (which `words` writes), and perhaps `low, high`.
-    """
-    texts = []
-    for name in series:
-        rows = frame[(frame["series"] == name) & frame["value"].notna()]
-        values = rows["value"]
-        if values.empty:
-            text = "not measured"
-        elif "x" in rows and len(rows) <= _FEW_VALUES:
-            text = ", ".join(
-                f"{words(row['x'])} = {amount(row['value'])}{_bounds(row)}" for row in rows.to_dict("records")
+    def ticks(column: Sequence[Axes]) -> float:
+        """The room that tick labels and names take left of these panels."""
+        axis_of = [axes.yaxis for axes in column if axes.yaxis.get_tick_params()["labelleft"]]
+        ends = [axis.get_major_formatter().format_ticks([*axis.get_majorticklocs()]) for axis in axis_of]
+        texts = [text for of_axis in ends for text in of_axis]
+        named = any(axes.get_ylabel() for axes in column)
+        return max((width_of(text) for text in texts), default=0.0) + 10 + (LINE + 4) * named
+
+    title = max(len(str(axes.get_label()).split("\n")) * LINE * bool(axes.get_label()) for axes in grid) + 8
+    left = ticks(grid[::columns]) + (LINE + 6) * bool(fig.get_supylabel())
+    gap = max([ticks([axes]) for number, axes in enumerate(grid) if number % columns], default=0.0) + 6
+    inner = any(axes.xaxis.get_tick_params()["labelbottom"] for axes in grid[:-columns])
+    between = title + (LINE + 4) * inner
+    bottom = LINE + 8 + (LINE + 2) * (bool(fig.get_supxlabel()) + any(axes.get_xlabel() for axes in grid))
+    top = title + sum(legend.get_window_extent().height for legend in fig.legends) * 72 / fig.dpi
+    fig.subplots_adjust(
+        left=left / width, right=1 - 16 / width, bottom=bottom / height, top=1 - top / height,
+        wspace=gap * columns / (width - left - 16 - gap * (columns - 1)),
+        hspace=between * rows / (height - top - bottom - between * (rows - 1)),
+    )  # fmt: skip
+
+
+def tell(artist: Artist, text: str) -> None:
+    """Have a mark say `text` to whoever points at it or reaches it by the keyboard."""
+    artist.set_gid(f"bl-mark-{text.encode().hex()}")
+
+
+def tell_rows(axes: Axes, texts: Sequence[str], middles: Sequence[float], half: float) -> None:
+    """What each row says, wherever in it one points; a row without a text says nothing."""
+    for text, middle in zip(texts, middles, strict=True):
+        if text:
+            tell(
+                axes.axhspan(middle - half, middle + half, facecolor="none", edgecolor="none", zorder=5), text
             )
-        else:
-            ends = list(dict.fromkeys(map(amount, (values.min(), values.max()))))
-            text = " to ".join(ends) + f", median {amount(values.median())}" * (len(ends) > 1)
-        texts.append(f"{name} {text}".strip())
-    add_to_label(axes, "; ".join(texts))
-
-
-def _bounds(row: Mapping[Hashable, Any]) -> str:
-    low, high = row.get("low", np.nan), row.get("high", np.nan)
-    return f" ({amount(low)} to {amount(high)})" if known(low, high) else ""
-
-
-def add_to_label(axes: Axes, text: str) -> None:
-    """Note more of what a panel shows."""
-    axes.set_label(": ".join(filter(None, (str(axes.get_label()), text))))
 
 
 def write(
@@ -170,7 +184,7 @@ def tick_words(percent: float, _: object = None) -> str:
 
 
 def percent_axis(axes: Axes, which: str, percents: Iterable[float]) -> str:
-    """An axis that shows all finite `percents` and 0: linear, or logarithmic where they differ by multiples.
+    """An axis that shows all finite `percents` and 0: linear, or logarithmic where they are more than :data:`FAR` apart.
 
     Returns what its title adds: the unit and the scale.
     """
@@ -179,7 +193,7 @@ def percent_axis(axes: Axes, which: str, percents: Iterable[float]) -> str:
     if high - low < 1e-9:
         low, high = -1.0, 1.0
     axis = axes.xaxis if which == "x" else axes.yaxis
-    if high <= 250 and low >= -80:
+    if 100 + high <= FAR * (100 + low):
         pad = 0.06 * (high - low)
         axes.set(**{f"{which}lim": (low - pad, high + pad)})
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
@@ -189,10 +203,11 @@ def percent_axis(axes: Axes, which: str, percents: Iterable[float]) -> str:
     low, high = _from_log(ends + np.array([-0.06, 0.06]) * (ends[1] - ends[0]))
     (axes.set_xscale if which == "x" else axes.set_yscale)("function", functions=(_to_log, _from_log))
     axes.set(**{f"{which}lim": (low, high)})
-    ticks = [100 * factor - 100 for factor in round_values(1 + low / 100, 1 + high / 100, 4)]
-    axis.set_major_locator(FixedLocator(sorted({0.0, *ticks})))
-    axis.set_major_formatter(tick_words)
-    return ", % (log scale)"
+    factors = sorted({1.0, *round_values(1 + low / 100, 1 + high / 100, 4)})
+    axis.set_ticks(
+        [100 * factor - 100 for factor in factors], [f"{plain(factor)}\u00a0×" for factor in factors]
+    )
+    return " (log scale)"
 
 
 def log_axis(axes: Axes, which: str, low: float, high: float, most: int = 6) -> None:
@@ -202,6 +217,35 @@ def log_axis(axes: Axes, which: str, low: float, high: float, most: int = 6) -> 
     axis.set_major_locator(FixedLocator(round_values(low, high, most)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(plain)
+
+
+def value_axis(axes: Axes, values: "pd.Series[float]", typical: "pd.Series[float]", room: float = 1.0) -> str:
+    """A vertical axis from 0, or a logarithmic one where what is `typical` of series is more than :data:`FAR` apart.
+
+    The values take that share of its height; what its title adds is returned.
+    """
+    high = float(values.max()) if values.notna().any() else 1.0
+    if len(typical) and typical.max() > FAR * typical.min() > 0:
+        low = max(float(values.min()), typical.min() / FAR) / 1.2
+        log_axis(axes, "y", low, low * (1.2 * high / low) ** (1 / room), 5)
+        return " (log scale)"
+    axes.set_ylim(0, 1.06 * high / room or 1.0)
+    axes.yaxis.set_major_formatter(plain)
+    return ""
+
+
+def factor_axis(axes: Axes, factors: NDArray[Any]) -> str:
+    """A horizontal axis that shows all finite `factors`, labelled 0.5 ×, 0.8 ×, 1 × … where there is room; what its title adds."""
+    shown = factors[np.isfinite(factors)]
+    low, high = np.min([0.8, *shown]) / 1.1, np.max([1.25, *shown]) * 1.1
+    log_axis(axes, "x", low, high)
+    apart = 34 / (WIDTH * axes.get_position().width) * np.log(high / low)
+    ticks: list[float] = []
+    for value in (1, 0.5, 2, 0.2, 5, 0.1, 10, 0.8, 1.25, 0.05, 20, 0.02, 50, 0.01, 100, 200, 500, 1000):
+        if low <= value <= high and all(abs(np.log(value / tick)) >= apart for tick in ticks):
+            ticks.append(value)
+    axes.set_xticks(ticks, [f"{plain(tick)}\u00a0×" for tick in ticks])
+    return " (log scale)"
 
 
 def round_values(low: float, high: float, most: int) -> list[float]:

@@ -1,17 +1,31 @@
-"""Over time inside the trials: speed, latencies, devices, waits, the lag of replicas; and the waits of each level in all."""
+"""Over time: the host from block to block, and inside the trials speed, latencies and devices; how far replicas lag, and what each level waits for."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from benchlib.load.latency import EDGES_US, Latency
+from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.figure import Figure, render
-from benchlib.report.figures.forms import Label, heat, medians, name_rows, row_places, stacked
-from benchlib.report.figures.frames import NOTHING, amount, binned, percent_of_mean, plain
-from benchlib.report.figures.layout import add_to_label, canvas, describe, log_axis, panels, styled
-from benchlib.report.figures.style import BLUE, MUTED, ORANGE, PAPER, Look, looks
+from benchlib.report.figures.forms import Label, heat, medians, row_axes, rows, stacked
+from benchlib.report.figures.frames import (
+    amount,
+    binned,
+    extremes,
+    finding,
+    good,
+    known,
+    percent_of_mean,
+    plain,
+    short,
+    signed,
+)
+from benchlib.report.figures.layout import canvas, log_axis, panels, styled, tell_rows, value_axis
+from benchlib.report.figures.style import BAND, BLUE, INK, MUTED, ORANGE, PURPLE, Look, looks
 
 DEVICES = {
     "tps": ("Operational speed", "transactions/s"),
@@ -33,21 +47,62 @@ Trial = tuple[str, int]
 _CPU, _IDLE = "CPU", "Client: ClientRead"
 _EVENTS = {_CPU: "on the CPU", _IDLE: "waiting for the load tool, or for a processor"}
 _HUES = ("blue", "orange", "purple", "ochre", "violet")
-_SAMPLES = (
-    "Each sample counts the load's sessions and their parallel workers by what they wait for; on the CPU are those that "
-    "wait for nothing. One that was sent a statement and has no processor yet counts as waiting for the load tool."
-)
 _BY = ["level", "block", "second"]
 _CLOCK = "seconds since the load began"
 _SPANS = 60
 _POINTS = 6000  # of all thin lines together; more only makes the page heavy
+_NUMBERS = 400  # rows that a figure's numbers have at most
 _STRIP = 0.16  # of a panel's height: for checkpoints
 _RAREST = 1e-4  # a share of transactions below this has the lightest shade
-_LINEAR = 0.1  # ms or KiB below which the scale of a lag is linear: down to 0, which it shows
+_LEAST_LAG = 0.01  # ms: a shorter lag is drawn there
 
 
 def _counted(trials: int, none: str) -> str:
     return f"{trials} trial{'s' * (trials != 1)}" if trials else none
+
+
+@styled
+def drift(trials: pd.DataFrame, metric: str) -> Figure:
+    """Each trial against its own level's mean, in the order they were run: what the host did meanwhile.
+
+    `trials`: columns `block`, `level`, `metric`, and `started_s` (seconds) or else in their order.
+    """
+    timed = "started_s" in trials and bool(trials["started_s"].notna().all())
+    order = trials.sort_values("started_s") if timed else trials
+    order = order.assign(x=np.arange(1.0, len(order) + 1))
+    fine = good(order, metric)
+    fine = fine.assign(percent=percent_of_mean(fine, metric) - 100)
+    failed = order.drop(fine.index)
+    spans = order.groupby("block", sort=False)["x"].agg(["min", "max"])
+    spans["value"] = fine.groupby("block")["percent"].mean()
+    drawing = canvas(190)
+    axes = drawing.subplots()
+    axes.plot(fine["x"], fine["percent"], ".", color=BLUE)
+    axes.hlines(spans["value"], spans["min"] - 0.4, spans["max"] + 0.4, color=INK, linewidth=2.4)
+    axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
+    for start, stop in spans[["min", "max"]].iloc[::2].itertuples(index=False):
+        axes.axvspan(start - 0.5, stop + 0.5, color=BAND, linewidth=0, zorder=0.5)
+    axes.plot(
+        failed["x"], [0.0] * len(failed), "x", color=PURPLE, markersize=6, clip_on=False,
+        transform=axes.get_xaxis_transform(),
+    )  # fmt: skip
+    shown = spans.iloc[:: math.ceil(len(spans) / 25)]
+    axes.set_xticks((shown["min"] + shown["max"]) / 2, [str(block) for block in shown.index])
+    axes.set(xlabel="blocks, each in the order of its trials", ylabel="against the level's own mean, %")
+    axes.set_xlim(0.5, len(order) + 0.5)
+    axes.yaxis.set_major_formatter(lambda value, _: signed(value, unit="").replace(".0", ""))
+    ends = [signed(value) for value in (spans["value"].min(), spans["value"].max()) if known(value)]
+    title = "One block does not tell how the host moved"
+    if len(spans) > 1 and ends:
+        title = f"{metric_or_guess(metric).title} of all levels moved by {' to '.join(ends)} between blocks"
+    return render(
+        f"drift-{metric}",
+        drawing,
+        title,
+        "Dots: trials; bars: the blocks' means, which a comparison inside blocks cancels; every other block is shaded."
+        + f" × a failed trial ({len(failed)})." * bool(len(failed)),
+        fine[["x", "block", "level", "percent"]].rename(columns={"x": "trial"}),
+    )
 
 
 @styled
@@ -57,53 +112,58 @@ def timeline(
     levels: Sequence[str],
     checkpoints: pd.DataFrame | None = None,
     relative: bool = False,
+    unsteady: Collection[str] = (),
 ) -> Figure:
     """Throughput inside the trials. `progress`: columns `level`, `block`, `elapsed_s`, and `tps`.
 
     `levels` sets their order. `checkpoints`: columns `level`, `block`, `start_s` and `end_s` (null for one that had
     begun before, or had not ended); None where nobody would know. With `relative` each level is drawn in percent of
-    its own mean: those of several workloads have no scale in common.
+    its own mean: those of several workloads have no scale in common. `unsteady` levels were in no steady state.
     """
     progress = progress[["level", "block", "elapsed_s", "tps"]].dropna(subset="tps")
     trials = max(progress.groupby(["level", "block"]).ngroups, 1)
     end = float(progress["elapsed_s"].max()) if len(progress) else 1.0
-    thin, step = binned(progress, "elapsed_s", max(min(_POINTS // trials, 120), 12))
+    bins = max(min(_POINTS // trials, _NUMBERS // max(len(levels), 1), 120), 12)
+    thin, step = binned(progress, "elapsed_s", bins)
     typical = thin.groupby("level")["tps"].median()
     notes = [f"median {amount(typical[name])} tps" if name in typical else "no readings" for name in levels]
+    bold = thin.groupby(["level", "elapsed_s"])["tps"].median()
+    numbers = bold.reset_index()
     if relative:
         thin["tps"] = percent_of_mean(thin, "tps")
-    marked = pd.DataFrame(columns=["level", "block"]) if checkpoints is None else checkpoints
-    marked = marked[marked["level"].isin(list(levels))]
-    speed = "throughput, % of the level's mean" if relative else "throughput, tps"
-    drawing, grid = panels(list(zip(levels, notes, strict=True)), 135, "seconds since the trial began", speed)
+        bold = thin.groupby(["level", "elapsed_s"])["tps"].median()
+    marked = pd.DataFrame(columns=["level", "start_s", "end_s"]) if checkpoints is None else checkpoints
+    marked = marked[marked["level"].isin(list(levels))].astype({"start_s": float, "end_s": float})
+    drawing, grid = panels(list(zip(levels, notes, strict=True)), 135, "seconds since the trial began")
     for name, axes in zip(levels, grid, strict=True):
-        of_level = thin[thin["level"] == name]
-        trials_side_by_side = of_level.pivot(index="elapsed_s", columns="block", values="tps")
-        dot = "o" if thin["elapsed_s"].nunique() == 1 else None
-        axes.plot(trials_side_by_side, color=BLUE, linewidth=0.7, alpha=0.4, marker=dot)
-        bold = of_level.groupby("elapsed_s")["tps"].median()
-        axes.plot(bold, color=BLUE, linewidth=2)
         axes.set_xlim(0, 1.01 * end)
-        describe(axes, pd.DataFrame({"series": "", "value": bold}), [""])
-        blocks = [spans for _, spans in marked[marked["level"] == name].groupby("block")]
-        for row, spans in enumerate(blocks):
-            start, stop = spans["start_s"].fillna(0.0).clip(0), spans["end_s"].fillna(end).clip(upper=end)
-            bars = list(zip(start, (stop - start).clip(end / 200), strict=True))
-            height = _STRIP / len(blocks)
-            place = (1 - (row + 0.9) * height, 0.8 * height)
-            axes.broken_barh(bars, place, transform=axes.get_xaxis_transform(), color=ORANGE, linewidth=0)
-        if blocks:
-            add_to_label(axes, f"{sum(map(len, blocks))} checkpoints")
-    high = float(thin["tps"].max()) if len(thin) else 1.0
-    axes.set_ylim(0, 1.05 * high / (1 - _STRIP * bool(len(marked))))
+        if name in typical:
+            trials_side_by_side = thin[thin["level"] == name].pivot(
+                index="elapsed_s", columns="block", values="tps"
+            )
+            dot = "o" if thin["elapsed_s"].nunique() == 1 else None
+            axes.plot(trials_side_by_side, color=BLUE, linewidth=0.7, alpha=0.4, marker=dot)
+            axes.plot(bold[name], color=BLUE, linewidth=2)
+        spans = marked[marked["level"] == name]
+        start, stop = spans["start_s"].fillna(0.0).clip(0), spans["end_s"].fillna(end).clip(upper=end)
+        bars = list(zip(start, (stop - start).clip(end / 200), strict=True))
+        axes.broken_barh(bars, (1 - 0.8 * _STRIP, 0.7 * _STRIP), transform=axes.get_xaxis_transform(), color=ORANGE,
+                         alpha=0.4, linewidth=0)  # fmt: skip
+    unit = "% of the level's mean" if relative else "tps"
+    scale = value_axis(grid[0], thin["tps"], bold.groupby("level").median(), 1 - _STRIP * bool(len(marked)))
+    drawing.supylabel(f"throughput, {unit}{scale}", color=MUTED)
     caption = (
         f"Thin: one trial each{f', means of {step:g} s' if step > 1 else ''}; bold: the median over blocks."
     )
     if len(marked):
-        caption += " Bars at the top, a row per trial: while a checkpoint was written."
+        caption += " Bars at the top: while a checkpoint was written, of all trials."
     elif checkpoints is not None:
         caption += " No checkpoint was written meanwhile."
-    return render("timeline-tps", drawing, "throughput inside the trials, by level", caption)
+    unsteady = [name for name in levels if name in unsteady]
+    title = "Steady inside trials, as far as the readings tell"
+    if unsteady:
+        title = f"“{short(unsteady[0])}”{f' and {len(unsteady) - 1} more' if unsteady[1:] else ''}: no steady state inside trials"
+    return render("timeline-tps", drawing, title, caption, numbers)
 
 
 @styled
@@ -128,9 +188,10 @@ def latency_over_time(latencies: Mapping[Trial, Latency], levels: Sequence[str])
     used = np.flatnonzero(by_bin[1:]) + 1  # a log scale has no place for what is logged as 0
     first, last = (used[0], used[-1]) if len(used) else (1, 2)
     edges_ms = np.array([*EDGES_US, 10 * EDGES_US[-1]])[first : last + 2] / 1000
-    step = max(math.ceil(seconds / 48), 1)
+    step = max(math.ceil(seconds / min(48, max(_NUMBERS // len(levels), 8))), 1)
     titles = [(level, _counted(len(trials), "no log was kept")) for level, trials in counts.items()]
     drawing, grid = panels(titles, 150, _CLOCK, "latency, ms (log scale)")
+    numbers = list[tuple[Any, ...]]()
     for level, axes in zip(levels, grid, strict=True):
         log_axis(axes, "y", edges_ms[0], edges_ms[-1], 5)
         axes.set_xlim(0, seconds)
@@ -139,15 +200,29 @@ def latency_over_time(latencies: Mapping[Trial, Latency], levels: Sequence[str])
             shares = spans / np.maximum(spans.sum(axis=1, keepdims=True), 1)
             x = np.minimum(np.arange(0, seconds + step, step), seconds)
             heat(axes, x, edges_ms, shares[:, first : last + 1], _RAREST)
+            quantiles = (_below(spans, 0.5), _below(spans, 0.99))
+            numbers += [(level, *row) for row in zip(x[1:], spans.sum(axis=1), *quantiles, strict=True)]
+    title = "No log of transactions was kept"
+    for level, total in list(totals.items())[:1]:
+        half, most = (float(_below(total.sum(axis=0), share)) for share in (0.5, 0.99))
+        title = f"{short(level)}: half take less than {amount(half)} ms, 99 % less than {amount(most)} ms"
     return render(
         "latency-over-time",
         drawing,
-        f"latencies over {seconds} seconds, by level",
+        title,
         "The stronger the colour, the larger the share of the transactions that ended "
         + (f"in those {step} seconds" if step > 1 else "in that second")
-        + " and took so long; shades are on a log scale, so that single slow transactions show too."
+        + " and took so long; shades are on a log scale."
         + (f" Not shown: {instant:.2g} % that pgbench logged as less than 10 µs." if instant else ""),
+        pd.DataFrame(numbers, columns=["level", "second", "transactions", "p50_ms", "p99_ms"]),
     )
+
+
+def _below(counts: NDArray[Any], share: float) -> Any:
+    """The time, ms, below which that share of the transactions stays, by counts in bins (the last axis); NaN without any."""
+    upto = counts.cumsum(axis=-1)
+    ends = np.append(EDGES_US[1:], 10 * EDGES_US[-1])[(upto >= share * upto[..., -1:]).argmax(axis=-1)] / 1000
+    return np.where(upto[..., -1] > 0, ends, np.nan)
 
 
 @styled
@@ -159,8 +234,9 @@ def device_panels(
     note: str = "",
     *,
     relative: bool = False,
+    name: str = "devices",
 ) -> Figure:
-    """A panel for each of :data:`DEVICES`, in each the levels: the median over trials, and their middle half.
+    """A panel for each of :data:`DEVICES` that was recorded, in each the levels: the median over trials, and their middle half.
 
     ``progress``: ``level, block, elapsed_s, tps``; ``seconds`` and ``waits`` are those of
     :class:`benchlib.study.instruments.Recorded`. ``levels`` are at most :data:`benchlib.report.figures.style.FEW`; ``note`` ends
@@ -173,28 +249,35 @@ def device_panels(
         titles["tps"] = ("Operational speed", "% of the level's mean")
     frame = _device_frame(progress, seconds, waits)
     spans, step = binned(frame[frame["level"].isin(list(levels))], "second", _SPANS)
-    for name in DEVICES:
-        if spans[name].isna().all():
-            # nothing that was read or written took a time
-            way = {"r_await_ms": "read", "w_await_ms": "written"}.get(name)
-            idle = way and seconds[f"{way[0]}_iops"].eq(0).any()
-            title, unit = titles[name]
-            titles[name] = (title, f"{unit}: {f'nothing was {way}' if idle else 'not recorded'}")
+    # a time of reads or writes that hardly happened says nothing
+    recorded = [figure for figure in DEVICES if spans[figure].notna().mean() > 0.1]
     hands = looks(levels)
-    drawing, grid = panels([*titles.values()], 122, _CLOCK, columns=2, keyed=hands, sharey=False)
-    for name, axes in zip(DEVICES, grid, strict=True):
-        medians(axes, spans.rename(columns={"level": "series", name: "value"}), hands, 0.5)
-        if spans[name].isna().all():
-            axes.set_yticks([])
+    drawing, grid = panels(
+        [titles[figure] for figure in recorded], 122, _CLOCK, columns=2, keyed=hands, sharey=False
+    )
+    for figure, axes in zip(recorded, grid, strict=True):
+        medians(axes, spans.rename(columns={"level": "series", figure: "value"}), hands)
+    numbers = spans.groupby(["level", "second"])[recorded].median()
     return render(
-        "devices",
+        name,
         drawing,
-        "speed, waits and devices over time, by level",
-        "Lines: the median over the trials"
+        _most_apart(numbers.drop(columns="tps", errors="ignore").groupby("level").median(), titles),
+        "Lines: medians over the trials"
         + (f", in spans of {step:g} s" if step > 1 else "")
-        + "; bands: the middle half of them. The devices are those that data and WAL lie on, together, by iostat's "
-        "definitions. Sessions that wait are those that are neither on the CPU nor waiting for the load tool."
-        + (f" {note}" if note else ""),
+        + "; bands: their middle half. Devices: those of data and WAL together, by iostat's definitions. Sessions that wait: neither on "
+        "the CPU nor waiting for the load tool." + (f" {note}" if note else ""),
+        numbers.reset_index(),
+    )
+
+
+def _most_apart(medians: pd.DataFrame, titles: Mapping[str, tuple[str, str]]) -> str:
+    """The figure that differs most between levels: `Most apart, queue length: 0.4 (tuned) to 12 (defaults); aqu_sz, requests`."""
+    ratios = (medians.max() / medians.min())[medians.min() > 0]
+    if len(medians) < 2 or ratios.empty:
+        return "Speed and devices while the load ran"
+    name = str(ratios.idxmax())
+    return finding(
+        f"Most apart, {titles[name][0].lower()}: {extremes(medians[name])}", f"; {titles[name][1]}"
     )
 
 
@@ -215,116 +298,91 @@ def _device_frame(progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataF
 
 
 @styled
-def lag_over_time(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
-    """Two panels per level, time and WAL, on scales common to all levels: the median, and the whole range.
+def replay_lag(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
+    """A row per level: how long after the primary its replicas show what was committed, the median and the middle 90 %.
 
-    ``readings``: ``level, block, replica, second`` (since the load began), and for each of :data:`STAGES` its
-    ``…_lag_s`` and ``…_lag_bytes``, null where the server knows none; a row per reading and replica.
+    ``readings``: ``level, block, replica, second``, and for each of :data:`STAGES` its ``…_lag_s`` and ``…_lag_bytes``,
+    null where the server knows none; a row per reading and replica.
     """
-    # a replica of a trial is a series of its own
-    wide = readings.assign(block=readings["block"].astype(str) + " " + readings["replica"])
-    panels_of = {(level, unit): pd.DataFrame() for level in levels for unit in ("ms", "KiB")}
-    titles, step = [], 1.0
-    for level, unit in panels_of:
-        column, factor, what = ("s", 1000, "time") if unit == "ms" else ("bytes", 1 / 1024, "WAL")
-        stages = {f"{stage}_lag_{column}": word for stage, word in STAGES.items()}
-        lags = wide.loc[wide["level"] == level, [*_BY, *stages]].rename(columns=stages)
-        lags[[*STAGES.values()]] *= factor
-        spans, step = binned(lags, "second", _SPANS)
-        panels_of[level, unit] = spans.melt("second", [*STAGES.values()], "series", "value")
-        replayed = lags["replayed"].dropna()
-        note = (
-            f"{amount(replayed.median())}, at most {amount(replayed.max())}" if len(replayed) else "not known"
+    lags = readings.assign(ms=1000 * readings["replay_lag_s"], kib=readings["replay_lag_bytes"] / 1024)
+    by_level = lags[["level", "ms", "kib"]].groupby("level")
+    ends = (
+        by_level["ms"]
+        .quantile(np.array([0.05, 0.5, 0.95]))
+        .unstack()
+        .reindex(list(levels))
+        .set_axis(["low", "value", "high"], axis=1)
+    )
+    most, all_known = (
+        by_level.max().reindex(list(levels)),
+        by_level["ms"].count().reindex(list(levels), fill_value=0),
+    )
+    total = lags["level"].value_counts()
+    labels = []
+    for level in levels:
+        unknown = total.get(level, 0) - all_known[level]
+        quiet = f"{unknown} of {total.get(level)} readings not known" if unknown else ""
+        cells = [amount(value) for value in (ends["value"][level], most["ms"][level], most["kib"][level])]
+        labels.append(
+            Label(level, quiet if all_known[level] else "not known", [(cell, INK) for cell in cells])
         )
-        if 0 < len(replayed) < len(lags):
-            note += f"; {len(lags) - len(replayed)} of {len(lags)} not known"
-        titles.append((level, f"{what}, {unit}: {note}"))
-    hands = {STAGES[stage]: look for stage, look in looks(list(STAGES)).items()}
-    drawing, grid = panels(titles, 115, _CLOCK, columns=2, keyed=hands, sharey=False)
-    for ((_, unit), frame), axes in zip(panels_of.items(), grid, strict=True):
-        medians(axes, frame, hands, 1.0)
-        largest = [other["value"].max() for (_, of), other in panels_of.items() if of == unit]
-        highest = max(1.3 * np.nanmax([0.0, *largest]), 10 * _LINEAR)
-        axes.set_yscale("symlog", linthresh=_LINEAR, linscale=0.5)
-        decades = np.arange(round(np.log10(_LINEAR)), np.log10(highest) + 1e-9)
-        axes.set_yticks([0, *10.0 ** decades[:: len(decades) // 5 + 1]])
-        axes.yaxis.set_major_formatter(plain)
-        axes.minorticks_off()
-        axes.set_ylim(-0.2 * _LINEAR, highest)
+    marks = ends.clip(lower=_LEAST_LAG).assign(row=range(len(levels)))
+    marks["look"] = pd.Series([Look("blue")] * len(levels), marks.index, dtype=object)
+    shown = marks[["low", "value", "high"]].to_numpy(float)
+
+    def scale(axes: Any) -> str:
+        log_axis(axes, "x", np.nanmin(shown, initial=1.0) / 1.5, np.nanmax(shown, initial=1.0) * 1.5, 4)
+        return ", ms (log scale)"
+
+    drawing, *_ = rows(
+        labels, marks, scale, "replay lag", heads=["median, ms", "most, ms", "most WAL, KiB"], origin=np.nan
+    )
     return render(
         "replica-lag",
         drawing,
-        "lag of the replicas over time, by level",
-        "Lines: the median over blocks and replicas"
-        + (f", in spans of {step:g} s" if step > 1 else "")
-        + "; bands: from the least to the most. Above each panel: the median and the largest reading of what was not "
-        "yet replayed, and how many readings knew none. Log scales, linear below 0.1 ms and 0.1 KiB. The time is how long "
-        "the latest confirmed WAL took to be written, flushed and replayed there; a server that is idle knows none, which "
-        "is a gap and not 0; where a replica is away, its WAL is not known either.",
+        f"Median replay lag: {extremes(ends['value'], ' ms') or 'not known'}",
+        "Marks: medians over all readings and replicas; bars: their middle 90 %. The time is how long the latest confirmed WAL took to "
+        "be replayed there; an idle server knows none. WAL: what was not yet replayed.",
+        ends.assign(most_ms=most["ms"], most_kib=most["kib"]).reset_index(names="level"),
     )
 
 
 @styled
-def waits_by_level(waits: pd.DataFrame, levels: Sequence[str], full: Mapping[str, float] = NOTHING) -> Figure:
-    """Mean sessions by wait event, a stacked bar per level.
+def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure | None:
+    """Mean sessions by wait event, a stacked bar per level; None where nearly all are on the CPU at every level.
 
-    ``waits``: ``level, block, second`` and a column of mean sessions per wait event, such as ``IO: WALSync``. ``full``: the
-    busy share of the processors for levels that used them up, whose sessions hardly waited for the load tool.
+    ``waits``: ``level, block, second`` and a column of mean sessions per wait event, such as ``IO: WALSync``.
     """
     shown, hands = _colours_of(waits)
     trials = shown.groupby(["level", "block"]).mean().drop(columns="second")
     means = trials.groupby("level").mean().reindex(list(levels))
+    parts = means.div(means.sum(axis=1), axis=0)
+    if _EVENTS[_CPU] in parts and parts[_EVENTS[_CPU]].min() > 0.95:
+        return None
     sampled = means.notna().any(axis=1)
-    notes = dict.fromkeys(levels, "") | {
-        name: f"processors {100 * share:.0f} % busy" for name, share in full.items()
-    }
-    labels = [Label(level, notes[level] if sampled[level] else "not sampled") for level in levels]
-    _, bottom = row_places(labels)
-    drawing = canvas(bottom + 40, hands)
-    axes = drawing.subplots()
-    name_rows(axes, labels, list(range(len(levels))))
-    stacked(axes, means.assign(at=range(len(levels))).fillna(0.0), hands)
-    total = float(means.sum(axis=1).max())
-    for row, values in enumerate(means.to_numpy()):
-        for look, x, value in zip(hands.values(), values.cumsum() - values / 2, values, strict=True):
-            if value > 0.07 * total:
-                colour = MUTED if look.hue == "grid" else PAPER
-                text = f"{value:,.1f}" if value >= 1 else f"{value:.2f}"
-                axes.text(x, row, text, ha="center", va="center", color=colour)
-    axes.set(ylim=(len(levels) - 0.5, -0.5), yticks=[], xlim=(0, total or 1), xlabel="sessions, mean")
-    axes.grid(visible=False)
+    labels = [Label(level, "" if sampled[level] else "not sampled") for level in levels]
+    drawing, axes, middles = row_axes(labels, right=24, keyed=hands)
+    stacked(axes, means, hands, middles)
+    texts = []
+    for level, sessions in means.iterrows():
+        often = sessions[sessions > 0].sort_values(ascending=False)
+        of_level = ", ".join(f"{event} {amount(round(count, 2))}" for event, count in often.items())
+        texts.append(f"{level}: {of_level}" if of_level else "")
+    tell_rows(axes, texts, middles, 11)
+    axes.set(xlim=(0, float(means.sum(axis=1).max()) or 1), xlabel="sessions, mean")
     axes.xaxis.set_major_formatter(plain)
-    events = means.rename_axis("series").reset_index().melt("series", var_name="x")
-    describe(axes, events, levels, str)
+    title = "Not sampled at the first level"
+    if sampled.iloc[0]:
+        event = str(parts.iloc[0].idxmax())
+        verb = "are" if event in _EVENTS.values() else "wait for"
+        title = f"At “{short(levels[0])}” {100 * parts[event].iloc[0]:.0f} % of sessions {verb} {event}"
     return render(
         "waits",
         drawing,
-        "mean sessions of the load by wait event",
-        f"In the order of the key from left to right; means of the trials' means. {_SAMPLES}",
-    )
-
-
-@styled
-def waits_over_time(waits: pd.DataFrame, levels: Sequence[str]) -> Figure:
-    """The load's sessions by wait event over time, a panel per level, means of the trials.
-
-    ``waits``: as for :func:`waits_by_level`.
-    """
-    shown, hands = _colours_of(waits)
-    spans, step = binned(shown, "second", _SPANS)
-    means = spans.drop(columns="block").groupby(["level", "second"]).mean()
-    trials = spans.groupby("level")["block"].nunique().to_dict()
-    titles = [(level, _counted(trials.get(level, 0), "not sampled")) for level in levels]
-    drawing, grid = panels(titles, 135, _CLOCK, "sessions, mean", keyed=hands)
-    for level, axes in zip(levels, grid, strict=True):
-        axes.set(xlim=(0, spans["second"].max()), ylim=(0, 1.02 * float(means.sum(axis=1).max())))
-        if level in trials:
-            stacked(axes, means.loc[level].rename_axis(index="at").reset_index(), hands, step)
-    return render(
-        "waits-over-time",
-        drawing,
-        "sessions of the load by wait event over time, by level",
-        f"Means of the trials, stacked in the order of the key from the bottom up, in spans of {step:g} s. {_SAMPLES}",
+        title,
+        "In the order of the key from left to right; means of the load's sessions and their parallel workers. A session that has a statement "
+        "and no processor yet counts as waiting for the load tool.",
+        means.rename_axis("level").reset_index().melt("level", var_name="waiting for", value_name="sessions"),
     )
 
 

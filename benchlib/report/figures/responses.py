@@ -9,23 +9,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from benchlib.plan.metrics import METRICS, Metric, metric_or_guess
+from benchlib.plan.metrics import METRICS, Metric, metric_or_guess, percent_words
 from benchlib.plan.words import size_words
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import curves
 from benchlib.report.figures.frames import (
     NOTHING,
+    amount,
     axis_words,
+    extremes,
+    finding,
     good,
     interval,
     known,
     opening,
     plain,
+    short,
     signed,
 )
 from benchlib.report.figures.layout import (
+    FAR,
     WIDTH,
     canvas,
     entitle,
@@ -34,6 +40,7 @@ from benchlib.report.figures.layout import (
     panels,
     percent_axis,
     styled,
+    value_axis,
     width_of,
 )
 from benchlib.report.figures.style import BAND, INK, MUTED, Look, looks
@@ -47,8 +54,6 @@ QUANTILES = {
     "p99.9": "latency_p999_ms",
 }
 """What a quantile is called on the axis, and its column in the frame of trials."""
-
-_FAR = 8.0  # from this quotient of the largest by the smallest on, values are spread by multiples
 
 
 def _points(trials: pd.DataFrame, by: list[str], metric: str) -> pd.DataFrame:
@@ -67,7 +72,7 @@ def _value_axis(axes: Axes, labels: Mapping[float, str]) -> str:
     """
     values = np.array(list(labels))
     positive, title = values[values > 0], ""
-    if len(positive) > 1 and positive[-1] / positive[0] >= _FAR and values[0] >= 0:
+    if len(positive) > 1 and positive[-1] / positive[0] >= FAR and values[0] >= 0:
         title = " (log scale)" if values[0] else " (log scale, 0 apart)"
         apart: dict[str, Any] = {} if values[0] else {"linthresh": positive[0], "linscale": 0.5}
         axes.set_xscale("symlog" if apart else "log", **apart)
@@ -99,46 +104,99 @@ def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "")
     hands = looks(levels)
     drawing = canvas(240, hands)
     axes = drawing.subplots()
-    curves(axes, points, hands, [*QUANTILES].__getitem__, apart=7.0)
+    curves(axes, points, hands, lambda place: [*QUANTILES][int(place)], apart=7.0)
     ends = points[["value", "low", "high"]].to_numpy(float)
     log_axis(axes, "y", np.nanmin(ends) / 1.3, np.nanmax(ends) * 1.3)
     axes.set(xlabel="share of transactions that were faster", ylabel="latency, ms (log scale)")
     axes.set(xlim=(-0.5, len(QUANTILES) - 0.5))
     axes.set_xticks(range(len(QUANTILES)), list(QUANTILES))
+    p99 = points[points["x"] == place[QUANTILES["p99"]]].set_index("series")["value"]
     return render(
         "latency-quantiles",
         drawing,
-        "latency quantiles by level",
-        "p99 is the time that 99 % of a trial's transactions did not exceed. Marks: geometric means over the trials; bars: "
-        f"their 95 % intervals, which hold the host's drift between blocks too, unlike those of the verdicts. {note}".rstrip(),
+        f"Latency, p99: {extremes(p99, ' ms') or 'not known'}",
+        f"Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included. {note}".rstrip(),
+        points.assign(x=points["x"].map([*QUANTILES].__getitem__)),
     )
 
 
 @styled
-def client_sweep(trials: pd.DataFrame, metric: str = "tps") -> Figure:
+def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> Figure:
     """A curve per level over the number of clients, with 95 % intervals over the trials.
 
     ``trials``: ``clients, level``, the metric, and ``error`` where some failed; a row per trial. The levels are at
-    most :data:`benchlib.report.figures.style.FEW`, in the order of their first rows.
+    most :data:`benchlib.report.figures.style.FEW`, in the order of their first rows. ``name`` is what it is of, where there are several.
     """
-    measured, levels = metric_or_guess(metric), [str(level) for level in trials["level"].unique()]
-    clients = sorted(int(count) for count in trials["clients"].unique())
-    fine = good(trials.assign(level=trials["level"].astype(str)), metric).sort_values(
-        "clients", kind="stable"
+    measured = metric_or_guess(metric)
+    trials = trials.assign(level=trials["level"].astype(str))
+    fine = good(trials, metric).sort_values("clients", kind="stable")
+    points, hands = _points(fine, ["level", "clients"], metric), looks([*trials["level"].unique()])
+    points = points[points["series"].isin([*hands])]
+    drawing, axes = _over_clients(points, hands, [int(count) for count in trials["clients"].unique()])
+    scale = value_axis(
+        axes,
+        points[["value", "low", "high"]].melt(value_name="all")["all"],
+        points.groupby("series")["value"].max(),
     )
-    points, hands = _points(fine, ["level", "clients"], metric), looks(levels)
-    drawing = canvas(250, hands if len(levels) > 1 else None)
-    axes = drawing.subplots()
-    curves(axes, points, hands)
-    axes.set(
-        ylabel=axis_words(measured), xlabel="clients" + _value_axis(axes, {n: plain(n) for n in clients})
-    )
-    axes.set_ylim(0, 1.06 * np.nanmax(points[["value", "high"]].to_numpy(float), initial=1e-9))
-    axes.yaxis.set_major_formatter(plain)
+    axes.set(ylabel=axis_words(measured) + scale)
+    best = points.loc[points.groupby("series", sort=False)["value"].idxmax()]
+    peaks = [
+        f"{plain(row['x'])} clients" + f" ({short(row['series'])})" * (len(best) > 1)
+        for row in best.to_dict("records")
+    ]
     caption = "Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included."
-    if len(levels) > len(hands):
-        caption += f" Of {len(levels)} curves the first {len(hands)} are drawn."
-    return render(f"clients-{metric}", drawing, f"{axis_words(measured)} by number of clients", caption)
+    if (count := trials["level"].nunique()) > len(hands):
+        caption += f" Of {count} curves the first {len(hands)} are drawn."
+    title = finding(
+        f"Highest {measured.title}{f' of {name}' if name else ''}: {peaks[0] if peaks else 'not known'}",
+        *(f", {peak}" for peak in peaks[1:]),
+    )
+    return render(
+        f"clients-{name or metric}", drawing, title, caption, points.rename(columns={"x": "clients"})
+    )
+
+
+@styled
+def change_by_clients(changes: pd.DataFrame, metric: Metric) -> Figure:
+    """What a change brings at each number of clients: a curve for each series, with the verdicts' intervals.
+
+    ``changes``: ``series, x`` (clients), ``value, low, high`` (percent), and ``against``, what it is compared with.
+    """
+    changes = changes.dropna(subset="value").sort_values("x", kind="stable")
+    hands = looks(list(changes["series"].unique()))
+    changes = changes[changes["series"].isin([*hands])]
+    drawing, axes = _over_clients(changes, hands, [*changes["x"].unique()], signed)
+    percents = changes[["value", "low", "high"]].to_numpy(float)
+    axes.set(ylabel=f"change of {metric.title}{percent_axis(axes, 'y', [*percents.flat])}")
+    axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
+    ranges = [f"{short(name)}: {_range(changes[changes['series'] == name])}" for name in hands]
+    return render(
+        "change-by-clients",
+        drawing,
+        finding(ranges[0], *(f"; {each}" for each in ranges[1:])),
+        f"Change of {metric.title} against {' and '.join(changes['against'].unique())} with as many clients. Bars: intervals adjusted for the number of levels.",
+        changes.rename(columns={"x": "clients"}),
+    )
+
+
+def _range(changes: pd.DataFrame) -> str:
+    """The smallest and the largest of some changes: `+127 % to +167 %`."""
+    ends = changes.sort_values("value").iloc[[0, -1]][["value", "low", "high"]].to_numpy(float)
+    return " to ".join(dict.fromkeys(percent_words(*row)[0] for row in ends))
+
+
+def _over_clients(
+    points: pd.DataFrame,
+    hands: Mapping[str, Look],
+    clients: Sequence[int],
+    value_words: Callable[[float], str] = amount,
+) -> tuple[Drawing, Axes]:
+    """Curves over the number of clients."""
+    drawing = canvas(250, hands if len(hands) > 1 else None)
+    axes = drawing.subplots()
+    curves(axes, points, hands, lambda count: f"{plain(count)} clients", value_words)
+    axes.set(xlabel="clients" + _value_axis(axes, {n: plain(n) for n in sorted(clients)}))
+    return drawing, axes
 
 
 @dataclass(frozen=True)
@@ -187,7 +245,7 @@ def setting_curve(
     axes.axhspan(-margin, margin, color=BAND, linewidth=0, zorder=0.5)
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
     entitle(axes, "", f"change of {metric}{unit}")
-    curves(axes, points, hands, value_words)
+    curves(axes, points, hands, value_words, signed)
     for panel, name in zip(below, mechanisms, strict=True):
         title, divisor = _readable(METRICS[name], float(points[name].max()))
         bare = points.assign(value=points[name] / divisor, low=np.nan, high=np.nan)
@@ -203,14 +261,15 @@ def setting_curve(
             axes.plot(curve.knee, change, "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
             for panel in grid[:, 0]:
                 panel.axvline(curve.knee, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0.8)
-    lead = f"change of {metric} by {setting} against {reference}"
+    knees = [curve.words.partition(";")[0].rstrip(".") for curve in bends]
     return render(
         f"curve-{setting}",
         drawing,
-        lead,
-        f"Marks: {lead}; dark bars: {100 * (1 - analysis.alpha):.3g} % intervals of the block model, adjusted for the number of levels; light ones: "
-        f"the range of single trials against their own blocks. Shaded: ±{margin:g} %. {rule} "
+        finding(knees[0], *(f"; {knee}" for knee in knees[1:])),
+        f"Change of {metric} against {reference}. Dark bars: {100 * (1 - analysis.alpha):.3g} % intervals, adjusted for the number of "
+        f"levels; light: single trials against their blocks; shaded: ±{margin:g} %. {rule} "
         + " ".join(curve.words for curve in bends),
+        points.rename(columns={"x": setting}),
     )
 
 
@@ -242,6 +301,7 @@ def interaction(
     named = {name: [str(v) for v in changes.get(name, ("low", "high"))] for pair in factors for name in pair}
     titles = [(f"{a} × {b}", _meeting(a, b, effects)) for a, b in factors]
     drawing, grid = panels(titles, 205, y=axis_words(measured), sharex=False)
+    drawing.set_layout_engine("constrained")  # for the keys below the panels
     for axes, pair, (a, b) in zip(grid, means, factors, strict=True):
         lines = {f"{b} {named[b][0]}": Look("orange", "D"), f"{b} {named[b][1]}": Look("blue")}
         ends = dict(zip((-1, 1), lines, strict=True))
@@ -257,24 +317,28 @@ def interaction(
         axes.legend(map(handle, lines.values()), lines, loc="upper left", bbox_to_anchor=(0, -0.3))
     values = np.array([pair[["mean", "ci_low", "ci_high"]].to_numpy(float) for pair in means])
     log_axis(axes, "y", 0.94 * np.nanmin(values), 1.06 * np.nanmax(values))
+    met = effects[effects["effect"].isin([f"{a} × {b}" for a, b in factors])]
+    real = met[met["p_holm"] < 0.05].to_dict("records")
+    title = "No pair of changes is found to interact"
+    if real:
+        title = f"{len(real)} of {len(met)} pairs interact, most {real[0]['effect']}: {signed(real[0]['percent'])}"
     return render(
         f"interaction-{metric}",
         drawing,
-        f"mean {measured.title} where two changes meet",
-        "Parallel lines: the changes multiply. Others: the one factor changes what the other brings; the "
-        "interaction is half of that difference (the axis is logarithmic). "
+        title,
+        "Parallel lines: the changes multiply; the interaction is half of the difference (log axis). "
         + (
             "Bars are cut for pairs: two means differ, at 95 %, where theirs do not overlap."
             if known(*values[..., 1].flat)
             else "No intervals are known."
         ),
+        pd.concat(means),
     )
 
 
 def _meeting(a: str, b: str, effects: pd.DataFrame) -> str:
     """What the effects say of two factors: `interaction −0.9 % [−3.8, 2.1]`."""
-    for row in effects.to_dict("records"):
-        if row["effect"] in (f"{a} × {b}", f"{b} × {a}"):
-            bounds = f" {interval(row['ci_low'], row['ci_high'])}" if known(row["ci_low"]) else ""
-            return f"interaction {signed(row['percent'])}{bounds}"
+    for row in effects[effects["effect"] == f"{a} × {b}"].to_dict("records"):
+        bounds = f" {interval(row['ci_low'], row['ci_high'])}" if known(row["ci_low"]) else ""
+        return f"interaction {signed(row['percent'])}{bounds}"
     return ""

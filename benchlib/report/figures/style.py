@@ -13,13 +13,13 @@ _COLOURS = {
     "ink": ("#1a1a1a", "#e8e8ea"),
     "muted": ("#5c6370", "#a3a9b5"),
     "grid": ("#dde0e6", "#343840"),
-    "band": ("#e9edf2", "#262b33"),
+    "band": ("#e0e5ed", "#262b33"),
     "paper": ("#ffffff", "#15171b"),
     "blue": ("#0068a5", "#56b4e9"),
-    "orange": ("#b84700", "#ff9a52"),
-    "green": ("#007a5a", "#2fc79a"),
+    "orange": ("#b04400", "#ff9a52"),
+    "green": ("#007556", "#2fc79a"),
     "purple": ("#a1266b", "#f08fc0"),
-    "ochre": ("#8a6100", "#e6b450"),
+    "ochre": ("#855f00", "#e6b450"),
     "violet": ("#5b4fa2", "#b3a8f5"),
 }
 LIGHT, DARK = ({name: pair[page] for name, pair in _COLOURS.items()} for page in (0, 1))

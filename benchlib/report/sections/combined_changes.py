@@ -21,6 +21,7 @@ from benchlib.stats.ladder import ladder
 from benchlib.study.experiment import Experiment
 
 MOST_PAIRS = 4
+_ENOUGH = 7  # effects: the noise is told from the many that are small
 
 
 @section
@@ -29,8 +30,10 @@ def half_normal(experiment: Experiment) -> plots.Figure:
     screened = _screened(experiment)
     trials, design, _ = _factorial(experiment, screened=screened)
     metric, alpha = experiment.plan.metric, experiment.analysis.alpha
-    order = 1 if screened else 2
-    return plots.half_normal(effects(trials, design, metric=metric, order=order, alpha=alpha), metric=metric)
+    table = effects(trials, design, metric=metric, order=1 if screened else 2, alpha=alpha)
+    if len(table) < _ENOUGH and not screened:
+        raise NothingToShowError(f"{len(table)} effects are too few to tell noise by their order.")
+    return plots.half_normal(table, metric=metric)
 
 
 @section

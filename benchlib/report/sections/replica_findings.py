@@ -9,7 +9,7 @@ import pandas as pd
 
 from benchlib.report.figures import Figure
 from benchlib.report.figures.frames import amount, known
-from benchlib.report.figures.over_time import STAGES, lag_over_time
+from benchlib.report.figures.over_time import STAGES, replay_lag
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
@@ -27,7 +27,7 @@ _PROMISES = {
 
 @section
 def replica_lag(experiment: Experiment) -> Figure:
-    """How far the replicas were behind while the load ran: written, flushed and replayed, in time and in WAL.
+    """How far the replicas were behind while the load ran, in time and in WAL.
 
     Raises:
         InputError: a file is damaged.
@@ -39,7 +39,7 @@ def replica_lag(experiment: Experiment) -> Figure:
         raise NothingToShowError(
             "Nothing was sampled of the replicas in these trials, so their lag is not known."
         )
-    return lag_over_time(readings, list(levels))
+    return replay_lag(readings, list(levels))
 
 
 @section

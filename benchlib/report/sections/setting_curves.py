@@ -72,8 +72,7 @@ def curve(experiment: Experiment, setting: str) -> Figure:
         reference=" and ".join(dict.fromkeys(reference for *_, reference in shown)),
         mechanisms=mechanisms,
         value_words=value_words,
-        rule="Ring: where a curve bends, the smallest value from which on no larger one is faster by more than "
-        f"{100 * experiment.plan.margin:g} %; the interval of the step to it leaves out zero.",
+        rule=f"Ring: smallest value no larger one beats by more than {100 * experiment.plan.margin:g} %.",
     )
 
 

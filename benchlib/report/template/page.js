@@ -30,3 +30,79 @@ addEventListener("DOMContentLoaded", function () {
     if (event.target.closest("a")) fold.open = false;
   });
 });
+// Figures: what a mark says to whoever points at it or reaches it, and the picture and its numbers to take along.
+addEventListener("DOMContentLoaded", function () {
+  var tip = document.createElement("div"), page = location.pathname.replace(/^.*\/|\.html$/g, "");
+  tip.className = "bl-tip";
+  tip.hidden = true;
+  document.body.append(tip);
+  function hide() { tip.hidden = true; }
+  function show(event) {
+    var mark = event.target.closest(".bl-mark");
+    if (!mark) return;
+    tip.textContent = mark.getAttribute("aria-label");
+    tip.hidden = false;
+    var box = mark.getBoundingClientRect(), x = event.clientX || box.left + Math.min(box.width / 2, 200);
+    var right = document.documentElement.clientWidth - tip.offsetWidth - 8;
+    var y = box.top > tip.offsetHeight + 8 ? box.top - tip.offsetHeight - 4 : box.bottom + 4;
+    tip.style.left = scrollX + Math.max(8, Math.min(x - tip.offsetWidth / 2, right)) + "px";
+    tip.style.top = scrollY + y + "px";
+  }
+  document.querySelectorAll(".bl-mark > title").forEach(function (title) { title.remove(); });
+  document.addEventListener("mouseover", show);
+  document.addEventListener("focusin", show);
+  document.addEventListener("mouseout", hide);
+  document.addEventListener("focusout", hide);
+  document.addEventListener("keydown", function (event) { if (event.key === "Escape") hide(); });
+  document.querySelectorAll(".bl-figure[data-csv]").forEach(function (figure) {
+    var svg = figure.querySelector("svg"), title = figure.querySelector(".bl-title").textContent;
+    var size = svg.viewBox.baseVal, above = 22, row = document.createElement("p");
+    function take(blob, kind) {
+      var link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = page + "." + figure.dataset.figure + "." + kind;
+      link.click();
+      setTimeout(function () { URL.revokeObjectURL(link.href); }, 1e4);
+    }
+    function part(name, values) {
+      var made = document.createElementNS(svg.namespaceURI, name);
+      Object.keys(values).forEach(function (key) { made.setAttribute(key, values[key]); });
+      return made;
+    }
+    function picture() { // in the light colours, with its title, on paper
+      var copy = svg.cloneNode(true), high = size.height + above;
+      copy.setAttribute("viewBox", [0, -above, size.width, high].join(" "));
+      copy.setAttribute("width", size.width * 4 / 3);
+      copy.setAttribute("height", high * 4 / 3);
+      var words = part("text", { x: 4, y: 14 - above, fill: "#1a1a1a", style: "font-size: 10px; font-weight: 600" });
+      words.textContent = title;
+      copy.prepend(part("rect", { y: -above, width: size.width, height: high, fill: "#ffffff" }), words);
+      return new XMLSerializer().serializeToString(copy).replace(/var\(--bl-\w+, ?(#\w+)\)/g, "$1");
+    }
+    var kinds = {
+      svg: function () { take(new Blob([picture()], { type: "image/svg+xml" }), "svg"); },
+      png: function () {
+        var image = new Image();
+        image.onload = function () {
+          var canvas = document.createElement("canvas");
+          canvas.width = 2 * image.width;
+          canvas.height = 2 * image.height;
+          canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+          canvas.toBlob(function (blob) { take(blob, "png"); });
+        };
+        image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(picture());
+      },
+      csv: function () { take(new Blob([figure.dataset.csv], { type: "text/csv" }), "csv"); }
+    };
+    row.className = "bl-take";
+    Object.keys(kinds).forEach(function (kind) {
+      var button = document.createElement("button");
+      button.type = "button";
+      button.textContent = kind.toUpperCase();
+      button.setAttribute("aria-label", kind.toUpperCase() + ": " + title);
+      button.addEventListener("click", kinds[kind]);
+      row.append(button);
+    });
+    figure.append(row);
+  });
+});

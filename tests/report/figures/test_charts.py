@@ -1,7 +1,9 @@
 """What each chart draws of which frame, and what it says where data are missing."""
 
+import dataclasses
 import re
 from itertools import pairwise
+from types import SimpleNamespace
 
 import cases
 import numpy as np
@@ -13,14 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure as Drawing
 
+from benchlib.plan.metrics import metric_or_guess
 from benchlib.report import figures as f
-from benchlib.report.figures.frames import amount, interval, signed, wrapped
+from benchlib.report.figures.frames import amount, finding, interval, signed, wrapped
 from benchlib.report.figures.layout import panels, percent_axis, round_values, tick_words
 from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
 from benchlib.stats.crossed import effects, interaction_means
 from benchlib.stats.ladder import ladder
 
 LEVELS = ["defaults", "control", "tuned"]
+
+
+def marks(figure):
+    """What each mark says."""
+    soup = BeautifulSoup(figure.svg, "html.parser")
+    return [mark["aria-label"].replace("\u00a0", " ") for mark in soup.select(".bl-mark")]
 
 
 def words(figure):
@@ -53,7 +62,7 @@ def test_an_axis_of_changes_shows_all_of_them_and_zero(percents):
     title = percent_axis(axes, "x", percents)
     low, high = axes.get_xlim()
     assert all(low <= max(percent, -99.9) <= high for percent in [0.0, *percents])
-    assert ("log" in title) == (max(percents, default=0) > 250 or min(percents, default=0) < -80)
+    assert ("log" in title) == (100 + max([0, *percents]) > 5 * (100 + max(-99.9, min([0, *percents]))))
     assert 0 in axes.get_xticks().round(9)
 
 
@@ -89,43 +98,90 @@ def test_verdicts_differ_by_shape_as_well():
     assert mark_of("never heard") == mark_of(float("nan"))
 
 
-def test_a_forest_says_its_numbers(analysis):
-    figure = f.forest(analysis, durability={"tuned": "the last commits", "absent": "nothing"})
+def test_what_is_shaded_is_seen():
+    for palette in (LIGHT, DARK):
+        low, high = sorted((luminance(palette["band"]), luminance(palette["paper"])))
+        assert (high + 0.05) / (low + 0.05) >= 1.25
+
+
+def test_a_title_has_what_there_is_room_for():
+    assert finding("a" * 80, "; b" * 4, "; c") == "a" * 80 + "; c"
+    figure = f.drift(cases.make_trials({"defaults": 0}).assign(**{"word " * 30: 1.0}), "word " * 30)
+    assert len(figure.title) <= 90
+
+
+def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
+    figure = f.forest(
+        analysis, durability={"tuned": "the last commits", "absent": "nothing"}, answer=("tuned", "the set")
+    )
+    assert re.fullmatch(
+        r"The set: \+1\d\d\.\d\s% throughput, faster against defaults; 1 of 1 others differ", figure.title
+    )
     row = analysis.table.set_index("level").loc["tuned"]
-    assert f"tuned†: {signed(row['percent_change'], unit=' %')}, [" in figure.alt
+    assert f"tuned†: {signed(row['percent_change'], unit=' %')}, 117." in " ".join(marks(figure))
     assert "gives up durability: tuned – the last commits" in figure.caption
     assert "absent" not in figure.alt + figure.caption
     for text in ("tuned†", "control (A/A control)", "|faster", signed(row["percent_change"], unit=" %")):
         assert text in words(figure)
-    assert "±3 %" in figure.caption
+    assert figure.numbers.set_index("level").loc["tuned", "percent_change"] == row["percent_change"]
+    assert f.forest(analysis).title.startswith("Tuned, synchronous_commit on: +3")
+
+
+def test_a_forest_claims_nothing_of_what_is_invalid(analysis):
+    table = analysis.table.assign(verdict="invalid")
+    assert f.forest(dataclasses.replace(analysis, table=table)).title.startswith(
+        "Tuned, synchronous_commit on: invalid against defaults; 0 of 1"
+    )
 
 
 def test_shares_are_sorted_by_what_each_gives_alone():
     changes = {"defaults": 0, "tuned": 95, "only a": 5, "only b": 30, "without a": 80}
     figure = f.shares(cases.judged(cases.make_trials(changes)), full="tuned")
     assert words(figure).index("|b|") < words(figure).index("|a|")
-    assert "where tuned +" in figure.alt
+    assert re.fullmatch(r"Tuned: \+\d.* %; only b: \+[23]\d.* %", figure.title.replace("\u00a0", " "))
     assert re.search(r"b: \+3.* alone, – all others; a: \+\d.* alone, \+\d.* all others", figure.alt)
 
 
-def test_pairs_say_the_range_of_the_differences_and_the_failures():
-    trials = cases.make_trials({"defaults": 0, "tuned": 118}, failed={(2, "tuned")})
-    figure = f.paired_blocks(cases.judged(trials), trials)
-    assert re.search(r"inside the blocks: tuned 11\d\.\d to 12\d.*, median 1", figure.alt)
-    assert "Failed trials: 1 of tuned." in figure.caption
-    assert "1 failed" in words(figure)
+def entry(title, panel, *answers, better=True):
+    names = ("words", "against", "percent_change", "ci_low", "ci_high", "verdict", "gives_up")
+    made = [SimpleNamespace(**dict(zip(names, answer, strict=True))) for answer in answers]
+    return SimpleNamespace(title=title, panel=panel, higher_is_better=better, answers=made)
 
 
-def test_the_summary_has_every_study_in_order_and_what_it_is_judged_by():
-    rows = [cases.make_study("a", 812.4, rank=1, half=150, loss="the latest commits"), cases.make_study("a-2", 790.0, further=True),
-            cases.make_study("b", 66.7, rank=2, metric="p99 latency", percent_change=-40.0), cases.make_study("c", 3.1, "inconclusive", margin=0.05)]  # fmt: skip
-    figure = f.summary_forest(pd.DataFrame(rows))
-    places = [words(figure).index(name) for name in ("1. A†", "a-2", "2. B", "|C|")]
+ENTRIES = [
+    entry("Storage", "hardware", ("faster disk", "slower disk", 5600, 3500, 9000, "faster", "")),
+    entry("Version", "changes", ("18", "17", -40.0, -50.0, -20.0, "faster", ""), better=False),
+    entry("Planner", "changes", ("no nested loops", "defaults", None, None, None, "invalid", "")),
+    entry("Durability", "costs", ("fsync off", "on", 90.0, 80.0, 101.0, "faster", "all"), ("sync", "on", 0.2, -2.0, 2.4, "equivalent", "")),
+]  # fmt: skip
+
+
+def test_the_index_has_three_panels_of_factors_with_better_on_the_right():
+    figure = f.index_panels(ENTRIES)
+    order = (
+        "Changes you can make",
+        "Planner: no nested loops",
+        "Version: 18",
+        "Costs you accept",
+        "fsync off†",
+        "What hardware",
+    )
+    places = [words(figure).index(name) for name in order]
     assert places == sorted(places)
-    assert "1. A† tuned against defaults: +812.4 %, [662.4, 962.4], faster" in figure.alt
-    assert "p99 latency −40.0 %" in words(figure).replace("|", " ")
-    assert "half as much counts as +100 %" in figure.caption
-    assert "Shaded" not in figure.caption  # margins that differ
+    rows = figure.numbers.set_index("words")
+    assert rows.loc["18", ["value", "low", "high"]].tolist() == pytest.approx([1 / 0.6, 1 / 0.8, 2])
+    for text in ("|57\u00a0×|", "|1.67\u00a0×|", "|no verdict|", "|1\u00a0×|", "|10\u00a0×|"):
+        assert text.replace("\u00a0", " ") in words(figure)
+    assert rows.loc["no nested loops", ["value", "low", "high"]].isna().all()
+    assert figure.title == "Of 5 answers 3 are faster and 0 slower"
+
+
+@pytest.mark.parametrize("of", [*ENTRIES, entry("Nothing", "changes")], ids=lambda of: of.title)
+def test_a_card_is_a_small_picture_and_the_same_each_time(of):
+    picture = f.card(of)
+    assert picture == f.card(of)
+    assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
+    assert len(picture) < 60_000
 
 
 def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
@@ -135,67 +191,78 @@ def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
     figure = f.timeline(progress, levels=["tuned", "control", "unheard of"], checkpoints=checkpoints)
     assert words(figure).index("tuned") < words(figure).index("control")
     assert "no readings" in words(figure)
-    assert re.search(r"tuned \(median .*: 2 checkpoints\. control .*: 1 checkpoints\.", figure.alt)
-    assert (
-        "No checkpoint was written"
-        in f.timeline(progress, levels=["tuned"], checkpoints=checkpoints.head(0)).caption
+    assert figure.title.startswith("Steady inside trials")
+    assert set(figure.numbers["level"]) == {"defaults", "control", "tuned", "tuned, synchronous_commit on"}
+    none = f.timeline(
+        progress, levels=["tuned"], checkpoints=checkpoints.head(0), unsteady={"tuned", "other"}
     )
-    assert "tuned (no readings)" in f.timeline(progress.assign(tps=np.nan), levels=["tuned"]).alt
-    assert "% of the level's mean" in f.timeline(progress, levels=["tuned"], relative=True).alt
+    assert "No checkpoint was written" in none.caption
+    assert none.title == "“tuned”: no steady state inside trials"
+    assert "no readings" in words(f.timeline(progress.assign(tps=np.nan), levels=["tuned"]))
+    assert "% of the level's mean" in words(f.timeline(progress, levels=["tuned"], relative=True))
+    far = progress.assign(tps=progress["tps"].where(progress["level"] != "tuned", 20 * progress["tps"]))
+    assert "log scale" in words(f.timeline(far, levels=["tuned", "control"]))
 
 
-def test_drift_gives_block_means_and_works_without_a_clock(trials):
-    assert re.search(
-        r"block means block 1 = −?\d+\.\d+, block 2 = ",
-        f.drift(trials, "tps", [*LEVELS, "tuned, synchronous_commit on"]).alt,
+def test_the_drift_says_how_far_the_host_moved_and_which_trials_failed():
+    trials = cases.make_trials({"defaults": 0, "tuned": 20}, blocks=40, failed={(2, "tuned")})
+    figure = f.drift(trials, "tps")
+    assert re.fullmatch(
+        r"Throughput of all levels moved by −\d+\.\d % to \+\d+\.\d % between blocks",
+        figure.title.replace("\u00a0", " "),
     )
-    failed = trials.assign(tps=np.nan, error="gone").drop(columns="started_s")
-    assert "in the order they were run" in words(f.drift(failed, "tps", LEVELS))
-    assert "a failed trial (20)" in f.drift(failed, "tps", LEVELS).caption
+    assert "a failed trial (1)" in figure.caption
+    assert "|39|" in words(figure)
+    assert "|40|" not in words(figure)  # only as many numbers as there is room for
+    assert len(figure.numbers) == 79
+    assert "does not tell" in f.drift(trials.query("block == 1"), "tps").title
 
 
 def test_waits_gather_the_rare_and_say_what_was_not_sampled():
     figure = f.waits_by_level(cases.make_waits(LEVELS[:2]), LEVELS)
-    assert re.search(
-        r"defaults on the CPU = 0\.\d+, IO: WALSync = [45]\.?\d*, .*other = 0\.0[123]", figure.alt
-    )
+    assert re.fullmatch(r"At “defaults” \d\d % of sessions wait for IO: WALSync", figure.title)
+    assert re.search(r"defaults: IO: WALSync [45]\.\d+, .*on the CPU 0\.\d+, .*other 0\.0", marks(figure)[0])
     assert "IPC: ProcArrayGroupUpdate" not in words(figure)
-    assert "tuned not measured" in figure.alt
     assert "not sampled" in words(figure)
-    assert "not sampled" in words(f.waits_over_time(cases.make_waits(LEVELS[:2]), LEVELS))
-    long = f.waits_over_time(cases.make_waits(LEVELS[:1], blocks=1, seconds=600), LEVELS[:1])
-    assert "in spans of 10 s" in long.caption
+
+
+def test_sessions_that_all_have_a_processor_are_no_figure():
+    busy = cases.make_waits(LEVELS[:2], events={"CPU": 4.0, "IO: WALSync": 0.01})
+    assert f.waits_by_level(busy, LEVELS[:2]) is None
 
 
 def test_each_trial_weighs_the_same_however_long_it_was():
-    short = pd.DataFrame({"level": "a", "block": 1, "second": [1.0], "CPU": [4.0]})
-    long = pd.DataFrame({"level": "a", "block": 2, "second": np.arange(1.0, 10), "CPU": 1.0})
-    assert "on the CPU = 2.5" in f.waits_by_level(pd.concat([short, long]), ["a"]).alt
+    short = pd.DataFrame({"level": "a", "block": 1, "second": [1.0], "CPU": [4.0], "IO: WALSync": 4.0})
+    long = pd.DataFrame(
+        {"level": "a", "block": 2, "second": np.arange(1.0, 10), "CPU": 1.0, "IO: WALSync": 4.0}
+    )
+    assert "on the CPU 2.5" in f.waits_by_level(pd.concat([short, long]), ["a"]).alt
 
 
-def test_devices_say_their_numbers_and_what_is_empty(trials):
+def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(trials):
     waits = cases.make_waits(LEVELS, events=cases.EVENTS | {"IO: WALSync": 0.0, "LWLock: WALWrite": 0.0})
+    seconds = cases.make_seconds(LEVELS)
+    seconds.loc[seconds["level"] == "tuned", "aqu_sz"] *= 40
+    seconds.loc[0, "r_await_ms"] = 3.0
     figure = f.device_panels(
-        cases.make_progress(trials, 12), cases.make_seconds(LEVELS), waits, LEVELS, "A note.", relative=True
+        cases.make_progress(trials, 12), seconds, waits, LEVELS, "A note.", relative=True
     )
     assert "% of the level's mean" in words(figure)
-    assert "r_await, ms: nothing was read" in words(figure)
-    assert re.search(r"Queue length \(aqu_sz, requests\): defaults 1\d\.\d+ to \d", figure.alt)
-    assert "DBMS waits (sessions that wait): defaults 0;" in figure.alt  # nobody idle or on the CPU waits
-    assert figure.caption.endswith("A note.")
-    unknown = cases.make_seconds(LEVELS)
-    unknown[unknown.columns[3:]] = np.nan
-    figure = f.device_panels(cases.make_progress(trials, 12), unknown, waits, LEVELS)
-    assert "Queue length (aqu_sz, requests: not recorded)" in figure.alt
-
-
-def test_a_lag_that_is_not_known_is_a_gap_and_said():
-    lags = cases.make_lags(["a", "b"])
-    figure = f.lag_over_time(lags, ["a", "b", "c"])
-    assert re.search(
-        r"a \(time, ms: [\d.]+, at most [\d.]+; 3 of 39 not known\): written [\d.]+ to [\d.]+", figure.alt
+    assert "r_await" not in words(figure)
+    assert "w_await" in words(figure)
+    assert re.match(
+        r"Most apart, queue length: \d+.* \((defaults|control)\) to \d+.* \(tuned\)", figure.title
     )
-    assert "c (time, ms: not known): written not measured" in figure.alt
+    assert figure.caption.endswith("A note.")
+    assert len(figure.numbers) <= 400
+
+
+def test_a_lag_has_a_row_per_level_and_says_what_is_not_known():
+    figure = f.replay_lag(cases.make_lags(["a", "b"]), ["a", "b", "c"])
+    assert re.fullmatch(r"Median replay lag: [\d.]+ ms \([ab]\) to [\d.]+ ms \([ab]\)", figure.title)
+    assert re.match(r"a 3 of 39 readings not known: [\d.]+ median, ms, [\d.]+ most, ms", marks(figure)[0])
+    assert marks(figure)[2].startswith("c not known: –")
+    assert "not known" in f.replay_lag(cases.make_lags(["a"]), ["c"]).title
 
 
 def test_latencies_over_time_of_trials_of_other_lengths():
@@ -204,7 +271,9 @@ def test_latencies_over_time_of_trials_of_other_lengths():
     }
     found["a", 1].counts[:, 0] = 20
     figure = f.latency_over_time(found, ["a", "b"])
-    assert re.search(r"over 30 seconds.*a \(2 trials\): 50% below [3456](\.\d+)?, 99% below", figure.alt)
+    assert re.fullmatch(
+        r"A: half take less than [56](\.\d+)? ms, 99 % less than 1\d(\.\d+)? ms", figure.title
+    )
     assert "no log was kept" in words(figure)
     assert "Not shown: 0.8 % that pgbench logged" in figure.caption
     assert "data:image/png" in figure.svg  # dense marks are a raster
@@ -212,26 +281,41 @@ def test_latencies_over_time_of_trials_of_other_lengths():
     assert "in those 13 seconds" in long.caption
 
 
-def test_quantiles_and_sweeps_say_their_numbers_and_levels_without_any():
-    figure = f.quantile_ladder(cases.make_quantiles(["defaults"]), ["defaults", "tuned"])
-    assert re.search(
-        r"defaults p50 = [34]\.\d+ \(.*\), p95 = .* p99\.9 = \d+\.\d+ .*; tuned not measured", figure.alt
-    )
+def test_quantiles_and_sweeps_say_their_numbers_and_which_levels_have_none():
+    figure = f.quantile_ladder(cases.make_quantiles(["defaults", "slow"]), ["defaults", "slow", "tuned"])
+    assert re.fullmatch(r"Latency, p99: \d+(\.\d+)? ms \(defaults\) to \d+(\.\d+)? ms \(slow\)", figure.title)
+    assert re.match(r"defaults p50: [34]\.\d+ \(.* to .*\)", marks(figure)[0])
     trials = cases.make_sweep(["slow", "fast"], [8, 16, 32])
-    trials.loc[trials["level"] == "fast", ["tps", "error"]] = [np.nan, "gone"]
     figure = f.client_sweep(trials)
-    assert re.search(
-        r"tps by number of clients.* slow 8 = 1,\d{3} \(.*, 16 = .*fast not measured", figure.alt
-    )
+    assert figure.title == "Highest throughput: 32 clients (slow), 32 clients (fast)"
+    assert re.match(r"slow 8 clients: 1,\d{3} \(", marks(figure)[0])
+    trials.loc[trials["level"] == "slow", "tps"] /= 10
+    assert "log scale" in words(f.client_sweep(trials, name="reads"))
+    trials.loc[trials["level"] == "fast", ["tps", "error"]] = [np.nan, "gone"]
+    assert f.client_sweep(trials, name="reads").title == "Highest throughput of reads: 32 clients"
+
+
+def test_what_a_change_brings_is_told_by_clients():
+    rows = [("read/write", 8, 167.0, 150.0, 190.0, "slow disk"), ("read/write", 32, 127.0, 110.0, 140.0, "slow disk"),
+            ("read-only", 8, 193.0, 170.0, 220.0, "slow disk"), ("read-only", 32, 325.0, 300.0, 350.0, "slow disk")]  # fmt: skip
+    changes = pd.DataFrame(rows, columns=["series", "x", "value", "low", "high", "against"])
+    figure = f.change_by_clients(changes, metric_or_guess("tps"))
+    assert figure.title.replace("\u00a0", " ") == "Read/write: +127 % to +167 %; read-only: +193 % to +325 %"
+    assert "against slow disk with as many clients" in figure.caption
+    assert marks(figure)[0].replace("\u00a0", " ") == "read/write 8 clients: +167.0 % (+150.0 % to +190.0 %)"
 
 
 def test_commits_beyond_what_can_be_flushed_are_implausible():
     figure = f.flush_rates(cases.make_rates(), cases.make_commits())
-    assert "defaults one client: at most 80.3: 169.4, [132, 217.4]" in figure.alt
-    assert "no wait no flush limits it: 2,990, [" in figure.alt
-    assert figure.alt.count("implausible") == 1
+    assert figure.title.endswith("commits more than the device can flush")
+    told = " | ".join(marks(figure))
+    assert "defaults one client: at most 80.3: 169.4, [132, 217.4]" in told
+    assert "no wait no flush limits it: 2,990, [" in told
+    assert told.count("implausible") == 1
     assert "✕ 2,990" in words(figure)
-    assert "fdatasync (in use): 80.3; open_sync: 39.1" in figure.alt
+    assert "fdatasync (in use): 80.3 | open_sync: 39.1" in told
+    honest = f.flush_rates(cases.make_rates(), cases.make_commits().query("level == 'defaults'"))
+    assert honest.title == "The WAL is flushed 80.3 times a second by fdatasync"
 
 
 def test_effects_are_beside_what_noise_would_give_and_meet_in_pairs():
@@ -239,18 +323,16 @@ def test_effects_are_beside_what_noise_would_give_and_meet_in_pairs():
     trials = cases.crossed(design, {"a": 0.4, "b": -0.6, "a × b": 0.2})
     table = effects(trials, design)
     figure = f.half_normal(table)
-    assert re.search(
-        r"6 effects on throughput, the largest first.* b: −4\d\.\d %.*slower; a: \+4\d", figure.alt
-    )
-    assert "the largest would reach +" in figure.caption
+    assert re.match(r"3 of 6 effects stand out of the noise, most b: −4\d", figure.title)
+    assert re.search(r" b: −4\d\.\d %.*slower; a: \+4\d", figure.alt)
     assert "no error" in f.half_normal(table.assign(noise=np.nan)).caption
     means = interaction_means(trials, design, "a", "b", effects=table)
     figure = f.interaction([means], effects=table, changes={"a": ("128MB", "2GB")})
-    assert re.search(
-        r"a × b \(interaction \+2\d\.\d.*\): b low a 128MB = 1,\d{3} \([\d,]+ to [\d,]+\), a 2GB = ",
-        figure.alt,
-    )
+    assert re.match(r"1 of 1 pairs interact, most a × b: \+2\d", figure.title)
+    assert re.match(r"b low a 128MB: 1,\d{3} \([\d,]+ to [\d,]+\)", marks(figure)[0])
     other = interaction_means(trials, design, "b", "c", effects=table)
+    figure = f.interaction([other], effects=table, changes={"a": ("128MB", "2GB")})
+    assert figure.title == "No pair of changes is found to interact"
     drawn = words(f.interaction([means, other], effects=table, changes={"a": ("128MB", "2GB")}))
     assert all(f"|{end}|" in drawn for end in ("128MB", "2GB", "low", "high"))  # each panel its own factor's
 
@@ -258,9 +340,11 @@ def test_effects_are_beside_what_noise_would_give_and_meet_in_pairs():
 def test_a_ladder_adds_up_to_its_last_row():
     steps = ["base", "one", "two"]
     figure = f.waterfall(ladder(cases.climb(steps, [20, -50]), steps), start="base")
+    assert re.match(
+        r"All 2 steps: −(39|40)\.\d\s% throughput, slower; 2 of 2 steps significant; from base", figure.title
+    )
     assert re.search(
         r"one: \+(19|20)\.\d % step.*faster, \+(19|20)\.\d % so far.*; two: −(49|50)\.\d %.*−(39|40)\.\d % so far",
         figure.alt,
     )
-    assert "all 2 steps" in words(figure)
     assert "all" not in words(f.waterfall(ladder(cases.climb(steps[:2], [20]), steps[:2])))

@@ -1,8 +1,10 @@
 """Every chart, of ordinary and of odd frames: complete, stable, described in numbers, nothing off the canvas."""
 
 import dataclasses
+import io
 import re
 from functools import cache
+from types import SimpleNamespace
 
 import cases
 import matplotlib
@@ -14,7 +16,9 @@ from designs import full_factorial
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from benchlib.plan.metrics import metric_or_guess
 from benchlib.report import figures as f
+from benchlib.report.figures.changes import summary_forest
 from benchlib.report.figures.figure import render
 from benchlib.report.figures.frames import plain
 from benchlib.report.figures.layout import canvas, styled
@@ -65,7 +69,10 @@ def curves():
     points = pd.DataFrame({"value": [0.0, 1.0, 16.0, 256.0], "change": [-62.0, 0.0, 24.0, 18.0]})
     points = points.assign(low=points["change"] - 6, high=points["change"] + 6, least=-70.0, most=40.0,
                            temp_bytes_per_transaction=[4.5e7, 3e7, 0.0, 0.0])  # fmt: skip
-    return [Curve("sorts", points, 16.0, "It bends."), Curve(cases.LONG, points, None, "No bend.")]
+    return [
+        Curve("sorts", points, 16.0, "sorts: bends at 16; more."),
+        Curve(cases.LONG, points, None, "long: no bend."),
+    ]
 
 
 def curve(of):
@@ -75,19 +82,30 @@ def curve(of):
     )  # fmt: skip
 
 
+def change_by_clients():
+    rows = [
+        (series, n, 40.0 * n, 30.0 * n, 50.0 * n) for series in ("read-only", cases.LONG) for n in (1, 8, 96)
+    ]
+    return pd.DataFrame(rows, columns=["series", "x", "value", "low", "high"]).assign(against="slower disk")
+
+
+def index_entry(title, panel, change):
+    answer = SimpleNamespace(words="the tuned set", against=cases.LONG, percent_change=change, ci_low=change - 9,
+                             ci_high=change + 9, verdict="faster", gives_up="all")  # fmt: skip
+    return SimpleNamespace(title=title, panel=panel, higher_is_better=True, answers=[answer])
+
+
 STEPS = ["base", "2: dirty_ratio 10, dirty_background_ratio 5", "3: scheduler mq-deadline", "4: once more"]
 CHARTS = {
     "forest": lambda: f.forest(ordinary()[0], durability={"tuned": "the last commits"}),
     "forest, odd": lambda: f.forest(odd()[0]),
-    "paired blocks": lambda: f.paired_blocks(*ordinary()),
-    "paired blocks, odd": lambda: f.paired_blocks(*odd()),
-    "drift": lambda: f.drift(ordinary()[1], "tps", LEVELS),
-    "drift, odd": lambda: f.drift(odd()[1], "tps", MANY),
+    "drift": lambda: f.drift(ordinary()[1], "tps"),
+    "drift, odd": lambda: f.drift(odd()[1], "tps"),
     "timeline": lambda: f.timeline(cases.make_progress(ordinary()[1]), levels=LEVELS),
     "timeline of a long run": lambda: f.timeline(cases.make_progress(ordinary()[1], 900), levels=LEVELS, relative=True),
     "shares": lambda: f.shares(taken_apart(), full="tuned"),
     "no shares": lambda: f.shares(odd()[0], "huge"),
-    "summary": lambda: f.summary_forest(pd.DataFrame([cases.make_study("a", 800.0, rank=1), cases.make_study(cases.LONG, -45.0)])),
+    "summary": lambda: summary_forest(pd.DataFrame([cases.make_study("a", 800.0, rank=1), cases.make_study(cases.LONG, -45.0)])),
     "half-normal": lambda: f.half_normal(factorial()[0]),
     "interaction": lambda: f.interaction([factorial()[1]], effects=factorial()[0]),
     "interactions": lambda: f.interaction([factorial()[1]] * 4, effects=factorial()[0].head(0)),
@@ -98,16 +116,16 @@ CHARTS = {
     ),
     "waits": lambda: f.waits_by_level(cases.make_waits(LEVELS), LEVELS),
     "waits of many": lambda: f.waits_by_level(cases.make_waits(MANY, blocks=1, seconds=3), MANY),
-    "waits over time": lambda: f.waits_over_time(cases.make_waits(LEVELS), LEVELS),
-    "waits of a long run": lambda: f.waits_over_time(cases.make_waits(MANY[:2], blocks=1, seconds=600), MANY[:2]),
     "latency quantiles": lambda: f.quantile_ladder(cases.make_quantiles(LEVELS), LEVELS),
     "latency over time": lambda: f.latency_over_time(cases.make_latencies(LEVELS[:2]), LEVELS),
     "client sweep": lambda: f.client_sweep(cases.make_sweep(LEVELS, [2**power for power in range(10)])),
     "curve": lambda: curve(curves()[:1]),
     "curves": lambda: curve(curves()),
     "flushes": lambda: f.flush_rates(cases.make_rates(), cases.make_commits()),
-    "lag": lambda: f.lag_over_time(cases.make_lags(["asynchronous", cases.LONG]), ["asynchronous", cases.LONG]),
-    "lag of one reading": lambda: f.lag_over_time(cases.make_lags(["a"], blocks=1, seconds=0), ["a"]),
+    "lag": lambda: f.replay_lag(cases.make_lags(["asynchronous", cases.LONG]), ["asynchronous", cases.LONG]),
+    "lag of one reading": lambda: f.replay_lag(cases.make_lags(["a"], blocks=1, seconds=0), ["a"]),
+    "change by clients": lambda: f.change_by_clients(change_by_clients(), metric_or_guess("tps")),
+    "index": lambda: f.index_panels([index_entry("A", "changes", 5600.0), index_entry(cases.LONG, "costs", -45.0)]),
 }  # fmt: skip
 
 
@@ -116,15 +134,28 @@ def figure(request):
     return CHARTS[request.param]()
 
 
-def test_it_is_one_labelled_image_with_its_caption_in_a_frame_that_scrolls(figure):
+def test_it_is_one_labelled_drawing_below_its_finding_with_its_numbers_beside_it(figure):
     page = BeautifulSoup(figure._repr_html_(), "html.parser")
     (svg,) = page.find_all("svg")
-    assert (svg["role"], svg["aria-label"]) == ("img", figure.alt)
+    assert svg["aria-label"] == figure.alt
+    assert svg["role"] == ("group" if svg.select(".bl-mark") else "img")
     assert svg.parent["tabindex"] == "0"
+    assert page.select_one(".bl-title").get_text() == figure.title
     assert page.figcaption.get_text() == figure.caption
-    assert re.search(r"\d|No |no ", figure.alt)
+    assert 10 < len(figure.title) <= 90
+    assert figure.alt.startswith(figure.title.replace("\u00a0", " "))
+    assert len(figure.alt) <= 400
     assert "nan" not in re.split(r"\W+", figure.alt + figure.caption + svg.get_text("|"))
     assert len(figure.svg) < 150_000
+    kept = pd.read_csv(io.StringIO(page.figure["data-csv"]))
+    assert len(kept) == len(figure.numbers) <= 400
+    assert list(kept) == list(figure.numbers)
+
+
+def test_its_marks_say_something_each_and_can_be_reached(figure):
+    for mark in BeautifulSoup(figure.svg, "html.parser").select(".bl-mark"):
+        assert (mark["tabindex"], mark["role"]) == ("0", "img")
+        assert mark["aria-label"] == mark.find("title").get_text() != ""
 
 
 def test_it_loads_nothing_and_refers_to_nothing_outside(figure):
@@ -171,11 +202,12 @@ def test_markup_in_words_is_escaped():
     def drawn():
         drawing = canvas(40)
         drawing.text(0.1, 0.5, "<b> & $x$")
-        return render("odd", drawing, 'a "quote" <', "<i>")
+        return render("odd", drawing, 'a "quote" <', "<i>", pd.DataFrame({"name": ["=1+1", "<b>"]}))
 
     page = BeautifulSoup(drawn()._repr_html_(), "html.parser")
     assert page.find("text").get_text() == "<b> & $x$"
-    assert page.find("svg")["aria-label"] == 'A "quote" <.'
+    assert page.find("svg")["aria-label"] == 'A "quote" <. <i>'
+    assert page.figure["data-csv"] == "name\n'=1+1\n<b>\n"
     assert page.find("figcaption").get_text() == "<i>"
     assert "<svg" not in repr(drawn())
 
@@ -192,6 +224,6 @@ def test_a_missing_interval_is_said():
     table = analysis.table.copy()
     table.loc[table["level"] == "slow", ["ci_low", "ci_high"]] = np.nan
     figure = f.forest(dataclasses.replace(analysis, table=table))
-    assert "broken: –, not measured" in figure.alt
+    assert "broken: –, not measured" in figure.svg
     assert "no interval" in figure.svg
     assert "log scale" in figure.svg

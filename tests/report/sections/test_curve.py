@@ -63,7 +63,8 @@ def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
     words = r"work_mem: bends at 4\s?MB; the step from 1\s?MB to 4\s?MB changes throughput by \+2[45]\."
     assert re.search(words, figure.caption)
     assert re.search(r"beyond 4\s?MB the speed differs by −[67]\.\d\s% to \+0\.\d\s%", figure.caption)
-    assert "Temporary files per transaction, kB" in figure.alt
+    assert figure.title.replace("\u00a0", " ") == "work_mem: bends at 4 MB"
+    assert "Temporary files per transaction, kB" in figure.svg
     assert "log scale" in figure.svg
     assert figure == curve(View(view.experiment), "work_mem")
 

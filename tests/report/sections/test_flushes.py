@@ -1,6 +1,7 @@
 """Durability's section: flushes by method and place, beside the commits that they allow."""
 
 import pytest
+from bs4 import BeautifulSoup
 
 from benchlib.load.workloads import load_workload
 from benchlib.plan.level import Level
@@ -44,20 +45,23 @@ def figure(view_of):
 
 def test_each_place_has_its_rates_and_each_level_is_beside_what_its_flushes_allow(figure):
     drawn = figure()
-    assert (
-        "where the WAL of “defaults” and 3 other levels lies; "
-        "open_datasync: 80.2; fdatasync (in use): 80.3; fsync (in use): 39.4;" in drawn.alt
-    )
-    assert "where the WAL of “cache” lies; open_datasync (in use): 48,817; fsync: 79.7;" in drawn.alt
-    assert "writethrough" not in drawn.alt
-    assert "defaults one client: at most 80.3: 170" in drawn.alt
-    assert "no wait no flush limits it: 4,000, [4,000, 4,000]" in drawn.alt
-    assert "implausible; one client: at most 39.4: ✕" in drawn.alt
-    assert drawn.alt.count("implausible") == 1
+    soup = BeautifulSoup(drawn.svg, "html.parser")
+    told = " | ".join(mark["aria-label"] for mark in soup.select(".bl-mark"))
+    text = soup.get_text(" ")
+    assert "where the WAL of “defaults” and 3 other levels lies" in text
+    assert "open_datasync: 80.2 | fdatasync (in use): 80.3 | fsync (in use): 39.4 | " in told
+    assert "open_datasync (in use): 48,817 | fsync: 79.7 | " in told
+    assert "writethrough" not in told
+    assert "defaults one client: at most 80.3: 170" in told
+    assert "no wait no flush limits it: 4,000, [4,000, 4,000]" in told
+    assert "implausible; one client: at most 39.4: ✕" in told
+    assert told.count("implausible") == 1
     assert "✕ more than the device could have flushed" in drawn.caption
+    assert drawn.title == "“fsync” commits more than the device can flush"
 
 
 def test_what_need_not_write_is_held_to_no_limit(figure):
     drawn = figure(workload="select-only")
-    assert drawn.alt.count("no flush limits it") == 5
-    assert "implausible" not in drawn.alt + drawn.caption
+    marks = BeautifulSoup(drawn.svg, "html.parser").select(".bl-mark")
+    assert sum("no flush limits it" in mark["aria-label"] for mark in marks) == 5
+    assert "implausible" not in drawn.svg + drawn.caption
