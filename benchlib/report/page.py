@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,23 @@ from markupsafe import Markup
 from benchlib.plan.words import printable
 from benchlib.report.cleaned import cleaned
 from benchlib.report.figures import FIGURE_CSS, Figure
-from benchlib.report.figures.frames import signed
-from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
+from benchlib.report.figures.style import DARK, LIGHT, mark_of
 from benchlib.report.figures.tables import TABLE_CSS
 from benchlib.report.templates import TEMPLATES
-from benchlib.report.view import Statement
 
 SITE = "PostgreSQL benchmarks"
+LICENCE = "Data and page may be used under benchlib's MIT licence, unless the publisher names another."
 
 # What a reader of the page has no use for; the notebook keeps it.
-_HIDDEN = {"hide", "remove-cell", "papermill-error-cell-tag"}
+_HIDDEN = {"hide", "remove-cell", "papermill-error-cell-tag", "parameters", "injected-parameters"}
 _SILENT = {"remove-output", "hide-output", "progress"}
+_SECTION = re.compile(r"##? .*")
 
 
 class _Prose(mistune.HTMLRenderer):
     """Markdown of notebooks and templates as a part of a page: HTML in it is text, and its headings have anchors.
 
-    They come below the page's own ``h1``, without gaps. ``contents`` are those of sections and their parts.
+    They come below the page's own ``h1``, without gaps. ``contents`` are those of sections.
     """
 
     def __init__(self) -> None:
@@ -55,8 +56,8 @@ class _Prose(mistune.HTMLRenderer):
         self._anchors[anchor] += 1
         if self._anchors[anchor] > 1:
             anchor = f"{anchor}-{self._anchors[anchor]}"
-        if self._above <= 3:
-            self.contents.append({"level": self._above, "anchor": anchor, "text": words})
+        if self._above == 2:
+            self.contents.append({"anchor": anchor, "text": words})
         return super().heading(text, self._above, id=anchor)
 
     def block_code(self, code: str, info: str | None = None) -> str:
@@ -70,22 +71,28 @@ class _Prose(mistune.HTMLRenderer):
     def table(self, text: str) -> str:
         """A table in a region that scrolls."""
         self._tables += 1
-        region = f'<div class="bl-scroll" role="region" tabindex="0" aria-label="Table {self._tables}">'
+        region = f'<div class="bl-scroll" role="region" tabindex="0" aria-label="table {self._tables} of the text">'
         rows = re.sub(r"<th\b", '<th scope="col"', text)
         return f'{region}<table class="bl-table">{rows}</table></div>'
 
 
 @pass_context
-def _markdown(context: Context, text: str) -> Markup:
+def _heading(context: Context, text: str) -> Markup:
     """Markdown by the renderer of the page that is being made."""
-    render = mistune.create_markdown(renderer=context["prose"], plugins=["table"])
-    return Markup(f'<div class="bl-prose">{render(str(text))}</div>')
+    return Markup(mistune.create_markdown(renderer=context["prose"], plugins=["table"])(str(text)))
+
+
+@pass_context
+def _markdown(context: Context, text: str) -> Markup:
+    """The same as a part of its own."""
+    return Markup('<div class="bl-prose">{}</div>').format(_heading(context, text))
 
 
 _SCRIPT = (Path(__file__).parent / "template" / "page.js").read_text()
 
 TEMPLATES.filters.update(
     cleaned=cleaned,
+    heading=_heading,
     markdown=_markdown,
     plain=lambda text: printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)),
     shown=lambda thing: cleaned(thing._repr_html_()),
@@ -93,10 +100,7 @@ TEMPLATES.filters.update(
 TEMPLATES.globals.update(
     light=LIGHT,
     dark=DARK,
-    marks=MARKS,
     mark_of=mark_of,
-    verdict_word=verdict_word,
-    signed=signed,
     shared_css=Markup(FIGURE_CSS + TABLE_CSS),
     script=Markup(_SCRIPT),
     script_hash=base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode(),
@@ -116,55 +120,92 @@ class Link:
 class Page:
     """What a page says around its notebook.
 
-    `verdict` is one of the five words, "" where none was reached, None on a page that is no study's; `facts`
-    are (label, value) pairs; `durability` holds one sentence per level that gives it up.
+    `verdict` is one of the five words, "" where none was reached, None on a page that is no study's; `limits` is what
+    the headline does not show; `facts` are (label, value) pairs; `card` is the picture that a link to the page shows.
     """
 
     title: str
     headline: str = ""
+    limits: str = ""
     question: str = ""
     verdict: str | None = None
     facts: Sequence[tuple[str, str]] = ()
-    durability: Sequence[str] = ()
     downloads: Sequence[Link] = ()
+    card: str = ""
+    cite: str = ""
 
 
 def render_page(notebook: nbformat.NotebookNode, page: Page) -> str:
     """The executed notebook as a page: no code, and the same text each time for the same input.
 
     Cells tagged `hide` or `remove-cell` are left out, and the outputs of those tagged `remove-output`,
-    `hide-output` or `progress`.
+    `hide-output` or `progress`; prose whose code shows nothing goes with it. A heading tagged `folded` folds what is
+    below it. What was shown before is not shown again.
     """
-    cells = []
-    for cell in notebook.cells:
+    return render_prose(page, "cells.html.j2", sections=_sections(notebook.cells))
+
+
+def _sections(cells: Sequence[Any]) -> list[dict[str, Any]]:
+    """The cells that are shown, by section: `heading` of a folded one ("" of the others) and `cells`."""
+    sections: list[list[list[dict[str, Any]]]] = [[]]  # of groups: prose, and the code after it
+    before = set[str]()
+    for cell in cells:
         tags = set(cell.metadata.get("tags", ()))
-        if not tags & _HIDDEN:
-            cells.append({**cell, "outputs": []} if tags & _SILENT else cell)
-    return render_prose(page, "cells.html.j2", cells=cells)
+        if tags & _HIDDEN:
+            continue
+        prose = cell.cell_type == "markdown"
+        if prose and _SECTION.match(cell.source):
+            sections.append([])
+        if prose or not sections[-1]:
+            sections[-1].append([])
+        outputs = [] if prose or tags & _SILENT else [o for o in cell.outputs if _shows(o, before)]
+        sections[-1][-1].append({**cell, "outputs": outputs, "folded": "folded" in tags})
+    shown = []
+    for groups in sections:
+        kept = [group for group in groups if _is_prose(group) or any(cell["outputs"] for cell in group)]
+        if not kept:
+            continue
+        first = groups[0][0]
+        if kept[0] is not groups[0] and not all(map(_is_prose, kept)):
+            kept = [[first], *kept]  # the heading of what is left
+        flat, heading = [cell for group in kept for cell in group], ""
+        if first["folded"] and flat[0] is first:
+            heading, _, rest = first["source"].partition("\n")
+            flat[:1] = [{**first, "source": rest}] if rest.strip() else []
+        shown.append({"heading": heading, "cells": flat})
+    return shown
+
+
+def _is_prose(group: Sequence[Mapping[str, Any]]) -> bool:
+    return len(group) == 1 and group[0]["cell_type"] == "markdown"
+
+
+def _shows(output: Mapping[str, Any], before: set[str]) -> bool:
+    """Whether a page shows the output of a cell; `before` are those that it has, and gets the figures and tables of this one."""
+    if output["output_type"] == "stream":
+        return bool(output["name"] == "stdout" and output["text"].strip())
+    html = output.get("data", {}).get("text/html", "")
+    again = html in before or 'class="bl-absent"' in html
+    before |= {html} - {""}
+    return output["output_type"] == "error" or bool(output.get("data") and not again)
 
 
 def render_index(
-    entries: Sequence[Mapping[str, Any]],
+    panels: Sequence[tuple[str, Sequence[Mapping[str, Any]]]],
     *,
     intro: str = "",
-    figures: Sequence[Figure | Statement] = (),
+    figures: Sequence[Figure] = (),
     links: Sequence[Link] = (),
     left_out: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The list of studies, in the order given; `figures` come before it, `links` lead to further pages.
+    """The studies by panel, in the order given; `figures` come before them, `links` lead to further pages.
 
-    Of a study are shown `title, href` (its page), `headline, question, verdict, percent_change` (None where there is
-    none), `facts` (where and when it was measured) and `durability`. `left_out` are the studies that are kept and not shown, each with the reason.
+    A panel is its heading and its studies. Of each are shown `title, href` (its page), `question, headline, limits` and `facts`
+    (where and when it was measured). `left_out` are the studies that are kept and not shown, each with the reason.
     """
-    return _render(
-        "listing.html.j2",
-        title=SITE,
-        question=intro,
-        entries=entries,
-        figures=figures,
-        links=links,
-        left_out=left_out,
-    )
+    body = _render("listing.html.j2", panels=panels, links=links, left_out=left_out, figures=figures)
+    page = Page(SITE, question=intro)
+    return _render("page.html.j2", **vars(page), body=Markup(_numbered(body)), contents=[])
 
 
 def render_prose(page: Page, template: str, **values: Any) -> str:
@@ -173,8 +214,34 @@ def render_prose(page: Page, template: str, **values: Any) -> str:
     In it Markdown goes through the filter `markdown`, figures and tables through `shown`.
     """
     prose = _Prose()
-    body = Markup(_render(template, **values, prose=prose))
+    body = Markup(_numbered(_render(template, **values, prose=prose)))
     return _render("page.html.j2", **vars(page), body=body, contents=prose.contents)
+
+
+_FIGURE = re.compile(
+    r'<figure ([^>]*?data-figure="([^"]*)"[^>]*)>(.*?)(<p class="bl-title">|<figcaption>)', re.DOTALL
+)
+_TABLE = re.compile(r'(<div [^>]*class="bl-scroll"[^>]*)>(\s*<table class="bl-table">\s*<caption><span>)')
+
+
+def _numbered(html: str) -> str:
+    """A page's figures and captioned tables, each with its number, which is a link to it."""
+    names, tables = Counter[str](), count(1)
+
+    def figure(mark: re.Match[str]) -> str:
+        attributes = re.sub(r' ?\bid="[^"]*"', "", mark[1])
+        anchor = "figure-" + re.sub(r"\W+", "-", mark[2])
+        names[anchor] += 1
+        if names[anchor] > 1:
+            anchor = f"{anchor}-{names[anchor]}"
+        link = f'<a class="bl-number-of" href="#{anchor}">Figure {names.total()}.</a> '
+        return f'<figure id="{anchor}" {attributes}>{mark[3]}{mark[4]}{link}'
+
+    def table(mark: re.Match[str]) -> str:
+        number = next(tables)
+        return f'{mark[1]} id="table-{number}">{mark[2]}<a class="bl-number-of" href="#table-{number}">Table {number}.</a> '
+
+    return _TABLE.sub(table, _FIGURE.sub(figure, html))
 
 
 def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Link | None]) -> str:

@@ -32,7 +32,8 @@ from benchlib.report.entries import (
     writable_root,
 )
 from benchlib.report.execute import execute, find_notebook, notebook_parameters
-from benchlib.report.page import Link, Page, render_page
+from benchlib.report.figures import card
+from benchlib.report.page import LICENCE, Link, Page, render_page
 from benchlib.report.site import check_page_is_free, write_site
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
@@ -269,6 +270,7 @@ def _made(job: _Job) -> Entry | None:
         )
     (root / f"{job.name}.html").write_text(render_page(notebook, page))
     if entry:
+        (root / f"{entry.name}.png").write_bytes(card(entry))
         entry.page = entry.page_from(job.notebook)
         entry.keep()
     return entry
@@ -286,8 +288,10 @@ def _page(job: _Job, entry: Entry, downloads: Sequence[Link]) -> Page:
         title=entry.title,
         question=entry.question,
         headline=entry.headline,
+        limits=entry.limits,
         verdict=entry.answers[0].verdict if entry.answers else "",
         facts=[*entry.facts.items(), *([none] if job.borrowed else [])],
-        durability=[f"{answer.words}: {answer.gives_up}" for answer in entry.answers if answer.gives_up],
         downloads=downloads,
+        card=f"{entry.name}.png",
+        cite=f"“{entry.title}” ({entry.name}), measured {entry.measured} with benchlib {entry.facts.get('benchlib', '')}. {LICENCE}",
     )

@@ -1,7 +1,7 @@
 """An experiment in tables, charts and sentences: in its notebook, and in the page that is made from it.
 
-Every method returns something with an HTML form of its own, so a notebook's cells stay
-one line long and hold no logic.
+Every method returns something with an HTML form of its own, or None where the study has nothing of the kind, so a
+notebook's cells stay one line long and hold no logic.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchlib.report.answers import headline, limits
 from benchlib.report.figures.frames import amount, by_value, in_common, known, signed
 from benchlib.report.figures.levels import levels_table
 from benchlib.report.figures.mechanism import (
+    bottlenecks_sentence,
     bottlenecks_table,
     comparable,
     correlation_table,
@@ -50,7 +51,7 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class Statement:
-    """A sentence that shows itself; ``kind`` is its class in the page: plain, headline or command; ``limits`` stand below it."""
+    """A sentence that shows itself; ``kind`` is its class in the page: plain, headline, command, or absent, which a page leaves out; ``limits`` stand below it."""
 
     text: str
     kind: str = "plain"
@@ -115,35 +116,38 @@ class View:
         """What differs between the levels, and what each gives up if the machine crashes."""
         return levels_table(self.experiment.study)
 
-    def preflight(self) -> Table:
-        """What the run needs of this machine, checked; nothing is checked when nothing is left to run.
+    def preflight(self) -> Table | None:
+        """What is to be run, and what that needs of this machine, checked; None when nothing is left to run.
 
         Raises:
             PreflightError: this machine cannot run it.
 
         """
-        rows = [("trials", "nothing is run: what is shown is kept, no server is needed")]
-        if self.runner and self._to_run():
-            rows = self.runner.preflight()
+        if not self.runner or not self._to_run():
+            return None
+        rows = [("to be run", str(self.summary())), *self.runner.preflight()]
         return html_table(pd.DataFrame(rows, columns=["check", "found"]), caption="Preflight")
 
     # --- the verdicts ---------------------------------------------------------------
 
-    def validity(self) -> Table:
-        """Every reason to doubt the verdicts, or that there is none."""
-        rows = [
-            ("grave" if warning.grave else "note", warning.level or "the study", warning.message)
-            for warning in self.experiment.analysis.warnings
-        ] or [("none", "the study", "no reason for doubt was found")]
-        return html_table(
-            pd.DataFrame(rows, columns=["weight", "about", "what"]), caption="Reasons for doubt"
-        )
+    def doubts(self) -> Table | None:
+        """The grave reasons for doubt, which make verdicts invalid."""
+        return self._warnings("Grave reasons for doubt", grave=True)
 
-    def conditions(self) -> Table | Statement:
+    def validity(self) -> Table | None:
+        """What else is to be said against the verdicts."""
+        return self._warnings("Reasons for doubt", grave=False)
+
+    def _warnings(self, caption: str, *, grave: bool) -> Table | None:
+        warnings = [w for w in self.experiment.analysis.warnings if w.grave == grave]
+        rows = [(warning.level or "the study", warning.message) for warning in warnings]
+        return html_table(pd.DataFrame(rows, columns=["about", "what"]), caption) if rows else None
+
+    def conditions(self) -> Table | None:
         """What must be so for the effect to show, and whether it was: a row per condition and level, the unmet ones first."""
         rows = self.experiment.conditions
         if rows.empty:
-            return Statement("The notebook declares no conditions (the parameter conditions).")
+            return None
         rows = rows.assign(
             held=[f"{row.held} of {row.trials}" for row in rows.itertuples()],
             met=rows["met"].map({True: "met", False: "not met"}).fillna("not known"),
@@ -161,26 +165,31 @@ class View:
 
     def verdicts(self) -> Table:
         """Means, deviations, intervals and verdicts, a row per level."""
-        return verdict_table(self.experiment.analysis, durability=self.experiment.durability())
+        bare = "as it is"  # which says nothing without its dimension
+        names = {
+            level: ", ".join(
+                f"{dimension} {bare}" if value == bare else value for dimension, value in cell.items()
+            )
+            for level, cell in self._plan.factor.cells.items()
+        }
+        return verdict_table(self.experiment.analysis, durability=self.experiment.durability(), names=names)
 
-    def sensitivity(self) -> Table | Statement:
-        """The same question by methods with other assumptions; nothing with fewer than six blocks, or of several hosts."""
+    def sensitivity(self) -> Table | None:
+        """The same question by methods with other assumptions; None where they say nothing: with fewer than six blocks, or of several hosts."""
         rows = sensitivity(self.experiment.analysis)
         if rows.empty:
-            return Statement(
-                "No rank or resampling method can say anything here: they take six blocks of one host."
-            )
+            return None
         labels = {"percent_change": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
         caption = "The same by other methods (single p, not adjusted)"
         return html_table(rows, caption, labels=labels, formats=_FORMATS)
 
-    def exploratory(self) -> Table | Statement:
+    def exploratory(self) -> Table | None:
         """Every other figure of the trials by the same model: leads to follow, not verdicts."""
         names = [name for name in EXPLORATORY if name != self._plan.metric]
         good = self.experiment.by_level()[lambda trials: trials["error"].isna()]
         rows = self._leads(good[["level", "block"]].join(good[names].astype(float)))
         if rows.empty:
-            return Statement("The trials left no other figure by which the levels could be compared.")
+            return None
         rows["metric"] = [METRICS[name].title for name in rows["metric"]]
         labels = {"percent_change": "change", "p_value": "p", "p_bh": "p (false discovery rate)"}
         caption = "Exploratory: other figures by the same model"
@@ -211,16 +220,18 @@ class View:
             },
         )
 
-    def shares(self) -> plots.Figure | Statement:
+    def shares(self) -> plots.Figure | None:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
-        if target := self.experiment.study.parameters.get("shares_of"):
-            return plots.shares(self.experiment.analysis, target)
-        return Statement(
-            "This study compares whole levels. To see each setting's share of one, run it again with shares_of = its name: "
-            "every setting alone, and the whole set without it."
-        )
+        target = self.experiment.study.parameters.get("shares_of")
+        return plots.shares(self.experiment.analysis, target) if target else None
 
     # --- why ------------------------------------------------------------------------
+
+    def why(self) -> Statement | None:
+        """What held each level back, in a sentence."""
+        if self.experiment.recorded.seconds.empty:
+            return None
+        return Statement(bottlenecks_sentence(self._bottlenecks()))
 
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled, and what its trials cost: CPU, switches, I/O, WAL, pages; under a rate the lag."""
@@ -256,27 +267,17 @@ class View:
         rows = statements_frame(self.experiment.folder)
         return statements_table(rows, self._levels) if len(rows) else None
 
-    def waits(self) -> plots.Figure | Statement | None:
+    def waits(self) -> plots.Figure | None:
         """What the load's sessions waited for, a bar per level; None where nearly all had a processor."""
         waits = self.experiment.recorded.waits
-        if waits.empty:
-            return self._unsampled("what the sessions waited for")
-        return plots.waits_by_level(waits, self._levels)
+        return None if waits.empty else plots.waits_by_level(waits, self._levels)
 
-    def waits_over_time(self) -> None:
-        """Nothing any more: :meth:`waits` has what sessions waited for."""
-
-    def paired_blocks(self) -> None:
-        """Nothing any more: :meth:`forest` has the blocks."""
-
-    def devices(self, levels: Sequence[str] = ()) -> plots.Figure | Statement:
+    def devices(self, levels: Sequence[str] = ()) -> plots.Figure | None:
         """Speed, waits and the devices of data and WAL over time, of the levels named, or else of those that differ most."""
         recorded = self.experiment.recorded
         named = [name for name in levels if name in self._plan.factor.levels]
-        if levels and not named:
-            return Statement(f"None of these levels is in this study: {', '.join(levels)}.")
-        if recorded.seconds.empty:
-            return self._unsampled("what the devices did")
+        if recorded.seconds.empty or (levels and not named):
+            return None
         shown, note = (named, "") if named else self._few()
         if remote := [name for name in shown if self._plan.level(name).target]:
             note += f" The host of {', '.join(remote)} is not ours: nothing is known of its devices."
@@ -290,23 +291,19 @@ class View:
             name=f"devices-{named[0]}" if named else "devices",
         )
 
-    def correlation(self) -> Table | Statement:
+    def correlation(self) -> Table | None:
         """Waits against speed and host."""
         recorded = self.experiment.recorded
-        return correlation_table(recorded.seconds, recorded.waits, self.experiment.progress) or Statement(
-            "Waits cannot be set against the host: one of them was not sampled, or for less than twenty seconds in all."
-        )
+        return correlation_table(recorded.seconds, recorded.waits, self.experiment.progress)
 
-    def latency_ladder(self) -> plots.Figure | Statement:
+    def latency_ladder(self) -> plots.Figure | None:
         """Latency quantiles per level, where logs of all transactions are kept."""
         if self.experiment.trials["latency_p50_ms"].isna().all():
-            return Statement(
-                "No log of all transactions was kept, so quantiles are not known (a latency as the metric keeps one)."
-            )
+            return None
         return plots.quantile_ladder(self.experiment.trials, *self._few())
 
     def latency_over_time(self) -> plots.Figure | None:
-        """All latencies over time; None where no logs are kept, as :meth:`latency_ladder` says."""
+        """All latencies over time, where logs of all transactions are kept."""
         latencies = self.experiment.latencies
         return plots.latency_over_time(latencies, self._levels) if latencies else None
 
@@ -362,9 +359,6 @@ class View:
         note = f"Of the {len(names)} levels the {FEW - 1} that differ most from what each is compared with are shown beside the baseline."
         return [name for name in names if name == factor.baseline or name in others], note
 
-    def _unsampled(self, what: str) -> Statement:
-        return Statement(f"Nothing was sampled during these trials, so {what} is not known.")
-
     def provenance(self) -> Table:
         """Where and with what this was measured, and the tunables that were in force."""
         provenance = dict(self.experiment.study.provenance)
@@ -378,12 +372,15 @@ class View:
         return html_table(pd.DataFrame([*servers, *rows], columns=["what", "value"]), caption="Provenance")
 
     def rerun(self) -> Statement:
-        """The commands that extend this study here, and run it anew on another machine from its download."""
+        """The command that repeats this study anywhere, and apart from it the one that adds blocks to it here."""
         study, name = self.experiment.study, self.experiment.folder.name
         blocks = "auto" if self._plan.looks else study.blocks + 2
         command = f"benchlib run {study.notebook if study.notebook in notebooks() else 'template'}"
-        extend, elsewhere = f"-p study {name} -p blocks {blocks}", f"-f {name}.study.json"
-        return Statement(f"{command} {extend}\n{command} {elsewhere}  # on another machine", kind="command")
+        repeat, extend = f"{command} -f {name}.study.json", f"{command} -p study {name} -p blocks {blocks}"
+        return Statement(
+            f"# repeat it, from its plan\n{repeat}\n\n# add blocks to it, where it is kept\n{extend}",
+            kind="command",
+        )
 
 
 def alike(plan: Plan, setting: str) -> list[list[str]]:

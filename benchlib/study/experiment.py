@@ -155,16 +155,26 @@ class Experiment:
             self.__dict__.pop(name, None)
 
     def facts(self) -> list[tuple[str, str]]:
-        """What a reader wants to know at once, in pairs of words."""
-        good = self.trials[self.trials["error"].isna()]
+        """What a reader wants to know at once, in pairs of words; what is not known of the host is left out."""
+        good, host = self.trials[self.trials["error"].isna()], self.study.provenance.get("host", {})
         servers = ", ".join(f"PostgreSQL {v}" for v in sorted(set(good["server_version"].dropna())))
+        flushes = good["flushes_per_s"].astype(float).median()
+        mounted = host.get("file_system")
+        disk = [
+            mounted.get("type") if isinstance(mounted, dict) else "",
+            f"{flushes:,.0f} flushes a second" if flushes > 0 else "",
+        ]
+        of_host = {"Kernel": host.get("kernel"), "Disk": ", ".join(str(part) for part in disk if part)}
+        of_host["benchlib"] = self.study.provenance.get("benchlib")
         return [
             ("Study", self.folder.name),
             ("Server", servers or "none ran"),
             ("Load", f"{self.workloads()}, {self.clients()}{rates_words(self.plan)}"),
+            ("Scale", f"{self.plan.scale:,}"),
             ("Trials", f"{len(good)} of {len(self.trials)}, {self.plan.load.duration_s} s each"),
             ("Blocks", str(self.analysis.blocks)),
             ("Machine", _machines(self.study.provenance)),
+            *((label, str(value)) for label, value in of_host.items() if value),
             ("Measured", str(self.study.provenance.get("created", ""))[:10]),
         ]  # fmt: skip
 

@@ -92,7 +92,9 @@ def page():
         question="Defaults against a tuned set.",
         verdict="faster",
         facts=[("PostgreSQL", "18.4"), ("Blocks", "5")],
-        durability=["tuned: the last commits"],
+        limits="5 blocks of 30 s · no checkpoint within a trial",
+        card="configuration.png",
+        cite="“Configuration”, a study by benchlib 0.1.0.",
         downloads=[Link("Notebook with code", "configuration.ipynb"), Link("trials.csv", "trials.csv")],
     )
 

@@ -23,7 +23,7 @@ from benchlib.report.downloads import write_downloads
 from benchlib.report.entries import entries, entry_of
 from benchlib.report.page import render_page
 from benchlib.report.site import write_site
-from benchlib.report.summary import read_summary
+from benchlib.report.summary import Summary
 from benchlib.report.view import View
 from benchlib.study.crashed import Crash, keep_crash
 from benchlib.study.experiment import shown
@@ -115,21 +115,13 @@ def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
 
     about = _page(_Job(folder.name, root, {}, borrowed=True), entry_of(experiment, ""), links)
     (root / f"{folder.name}.html").write_text(render_page(notebook, about))
-    summary = read_summary()
-    shows = [
-        summary.studies(),
-        summary.forest(),
-        summary.ranking(),
-        summary.beside_published(),
-        summary.left_out(),
-    ]
-    cells = [
-        v4.new_code_cell(
-            outputs=[v4.new_output("display_data", {"text/html": s._repr_html_()}) for s in shows]
-        )
-    ]
+    studies, left_out = entries()
+    summary = Summary(studies, left_out)
+    shows = [summary.studies(), summary.panels(), summary.answers(), summary.beside_published()]
+    outputs = [v4.new_output("display_data", {"text/html": s._repr_html_()}) for s in shows if s]
+    cells = [v4.new_code_cell(outputs=outputs)]
     (root / "summary.html").write_text(render_page(v4.new_notebook(cells=cells), page.Page("Summary")))
-    write_site(root, *entries())
+    write_site(root, studies, left_out)
     return {path.stem: path.read_text() for path in root.glob("*.html")}
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import dataclasses
 import hashlib
 import re
 
@@ -17,12 +18,10 @@ from benchlib.report.page import Link, linked, render_index, render_page
 ENTRY = {
     "title": "Configuration",
     "href": "configuration.html",
-    "headline": "“tuned” is faster.",
+    "headline": "Against “defaults”: the tuned set +118 %, faster.",
     "question": "Does tuning help?",
-    "verdict": "faster",
-    "percent_change": 118.4,
+    "limits": "5 blocks of 30 s",
     "facts": ["2026-10-21", "2 cores"],
-    "durability": "tuned may lose commits",
 }
 
 
@@ -33,8 +32,9 @@ def html(notebook, page):
 
 @pytest.fixture(scope="module")
 def index(analysis):
+    panels = [("Changes you can make", [ENTRY] * 29), ("Costs you accept", [ENTRY])]
     return render_index(
-        [ENTRY] * 30, intro="What helps?", figures=[forest(analysis)], links=[Link("How", "how.html")]
+        panels, intro="What helps?", figures=[forest(analysis)], links=[Link("How", "how.html")]
     )
 
 
@@ -92,8 +92,13 @@ def test_the_header_says_it_all(soup, page):
     assert main.h1.get_text() == page.title
     assert "▲ faster" in main.find(class_="bl-badge").get_text()
     assert page.headline in main.find(class_="bl-headline").get_text()
+    assert page.limits in main.find(class_="bl-limits").get_text()
     assert [dt.get_text() for dt in main.find_all("dt")] == ["PostgreSQL", "Blocks"]
-    assert "the last commits" in main.find(class_="bl-durability").get_text()
+    assert page.cite in main.find(class_="bl-cite").get_text()
+    about = {tag["property"]: tag["content"] for tag in soup.find_all("meta", property=True)}
+    assert about["og:title"] == page.title
+    assert about["og:image"] == "configuration.png"
+    assert soup.find("meta", attrs={"name": "description"})["content"] == page.headline
     assert [a["href"] for a in main.find(class_="bl-downloads").find_all("a")] == [
         "configuration.ipynb",
         "trials.csv",
@@ -133,8 +138,8 @@ def test_long_tables_are_folded_and_say_how_long_they_are(page, rows, folded):
 def test_contents_are_listed_for_wide_and_for_small_screens(soup):
     for place in (soup.find("nav", class_="bl-side"), soup.find("details", class_="bl-fold")):
         words = [a.get_text() for a in place.find_all("a")]
-        assert words == ["Levels", "The effect", "Too deep", "The effect"]
-        assert len({a["href"] for a in place.find_all("a")}) == 4
+        assert words == ["Levels", "The effect", "The effect"]
+        assert len({a["href"] for a in place.find_all("a")}) == 3
 
 
 def test_only_results_are_shown(html):
@@ -238,18 +243,87 @@ def test_the_notebooks_own_title_goes_and_others_are_sections(page):
     assert found == [("h2", "Part"), ("h2", "Two")]
 
 
+def words_of(cells, page):
+    main = BeautifulSoup(render_page(v4.new_notebook(cells=cells), page), "html.parser").main
+    return [part.get_text(strip=True) for part in main.select(".bl-prose, .bl-text")]
+
+
+def test_prose_whose_code_shows_nothing_goes_with_it(page):
+    shows = v4.new_output("display_data", {"text/plain": "- output"})
+    absent = v4.new_output("display_data", {"text/html": '<p class="bl-absent">- never kept</p>'})
+
+    def code(*outputs, **metadata):
+        return v4.new_code_cell("-", outputs=[*outputs], metadata=metadata)
+
+    prose = v4.new_markdown_cell
+    cells = [
+        prose("## -A"), code(), code(absent),
+        prose("## -B"), code(), prose("-b"), code(shows),
+        prose("## -C"), prose("-c alone"), code(tags=["parameters"]),
+        prose("## -D"), code(shows, tags=["progress"]), prose("-d"),
+    ]  # fmt: skip
+    assert words_of(cells, page) == ["-B", "-b", "- output", "-C", "-c alone", "-d"]
+
+
+def test_a_section_is_folded_from_its_heading_to_the_next(page):
+    output = v4.new_output("display_data", {"text/plain": "inside"})
+    cells = [
+        v4.new_markdown_cell("## Details\n\nsome", metadata={"tags": ["folded"]}),
+        v4.new_code_cell(outputs=[output]),
+        v4.new_markdown_cell("### Part"),
+        v4.new_markdown_cell("## Open"),
+    ]
+    soup = BeautifulSoup(render_page(v4.new_notebook(cells=cells), page), "html.parser")
+    fold = soup.main.find("details", class_="bl-part")
+    assert fold.summary.h2.get_text() == "Details"
+    assert "some" in fold.get_text()
+    assert "inside" in fold.get_text()
+    assert fold.h3.get_text() == "Part"
+    assert "Open" not in fold.get_text()
+    assert [a.get_text() for a in soup.find("nav", class_="bl-side").find_all("a")] == ["Details", "Open"]
+
+
+def test_figures_and_tables_are_numbered_in_their_order_and_each_shown_once(page, analysis):
+    def shown(*things):
+        return v4.new_code_cell(
+            outputs=[v4.new_output("display_data", {"text/html": t._repr_html_()}) for t in things]
+        )
+
+    table = html_table(pd.DataFrame({"level": ["a"]}), "Every level")
+    second, same = (
+        dataclasses.replace(forest(analysis), name="drift"),
+        dataclasses.replace(forest(analysis), caption="another"),
+    )
+    cells = [shown(forest(analysis), table, second, same, forest(analysis))]
+    main = BeautifulSoup(render_page(v4.new_notebook(cells=cells), page), "html.parser").main
+    numbered = [
+        (figure.find(class_="bl-number-of").get_text(), figure["id"]) for figure in main.find_all("figure")
+    ]
+    assert numbered == [
+        ("Figure 1.", "figure-forest"),
+        ("Figure 2.", "figure-drift"),
+        ("Figure 3.", "figure-forest-2"),
+    ]
+    assert main.caption.get_text() == "Table 1. Every level"
+    assert main.find(id="table-1").find("table")
+
+
 def test_index_lists_every_study(index):
     soup = BeautifulSoup(index, "html.parser")
-    studies = soup.find(class_="bl-studies").find_all("li", recursive=False)
-    assert len(studies) == 30
+    assert [h2.get_text() for h2 in soup.find_all("h2")] == [
+        "Changes you can make",
+        "Costs you accept",
+        "Read on",
+    ]
+    lists = soup.find_all(class_="bl-studies")
+    assert [len(each.find_all("li", recursive=False)) for each in lists] == [29, 1]
+    studies = lists[0].find_all("li")
     words = studies[0].get_text(" ", strip=True)
     for part in (
-        "▲ faster",
-        "+118.4\u00a0%",
         "Configuration",
         "Does tuning help?",
-        "2026-10-21 · 2 cores",
-        "† tuned",
+        "the tuned set +118\u00a0%",
+        "5 blocks of 30 s · 2026-10-21 · 2 cores",
     ):
         assert part in words
     assert studies[0].h3.a["href"] == "configuration.html"

@@ -36,11 +36,12 @@ def page(root: Path, name: str) -> BeautifulSoup:
     return BeautifulSoup((root / name).read_text(), "html.parser")
 
 
-def test_the_index_names_every_study_and_all_pages_lead_to_each_other(keep, root):
+def test_the_index_names_every_study_and_all_pages_lead_to_each_other(keep, root, monkeypatch):
     for name in ("a", "b", "c", "later"):
         keep(name)
     keep("bare", levels={"tuned": Level(settings={"work_mem": "9MB"})})
     (StudyFolder("bare").path / "study.json").write_text("{")
+    monkeypatch.setenv("BENCHLIB_REPORTS", str(root))
     empty = "<header><!--site--><!--/site--></header><main><!--neighbours--><!--/neighbours--></main>"
     for name in ("a", "b", "c"):
         (root / f"{name}.html").write_text(empty)

@@ -169,6 +169,37 @@ def test_nothing_is_cut_off_and_every_figure_is_seen_and_told(site, tab, size):
     assert findings_of(site, look) == []
 
 
+def test_no_column_is_hidden_on_a_wide_screen_and_the_answer_is_seen_on_a_phone(site, tab):
+    def look(path):
+        show(tab, path, (1200, 900))
+        hidden = tab.evaluate("""() => {
+            for (const fold of document.querySelectorAll("main details")) fold.open = true;
+            return [...document.querySelectorAll(".bl-scroll")].filter(e => e.scrollWidth > e.clientWidth + 1)
+                .map(e => `${e.getAttribute("aria-label")}: ${e.scrollWidth} in ${e.clientWidth}`);
+        }""")
+        tab.set_viewport_size({"width": 390, "height": 800})
+        return (
+            hidden
+            + tab.evaluate("""() => [...document.querySelectorAll(".bl-scroll thead th")]
+            .filter(e => e.textContent === "verdict" && e.getBoundingClientRect().right > 391).map(e => "the verdict is beyond the edge")""")
+        )
+
+    assert findings_of(site, look) == []
+
+
+def test_a_press_on_a_heading_sorts_a_table_and_another_turns_it_round(site, tab):
+    show(tab, site[0].parent / "first.html")
+    table = tab.locator(".bl-table", has=tab.locator("th", has_text="verdict")).first
+    head = table.locator("thead th").first
+    rows = table.locator("tbody th")
+    for order in ("ascending", "descending"):
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == order
+        names = rows.all_inner_texts()
+        assert names == sorted(names, reverse=order == "descending")
+    assert len(names) > 2
+
+
 def test_every_link_anchor_and_download_leads_somewhere(site, tab):
     links, anchors = {}, {}
     for path in site:
@@ -225,7 +256,7 @@ def test_on_paper_nothing_is_missing_hidden_or_cut_off(site, tab):
         return tab.evaluate(f"""() => {{ {VISIBLE}
             const findings = [], right = document.documentElement.clientWidth + 1;
             const name = e => `${{e.tagName}} ${{e.className.baseVal ?? e.className}}: ${{e.textContent.trim().slice(0, 40)}}`;
-            for (const e of document.querySelectorAll("nav, header, button, .bl-skip"))
+            for (const e of document.querySelectorAll("nav, header, button:not(.bl-sort), .bl-skip"))
                 if (seen(e)) findings.push(`of no use on paper: ${{name(e)}}`);
             for (const e of document.querySelectorAll("main details > :last-child"))
                 if (!seen(e) && !e.closest(".bl-fold")) findings.push(`folded: ${{name(e)}}`);

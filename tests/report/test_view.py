@@ -1,5 +1,6 @@
 """What a study shows of itself: warnings, servers, places and tunables, and never a path."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bs4 import BeautifulSoup
 from fakes import seal
 from page_parts import rows
 
@@ -16,6 +16,7 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 from benchlib.report.view import View
+from benchlib.stats import Concern
 from benchlib.study.store import TRANSACTION_LOG
 
 
@@ -67,16 +68,6 @@ def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
     assert set(levels.split(", ")) == {"defaults", "control", "tuned"}
 
 
-WHY = (
-    "mechanism",
-    "waits",
-    "devices",
-    "correlation",
-    "latency_ladder",
-    "latency_over_time",
-)
-
-
 @pytest.fixture
 def sampled(view_of) -> Callable[..., View]:
     """The view of a study whose trials were sampled, each level faster by 1,000 than the one before; its plan may be changed."""
@@ -89,34 +80,54 @@ def sampled(view_of) -> Callable[..., View]:
     return make
 
 
-def shown_words(view: View, what: str) -> str:
-    shown = getattr(view, what)()
-    return "" if shown is None else BeautifulSoup(shown._repr_html_(), "html.parser").get_text(" ")
-
-
 def test_why_is_shown_of_a_study_that_was_sampled(sampled) -> None:
     view = sampled()
+    assert str(view.why()).startswith("What held the levels back: ")
+    assert "“defaults”, “control”, “tuned”" in str(view.why())
     assert "What held each level back" in view.mechanism().html
     assert "Server CPU, ms" in view.mechanism().html
     assert "lag" not in view.mechanism().html
     assert "IO: WALSync" in view.waits().alt
     assert "Queue length" in view.devices().svg
-    assert "less than twenty seconds" in str(view.correlation())
+    assert view.correlation() is None, "of less than twenty seconds"
     assert "while a checkpoint was written" in view.timeline().caption
-    assert "No log of all transactions" in str(view.latency_ladder())
-    assert view.latency_over_time() is None
+    assert view.latency_ladder() is view.latency_over_time() is None
 
 
-def test_a_study_without_telemetry_says_so_and_still_shows_what_it_has(kept) -> None:
+def test_a_study_without_telemetry_shows_what_it_has(kept) -> None:
     view = kept()
-    words = {what: shown_words(view, what) for what in WHY}
-    assert "512" in words["mechanism"]
-    assert "Not recorded, or there was none: server CPU, context switches" in words["mechanism"]
-    for what in ("waits", "devices"):
-        assert words[what].startswith("Nothing was sampled during these trials")
-    assert "cannot be set against the host" in words["correlation"]
-    assert words["latency_over_time"] == ""
+    assert "512" in view.mechanism().html
+    for what in (
+        "why",
+        "waits",
+        "devices",
+        "correlation",
+        "latency_ladder",
+        "latency_over_time",
+        "shares",
+        "conditions",
+    ):
+        assert getattr(view, what)() is None, what
     assert "checkpoint" not in view.timeline().caption
+
+
+def test_nothing_is_checked_where_nothing_is_to_be_run(kept) -> None:
+    assert kept().preflight() is None
+
+
+def test_grave_doubts_stand_apart(sampled, monkeypatch) -> None:
+    view = sampled()
+    grave = Concern("failures", "a tenth failed", level="tuned", grave=True)
+    analysis = dataclasses.replace(view.experiment.analysis, warnings=(grave, Concern("drift", "it drifts")))
+    monkeypatch.setitem(view.experiment.__dict__, "analysis", analysis)
+    assert [row["what"] for row in rows(view.doubts())] == ["a tenth failed"]
+    assert [row["about"] for row in rows(view.validity())] == ["the study"]
+
+
+def test_the_command_that_repeats_stands_apart_from_the_one_that_extends(kept) -> None:
+    repeat, extend = str(kept().rerun()).split("\n\n")
+    assert ".study.json" in repeat
+    assert "-p blocks 5" in extend
 
 
 def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> None:
@@ -124,7 +135,7 @@ def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> N
     assert "The host of defaults, control, tuned is not ours" in view.devices().caption
     assert "Operational speed" in view.devices().svg
     assert "Queue length" not in view.devices().svg
-    assert "cannot be set against the host" in str(view.correlation())
+    assert view.correlation() is None
     costs = view.experiment.recorded.costs
     assert costs[["server_cpu_ms_per_transaction", "context_switches_per_transaction"]].isna().all(axis=None)
     assert costs["tool_cpu_ms_per_transaction"].notna().all()
@@ -160,7 +171,7 @@ def test_levels_that_load_have_no_panel_over_time_and_the_others_are_compared_wi
     view.experiment.__dict__["trials"] = trials.assign(latency_average_ms=latency)
     assert "tuned" in view.exploratory().html
     view.experiment.__dict__["trials"] = trials.assign(latency_average_ms=None, latency_stddev_ms=None)
-    assert str(view.exploratory()).startswith("The trials left no other figure")
+    assert view.exploratory() is None
 
 
 def test_levels_that_differ_in_clients_alone_are_a_curve(sampled) -> None:

@@ -34,7 +34,7 @@ from benchlib.stats import Analysis
 _ALPHA = 0.05  # as the effects' and the ladder's intervals are made
 _ENDS = ["percent_change", "ci_low", "ci_high"]
 _ALONE, _LEFT = Look("blue", size=5), Look("orange", "D", filled=False, size=5)
-_PANELS = {
+PANELS = {
     "changes": "Changes you can make",
     "costs": "Costs you accept",
     "hardware": "What hardware and load do",
@@ -257,7 +257,7 @@ def index_panels(entries: Sequence[Any]) -> Figure:
     """
     labels: list[Label] = []
     parts = []
-    for panel, heading in _PANELS.items():
+    for panel, heading in PANELS.items():
         of_panel = sorted(
             (entry for entry in entries if entry.panel == panel), key=lambda entry: str(entry.title)
         )

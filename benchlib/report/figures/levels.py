@@ -25,7 +25,7 @@ def levels_table(study: Study) -> Table:
             rows.append([heading, *cells])
         else:
             alike.append(f"{heading} = {cells[0]}")
-    rows.append(["a crash", *(_crash_cost(study, name) for name in names)])
+    rows.append(["a crash may cost", *(_crash_cost(study, name) for name in names)])
     baseline = 1 + names.index(factor.baseline)
     rows = [[Quiet(cell) if cell == row[baseline] else cell for cell in row] for row in rows]
     note = f"The same at every level: {'; '.join(alike)}." if alike else ""
@@ -38,8 +38,11 @@ def _crash_cost(study: Study, name: str) -> str:
     """What a crash may cost at a level; of a server that is not ours nobody here knows."""
     if name not in study.crash_costs:
         return "not kept"
-    unknown = study.plan.level(name).target is not None
-    return "; ".join(study.crash_costs[name]) or ("not known of that server" if unknown else "loses nothing")
+    level = study.plan.level(name)
+    nothing = "nothing on the primary" if level.replication else "nothing"
+    return "; ".join(study.crash_costs[name]) or (
+        nothing if level.target is None else "not known of that server"
+    )
 
 
 def _plain(study: Study) -> dict[str, dict[str, str]]:

@@ -27,6 +27,7 @@ FIGURES = {
 }
 """What waits are correlated with, by its short name."""
 
+_NAMED = 3  # levels in a sentence
 _EVENTS = 6
 _LEAST = 0.01  # of all sessions: what is rarer than that is nobody's explanation
 _BY = ["level", "block", "second"]
@@ -60,12 +61,9 @@ def costs_table(
         unit, many = METRICS[name].unit, "per 1,000" if scale > 1 and costs[name].gt(0).any() else ""
         rows.append([", ".join(filter(None, (opening(_short(name)), unit, many))), *cells])
     text = (
-        f"Mean ± one standard deviation between trials. Below: the change against {against} by the block model, where "
-        "no trial has a 0; * stands out at a false discovery rate of 5 % among all changes of this table: a lead, no verdict. "
-        "Context switches and device traffic are those of the whole host, by the devices of data and WAL."
+        f"Mean ± one standard deviation between trials; below it the change against {against}. * stands out at a false "
+        "discovery rate of 5 %: a lead, no verdict. Context switches and devices are the whole host's."
     )
-    if absent := [_short(name) for name in metrics if name not in recorded]:
-        text += f" Not recorded, or there was none: {', '.join(absent)}."
     frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
     return of_levels(frame, "What a transaction cost", numbers=True, note=f"{text} {note}".strip())
 
@@ -85,12 +83,21 @@ def bottlenecks_table(frame: pd.DataFrame) -> Table:
         "sessions": "sessions by what they do",
     }
     note = (
-        "What was used up: 90 % of the load tool's threads, 95 % of the disk's cap or of the processors; else, where a fixed "
-        "rate held, the rate; else what most sessions waited for. Where most worked, or waited for the load tool, it is the "
-        "processors from 80 % on, and otherwise the clients: too few, or too slow. By the server, by the load tool: how many "
-        "processors each used. The disk: the median second, of its cap where it has one; what a cap holds back is in no queue."
+        "What was used up (90 % of the load tool's threads, 95 % of the disk's cap or of the processors), else a rate that "
+        "held, else what most sessions did: where they worked, the processors from 80 % on, below that the clients. By the "
+        "server, by the load tool: processors used. The disk: the median second."
     )
     return html_table(table, "What held each level back", labels=labels, note=note)
+
+
+def bottlenecks_sentence(frame: pd.DataFrame) -> str:
+    """The same in a sentence: the bottlenecks, each with its levels."""
+    parts = []
+    for name, levels in frame.groupby("bottleneck", sort=False)["level"]:
+        named = levels.tolist()[:_NAMED]
+        more = f" and {len(levels) - _NAMED} more" if len(levels) > _NAMED else ""
+        parts.append(f"{name} (“{'”, “'.join(named)}”{more})")
+    return f"What held the levels back: {'; '.join(parts)}."
 
 
 def _sessions_in_words(means: Mapping[str, float]) -> str | None:
@@ -144,13 +151,9 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     trials = frame.groupby(["level", "block"]).ngroups
     note = (
         f"How many sessions waited for what, against speed and host: Spearman's rank correlation inside trials "
-        f"({len(frame)} seconds of {trials} trials, ranks centred in each trial). Blue: they rise together; orange: one "
-        "falls as the other rises; – where one stands still. Neighbouring seconds resemble each other, so no p is given. "
-        "A correlation is no cause: one of the two may follow from the other, or both from a third."
+        f"({len(frame)} seconds of {trials} trials). Blue: they rise together; orange: one falls as the other rises. "
+        "No p, since neighbouring seconds resemble each other; a correlation is no cause."
     )
-    if still.any():
-        left_out = [FIGURES[str(name)] for name in table.index[still]]
-        note += f" Left out, since they stood still or were not recorded: {', '.join(left_out)}."
     caption = "Waits and what moved with them, second by second"
     labels = dict(zip(heads, heads, strict=True))
     return html_table(cells, caption, formats=dict.fromkeys(heads, str), labels=labels, note=note)
@@ -184,5 +187,5 @@ def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:
         for (_, statement), of in statements.groupby(["script", "statement"], sort=False)
     ]
     frame = pd.DataFrame(rows, columns=["statement", *levels], dtype=object)
-    note = "Mean ± one standard deviation between trials, as the load tool saw it."
+    note = "Mean ± one standard deviation between trials."
     return of_levels(frame, "What a statement took, ms", numbers=True, note=note)

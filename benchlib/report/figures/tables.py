@@ -13,18 +13,18 @@ from benchlib.report.figures.frames import (
     against_words,
     amount,
     given_up,
-    interval,
     known,
     opening,
+    percent_words,
     reference_words,
     rows_of,
-    signed,
 )
 from benchlib.report.figures.style import mark_of
 from benchlib.report.templates import TEMPLATES
 from benchlib.stats import Analysis
 
 Format = Callable[[Any], Any]
+_SEEN_AT_ONCE = 20  # rows
 
 TABLE_CSS = (
     ".bl-scroll{overflow-x:auto;margin:1.5em 0;max-width:100%}"
@@ -76,17 +76,18 @@ def html_table(
     formats: Mapping[str, Format] = NOTHING,
     labels: Mapping[str, str] = NOTHING,
     note: str = "",
+    foldable: bool = True,
 ) -> Table:
     """The frame's columns as they are, the first one heading its rows; the index is not shown.
 
     `formats` writes a column's values (default: four significant digits), `labels` its heading, with its
     unit. Numbers are aligned right; a missing value is an en dash that says "not measured". Words are escaped,
-    markup (a link) is not.
+    markup (a link) is not. More than twenty rows are folded, unless the table is not `foldable`.
     """
     columns = [str(column) for column in frame]
     numbers = frame.select_dtypes("number").columns
     heads = [
-        (labels.get(name, name.replace("_", " ")), name in formats or name in numbers) for name in columns
+        (labels.get(name) or name.replace("_", " "), name in formats or name in numbers) for name in columns
     ]
     writers = [formats.get(name, _written) for name in columns]
     rows = [
@@ -95,7 +96,9 @@ def html_table(
     ]
     css = TABLE_CSS + EDITOR_CSS
     template = TEMPLATES.get_template("table.html.j2")
-    return Table(caption, template.render(caption=caption, heads=heads, rows=rows, note=note, css=css))
+    folded = foldable and len(rows) > _SEEN_AT_ONCE
+    values = {"caption": caption, "heads": heads, "rows": rows, "note": note, "css": css, "folded": folded}
+    return Table(caption, template.render(values))
 
 
 def of_levels(frame: pd.DataFrame, caption: str, *, numbers: bool, note: str = "") -> Table:
@@ -113,10 +116,13 @@ def of_levels(frame: pd.DataFrame, caption: str, *, numbers: bool, note: str = "
     return html_table(frame, caption, formats=formats, labels=labels, note=note)
 
 
-def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING) -> Table:
-    """Means and deviations of every level, and its comparison with the baseline.
+def verdict_table(
+    analysis: Analysis, *, durability: Mapping[str, str] = NOTHING, names: Mapping[str, str] = NOTHING
+) -> Table:
+    """Each level's comparison, the answer first, and its mean and deviation.
 
-    `durability` says, for each level that gives it up, what a crash may lose; those get a dagger.
+    `durability` says, for each level that gives it up, what a crash may lose; those get a dagger. `names` are other names
+    of levels.
     """
     metric, rows = analysis.metric, rows_of(analysis)
     lost = {level: text for level, text in durability.items() if level in rows}
@@ -126,29 +132,27 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     for level, row in rows.items():
         verdict = row["verdict"] if isinstance(row["verdict"], str) else None
         word = "cannot be shown here" if level in unshown else verdict
-        # The answer first: on a phone the first columns are what is seen before scrolling.
+        change, ends = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
         record = {
-            "level": level + DAGGER * (level in lost),
-            "compared": against_words(analysis, level),
-            "change": signed(row["percent_change"]) if known(row["percent_change"]) else None,
-            confidence: interval(row["ci_low"], row["ci_high"])
-            if known(row["ci_low"], row["ci_high"])
-            else None,
+            "level": names.get(level, level) + DAGGER * (level in lost),
+            "change": change if known(row["percent_change"]) else None,
             "verdict": verdict and f"{mark_of(verdict).sign}\u00a0{word}{', ceiling' * (level in ceilings)}",
+            confidence: ends or None,
+            "compared": against_words(analysis, level),
             ", ".join(filter(None, ("mean ± sd", metric.unit))): (
                 f"{amount(row['mean'])} ± {amount(row['sd'])}" if known(row["mean"]) else None
             ),
-            "cv, %": f"{row['cv']:.1f}" if known(row["cv"]) else None,
             "n": str(row["n"]),
-            "p": p_words(row["p_value"]),
             "adjusted p": p_words(row["p_adjusted"]),
         }
         if level not in analysis.against:
-            record |= dict.fromkeys(("change", confidence, "p", "adjusted p"), "")
+            record |= dict.fromkeys(("change", confidence, "adjusted p"), "")
             record["verdict"] = "baseline" if level == analysis.baseline else "reference"
         records.append(record)
     table = pd.DataFrame(records, dtype=object).drop(columns=["compared"] if analysis.one_reference else [])
-    note = "± one standard deviation between trials. p is adjusted for the number of levels."
+    note = "± one standard deviation between trials; p is adjusted for the number of levels."
+    if len(counts := set(table["n"])) == 1:
+        table, note = table.drop(columns="n"), f"{counts.pop()} trials of each level; {note}"
     if ceilings:
         note += " Ceiling: the level used up the processors, so its change is what this machine allows."
     if unshown:
@@ -157,7 +161,7 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
         note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
     caption = f"{opening(metric.title)} of each level, and its change against {reference_words(analysis)}"
     formats = dict.fromkeys(table.columns.drop(["level", "verdict"]), str)
-    return html_table(table, caption, formats=formats, note=note)
+    return html_table(table, caption, formats=formats, note=note, foldable=False)
 
 
 def p_words(p: Any) -> str | None:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class NothingToShowError(Exception):
-    """A section has nothing to show of a study; the message is shown in its place."""
+    """A section has nothing to show of a study; the message is shown in its place, in the notebook alone."""
 
 
 def section(show: Callable[Concatenate[Experiment, P], T]) -> Callable[Concatenate[View, P], T | Statement]:
@@ -27,7 +27,7 @@ def section(show: Callable[Concatenate[Experiment, P], T]) -> Callable[Concatena
         try:
             return show(view.experiment, *args, **kwargs)
         except NothingToShowError as reason:
-            return Statement(str(reason))
+            return Statement(str(reason), kind="absent")
 
     return shown
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from benchlib.report.figures.frames import MINUS, amount, good, interval, known, opening, signed
+from benchlib.report.figures.frames import MINUS, amount, good, known, opening, percent_words
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.experiment import Experiment
@@ -138,12 +138,9 @@ def _compared(
     if not known(of["percent_change"]):
         return None, _UNMEASURED
     ends = f", {of['verdict']}" if judged else f" {ALONE}"
-    within = (
-        f" {interval(of['ci_low'], of['ci_high'])}".replace(", ", ",\u00a0")
-        if known(of["ci_low"], of["ci_high"])
-        else ""
-    )
+    words, between = percent_words(of["percent_change"], of["ci_low"], of["ci_high"])
+    within = f" ({between})" if between else ""
     step = means[row.level] - means[row.against]
     difference = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, "
-    change = f"{difference if row.unit not in ('', '%') else ''}{signed(of['percent_change'])}{within}{ends}"
+    change = f"{difference if row.unit not in ('', '%') else ''}{words}{within}{ends}"
     return of, change

@@ -25,10 +25,49 @@ addEventListener("DOMContentLoaded", function () {
     folded.forEach(function (one) { one.open = true; });
   });
   addEventListener("afterprint", function () { folded.forEach(function (one) { one.open = false; }); });
+  // Tables: a button in each heading sorts by it, once more the other way round.
+  function number(text) {
+    var digits = /[+-]?\d[\d,]*(\.\d+)?/.exec(text.replace(/−/g, "-"));
+    var value = digits ? parseFloat(digits[0].replace(/,/g, "")) : NaN;
+    return /^[^(]*×/.test(text) ? 100 * (value - 1) : value; // a factor among percentages
+  }
+  function sortable(table) {
+    var body = table.tBodies[0], heads = Array.from(table.tHead.rows[0].cells);
+    heads.forEach(function (head, column) {
+      var button = document.createElement("button"), numbers = head.classList.contains("bl-number");
+      button.type = "button";
+      button.className = "bl-sort";
+      button.append.apply(button, Array.from(head.childNodes));
+      head.append(button);
+      button.addEventListener("click", function () {
+        var before = head.getAttribute("aria-sort"), way = (before ? before === "descending" : !numbers) ? 1 : -1;
+        heads.forEach(function (other) { other.removeAttribute("aria-sort"); });
+        head.setAttribute("aria-sort", way > 0 ? "ascending" : "descending");
+        Array.from(body.rows).sort(function (one, other) {
+          var a = one.cells[column].textContent, b = other.cells[column].textContent;
+          if (!numbers) return way * a.localeCompare(b, "en", { numeric: true });
+          a = number(a);
+          b = number(b);
+          return isNaN(a) || isNaN(b) ? isNaN(a) - isNaN(b) : way * (a - b);
+        }).forEach(function (row) { body.append(row); });
+      });
+    });
+  }
+  document.querySelectorAll(".bl-table:not(.dataframe)").forEach(function (table) {
+    if (table.tHead && table.tBodies[0] && table.tBodies[0].rows.length > 2) sortable(table);
+  });
   var fold = document.querySelector(".bl-fold");
   if (fold) fold.addEventListener("click", function (event) {
     if (event.target.closest("a")) fold.open = false;
   });
+  // A link to what is folded opens it.
+  function unfold() {
+    var at = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (var part = at; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+    if (at) at.scrollIntoView();
+  }
+  addEventListener("hashchange", unfold);
+  unfold();
 });
 // Figures: what a mark says to whoever points at it or reaches it, and the picture and its numbers to take along.
 addEventListener("DOMContentLoaded", function () {

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
+from benchlib.report.figures.frames import percent_words
 from benchlib.report.figures.tables import html_table, of_levels, p_words, verdict_table
 
 
@@ -61,13 +62,14 @@ def test_verdicts(analysis):
     soup = parsed(verdict_table(analysis, durability={"tuned": "the last commits"}))
     rows = {tr.th.get_text(): [td.get_text() for td in tr.find_all("td")] for tr in soup.tbody.find_all("tr")}
     assert list(rows) == ["defaults", "control", "tuned, synchronous_commit on", "tuned†"]
-    assert rows["defaults"][:3] == ["", "", "baseline"]
+    assert rows["defaults"][:3] == ["", "baseline", ""]
     tuned = analysis.table.set_index("level").loc["tuned"]
-    assert rows["tuned†"][0] == f"+{tuned['percent_change']:.1f}\u00a0%"
-    assert rows["tuned†"][2] == "▲\u00a0faster"
-    assert rows["tuned†"][3] == f"{tuned['mean']:,.0f} ± {tuned['sd']:.4g}"
-    assert rows["tuned†"][5:] == ["5", "< 0.001", "< 0.001"]
-    assert "the last commits" in soup.find(class_="bl-note").get_text()
+    change, ends = percent_words(*tuned[["percent_change", "ci_low", "ci_high"]])
+    mean = f"{tuned['mean']:,.0f} ± {tuned['sd']:.4g}"
+    assert rows["tuned†"] == [change, "▲\u00a0faster", ends, mean, "< 0.001"]
+    note = soup.find(class_="bl-note").get_text()
+    assert note.startswith("5 trials of each level")
+    assert "the last commits" in note
     assert "mean ± sd, tps" in soup.thead.get_text()
 
 
@@ -77,7 +79,7 @@ def test_a_level_without_values_is_not_measured(analysis):
     against = {**analysis.against, "broken": "defaults"}
     soup = parsed(verdict_table(dataclasses.replace(analysis, table=table, against=against)))
     last = soup.tbody.find_all("tr")[-1]
-    assert [td.get_text() for td in last.find_all("td")] == ["–", "–", "–", "–", "–", "0", "–", "–"]
+    assert [td.get_text() for td in last.find_all("td")] == ["–", "–", "–", "–", "0", "–"]
 
 
 @pytest.mark.parametrize(("levels", "turned"), [(3, False), (6, False), (7, True), (24, True)])

@@ -60,7 +60,7 @@ def test_a_comparison_of_the_study_has_its_interval_and_verdict(beside, experime
     assert row["source"] == "[1]"
     assert "[1] S: C." in note
     change = of.experiment.analysis.table.set_index("level").loc["tuned"]
-    assert row["measured here"].startswith(f"+{change['percent_change']:.1f}\u00a0% [")
+    assert row["measured here"].startswith(f"+{change['percent_change']:.1f}\u00a0% (")
     assert row["measured here"].endswith(f", {change['verdict']}")
     assert row["agreement"] == "agrees, larger"
     assert "4 clients, scale 1, 3 s a trial" in note
