@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from benchlib.plan.words import unpublished
+from benchlib.report.cells import Node, write_notebook
 from benchlib.report.figures.frames import guarded
 from benchlib.report.page import Link
 from benchlib.study.experiment import Experiment
 
 
-def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.NotebookNode) -> list[Link]:
+def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> list[Link]:
     """Write a study's trials, its plan and its executed notebook beside its page; the links to them."""
     name, replaced = experiment.folder.name, unpublished(experiment.plan)
     workload = str(experiment.study.parameters.get("workload", ""))
@@ -26,7 +25,7 @@ def write_downloads(root: Path, experiment: Experiment, notebook: nbformat.Noteb
     trials = experiment.trials.map(lambda cell: guarded(without(cell, replaced)))
     trials.to_csv(root / f"{name}.trials.csv", index=False)
     (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
-    nbformat.write(nbformat.from_dict(without(notebook, replaced)), root / f"{name}.ipynb")  # type: ignore[no-untyped-call]
+    write_notebook(without(notebook, replaced), root / f"{name}.ipynb")
     return [
         Link("trials (CSV)", f"{name}.trials.csv"),
         Link("study (JSON)", f"{name}.study.json"),

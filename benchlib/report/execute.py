@@ -21,18 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import nbformat
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.profiledir import ProfileDir
-from nbformat import v4
 from traitlets import Type
 from traitlets.config import Config
 
 from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
 from benchlib.host.shell import allow_open_files
 from benchlib.plan.parameters import Parameter, checked, declared
+from benchlib.report.cells import Node, read_notebook, tags, write_notebook
 from benchlib.report.progress import PROGRESS
 from benchlib.study.store import notebooks, project_root
 
@@ -64,12 +63,8 @@ def notebook_parameters(path: Path) -> dict[str, Parameter]:
         InputError: it is no notebook, or has no cell tagged ``parameters``.
 
     """
-    try:
-        notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError, nbformat.reader.NotJSONError) as reason:
-        raise InputError(f"{path.name} is not a notebook: {str(reason).splitlines()[0]}") from None
-    for cell in notebook.cells:
-        if "parameters" in cell.metadata.get("tags", []):
+    for cell in read_notebook(path).cells:
+        if "parameters" in tags(cell):
             return declared(cell.source)
     raise InputError(f"{path.name} has no cell tagged 'parameters'")
 
@@ -81,7 +76,7 @@ def execute(
     listen: Listen = lambda line: None,
     *,
     shared_alone: bool = False,
-) -> tuple[nbformat.NotebookNode, dict[str, Any]]:
+) -> tuple[Node, dict[str, Any]]:
     """Execute a notebook with parameters: the executed one, and the names that its cells have left.
 
     ``shared_alone`` leaves out the cells that are not in all notebooks. ``listen`` gets each line of progress. A Ctrl-C
@@ -97,7 +92,7 @@ def execute(
     values = checked(notebook_parameters(path), given)
     notebook = _with_parameters(path, {name: values[name] for name in given})
     if shared_alone:
-        notebook.cells = [c for c in notebook.cells if _tags(c) & {"parameters", _INJECTED, "shared"}]
+        notebook.cells = [c for c in notebook.cells if tags(c) & {"parameters", _INJECTED, "shared"}]
     with _cells_of_one_notebook(listen) as shell, _interruptible(aloud=bool(values.get("run"))) as stopping:
         for cell in notebook.cells:
             reason = shell.execute(cell) if cell.cell_type == "code" else None
@@ -107,30 +102,29 @@ def execute(
                 raise Interrupted(_STOPPED)
             if reason is not None:
                 failed.parent.mkdir(parents=True, exist_ok=True)
-                nbformat.write(notebook, failed)  # type: ignore[no-untyped-call]
+                write_notebook(notebook, failed)
                 raise StudyError(
                     f"the notebook failed: {type(reason).__name__}: {reason} (see {failed})"
                 ) from None
         return notebook, dict(shell.user_ns)
 
 
-def _with_parameters(path: Path, given: Mapping[str, Any]) -> nbformat.NotebookNode:
+def _with_parameters(path: Path, given: Mapping[str, Any]) -> Node:
     """The notebook without outputs, and after its parameters a cell that sets those that are given, as papermill's."""
-    notebook: nbformat.NotebookNode = v4.upgrade(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
+    notebook = read_notebook(path)
     lines = ["# Parameters", *(f"{name} = {value!r}" for name, value in given.items())]
-    injected = v4.new_code_cell("\n".join(lines) + "\n", id=_INJECTED, metadata={"tags": [_INJECTED]})  # type: ignore[no-untyped-call]
+    injected = Node(
+        cell_type="code", id=_INJECTED, metadata=Node(tags=[_INJECTED]), source="\n".join(lines) + "\n"
+    )
     cells = []
     for cell in notebook.cells:
+        cells += [] if _INJECTED in tags(cell) else [cell]
+        cells += [injected] if "parameters" in tags(cell) else []
+    for cell in cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-        cells += [] if _INJECTED in _tags(cell) else [cell]
-        cells += [injected] if "parameters" in _tags(cell) else []
     notebook.cells = cells
     return notebook
-
-
-def _tags(cell: nbformat.NotebookNode) -> set[str]:
-    return set(cell.metadata.get("tags", []))
 
 
 @contextlib.contextmanager
@@ -231,8 +225,8 @@ class _Shell(InteractiveShell):
     displayhook_class = Type(_Value)
     display_pub_class = Type(_Displays)
     listen: Listen
-    outputs: list[nbformat.NotebookNode]
-    displayed: dict[str | None, nbformat.NotebookNode]
+    outputs: list[Node]
+    displayed: dict[str | None, Node]
 
     def init_virtualenv(self) -> None:
         """Without another environment's packages on this process's path."""
@@ -240,19 +234,19 @@ class _Shell(InteractiveShell):
     def enable_gui(self, gui: str | None = None) -> None:
         """Without windows."""
 
-    def execute(self, cell: nbformat.NotebookNode) -> BaseException | None:
+    def execute(self, cell: Node) -> BaseException | None:
         """Execute a cell, whose outputs are then its own; the error that ended it."""
         cell.outputs = self.outputs = []
         result: ExecutionResult = self.run_cell(cell.source, store_history=True)  # type: ignore[no-untyped-call]
         cell.execution_count = result.execution_count
         return result.error_before_exec or result.error_in_exec
 
-    def add(self, kind: str, **fields: Any) -> nbformat.NotebookNode:
+    def add(self, kind: str, **fields: Any) -> Node:
         """Add an output to the cell that is being executed."""
         for name, part in fields.get("data", {}).items():
             if isinstance(part, bytes):
                 fields["data"][name] = base64.b64encode(part).decode()
-        output: nbformat.NotebookNode = v4.new_output(kind, **fields)  # type: ignore[no-untyped-call]
+        output = Node(output_type=kind, **fields)
         self.outputs.append(output)
         return output
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import mistune
-import nbformat
 from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
 from benchlib.plan.words import printable
+from benchlib.report.cells import Node
 from benchlib.report.cleaned import cleaned
 from benchlib.report.figures import FIGURE_CSS, Figure
 from benchlib.report.figures.style import DARK, LIGHT, mark_of
@@ -135,7 +135,7 @@ class Page:
     cite: str = ""
 
 
-def render_page(notebook: nbformat.NotebookNode, page: Page) -> str:
+def render_page(notebook: Node, page: Page) -> str:
     """The executed notebook as a page: no code, and the same text each time for the same input.
 
     Cells tagged `hide` or `remove-cell` are left out, and the outputs of those tagged `remove-output`,

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from benchlib.errors import BenchlibError
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
+from benchlib.report.cells import write_notebook
 from benchlib.report.downloads import write_downloads
 from benchlib.report.entries import (
     Entry,
@@ -261,7 +260,7 @@ def _made(job: _Job) -> Entry | None:
         entry = entry_of(experiment, job.fingerprint)
         page = _page(job, entry, write_downloads(root, experiment, notebook))
     else:
-        nbformat.write(notebook, executed)  # type: ignore[no-untyped-call]
+        write_notebook(notebook, executed)
         question = notebook_parameters(job.notebook).get("question")
         page = Page(
             title=job.name.replace("_", " ").capitalize(),

@@ -12,6 +12,7 @@ import nbformat.v4 as v4
 import pytest
 
 from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
+from benchlib.report.cells import read_notebook, write_notebook
 from benchlib.report.execute import execute
 
 PARAMETERS = 'factor: str = "x"  # its name\nsize: int = 3  # how much\nwords: dict = {}  # any\nrun: bool = False  # nothing runs'
@@ -89,6 +90,7 @@ def test_one_notebook_sees_nothing_of_another_and_the_process_is_as_it_was(
         "import matplotlib, warnings, sys, os\nmatplotlib.rcParams['lines.linewidth'] = 7.5\n"
         "warnings.simplefilter('ignore')\nos.chdir('/')\nleft = 1"
     )
+    run("")
     before = matplotlib.rcParams["lines.linewidth"], list(warnings.filters), list(sys.path), Path.cwd()
     main, streams = sys.modules["__main__"], (sys.stdout, sys.stderr)
     first, _ = run(spoil)
@@ -142,3 +144,18 @@ def test_an_interrupted_run_says_what_it_keeps(run: Execute) -> None:
     cell = f"from benchlib.errors import Interrupted\ntry:\n    {INTERRUPT.strip().replace(chr(10), '; ')}\n    while True: pass\n"
     with pytest.raises(Interrupted, match="3 of 9 trials are kept"):
         run(cell + "except KeyboardInterrupt:\n    raise Interrupted('3 of 9 trials are kept') from None")
+
+
+def test_notebooks_are_read_as_their_files_have_them_and_written_so_that_others_read_them(
+    tmp_path: Path,
+) -> None:
+    cells = [v4.new_markdown_cell("# One\nTwo", id="a"), v4.new_code_cell("x = '\u00e9'\nx", id="b")]
+    nbformat.write(v4.new_notebook(cells=cells), tmp_path / "one.ipynb")
+    notebook = read_notebook(tmp_path / "one.ipynb")
+    assert [cell.source for cell in notebook.cells] == ["# One\nTwo", "x = '\u00e9'\nx"]
+    write_notebook(notebook, tmp_path / "two.ipynb")
+    assert nbformat.read(tmp_path / "two.ipynb", as_version=4) == nbformat.read(tmp_path / "one.ipynb", as_version=4)  # fmt: skip
+    for text in ("[1]", "{", '{"nbformat": 3}', "\xff"):
+        (tmp_path / "none.ipynb").write_text(text, "latin-1")
+        with pytest.raises(InputError, match=r"none\.ipynb is not a notebook"):
+            read_notebook(tmp_path / "none.ipynb")
