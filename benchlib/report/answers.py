@@ -123,13 +123,16 @@ def panel(experiment: Experiment) -> str:
 def headline(experiment: Experiment) -> str:
     """The finding that leads, where the study has it, and a sentence on the answers."""
     find, found = _LEADS.get(str(experiment.study.parameters.get("lead"))), answers(experiment)
+    finding = find(experiment) if find else ""
     comparisons = {
         answer.level: (answer.words, "" if _SAYS_BOTH in answer.words else f"“{answer.against}”")
         for answer in found
     }
     gives_up = {answer.level: answer.gives_up.replace("; ", " and ") for answer in found}
+    if finding and find is _crashes:  # which has said it
+        gives_up = {}
     sentence = experiment.analysis.headline(comparisons, gives_up)
-    return " ".join(filter(None, (find and find(experiment), opening(sentence)))).replace("\u00a0", " ")
+    return " ".join(filter(None, (finding, opening(sentence)))).replace("\u00a0", " ")
 
 
 # --- findings that lead -------------------------------------------------------------

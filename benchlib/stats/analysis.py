@@ -14,8 +14,6 @@ from benchlib.errors import InputError
 from benchlib.plan.metrics import MOST_ANSWERS, Metric, percent_words
 from benchlib.stats.concerns import Concern
 
-_RANK = ("faster", "slower", "equivalent", "inconclusive", "invalid")
-
 
 @dataclass(frozen=True)
 class Analysis:
@@ -164,16 +162,3 @@ class Analysis:
             return f"cannot be shown on this machine: {'; '.join(dict.fromkeys(conditions))}"
         seen, _ = percent_words(row["mde_percent"], 0, row["mde_percent"])
         return "inconclusive" if seen == "–" else f"inconclusive (could have seen {seen.lstrip('+')})"
-
-
-def leading(analysis: Analysis) -> str:
-    """Return the level with the best verdict, then the largest improvement."""
-    rows = {row["level"]: row for row in analysis.table.to_dict("records")}
-    asked = analysis.asked
-    sign = 1.0 if analysis.metric.higher_is_better else -1.0
-
-    def standing(name: str) -> tuple[int, float]:
-        change = rows[name]["percent_change"]
-        return _RANK.index(rows[name]["verdict"]), -sign * change if np.isfinite(change) else np.inf
-
-    return min(asked, key=standing) if asked else analysis.controls[0]

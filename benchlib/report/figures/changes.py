@@ -200,55 +200,6 @@ def shares(analysis: Analysis, full: str) -> Figure:
 
 
 @styled
-def summary_forest(studies: pd.DataFrame) -> Figure:
-    """The gain of every study's leading level, with its interval and verdict; better is to the right.
-
-    `studies`: what `summary.summary_rows` returned, which says what the columns are.
-    """
-    records = studies.to_dict("records")
-    changes = studies.drop(columns=_ENDS, errors="ignore").rename(
-        columns={"gain": "percent_change", "gain_low": "ci_low", "gain_high": "ci_high", "further": "muted"}
-    )
-    margin = 100 * studies["margin"].iloc[0] if studies["margin"].nunique() == 1 else 0.0
-    drawing, *_ = _rows_of_changes(
-        changes.assign(name=list(map(_title, records)), quiet=list(map(_compared, records))),
-        "← worse · gain · better →",
-        band=(-margin, margin),
-        also=(-1.2 * margin, 1.2 * margin),
-    )
-    parts = {
-        "Each factor's leading level, ranked by its gain over the level that it is compared with": True,
-        "Where less is better, half as much counts as +100 %": (studies["gain"] != studies["percent_change"]).any(),
-        "A verdict that is inconclusive or invalid has no rank and stands below": True,
-        "Grey marks: further studies of the factor above them": studies["further"].any(),
-        "Bars are each study's own intervals, adjusted for the number of its levels": True,
-        f"Shaded: ±{margin:g} %, the margin within which a level counts as equivalent": margin,
-        "Studies come from several machines, so compare ranks only within one": studies["host"].any(),
-        f"{DAGGER} gives up durability for it, so it is a trade": studies["loss"].any(),
-    }  # fmt: skip
-    caption = ". ".join(part for part, holds in parts.items() if holds)
-    return render(
-        "summary", drawing, "gain of each study's leading level", f"{caption}.", changes[["study", *_ENDS]]
-    )
-
-
-def _title(row: Row) -> str:
-    """`1. Configuration† (machine A)`; a further study of a factor goes by its own name."""
-    rank = f"{row['rank']:.0f}. " if known(row["rank"]) else ""
-    host = f" (machine {row['host']})" if row["host"] else ""
-    return f"{rank}{row['study'] if row['further'] else row['title']}{DAGGER * bool(row['loss'])}{host}"
-
-
-def _compared(row: Row) -> str:
-    """`tuned against defaults`, and what is judged by where it is not throughput."""
-    levels = f"{row['level']} against {row['against']}"
-    if row["metric"] == "throughput":
-        return levels
-    measured = f" {signed(row['percent_change'])}" if row["gain"] != row["percent_change"] else ""
-    return f"{levels}, {row['metric']}{measured}"
-
-
-@styled
 def index_panels(entries: Sequence[Any]) -> Figure:
     """The answers of all studies as factors, better to the right: a panel for the changes, one for the costs, one for the hardware.
 

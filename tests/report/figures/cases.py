@@ -165,11 +165,3 @@ def climb(steps, percents, *, blocks=5):
         for level, place in zip(steps, at, strict=True)
     ]
     return pd.DataFrame(rows, columns=["block", "level", "tps"])
-
-
-def make_study(name, gain, verdict="faster", *, rank=None, half=4.0, **more):
-    """A row as `summary_rows` makes it."""
-    row = {"study": name, "title": name.capitalize(), "rank": rank or float("nan"), "further": False}
-    row |= {"level": "tuned", "against": "defaults", "metric": "throughput", "verdict": verdict}
-    row |= {"gain": gain, "gain_low": gain - half, "gain_high": gain + half, "percent_change": gain}
-    return row | {"margin": 0.03, "alpha": 0.05, "loss": "", "host": ""} | more

@@ -18,7 +18,6 @@ from matplotlib.textpath import text_to_path
 
 from benchlib.plan.metrics import metric_or_guess
 from benchlib.report import figures as f
-from benchlib.report.figures.changes import summary_forest
 from benchlib.report.figures.figure import render
 from benchlib.report.figures.frames import plain
 from benchlib.report.figures.layout import canvas, styled
@@ -105,7 +104,6 @@ CHARTS = {
     "timeline of a long run": lambda: f.timeline(cases.make_progress(ordinary()[1], 900), levels=LEVELS, relative=True),
     "shares": lambda: f.shares(taken_apart(), full="tuned"),
     "no shares": lambda: f.shares(odd()[0], "huge"),
-    "summary": lambda: summary_forest(pd.DataFrame([cases.make_study("a", 800.0, rank=1), cases.make_study(cases.LONG, -45.0)])),
     "half-normal": lambda: f.half_normal(factorial()[0]),
     "interaction": lambda: f.interaction([factorial()[1]], effects=factorial()[0]),
     "interactions": lambda: f.interaction([factorial()[1]] * 4, effects=factorial()[0].head(0)),
