@@ -26,6 +26,7 @@ from benchlib.report.figures.frames import (
     rows_of,
     short,
     signed,
+    wrapped,
 )
 from benchlib.report.figures.layout import WIDTH, factor_axis, percent_axis, styled
 from benchlib.report.figures.style import BAND, INK, MUTED, PAPER, Look, mark_of, verdict_word
@@ -125,7 +126,8 @@ def forest(
         f"Change against {reference_words(analysis)}{base}, {analysis.blocks} blocks. Bars: {100 * (1 - analysis.alpha):.3g} % "
         f"intervals, adjusted for the number of levels; dots: single blocks."
     )
-    if axes.get_xscale() == "linear":  # else it is too narrow to be seen
+    low, high = axes.get_xlim()
+    if 100 + high < 20 * (100 + low):  # else it is too narrow to be seen
         caption += f" Shaded: ±{margin:g} %, the margin of equivalence."
     if analysis.controls:
         caption += " The A/A control is the baseline once more: its change is noise."
@@ -136,7 +138,7 @@ def forest(
 
 
 def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
-    """`the tuned set: +97 % throughput, faster, against defaults; 2 of 5 others differ`."""
+    """`the tuned set: +97 % throughput, faster, against defaults; 2 of 5 others found to differ`."""
     level, words = answer or (analysis.asked[0],) * 2
     table = rows_of(analysis)
     row, others = table[level], [table[name]["verdict"] for name in analysis.asked if name != level]
@@ -146,7 +148,8 @@ def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
     return finding(
         f"{short(words)}: {change}{row['verdict'] if judged else 'not measured'}",
         f" {against_words(analysis, level) or f'against {short(analysis.against[level])}'}",
-        f"; {differ} of {len(others)} others differ" if others else "",
+        *(f"; the other: {verdict}" for verdict in others if len(others) == 1),
+        *[f"; {differ} of {len(others)} others found to differ"] * (len(others) > 1),
     )
 
 
@@ -246,9 +249,17 @@ def card(entry: Any) -> bytes:
     axes.set_position((left, (_CARD - 40 - tall) / 2 / _CARD, wide, tall / _CARD))
     title = textwrap.shorten(str(entry.title), 44, placeholder="…")
     drawing.text(0.03, 0.93, title, fontsize=18, fontweight="bold", va="top")
+    drawing.text(0.03, 0.8, "\n".join(wrapped(str(entry.question), 80)), color=MUTED, va="top")
     drawing.text(0.97, 0.03, "benchlib", color=MUTED, ha="right")
-    out = io.BytesIO()
-    drawing.savefig(out, format="png", dpi=1200 / WIDTH * 72, facecolor=PAPER, metadata={"Software": None})
+    out, quiet = io.BytesIO(), {"Software": None}
+    drawing.savefig(
+        out,
+        format="png",
+        dpi=1200 / WIDTH * 72,
+        facecolor=PAPER,
+        metadata=quiet,
+        pil_kwargs={"optimize": True},
+    )
     return out.getvalue()
 
 

@@ -207,7 +207,7 @@ def percent_axis(axes: Axes, which: str, percents: Iterable[float]) -> str:
     axis.set_ticks(
         [100 * factor - 100 for factor in factors], [f"{plain(factor)}\u00a0×" for factor in factors]
     )
-    return " (log scale)"
+    return ", as a factor (log scale)"
 
 
 def log_axis(axes: Axes, which: str, low: float, high: float, most: int = 6) -> None:

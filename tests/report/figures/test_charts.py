@@ -115,7 +115,7 @@ def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
         analysis, durability={"tuned": "the last commits", "absent": "nothing"}, answer=("tuned", "the set")
     )
     assert re.fullmatch(
-        r"The set: \+1\d\d\.\d\s% throughput, faster against defaults; 1 of 1 others differ", figure.title
+        r"The set: \+1\d\d\.\d\s% throughput, faster against defaults; the other: faster", figure.title
     )
     row = analysis.table.set_index("level").loc["tuned"]
     assert f"tuned†: {signed(row['percent_change'], unit=' %')}, 117." in " ".join(marks(figure))
@@ -130,7 +130,7 @@ def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
 def test_a_forest_claims_nothing_of_what_is_invalid(analysis):
     table = analysis.table.assign(verdict="invalid")
     assert f.forest(dataclasses.replace(analysis, table=table)).title.startswith(
-        "Tuned, synchronous_commit on: invalid against defaults; 0 of 1"
+        "Tuned, synchronous_commit on: invalid against defaults; the other: invalid"
     )
 
 
@@ -145,7 +145,7 @@ def test_shares_are_sorted_by_what_each_gives_alone():
 def entry(title, panel, *answers, better=True):
     names = ("words", "against", "percent_change", "ci_low", "ci_high", "verdict", "gives_up")
     made = [SimpleNamespace(**dict(zip(names, answer, strict=True))) for answer in answers]
-    return SimpleNamespace(title=title, panel=panel, higher_is_better=better, answers=made)
+    return SimpleNamespace(title=title, question="?", panel=panel, higher_is_better=better, answers=made)
 
 
 ENTRIES = [
