@@ -32,5 +32,6 @@ def _cells(plan: Plan, name: str) -> dict[str, str]:
         "threads": str(load.threads),
         "protocol": load.protocol,
         "rate": rate_words(plan, name),
+        "generators": ", ".join(load.generators) or "the server's host",
         **{f":{variable}": str(value) for variable, value in load.variables.items()},
     }

@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from benchlib.errors import InputError
-from benchlib.plan.level import Model, NotEmpty, first_problem
+from benchlib.plan.level import HostName, Model, NotEmpty, first_problem
 
 Role = Literal["server", "load", "follower"]
-HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
 """The files in the folder that ``tls`` names: who is trusted, the certificate that everybody in the fleet shows, its key."""
 

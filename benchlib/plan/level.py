@@ -12,7 +12,16 @@ import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+)
 
 SettingValue = bool | int | float | str
 """What a server parameter may be set to; written to the file as PostgreSQL spells it."""
@@ -60,6 +69,12 @@ NotEmpty = Annotated[str, Field(min_length=1)]
 Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], int | float | NotEmpty]
 
 
+HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+"""A host of a fleet, as its file names it."""
+FROM = AliasChoices("from", "generators")
+"""What the hosts that generate a load are called: ``from`` by people, which is no name in Python."""
+
+
 class LoadPatch(Model):
     """What a level changes of the study's load; what it leaves out stays."""
 
@@ -68,6 +83,7 @@ class LoadPatch(Model):
     protocol: Protocol | None = None
     rate: Rate | None = None
     variables: Variables | None = None
+    generators: Annotated[tuple[HostName, ...] | None, Field(validation_alias=FROM)] = None
 
 
 def rate_at(rate: float | str, capacity_tps: float) -> float:

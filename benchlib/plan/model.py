@@ -15,7 +15,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from benchlib.plan.design import Trial
-from benchlib.plan.level import Clients, Level, Model, Protocol, Rate, Variables, patched_load, rate_at
+from benchlib.plan.level import (
+    FROM,
+    Clients,
+    HostName,
+    Level,
+    Model,
+    Protocol,
+    Rate,
+    Variables,
+    patched_load,
+    rate_at,
+)
 from benchlib.plan.workload import Workload
 
 
@@ -25,6 +36,7 @@ class Load(Model):
     ``variables`` are what the workload's scripts may use as ``:name``. Meanwhile the server is
     asked ``waits_hz`` times a second what the load's sessions wait for (0: never). With ``fsync_test``
     the rate of flushes of the WAL's place is measured first, once for each place; it takes 16 s.
+    The hosts ``generators`` (``from``) of a fleet share the load; without any the server's own host drives it.
     """
 
     clients: Clients = 4
@@ -41,6 +53,7 @@ class Load(Model):
     waits_hz: Annotated[float, Field(ge=0, le=100)] = 10.0
     fsync_test: bool = False
     variables: Variables = {}
+    generators: Annotated[tuple[HostName, ...], Field(validation_alias=FROM)] = ()
 
 
 class Factor(Model):
@@ -271,6 +284,23 @@ class Study(Model):
         return max((t.block for t in self.trials), default=0)
 
 
+class Generator(Model):
+    """What a host did that generated a part of a trial's load. Times in seconds.
+
+    ``began_s`` and ``ended_s`` are by the server's clock, to within ``clock_error_s``; ``round_trip_s`` is its way to the server.
+    """
+
+    host: str
+    load_argv: tuple[str, ...]
+    load_wall_s: float
+    load_cpu_s: float
+    began_s: float
+    ended_s: float
+    clock_offset_s: float
+    clock_error_s: float
+    round_trip_s: float
+
+
 class Measurement(Model):
     """What one trial left, beside its raw files: facts of the run, never derived figures.
 
@@ -288,6 +318,7 @@ class Measurement(Model):
     load_wall_s: float | None = None
     load_cpu_s: float | None = None
     ran_on: str | None = None
+    generators: tuple[Generator, ...] = ()
     server_version: str | None = None
     settings: dict[str, str] = {}
     host: dict[str, str] = {}

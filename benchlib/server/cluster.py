@@ -1,7 +1,7 @@
 """One running PostgreSQL of our own: made, configured, started, asked, stopped.
 
 The server listens on a Unix socket in a private folder and on nothing else, so any
-number stand side by side without ports. It runs as a child of this process; the
+number stand side by side without ports; where load comes from elsewhere, at one address too. It runs as a child of this process; the
 guardian process ends it when this process dies.
 """
 
@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.sql import SQL, Identifier, Literal
 
 from benchlib.errors import ServerError
 from benchlib.host.ours import open_plain
@@ -26,12 +31,38 @@ from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.copying import copy_tree
 from benchlib.server.installations import Installation
-from benchlib.server.server import Server, error_lines
+from benchlib.server.server import Server, asking, error_lines
 
 SUPERUSER = "postgres"
 PORT = 5432
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Door:
+    """How a server is reached over the network: at one address, by these clients alone, with a password."""
+
+    address: str
+    port: int
+    clients: tuple[str, ...]
+    password: str = field(repr=False)
+
+    @classmethod
+    def at(cls, address: str, clients: Sequence[str]) -> Door:
+        """A door at a free port of an address, with a password that nobody has seen.
+
+        Raises:
+            ServerError: the address is none of this host's.
+
+        """
+        try:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with socket.socket(family) as free:
+                free.bind((address, 0))
+                return cls(address, free.getsockname()[1], tuple(clients), secrets.token_urlsafe(24))
+        except OSError as reason:
+            raise ServerError(f"nothing can listen at {address}: {reason.strerror}") from reason
 
 
 class Cluster(Server):
@@ -54,6 +85,7 @@ class Cluster(Server):
         self.data = folder / "data"
         self.sockets = folder / "s"
         self.log = folder / "server.log"
+        self.door: Door | None = None
         self._process: Process | None = None
 
     @property
@@ -67,9 +99,36 @@ class Cluster(Server):
         return self._process.pid if self._process else None
 
     @property
+    def port(self) -> int:
+        """The port, which is also in the socket's name."""
+        return self.door.port if self.door else PORT
+
+    @property
     def connection(self) -> Connection:
         """How the load tool reaches it."""
-        return Connection(host=str(self.sockets), port=PORT, user=SUPERUSER, dbname=self.database)
+        return Connection(host=str(self.sockets), port=self.port, user=SUPERUSER, dbname=self.database)
+
+    def open_door(self, door: Door) -> None:
+        """Listen at an address too, from the next start on; :meth:`admit` sets the password once it runs."""
+        self.door = door
+        lines = ["local all all trust", "local replication all trust"]
+        lines += [f"host all {SUPERUSER} {ip_network(client)} scram-sha-256" for client in door.clients]
+        path = self.data / "pg_hba.conf"
+        with open(path, "w", opener=open_plain) as file:
+            file.write("\n".join([*lines, ""]))
+        self.shell.own(path)
+
+    def admit(self) -> None:
+        """Set the door's password. The server hears only what it keeps of it, so that its log has none."""
+        if self.door:
+            with asking(), self.connect(self.maintenance) as connection:
+                secret = self.door.password.encode()
+                kept = connection.pgconn.encrypt_password(
+                    secret, SUPERUSER.encode(), b"scram-sha-256"
+                ).decode()
+                connection.execute(
+                    SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(SUPERUSER), Literal(kept))
+                )
 
     def create(self, initdb_options: Sequence[str] = ()) -> None:
         """Make an empty cluster.
@@ -142,7 +201,10 @@ class Cluster(Server):
         """
         label, program = self.installation.label, self.installation.program("postgres")
         offset = self.log_size()
-        argv: list[str | Path] = [program, "-D", self.data, "-h", "", "-k", self.sockets, "-p", str(PORT)]
+        address = self.door.address if self.door else ""
+        argv: list[str | Path] = [
+            program, "-D", self.data, "-h", address, "-k", self.sockets, "-p", str(self.port)
+        ]  # fmt: skip
         self._process = self.shell.start(argv, log=self.log, groups=self.groups)
         try:
             for _ in ticks(START_LIMIT_S):
@@ -173,7 +235,7 @@ class Cluster(Server):
         """A connection in autocommit mode, as the superuser, whatever the caller's ``PG*`` variables say."""
         with connection_variables(kept=False):
             return psycopg.connect(
-                host=str(self.sockets), port=PORT, user=SUPERUSER, dbname=dbname or self.database, autocommit=True,
+                host=str(self.sockets), port=self.port, user=SUPERUSER, dbname=dbname or self.database, autocommit=True,
                 connect_timeout=10, application_name="benchlib",
             )  # fmt: skip
 

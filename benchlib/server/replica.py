@@ -14,10 +14,9 @@ from benchlib.host.shell import Shell, ticks
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server import relay
-from benchlib.server.cluster import PORT, SUPERUSER, Cluster, failure_reason
+from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason
 from benchlib.server.server import error_lines
 
-_SOCKET = f".s.PGSQL.{PORT}"
 _RELAY_LIMIT_S = 30.0
 
 
@@ -34,9 +33,10 @@ class Relay:
 
     def __init__(self, primary: Cluster, delay_ms: float) -> None:
         self.sockets = primary.shell.make_directory(primary.folder / "d")
-        near, log, user = self.sockets / _SOCKET, primary.folder / "relay.log", primary.shell.user or ""
+        name = f".s.PGSQL.{primary.port}"
+        near, log, user = self.sockets / name, primary.folder / "relay.log", primary.shell.user or ""
         argv: list[str | Path] = [
-            sys.executable, "-I", "-S", relay.__file__, near, primary.sockets / _SOCKET, str(delay_ms), user
+            sys.executable, "-I", "-S", relay.__file__, near, primary.sockets / name, str(delay_ms), user
         ]  # fmt: skip
         self._process = Shell().start(argv, log=log)
         for _ in ticks(_RELAY_LIMIT_S):
@@ -92,7 +92,7 @@ class Replica(Cluster):
         done = self.shell.run(
             [
                 basebackup, "--pgdata", self.data, "--wal-method=stream", f"--slot={self.name}", "--checkpoint=fast",
-                f"--host={self.primary.sockets}", f"--port={PORT}", f"--username={SUPERUSER}", "--no-password",
+                f"--host={self.primary.sockets}", f"--port={self.primary.port}", f"--username={SUPERUSER}", "--no-password",
                 *([f"--waldir={places['wal'] / 'pg_wal'}"] if "wal" in places else []),
             ],
             timeout_s=3600,
@@ -111,7 +111,7 @@ class Replica(Cluster):
         """
         source: dict[str, SettingValue] = {
             "primary_conninfo": make_conninfo(
-                host=str(sockets), port=PORT, user=SUPERUSER, application_name=self.name
+                host=str(sockets), port=self.primary.port, user=SUPERUSER, application_name=self.name
             ),
             "primary_slot_name": self.name,
         }

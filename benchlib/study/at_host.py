@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import BenchlibError, StudyError
-from benchlib.plan.model import Measurement, Study
-from benchlib.study.loop import OpenBench, run_study
+from benchlib.plan.fleet import Fleet
+from benchlib.plan.model import Measurement, Plan, Study
+from benchlib.study.loop import Bench, OpenBench, run_study
 
 Send = Callable[[Mapping[str, Any]], None]
 """Sends a message of JSON types and bytes to whoever started the call; what it raises ends the call."""
@@ -62,20 +63,35 @@ class Outbox:
         self._sent[measurement.trial.id] = measurement
 
 
-def measure(study: Study, open_bench: OpenBench | None, send: Send) -> None:
-    """Run the trials of a part of a study at this host, whole blocks, by the loop that runs every study.
+def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str, send: Send) -> None:
+    """Run the trials of a part of a study at this ``host``, whole blocks, by the loop that runs every study.
 
     Raises:
         BenchlibError: as :func:`benchlib.study.loop.run_study`.
 
     """
-    if open_bench is None:
-        from benchlib.study import bench  # who only asks a host needs no bench
+    from benchlib.study import bench, generators  # who only asks a host needs no bench
+    from benchlib.study.fleet import Hosts
 
-        def open_bench(report: Callable[[str], None]) -> contextlib.AbstractContextManager[bench.Bench]:
-            return bench.open_bench(study.plan, study.name, tell=report)
+    with contextlib.ExitStack() as stack:
+        elsewhere = None
+        if elsewhere_of(study.plan):
+            elsewhere = generators.Generators(stack.enter_context(Hosts(fleet).connected()), host)
 
-    run_study(Outbox(study, send), open_bench, lambda line: send({"line": line.partition(" · ")[2]}))
+        def own_bench(report: Callable[[str], None]) -> contextlib.AbstractContextManager[Bench]:
+            return bench.open_bench(study.plan, study.name, tell=report, generators=elsewhere)
+
+        run_study(
+            Outbox(study, send),
+            open_bench or own_bench,
+            lambda line: send({"line": line.partition(" · ")[2]}),
+        )
+
+
+def elsewhere_of(plan: Plan) -> list[str]:
+    """The hosts that levels of a plan have their load from."""
+    names = (name for level in plan.factor.levels for name in plan.level_load(level).generators)
+    return list(dict.fromkeys(names))
 
 
 def answer(function: Callable[..., Any], arguments: tuple[Any, ...], send: Send) -> Any:

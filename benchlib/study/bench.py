@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchlib.errors import BenchlibError, InvariantError, StudyError
+from benchlib.errors import BenchlibError, InvariantError, PreflightError, StudyError
 from benchlib.host.guardian import Run, guarded_run, scratch_root
 from benchlib.host.shell import Completed, Shell, server_user
 from benchlib.levers import server_settings
@@ -33,7 +33,9 @@ from benchlib.server.fsync import fsync_rates
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates
 from benchlib.study.beside import running_beside
+from benchlib.study.generators import Generated, Generators, Part, barrier, put_together
 from benchlib.study.records import BESIDE, SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
+from benchlib.study.scripts import written
 from benchlib.study.stand import Stand, build
 from benchlib.study.store import TRANSACTION_LOG
 
@@ -48,6 +50,7 @@ class Bench:
     plan: Plan
     run: Run
     templates: Templates
+    generators: Generators | None = None
     _standing: dict[str, Stand] = field(default_factory=dict)
     _period: int | None = None
     _made: int = 0
@@ -93,7 +96,15 @@ class Bench:
     def _build(self, name: str) -> Stand:
         self._made += 1
         folder = self.run.folder / f"c{self._made:03d}"
-        return build(self.plan.level(name), self.plan.level_workload(name), folder, self.templates, self.run)
+        load = self.plan.level_load(name)
+        if load.generators and self.generators is None:
+            raise PreflightError(
+                f"the load comes from {', '.join(load.generators)}: run it with a fleet that has them"
+            )
+        door = self.generators.door(load) if self.generators else None
+        return build(
+            self.plan.level(name), self.plan.level_workload(name), folder, self.templates, self.run, door
+        )
 
     def tear_down(self) -> None:
         """Take away every stand."""
@@ -175,16 +186,26 @@ class Bench:
                     if watch:
                         watch()
 
-                done = _drive(stand, tool.limit_s(load), argv, folder, check)
+                generated = self._generate(stand, load, trial.seed, check)
+                if generated is None:
+                    done = _drive(stand, tool.limit_s(load), argv, folder, check)
         Samples.model_validate(sampler.raw).write(folder)
         notes["warnings"] += sampler.warnings
-        notes |= {"load_returncode": done.returncode, "load_wall_s": done.wall_s, "load_cpu_s": done.cpu_s}
+        if generated is None:
+            notes |= {
+                "load_returncode": done.returncode,
+                "load_wall_s": done.wall_s,
+                "load_cpu_s": done.cpu_s,
+            }
 
         stand.check_running()
         after = statistics.snapshot(server)
         Counters.model_validate({"before": before, "after": after}).write(folder)
-        report = tool.report(*_outputs(folder), done.returncode, shown_argv)
-        if logs:
+        if generated is None:
+            report = tool.report(*_outputs(folder), done.returncode, shown_argv)
+        else:
+            report = put_together(generated, tool, load, folder, notes)
+        if logs and generated is None:
             keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, shown_argv)
         if work.explain:
             plans["after"] = explained(server, work, self.plan.scale)
@@ -218,16 +239,34 @@ class Bench:
             return
         folder = self.run.folder / "warm-up"
         folder.mkdir(mode=0o700, exist_ok=True)
-        argv = tool.argv(self._job(stand, load.model_copy(update={"duration_s": load.warmup_s}), seed))
+        load = load.model_copy(update={"duration_s": load.warmup_s})
+        argv = tool.argv(self._job(stand, load, seed))
         with stand.watched([]) as watch:
+            if (
+                self._generate(stand, load.model_copy(update={"transaction_log": False}), seed, watch)
+                is not None
+            ):
+                return
             done = _drive(stand, tool.limit_s(load), argv, folder, watch)
         tool.report(*_outputs(folder), done.returncode, argv)
+
+    def _generate(
+        self, stand: Stand, load: Load, seed: int, check: Callable[[], None] | None
+    ) -> list[Generated] | None:
+        """Have a load generated elsewhere; None where the plan wants it from here."""
+        if self.generators is None or not load.generators:
+            return None
+        part = Part(
+            f"load for {self.run.folder.name}", stand.workload, load, self.plan.scale, seed, stand.server.connection.dbname,
+            barrier(), stand.way(),
+        )  # fmt: skip
+        return self.generators.drive(stand.server, part, check)
 
     def _tool(self, workload: Workload) -> LoadTool:
         return load_tool(workload.tool, self.templates.pgbench())
 
     def _job(self, stand: Stand, load: Load, seed: int, log_prefix: Path | None = None) -> Job:
-        scripts = self._scripts(stand.workload)
+        scripts = written(stand.workload, self.run.folder, self.templates.shell)
         return Job(stand.server.connection, stand.workload, load, self.plan.scale, seed, scripts, log_prefix)
 
     def _beside(self, stand: Stand, load: Load, seed: int) -> list[list[str]]:
@@ -242,25 +281,10 @@ class Bench:
                 }
             )
             its_load = Load(clients=script.clients, threads=1, duration_s=limit_s, variables=load.variables)
-            job = Job(
-                stand.server.connection, workload, its_load, self.plan.scale, seed, self._scripts(workload)
-            )
+            scripts = written(workload, self.run.folder, self.templates.shell)
+            job = Job(stand.server.connection, workload, its_load, self.plan.scale, seed, scripts)
             commands.append(tool.argv(job))
         return commands
-
-    def _scripts(self, workload: Workload) -> list[tuple[Script, Path | None]]:
-        """The workload's scripts, those that are SQL written to files that the load tool can read."""
-        pairs: list[tuple[Script, Path | None]] = []
-        for number, script in enumerate(workload.scripts, 1):
-            path = None
-            if script.sql is not None:
-                path = self.run.folder / f"{workload.name}-{number}.sql"
-                if not path.exists():
-                    path.touch(mode=0o600)
-                    path.write_text(script.sql)
-                    self.templates.shell.own(path)
-            pairs.append((script, path))
-        return pairs
 
 
 def _drive(
@@ -299,16 +323,22 @@ def _check_invariant(
 
 @contextlib.contextmanager
 def open_bench(
-    plan: Plan, name: str, *, tell: Callable[[str], None] = lambda message: None
+    plan: Plan,
+    name: str,
+    *,
+    tell: Callable[[str], None] = lambda message: None,
+    generators: Generators | None = None,
 ) -> Iterator[Bench]:
     """A bench for a plan that this machine can run, guarded until it is left: then no server and no file of it remains.
+
+    ``generators`` are the hosts that levels may have their load from.
 
     Raises:
         PreflightError: a server would not take its settings, or another run is under way.
 
     """
     with guarded_run(scratch_root(), f"study “{name}”", tell) as run:
-        bench = Bench(plan, run, Templates(run.folder, Shell(server_user()), plan.scale, tell))
+        bench = Bench(plan, run, Templates(run.folder, Shell(server_user()), plan.scale, tell), generators)
         try:
             for level_name in plan.factor.levels:
                 level = plan.level(level_name)

@@ -21,7 +21,7 @@ from typing import Any
 from benchlib.errors import BenchlibError, HostBusyError, Interrupted, StudyError
 from benchlib.plan.fleet import pinned
 from benchlib.plan.model import Measurement
-from benchlib.study.at_host import UnwantedError, measure
+from benchlib.study.at_host import UnwantedError, elsewhere_of, measure
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import Enough, OpenBench, Tell, clock, missing
 from benchlib.study.store import StudyFolder
@@ -167,6 +167,8 @@ class _Driver:
     def _hand_out(self) -> None:
         """Give every host that is there and idle its blocks, and those of one that stays away to others."""
         now = time.monotonic()
+        if self._shares and elsewhere_of(self._study.plan):
+            return  # whoever generates load does so for one server at a time
         for host in [host for host in self._todo if host not in self._shares]:
             absence = self._absent.get(host)
             if absence and now - absence.since > self._hosts.fleet.back_within_s:
@@ -183,7 +185,7 @@ class _Driver:
         part = tuple(trial for trial in trials if trial.block in set(blocks))
         # of the rest, which names what is published, a host needs nothing
         study = self._study.model_copy(update={"trials": part, "provenance": {}, "parameters": {}})
-        call = partial(measure, study, self._open_bench)
+        call = partial(measure, study, self._open_bench, self._hosts.fleet, host)
         task = self._hosts.submit(host, self._addresses[host], call, self._queue.name, number=number)
         self._shares[host] = _Share(host, self._addresses[host], blocks, number, task)
 

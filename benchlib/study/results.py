@@ -19,6 +19,7 @@ from benchlib.errors import InputError
 from benchlib.host.telemetry import processors_share
 from benchlib.load.latency import Latency, read_latency
 from benchlib.load.pgbench import LOADING, tps_until_ended
+from benchlib.load.shared import merged
 from benchlib.load.tools import misfit, read
 from benchlib.plan.model import Measurement, Plan
 from benchlib.stats import Concern, validity
@@ -267,11 +268,16 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
         InputError: its output is not there, cannot be trusted, or is not of a whole run.
 
     """
-    stdout = folder.raw(trial_id, "stdout")
-    if stdout is None:
-        raise InputError("the trial's output is not there")
-    text = b"\n".join([stdout, folder.raw(trial_id, "stderr") or b""]).decode(errors="replace")
-    report = read(plan.level_workload(measurement.trial.level).tool, text, measurement.load_argv)
+    tool = plan.level_workload(measurement.trial.level).tool
+    parts = {f".{one.host}": one.load_argv for one in measurement.generators} or {"": measurement.load_argv}
+    reports = []
+    for part, argv in parts.items():
+        stdout = folder.raw(trial_id, f"stdout{part}")
+        if stdout is None:
+            raise InputError("the trial's output is not there")
+        text = b"\n".join([stdout, folder.raw(trial_id, f"stderr{part}") or b""]).decode(errors="replace")
+        reports.append(read(tool, text, argv))
+    report = merged(reports) if measurement.generators else reports[0]
     if not report["complete"]:
         raise InputError(f"the load did not run to its end: {' '.join(report['errors'][:1])}")
     trial = measurement.trial

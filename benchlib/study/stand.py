@@ -21,7 +21,7 @@ from benchlib.levers.replicas import Replicas
 from benchlib.levers.target import target_of
 from benchlib.plan.level import Level
 from benchlib.plan.workload import Workload
-from benchlib.server.cluster import Cluster
+from benchlib.server.cluster import SUPERUSER, Cluster, Door
 from benchlib.server.remote import Remote
 from benchlib.server.statistics import waits
 from benchlib.server.templates import Templates, load
@@ -134,6 +134,19 @@ class Stand:
             readings = ReplicaReadings.from_bytes((keep / ReplicaReadings.FILE).read_bytes())
             readings.model_copy(update={"verified": asdict(verified)}).write(keep)
 
+    def way(self) -> dict[str, str]:
+        """How libpq reaches the server from another host, as environment variables; with a password, so never shown."""
+        if isinstance(self.server, Remote):
+            return dict(self.client.environment)
+        door = self.server.door
+        assert door is not None
+        return {
+            "PGHOST": door.address,
+            "PGPORT": str(door.port),
+            "PGUSER": SUPERUSER,
+            "PGPASSWORD": door.password,
+        }
+
     def check_running(self) -> None:
         """Make sure that a server of ours has not ended, and that what was set for it held.
 
@@ -166,9 +179,12 @@ class Stand:
             shutil.rmtree(self.site.cluster.folder, ignore_errors=True)
 
 
-def build(level: Level, workload: Workload, folder: Path, templates: Templates, run: Run) -> Stand:
+def build(
+    level: Level, workload: Workload, folder: Path, templates: Templates, run: Run, door: Door | None = None
+) -> Stand:
     """The stand of a level, up and loaded: a cluster of ours in ``folder`` and wherever its storage lies, or a place
-    on the server that the level names, in a database or schema named after the run and the folder.
+    on the server that the level names, in a database or schema named after the run and the folder. A cluster of ours
+    is reached from elsewhere by its ``door``.
 
     Raises:
         BenchlibError: it cannot be had; nothing of it is left.
@@ -176,7 +192,7 @@ def build(level: Level, workload: Workload, folder: Path, templates: Templates, 
     """
     target = target_of(level)
     if target is None:
-        return _build_own(level, workload, folder, templates, run)
+        return _build_own(level, workload, folder, templates, run, door)
     chapter = run.journal.chapter()
     try:
         remote = Remote.open(target, f"{run.folder.name}-{folder.name}", chapter)
@@ -188,7 +204,9 @@ def build(level: Level, workload: Workload, folder: Path, templates: Templates, 
     return Stand(level, workload, client, chapter, remote)
 
 
-def _build_own(level: Level, workload: Workload, folder: Path, templates: Templates, run: Run) -> Stand:
+def _build_own(
+    level: Level, workload: Workload, folder: Path, templates: Templates, run: Run, door: Door | None
+) -> Stand:
     template, chapter = templates.loaded(level, workload), run.journal.chapter()
     shell = templates.shell
     cluster = Cluster(shell, template.installation, folder)
@@ -204,8 +222,11 @@ def _build_own(level: Level, workload: Workload, folder: Path, templates: Templa
         for lever in LEVERS:
             lever.before_start(site)
         site.cluster.configure(server_settings(level))
+        if door:
+            site.cluster.open_door(door)
         with stand.under(run):  # huge pages, for one, are decided when the server starts
             site.cluster.start()
+            site.cluster.admit()
             for lever in LEVERS:
                 lever.after_start(site)
     except BaseException:

@@ -1,0 +1,108 @@
+"""One load from several generators: how it is split among them, and how what each reports is put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from benchlib.plan.model import Load
+
+_SUMMED = (
+    "transactions", "failed_transactions", "retried_transactions", "skipped_transactions", "late_transactions",
+    "transactions_attempted", "clients", "threads", "tps", "speed",
+)  # fmt: skip
+_MAX_SEED = 2**31 - 1
+
+
+def split(load: Load, seed: int) -> dict[str, tuple[Load, int]]:
+    """What each generator of a load does, and with which seed: an even share of clients, threads and rate.
+
+    A generator without a client is left out.
+    """
+    names = load.generators[: load.clients]
+    clients = _dealt(load.clients, len(names))
+    threads = _dealt(max(load.threads, len(names)), len(names))
+    shares = {}
+    for n, name in enumerate(names):
+        rate = load.rate * clients[n] / load.clients if isinstance(load.rate, int | float) else load.rate
+        share = {"clients": clients[n], "threads": min(threads[n], clients[n]), "rate": rate}
+        shares[name] = load.model_copy(update=share), (seed + n * 7919 - 1) % _MAX_SEED + 1
+    return shares
+
+
+def _dealt(count: int, parts: int) -> list[int]:
+    return [count // parts + (n < count % parts) for n in range(parts)]
+
+
+def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The reports of generators that began together as the report of one: counts and speeds are sums, means are weighted.
+
+    Averaged percentiles are none, so what a tool tells of them is left out; the logs, put together, have them.
+    """
+    first, counts = reports[0], [report["transactions"] or 0 for report in reports]
+    whole = {
+        **first,
+        **{name: _summed(report.get(name) for report in reports) for name in _SUMMED if name in first},
+        "latency_average_ms": _weighted([report["latency_average_ms"] for report in reports], counts),
+        "latency_stddev_ms": _pooled(reports, counts),
+        "complete": all(report["complete"] for report in reports),
+        "errors": [line for report in reports for line in report["errors"]],
+        "progress": [
+            _reading(rows)
+            for rows in zip_longest(*(report["progress"] for report in reports))
+            if None not in rows
+        ],
+        "scripts": [
+            {**rows[0], "transactions": _summed(row["transactions"] for row in rows)}
+            for rows in zip(*(report["scripts"] for report in reports), strict=True)
+        ],
+        "statements": [
+            {**rows[0], "latency_ms": _weighted([row["latency_ms"] for row in rows], counts)}
+            for rows in zip(*(report["statements"] for report in reports), strict=True)
+        ],
+    }
+    if "rate_lag_average_ms" in first:
+        whole["rate_lag_average_ms"] = _weighted([r["rate_lag_average_ms"] for r in reports], counts)
+        lags = [r["rate_lag_max_ms"] for r in reports]
+        whole["rate_lag_max_ms"] = None if None in lags else max(lags)
+    return whole | {name: None for name in first if name.startswith("latency_p")}
+
+
+def _summed(values: Any) -> Any:
+    numbers = list(values)
+    return None if None in numbers else sum(numbers)
+
+
+def _weighted(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    if None in values or not sum(weights):
+        return None
+    return sum(v * w for v, w in zip(values, weights, strict=True) if v is not None) / sum(weights)
+
+
+def _pooled(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> float | None:
+    """The standard deviation of all latencies, from the means and deviations of the parts."""
+    parts = [(r["latency_average_ms"], r["latency_stddev_ms"]) for r in reports]
+    if any(None in part for part in parts):
+        return None
+    mean = _weighted([mean for mean, _ in parts], counts)
+    square = _weighted([mean**2 + sd**2 for mean, sd in parts], counts)
+    return None if mean is None or square is None else math.sqrt(max(square - mean**2, 0.0))
+
+
+def _reading(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The progress of all in one second; those that began within a millisecond print it at the same time."""
+    speeds = [row["tps"] or 0.0 for row in rows]
+    return {
+        **rows[0],
+        "tps": sum(speeds),
+        "latency_ms": _weighted([row["latency_ms"] for row in rows], speeds),
+    }
+
+
+def overlap(windows: Sequence[tuple[float, float]]) -> float:
+    """Which part of the time in which anybody measured all did, from 0 to 1; each window has a begin and an end."""
+    begins, ends = zip(*windows, strict=True)
+    whole = max(ends) - min(begins)
+    return max(min(ends) - max(begins), 0.0) / whole if whole > 0 else 0.0

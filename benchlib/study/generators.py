@@ -1,0 +1,264 @@
+"""Load from elsewhere: hosts of a fleet drive one server together, and what each of them did is put together.
+
+They begin at one barrier, an advisory lock of the server itself: each waits for it over the connection by which it has asked
+for the server's clock, and the bench lets it go when all wait. One that fails ends the load everywhere.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchlib.errors import BenchlibError, LoadError, PreflightError
+from benchlib.host.guardian import guarded_run, scratch_root
+from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.load.latency import keep_log
+from benchlib.load.shared import merged, overlap, split
+from benchlib.load.tool import Connection, Job, LoadTool
+from benchlib.load.tools import load_tool
+from benchlib.plan.model import Generator, Load
+from benchlib.plan.workload import Workload
+from benchlib.server.cluster import Door
+from benchlib.server.server import Server, asking
+from benchlib.server.templates import Templates
+from benchlib.study.at_host import answer
+from benchlib.study.fleet import Hosts
+from benchlib.study.scripts import written
+from benchlib.study.store import TRANSACTION_LOG
+
+OVERLAP = 0.95
+"""Which part of the time all generators have to have measured together."""
+CLOCK_ERROR = 0.01
+"""Which part of a trial may be in doubt between two clocks before a reader is told."""
+BUSY = 0.9
+"""Which part of its threads' time a generator may use before it is taken for the bottleneck."""
+_QUESTIONS = 20
+_READY_LIMIT_S = 120.0
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one generator does. ``environment`` says how libpq reaches the server, and has the password."""
+
+    what: str
+    workload: Workload
+    load: Load
+    scale: int
+    seed: int
+    dbname: str
+    barrier: int
+    environment: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a generator leaves: what its tool printed, its log as Parquet, and what it did when."""
+
+    did: Generator
+    stdout: str
+    stderr: str
+    returncode: int
+    log: bytes | None
+
+
+def generate(part: Part, host: str) -> Generated:
+    """Drive a part of a load from this host.
+
+    Raises:
+        BenchlibError: the host is busy, the server cannot be reached, or the tool does not end.
+
+    """
+    os.environ.update(part.environment)  # this process does nothing else
+    with guarded_run(scratch_root(), part.what) as run, asking(), psycopg.connect(
+        dbname=part.dbname, autocommit=True, application_name="benchlib"
+    ) as connection:  # fmt: skip
+        shell = Shell(server_user(), part.environment)
+        templates = Templates(run.folder, shell, part.scale, lambda line: None)
+        tool = load_tool(part.workload.tool, templates.pgbench())
+        logs = shell.make_directory(run.folder / "log") if part.load.transaction_log else None
+        scripts = written(part.workload, run.folder, shell)
+        job = Job(
+            Connection(dbname=part.dbname),
+            part.workload,
+            part.load,
+            part.scale,
+            part.seed,
+            scripts,
+            logs and logs / "log",
+        )
+        argv = tool.argv(job)
+        outputs = run.folder / "stdout", run.folder / "stderr"
+        before = _clock(connection)
+        connection.execute("SELECT pg_advisory_lock_shared(%s)", [part.barrier])
+        began = time.time()
+        done = shell.run(argv, stdout=outputs[0], stderr=outputs[1], timeout_s=tool.limit_s(part.load))
+        ended = time.time()
+        # the better of the two answers; were the clock set meanwhile, they would contradict each other
+        after = _clock(connection)
+        round_trip, offset = min(before, after)
+        argv = [Path(argv[0]).name, *argv[1:]]
+        log = run.folder / TRANSACTION_LOG
+        if logs:
+            keep_log(sorted(logs.iterdir()), log, argv)
+        did = Generator(
+            host=host, load_argv=tuple(argv), load_wall_s=done.wall_s, load_cpu_s=done.cpu_s,
+            began_s=began + offset, ended_s=ended + offset, clock_offset_s=offset, round_trip_s=round_trip,
+            clock_error_s=max(round_trip / 2, abs(before[1] - after[1])),
+        )  # fmt: skip
+        texts = (path.read_text(errors="replace") for path in outputs)
+        return Generated(did, *texts, done.returncode, log.read_bytes() if logs else None)
+
+
+def _clock(connection: psycopg.Connection[Any]) -> tuple[float, float]:
+    """The fastest of twenty round trips, and by how much the server's clock was ahead of this host's in it; seconds."""
+
+    def ask() -> tuple[float, float]:
+        before = time.time()
+        there = connection.execute(_CLOCK).fetchall()[0][0]
+        after = time.time()
+        return after - before, there - (before + after) / 2
+
+    return min(ask() for _ in range(_QUESTIONS))
+
+
+class Generators:
+    """The hosts that a bench has its load from; ``host`` is the one that it stands on."""
+
+    def __init__(self, hosts: Hosts, host: str) -> None:
+        self._hosts, self._host = hosts, host
+
+    def door(self, load: Load) -> Door | None:
+        """How the generators of a load reach a server here; None where there are none.
+
+        Raises:
+            PreflightError: one of them is not in the fleet, or the file does not say where it, or this host, is reached.
+
+        """
+        if not load.generators:
+            return None
+        known = self._hosts.fleet.hosts
+        if absent := [
+            name for name in (self._host, *load.generators) if name not in known or not known[name].address
+        ]:
+            raise PreflightError(f"load from elsewhere: the fleet names no address of {absent[0]}")
+        addresses = [known[name].address or "" for name in (self._host, *load.generators)]
+        return Door.at(addresses[0], addresses[1:])
+
+    def drive(self, server: Server, part: Part, check: Callable[[], None] | None) -> list[Generated]:
+        """Have the generators of a load drive a server, and wait for all of them; ``check`` as of :meth:`Shell.run`.
+
+        Raises:
+            LoadError: one of them failed; the others have been stopped.
+
+        """
+        addresses = self._hosts.addresses()
+        shares = split(part.load, part.seed)
+        if absent := [name for name in shares if name not in addresses]:
+            raise LoadError(f"no worker of {', '.join(absent)} is connected")
+        tasks: dict[str, Any] = {}
+        with asking(), server.connect() as holder:
+            holder.execute("SELECT pg_advisory_lock(%s)", [part.barrier])
+            try:
+                for name, (load, seed) in shares.items():
+                    own = Part(**{**vars(part), "load": load, "seed": seed})
+                    call = partial(answer, generate, (own, name))
+                    tasks[name] = self._hosts.submit(name, addresses[name], call)
+                for _ in ticks(_READY_LIMIT_S):
+                    _raise_failure(tasks)
+                    if holder.execute(_WAITING, [part.barrier]).fetchall()[0][0] == len(tasks):
+                        break
+                else:
+                    raise LoadError(f"the generators were not ready within {_READY_LIMIT_S:.0f} s")
+                holder.execute("SELECT pg_advisory_unlock(%s)", [part.barrier])
+                while not all(task.done() for task in tasks.values()):
+                    time.sleep(0.1)
+                    _raise_failure(tasks)
+                    if check:
+                        check()
+                _raise_failure(tasks)
+                return [task.result() for task in tasks.values()]
+            finally:
+                for task in tasks.values():
+                    task.cancel()
+
+
+def barrier() -> int:
+    """A lock that nobody else has."""
+    return secrets.randbelow(2**31)
+
+
+def _raise_failure(tasks: Mapping[str, Any]) -> None:
+    for name, task in tasks.items():
+        if task.status in ("error", "lost", "cancelled"):
+            reason = task.exception() if task.status == "error" else "its worker is gone"
+            raise LoadError(
+                f"the generator {name} failed, so all were stopped: {' '.join(str(reason).split())}"
+            )
+
+
+def put_together(
+    generated: Sequence[Generated], tool: LoadTool, load: Load, folder: Path, notes: dict[str, Any]
+) -> dict[str, Any]:
+    """The report of a load of several generators; what each left goes to ``folder``, what they did to ``notes``.
+
+    Raises:
+        LoadError: one of them failed, or they did not measure at the same time.
+
+    """
+    reports = []
+    for each in generated:
+        (folder / f"stdout.{each.did.host}").write_text(each.stdout)
+        (folder / f"stderr.{each.did.host}").write_text(each.stderr)
+        try:
+            reports.append(tool.report(each.stdout, each.stderr, each.returncode, each.did.load_argv))
+        except BenchlibError as reason:
+            raise LoadError(f"the generator {each.did.host}: {reason}") from reason
+    did = [each.did for each in generated]
+    notes |= {
+        "generators": tuple(did),
+        "load_returncode": 0,
+        "load_wall_s": max(one.load_wall_s for one in did),
+        "load_cpu_s": sum(one.load_cpu_s for one in did),
+    }
+    shared = overlap([(one.began_s, one.ended_s) for one in did])
+    if shared < OVERLAP:
+        raise LoadError(f"the generators measured only {100 * shared:.0f} % of the time together")
+    for one, report in zip(did, reports, strict=True):
+        if one.clock_error_s > CLOCK_ERROR * load.duration_s:
+            notes["warnings"].append(
+                f"the clock of {one.host} is known to {1000 * one.clock_error_s:.0f} ms only"
+            )
+        if report["threads"] and (share := one.load_cpu_s / (one.load_wall_s * report["threads"])) > BUSY:
+            notes["warnings"].append(
+                f"the generator {one.host} used {100 * share:.0f} % of its threads: it was the bottleneck"
+            )
+    if logs := [each for each in generated if each.log]:
+        _keep_logs(logs, folder / TRANSACTION_LOG)
+    return merged(reports)
+
+
+def _keep_logs(generated: Sequence[Generated], target: Path) -> None:
+    """All logs as one, the times by the server's clock; clients are numbered on from generator to generator."""
+    tables, clients = [], 0
+    for each in generated:
+        table = pq.read_table(io.BytesIO(each.log))
+        for name, more in (("time_us", round(1_000_000 * each.did.clock_offset_s)), ("client", clients)):
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, table.schema.field(name), pc.add(table[name], more))
+        clients += (pc.max(table["client"]).as_py() or 0) + 1 - clients
+        tables.append(table)
+    pq.write_table(pa.concat_tables(tables), target, compression="zstd")
