@@ -22,7 +22,7 @@ from benchlib.levers import server_settings
 from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
 from benchlib.load.pgbench import Pgbench
-from benchlib.load.tool import Job, LoadTool
+from benchlib.load.tool import Connection, Job, LoadTool
 from benchlib.load.tools import load_tool
 from benchlib.plan.design import Trial
 from benchlib.plan.model import Load, Measurement, Plan
@@ -156,7 +156,6 @@ class Bench:
 
     def _measure(self, trial: Trial, stand: Stand, folder: Path, notes: dict[str, Any]) -> None:
         load, server, work = self.plan.level_load(trial.level), stand.server, stand.workload
-        tool = self._tool(work)
         notes["settings"] = server.check_settings(server.database)
         notes["server_version"] = server.version()
         if trial.block == 1:  # once for each level: a long list, which does not change
@@ -173,9 +172,6 @@ class Bench:
             count_before = _count(server, work)
             before = statistics.snapshot(server)
 
-            logs = self._log_folder(stand) if load.transaction_log else None
-            argv = tool.argv(self._job(stand, load, trial.seed, logs and logs / "log"))
-            shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
             with (
                 stand.watched(notes["warnings"], folder) as watch,
                 stand.sampler(load.waits_hz) as sampler,
@@ -186,27 +182,14 @@ class Bench:
                     if watch:
                         watch()
 
-                generated = self._generate(stand, load, trial.seed, check)
-                if generated is None:
-                    done = _drive(stand, tool.limit_s(load), argv, folder, check)
+                drive = self._drive_elsewhere if load.generators else self._drive_here
+                report_of_it = drive(stand, load, trial.seed, folder, notes, check)
         Samples.model_validate(sampler.raw).write(folder)
         notes["warnings"] += sampler.warnings
-        if generated is None:
-            notes |= {
-                "load_returncode": done.returncode,
-                "load_wall_s": done.wall_s,
-                "load_cpu_s": done.cpu_s,
-            }
-
         stand.check_running()
         after = statistics.snapshot(server)
         Counters.model_validate({"before": before, "after": after}).write(folder)
-        if generated is None:
-            report = tool.report(*_outputs(folder), done.returncode, shown_argv)
-        else:
-            report = put_together(generated, tool, load, folder, notes)
-        if logs and generated is None:
-            keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, shown_argv)
+        report = report_of_it()
         if work.explain:
             plans["after"] = explained(server, work, self.plan.scale)
             Plans.model_validate(plans).write(folder)
@@ -237,29 +220,63 @@ class Bench:
         tool = self._tool(stand.workload)
         if load.warmup_s == 0 or not tool.warms:
             return
-        folder = self.run.folder / "warm-up"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        load = load.model_copy(update={"duration_s": load.warmup_s})
-        argv = tool.argv(self._job(stand, load, seed))
+        load = load.model_copy(update={"duration_s": load.warmup_s, "transaction_log": False})
         with stand.watched([]) as watch:
-            if (
-                self._generate(stand, load.model_copy(update={"transaction_log": False}), seed, watch)
-                is not None
-            ):
+            if load.generators:
+                self._generate(stand, load, seed, watch)
                 return
+            folder = self.run.folder / "warm-up"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            argv = tool.argv(self._job(stand, load, seed))
             done = _drive(stand, tool.limit_s(load), argv, folder, watch)
         tool.report(*_outputs(folder), done.returncode, argv)
 
+    def _drive_here(
+        self,
+        stand: Stand,
+        load: Load,
+        seed: int,
+        folder: Path,
+        notes: dict[str, Any],
+        check: Callable[[], None],
+    ) -> Callable[[], dict[str, Any]]:
+        """Run a load from this host; what gives its report, for which there is time once counters have been read."""
+        tool, logs = self._tool(stand.workload), self._log_folder(stand) if load.transaction_log else None
+        argv = tool.argv(self._job(stand, load, seed, logs and logs / "log"))
+        shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
+        done = _drive(stand, tool.limit_s(load), argv, folder, check)
+        notes |= {"load_returncode": done.returncode, "load_wall_s": done.wall_s, "load_cpu_s": done.cpu_s}
+
+        def report() -> dict[str, Any]:
+            report = tool.report(*_outputs(folder), done.returncode, shown_argv)
+            if logs:
+                keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, shown_argv)
+            return report
+
+        return report
+
+    def _drive_elsewhere(
+        self,
+        stand: Stand,
+        load: Load,
+        seed: int,
+        folder: Path,
+        notes: dict[str, Any],
+        check: Callable[[], None],
+    ) -> Callable[[], dict[str, Any]]:
+        """The same of a load from other hosts; its command line is the one that all of them share in."""
+        tool = self._tool(stand.workload)
+        whole = Job(Connection(), stand.workload, load, self.plan.scale, seed)
+        notes["load_argv"] = [tool.program.name, *tool.argv(whole)[1:]]
+        generated = self._generate(stand, load, seed, check)
+        return lambda: put_together(generated, tool, load, folder, notes)
+
     def _generate(
         self, stand: Stand, load: Load, seed: int, check: Callable[[], None] | None
-    ) -> list[Generated] | None:
-        """Have a load generated elsewhere; None where the plan wants it from here."""
-        if self.generators is None or not load.generators:
-            return None
-        part = Part(
-            f"load for {self.run.folder.name}", stand.workload, load, self.plan.scale, seed, stand.server.connection.dbname,
-            barrier(), stand.way(),
-        )  # fmt: skip
+    ) -> list[Generated]:
+        assert self.generators
+        what, place = f"load for a server of {self.run.folder.name}", stand.server.connection.dbname
+        part = Part(what, stand.workload, load, self.plan.scale, seed, place, barrier(), stand.way())
         return self.generators.drive(stand.server, part, check)
 
     def _tool(self, workload: Workload) -> LoadTool:

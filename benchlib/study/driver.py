@@ -167,9 +167,12 @@ class _Driver:
     def _hand_out(self) -> None:
         """Give every host that is there and idle its blocks, and those of one that stays away to others."""
         now = time.monotonic()
-        if self._shares and elsewhere_of(self._study.plan):
-            return  # whoever generates load does so for one server at a time
+        alone = bool(
+            elsewhere_of(self._study.plan)
+        )  # whoever generates load does so for one server at a time
         for host in [host for host in self._todo if host not in self._shares]:
+            if alone and self._shares:
+                return
             absence = self._absent.get(host)
             if absence and now - absence.since > self._hosts.fleet.back_within_s:
                 self._give_to_others(host, absence.why)

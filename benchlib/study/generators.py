@@ -119,8 +119,8 @@ def generate(part: Part, host: str) -> Generated:
             began_s=began + offset, ended_s=ended + offset, clock_offset_s=offset, round_trip_s=round_trip,
             clock_error_s=max(round_trip / 2, abs(before[1] - after[1])),
         )  # fmt: skip
-        texts = (path.read_text(errors="replace") for path in outputs)
-        return Generated(did, *texts, done.returncode, log.read_bytes() if logs else None)
+        stdout, stderr = (path.read_text(errors="replace") for path in outputs)
+        return Generated(did, stdout, stderr, done.returncode, log.read_bytes() if logs else None)
 
 
 def _clock(connection: psycopg.Connection[Any]) -> tuple[float, float]:
@@ -246,8 +246,8 @@ def put_together(
             notes["warnings"].append(
                 f"the generator {one.host} used {100 * share:.0f} % of its threads: it was the bottleneck"
             )
-    if logs := [each for each in generated if each.log]:
-        _keep_logs(logs, folder / TRANSACTION_LOG)
+    if load.transaction_log:
+        _keep_logs(generated, folder / TRANSACTION_LOG)
     return merged(reports)
 
 
@@ -255,7 +255,7 @@ def _keep_logs(generated: Sequence[Generated], target: Path) -> None:
     """All logs as one, the times by the server's clock; clients are numbered on from generator to generator."""
     tables, clients = [], 0
     for each in generated:
-        table = pq.read_table(io.BytesIO(each.log))
+        table = pq.read_table(io.BytesIO(each.log or b""))
         for name, more in (("time_us", round(1_000_000 * each.did.clock_offset_s)), ("client", clients)):
             place = table.schema.get_field_index(name)
             table = table.set_column(place, table.schema.field(name), pc.add(table[name], more))
