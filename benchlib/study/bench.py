@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchlib.errors import BenchlibError, InvariantError, PreflightError, StudyError
+from benchlib.errors import BenchlibError, InvariantError, StudyError
 from benchlib.host.guardian import Run, guarded_run, scratch_root
 from benchlib.host.shell import Completed, Shell, server_user
 from benchlib.levers import server_settings
@@ -97,10 +97,6 @@ class Bench:
         self._made += 1
         folder = self.run.folder / f"c{self._made:03d}"
         load = self.plan.level_load(name)
-        if load.generators and self.generators is None:
-            raise PreflightError(
-                f"the load comes from {', '.join(load.generators)}: run it with a fleet that has them"
-            )
         door = self.generators.door(load) if self.generators else None
         return build(
             self.plan.level(name), self.plan.level_workload(name), folder, self.templates, self.run, door

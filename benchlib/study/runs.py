@@ -28,6 +28,7 @@ from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.server.target import Target
 from benchlib.stats.pilot import size_study
+from benchlib.study.at_host import elsewhere_of
 from benchlib.study.bench import open_bench
 from benchlib.study.conditions import conditions
 from benchlib.study.driver import run_on_fleet
@@ -136,6 +137,12 @@ class Runner:
         """
         if self._checks is None:
             plan = self._experiment.plan
+            able = self._hosts.fleet.with_role("load") if self._hosts else []
+            if lacking := [name for name in elsewhere_of(plan) if name not in able]:
+                raise PreflightError(
+                    f"levels have their load from {', '.join(lacking)}: run the study with a fleet (--fleet) "
+                    "whose file gives that host the role 'load' and an address"
+                )
             if self._hosts is None:
                 self._checks = preflight(plan)
             else:

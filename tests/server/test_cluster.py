@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
 from benchlib.errors import ServerError, SettingError
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.plan.level import SettingValue
 from benchlib.server import cluster as module
-from benchlib.server.cluster import Cluster
+from benchlib.server.cluster import Cluster, Door
 from benchlib.server.installations import Installation
 
 pytestmark = pytest.mark.pg
@@ -199,3 +200,39 @@ def test_it_is_stopped_in_order_at_once_or_killed_and_its_log_tells(new_cluster:
         cluster.query("SELECT 1", dbname="postgres")
     assert "\n" not in str(caught.value)
     cluster.stop()
+
+
+def test_who_comes_by_the_network_comes_by_one_address_from_one_place_with_a_password(
+    new_cluster: NewCluster,
+) -> None:
+    cluster = new_cluster("18")
+    door = Door.at("127.0.0.2", ["127.0.0.1"])
+    cluster.open_door(door)
+    cluster.start()
+    cluster.admit()
+
+    def come(host: str, password: str, **way: str) -> None:
+        psycopg.connect(
+            host=host,
+            port=door.port,
+            user="postgres",
+            dbname="postgres",
+            password=password,
+            connect_timeout=5,
+            **way,
+        ).close()
+
+    come("127.0.0.2", door.password)
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        come("127.0.0.2", "guessed")
+    with pytest.raises(psycopg.OperationalError, match="refused"):
+        come("127.0.0.1", door.password)
+    assert [connection.laddr.ip for connection in postmaster(cluster).net_connections("tcp")] == ["127.0.0.2"]
+    assert door.password not in cluster.log_text() + repr(door) + " ".join(postmaster(cluster).cmdline())
+    other = new_cluster("18")
+    other.open_door(Door.at("127.0.0.2", ["192.0.2.7"]))
+    other.start()
+    with pytest.raises(psycopg.OperationalError, match=r"no pg_hba\.conf entry"):
+        psycopg.connect(
+            host="127.0.0.2", port=other.port, user="postgres", dbname="postgres", connect_timeout=5
+        )

@@ -1,0 +1,68 @@
+"""One load from several generators: its parts make the whole again."""
+
+import numpy as np
+import pytest
+from fakes import pgbench_output
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchlib.load.shared import merged, overlap, split
+from benchlib.load.tools import read
+from benchlib.plan.model import Load
+
+
+@given(st.integers(1, 99), st.integers(1, 99), st.integers(1, 6), st.integers(1, 2**31 - 1))
+def test_the_parts_have_all_clients_and_the_whole_rate_and_seeds_of_their_own(
+    clients: int, threads: int, hosts: int, seed: int
+) -> None:
+    names = tuple(f"g{n}" for n in range(hosts))
+    load = Load(clients=clients, threads=threads, rate=900.0, generators=names)
+    parts = [part for part, _ in split(load, seed).values()]
+    assert sum(part.clients for part in parts) == clients
+    assert max(part.clients for part in parts) - min(part.clients for part in parts) <= 1
+    assert sum(float(part.rate or 0) for part in parts) == pytest.approx(900)
+    assert all(1 <= part.threads <= part.clients for part in parts)
+    seeds = [own for _, own in split(load, seed).values()]
+    assert len(set(seeds)) == len(parts)
+    assert all(1 <= own < 2**31 for own in seeds)
+
+
+def report(tps: float, clients: int) -> dict:
+    return read("pgbench", "\n".join(pgbench_output(tps=tps, clients=clients)))
+
+
+def test_counts_and_speeds_are_sums_and_latencies_are_those_of_all_transactions() -> None:
+    parts = [report(600, 4), report(200, 4)]
+    whole = merged(parts)
+    assert whole["transactions"] == 2400
+    assert whole["clients"] == 8
+    assert whole["tps"] == pytest.approx(800)
+    assert [row["tps"] for row in whole["progress"]] == pytest.approx([800] * 3)
+    values = [
+        np.array(
+            [p["latency_average_ms"] + sign * p["latency_stddev_ms"] for sign in (1, -1)]
+            * (p["transactions"] // 2)
+        )
+        for p in parts
+    ]
+    together = np.concatenate(values)
+    assert whole["latency_average_ms"] == pytest.approx(together.mean())
+    assert whole["latency_stddev_ms"] == pytest.approx(together.std())
+
+
+def test_averaged_percentiles_are_none_and_a_part_that_did_not_end_makes_the_whole_incomplete() -> None:
+    parts = [
+        {**report(600, 4), "latency_p95_ms": 3.0},
+        {**report(200, 4), "latency_p95_ms": 5.0, "complete": False},
+    ]
+    whole = merged(parts)
+    assert whole["latency_p95_ms"] is None
+    assert not whole["complete"]
+
+
+@pytest.mark.parametrize(
+    ("windows", "share"),
+    [([(0, 10), (0, 10)], 1), ([(0, 10), (5, 15)], 1 / 3), ([(0, 1), (2, 3)], 0), ([(4, 4)], 0)],
+)
+def test_the_overlap_is_the_part_of_the_time_in_which_all_measured(windows, share: float) -> None:
+    assert overlap(windows) == pytest.approx(share)

@@ -1,0 +1,105 @@
+"""What several generators leave of one load, put together."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fakes import pgbench_output
+
+from benchlib.errors import LoadError
+from benchlib.load.latency import SCHEMA, read_latency
+from benchlib.load.pgbench import Pgbench
+from benchlib.plan.model import Generator, Load
+from benchlib.study.generators import Generated, put_together
+from benchlib.study.store import TRANSACTION_LOG
+
+TOOL = Pgbench(Path("pgbench"))
+
+
+def log(latencies_us: np.ndarray, began_s: float) -> bytes:
+    """A log as it is kept: two clients, a transaction each 100 µs."""
+    n = len(latencies_us)
+    columns = {
+        "time_us": [int(began_s * 1e6) + 100 * i for i in range(n)],
+        "latency_us": latencies_us,
+        "client": [i % 2 for i in range(n)],
+        "transaction": list(range(n)),
+        "script": [0] * n,
+        "status": ["ok"] * n,
+    }
+    arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(n, f.type) for f in SCHEMA]
+    buffer = io.BytesIO()
+    schema = SCHEMA.with_metadata({b"benchlib": b'{"torn": 0}'})
+    pq.write_table(pa.table(arrays, schema=schema), buffer)
+    return buffer.getvalue()
+
+
+def generated(host: str, *, offset_s: float = 0.0, late_s: float = 0.0, **changes: Any) -> Generated:
+    did = {
+        "host": host, "load_argv": ("pgbench", "--log"), "load_wall_s": 3.0, "load_cpu_s": 0.3, "began_s": 1_700_000_000 + late_s,
+        "ended_s": 1_700_000_003 + late_s, "clock_offset_s": offset_s, "clock_error_s": 1e-4, "round_trip_s": 2e-4,
+    }  # fmt: skip
+    stdout, stderr = pgbench_output(tps=500)
+    leaves = {"stdout": stdout, "stderr": stderr, "returncode": 0, "log": None}
+    return Generated(**{"did": Generator(**{**did, **changes.pop("did", {})}), **leaves, **changes})
+
+
+def together(folder: Path, *parts: Generated, **load: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    notes: dict[str, Any] = {"warnings": []}
+    return put_together(parts, TOOL, Load(duration_s=3, **load), folder, notes), notes
+
+
+def test_each_generators_output_is_kept_and_their_times_are_added(tmp_path: Path) -> None:
+    report, notes = together(tmp_path, generated("gen1"), generated("gen2"))
+    assert report["transactions"] == 3000
+    assert (notes["load_cpu_s"], notes["load_returncode"], notes["warnings"]) == (0.6, 0, [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "stderr.gen1",
+        "stderr.gen2",
+        "stdout.gen1",
+        "stdout.gen2",
+    ]
+
+
+def test_quantiles_are_exactly_those_of_all_transactions_and_times_are_the_servers(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    one, other = random.integers(100, 9000, 2001), random.integers(5000, 90_000, 501)
+    parts = [
+        generated("gen1", log=log(one, 1_700_000_000)),
+        generated("gen2", log=log(other, 1_600_000_000), offset_s=100_000_000.0),
+    ]
+    together(tmp_path, *parts, transaction_log=True)
+    latency = read_latency(tmp_path / TRANSACTION_LOG)
+    for name, share in {"p50": 0.5, "p99": 0.99, "p999": 0.999}.items():
+        assert latency.quantiles_ms[name] == pytest.approx(
+            np.quantile(np.concatenate([one, other]), share) / 1000
+        )
+    assert len(latency.counts) == 1, "all ended in the server's first second"
+    kept = pq.read_table(tmp_path / TRANSACTION_LOG)
+    assert sorted(set(kept["client"].to_pylist())) == [0, 1, 2, 3]
+
+
+def test_generators_that_did_not_measure_together_are_no_trial(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="measured only 82 % of the time together"):
+        together(tmp_path, generated("gen1"), generated("gen2", late_s=0.3))
+
+
+def test_the_generator_that_failed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"^the generator gen2: pgbench ended with status 1"):
+        together(tmp_path, generated("gen1"), generated("gen2", returncode=1))
+
+
+def test_a_reader_is_told_of_a_doubtful_clock_and_which_generator_was_the_bottleneck(tmp_path: Path) -> None:
+    doubtful, busy = (
+        generated("gen1", did={"clock_error_s": 0.05}),
+        generated("gen2", did={"load_cpu_s": 5.7}),
+    )
+    _, notes = together(tmp_path, doubtful, busy)
+    assert notes["warnings"] == [
+        "the clock of gen1 is known to 50 ms only",
+        "the generator gen2 used 95 % of its threads: it was the bottleneck",
+    ]
