@@ -63,6 +63,13 @@ class Outbox:
         self._sent[measurement.trial.id] = measurement
 
 
+def why(reason: BaseException | None) -> str:
+    """Why a call did not end well, in a line; of Dask's own words, which speak of its workers, the kind."""
+    if isinstance(reason, BenchlibError):
+        return " ".join(str(reason).split())
+    return f"its worker is gone ({type(reason).__name__})" if reason else "its worker is gone"
+
+
 def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str, send: Send) -> None:
     """Run the trials of a part of a study at this ``host``, whole blocks, by the loop that runs every study.
 

@@ -21,7 +21,7 @@ from typing import Any
 from benchlib.errors import BenchlibError, HostBusyError, Interrupted, StudyError
 from benchlib.plan.fleet import pinned
 from benchlib.plan.model import Measurement
-from benchlib.study.at_host import UnwantedError, elsewhere_of, measure
+from benchlib.study.at_host import UnwantedError, elsewhere_of, measure, why
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import Enough, OpenBench, Tell, clock, missing
 from benchlib.study.store import StudyFolder
@@ -250,18 +250,20 @@ class _Driver:
             raise type(reason)(f"{share.host}: {reason}")
         if not left:
             return
-        now, why = time.monotonic(), " ".join(str(reason or "its worker is gone").split())
+        now, reason_in_words = time.monotonic(), why(reason)
         absence = self._absent.get(share.host)
-        self._absent[share.host] = _Absence(absence.since if absence else now, now + _AGAIN_S, why)
+        self._absent[share.host] = _Absence(
+            absence.since if absence else now, now + _AGAIN_S, reason_in_words
+        )
         self._next_look = 0.0
         self._todo[share.host] = left + self._todo.get(share.host, [])
         for block in left:
             self._spoil(block)
-        self.report(f"{share.host} has lost block {left[0]} ({why}): it runs again")
+        self.report(f"{share.host} has lost block {left[0]} ({reason_in_words}): it runs again")
         self._attempts[left[0]] += not isinstance(reason, HostBusyError)
         if self._attempts[left[0]] >= MOST_ATTEMPTS:
             raise StudyError(
-                f"block {left[0]} was lost {MOST_ATTEMPTS} times, at last on {share.host}: {why}"
+                f"block {left[0]} was lost {MOST_ATTEMPTS} times, at last on {share.host}: {reason_in_words}"
             )
 
     def _spoil(self, block: int) -> None:

@@ -33,7 +33,7 @@ from benchlib.plan.workload import Workload
 from benchlib.server.cluster import Door
 from benchlib.server.server import Server, asking
 from benchlib.server.templates import Templates
-from benchlib.study.at_host import answer
+from benchlib.study.at_host import answer, why
 from benchlib.study.fleet import Hosts
 from benchlib.study.scripts import written
 from benchlib.study.store import TRANSACTION_LOG
@@ -204,10 +204,8 @@ def barrier() -> int:
 def _raise_failure(tasks: Mapping[str, Any]) -> None:
     for name, task in tasks.items():
         if task.status in ("error", "lost", "cancelled"):
-            reason = task.exception() if task.status == "error" else "its worker is gone"
-            raise LoadError(
-                f"the generator {name} failed, so all were stopped: {' '.join(str(reason).split())}"
-            )
+            reason = task.exception() if task.status == "error" else None
+            raise LoadError(f"the generator {name} failed, so all were stopped: {why(reason)}")
 
 
 def put_together(

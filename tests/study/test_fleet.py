@@ -15,10 +15,13 @@ from fakes import FakeBench
 
 from benchlib.errors import InputError, PreflightError
 from benchlib.host.facts import identity
+from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.plan.fleet import Fleet, FleetHost
+from benchlib.plan.model import Load
 from benchlib.study import driver
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.fleet import Hosts, make_certificates, read_fleet
+from benchlib.study.results import trials_frame
 from benchlib.study.store import StudyFolder
 
 ROOT = Path(__file__).parents[2]
@@ -161,11 +164,11 @@ class TestEncrypted:
             f"--tls-key={certificates}/key.pem",
         ]
 
-        def start(*words: str) -> subprocess.Popen[bytes]:
+        def start(*words: str, lock: str = "") -> subprocess.Popen[bytes]:
             argv = [sys.executable, "-m", "dask", *words, *files, "--no-dashboard"]
             with (tmp_path / f"{len(started)}.log").open("wb") as log:
                 started.append(
-                    subprocess.Popen(argv, cwd=tmp_path, stdout=log, stderr=log, env=environment())
+                    subprocess.Popen(argv, cwd=tmp_path, stdout=log, stderr=log, env=environment(lock))
                 )
             return started[-1]
 
@@ -200,6 +203,33 @@ class TestEncrypted:
         assert {m.ran_on for m in folder.kept().values()} == {"a", "b"}
         assert killed
 
+    @pytest.mark.pg
+    def test_two_generators_drive_one_server_of_a_third_host(
+        self, start: Any, certificates: Path, folder_of: Any, plan_of: Any, scratch: Path
+    ) -> None:
+        start("scheduler", "--protocol=tls", "--host=127.0.0.1", "--port=18788")
+        roles = {"db": "server", "gen1": "load", "gen2": "load"}
+        hosts = {}
+        for name, role in roles.items():
+            hosts[name] = FleetHost(roles=(role,), address="127.0.0.1", scratch=str(scratch / name))
+            worker = ("worker", "tls://127.0.0.1:18788", "--nthreads=1", "--no-nanny", "--host=127.0.0.1")
+            start(*worker, f"--name={name}", lock=str(scratch / f"{name}.lock"))
+        fleet = Fleet(scheduler="tls://127.0.0.1:18788", tls=str(certificates), hosts=hosts)
+        load = Load(
+            clients=3, threads=2, duration_s=2, warmup_s=1, transaction_log=True, generators=("gen1", "gen2")
+        )
+        folder = folder_of(1, plan=plan_of(load=load))
+        fleet_hosts = Hosts(fleet)
+        with fleet_hosts.connected():
+            while len(fleet_hosts.addresses()) < 3:
+                time.sleep(0.1)
+        run_on_fleet(folder, fleet_hosts)
+        trials = trials_frame(folder)
+        assert trials["error"].isna().all()
+        assert set(trials["clients"]) == {3}
+        assert trials["latency_p99_ms"].notna().all(), "as many transactions in the logs as in the reports"
+        assert [g.host for m in folder.kept().values() for g in m.generators] == ["gen1", "gen2"] * 3
+
     def test_a_cluster_does_not_let_in_whoever_has_no_certificate(self, start: Any, tmp_path: Path) -> None:
         start("scheduler", "--protocol=tls", "--host=127.0.0.1", "--port=18787")
         make_certificates(tmp_path / "others")
@@ -208,5 +238,6 @@ class TestEncrypted:
             pass
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'study'}"}
+def environment(lock: str = "") -> dict[str, str]:
+    own = {LOCK_VARIABLE: lock} if lock else {}
+    return {**os.environ, **own, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'study'}"}
