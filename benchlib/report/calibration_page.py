@@ -85,7 +85,7 @@ def render_calibration(
         title="The suite on trial",
         question="How often does it see a difference where there is none, and how often does it find one that is there?",
         headline=f"{count}." + (f" {sentence(real)}" if real else ""),
-        verdict=count if judged else "too few sessions",
+        verdicts=[count if judged else "too few sessions"],
         facts=facts,
         downloads=downloads,
     )

@@ -120,15 +120,15 @@ class Link:
 class Page:
     """What a page says around its notebook.
 
-    `verdict` is one of the five words, "" where none was reached, None on a page that is no study's; `limits` is what
-    the headline does not show; `facts` are (label, value) pairs; `card` is the picture that a link to the page shows.
+    `verdicts` are among the five words, "" where none was reached; `limits` is what the headline does not show; `facts` are
+    (label, value) pairs; `card` is the picture that a link to the page shows.
     """
 
     title: str
     headline: str = ""
     limits: str = ""
     question: str = ""
-    verdict: str | None = None
+    verdicts: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     downloads: Sequence[Link] = ()
     card: str = ""

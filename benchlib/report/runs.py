@@ -288,7 +288,7 @@ def _page(job: _Job, entry: Entry, downloads: Sequence[Link]) -> Page:
         question=entry.question,
         headline=entry.headline,
         limits=entry.limits,
-        verdict=entry.answers[0].verdict if entry.answers else "",
+        verdicts=list(dict.fromkeys(answer.verdict for answer in entry.answers)),
         facts=[*entry.facts.items(), *([none] if job.borrowed else [])],
         downloads=downloads,
         card=f"{entry.name}.png",

@@ -90,7 +90,7 @@ def page():
         title="Configuration: do the tuned settings help?",
         headline="“tuned” is faster than “defaults” & sure.",
         question="Defaults against a tuned set.",
-        verdict="faster",
+        verdicts=["faster", "equivalent"],
         facts=[("PostgreSQL", "18.4"), ("Blocks", "5")],
         limits="5 blocks of 30 s · no checkpoint within a trial",
         card="configuration.png",

@@ -1,6 +1,5 @@
 """Tables of why a level is faster: what a transaction cost, and what moved with the waits."""
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +7,7 @@ import pandas as pd
 
 from benchlib.plan.metrics import METRICS
 from benchlib.report.figures.frames import MINUS, known, opening, signed
-from benchlib.report.figures.tables import Shaded, Table, html_table, of_levels
+from benchlib.report.figures.tables import Shaded, Table, html_table, mean_words, of_levels
 from benchlib.stats.correlation import within_trials
 
 FIGURES = {
@@ -87,7 +86,9 @@ def bottlenecks_table(frame: pd.DataFrame) -> Table:
         "held, else what most sessions did: where they worked, the processors from 80 % on, below that the clients. By the "
         "server, by the load tool: processors used. The disk: the median second."
     )
-    return html_table(table, "What held each level back", labels=labels, note=note)
+    formats = dict.fromkeys(table.columns.intersection(["server", "load_tool", "queue"]), "{:.1f}".format)
+    formats |= dict.fromkeys(table.columns.intersection([*shares]), "{:.0f}".format)
+    return html_table(table, "What held each level back", labels=labels, formats=formats, note=note)
 
 
 def bottlenecks_sentence(frame: pd.DataFrame) -> str:
@@ -164,14 +165,6 @@ def _shaded(rho: float) -> Shaded | None:
         return None
     rgb = "0,104,165" if rho > 0 else "184,71,0"
     return Shaded(f"{rho:+z.2f}".replace("-", MINUS), f"rgba({rgb},{0.5 * abs(rho):.2f})")
-
-
-def mean_words(mean: float, deviation: float) -> str:
-    """`1.234 ± 0.056`: the deviation with two significant digits, the mean to the same place; four without one."""
-    if not known(deviation) or deviation <= 0:
-        return f"{mean:,.4g}" if abs(mean) < 1000 else f"{mean:,.0f}"
-    places = max(1 - math.floor(math.log10(deviation)), 0)
-    return f"{mean:,.{places}f} ± {deviation:,.{places}f}"
 
 
 def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:

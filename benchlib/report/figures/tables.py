@@ -1,5 +1,6 @@
 """Frames as HTML tables that can be read aloud, scrolled with the keyboard, and copied."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -140,7 +141,7 @@ def verdict_table(
             confidence: ends or None,
             "compared": against_words(analysis, level),
             ", ".join(filter(None, ("mean ± sd", metric.unit))): (
-                f"{amount(row['mean'])} ± {amount(row['sd'])}" if known(row["mean"]) else None
+                mean_words(row["mean"], row["sd"]) if known(row["mean"]) else None
             ),
             "n": str(row["n"]),
             "adjusted p": p_words(row["p_adjusted"]),
@@ -159,9 +160,20 @@ def verdict_table(
         note += " Cannot be shown here: a condition for the effect to show was not met."
     if lost:
         note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
-    caption = f"{opening(metric.title)} of each level, and its change against {reference_words(analysis)}"
-    formats = dict.fromkeys(table.columns.drop(["level", "verdict"]), str)
+    reference = reference_words(analysis)
+    caption = (
+        f"{opening(metric.title)} of each level, and its change against {names.get(reference, reference)}"
+    )
+    formats = dict.fromkeys(table.columns.difference(["level", "verdict", "compared"]), str)
     return html_table(table, caption, formats=formats, note=note, foldable=False)
+
+
+def mean_words(mean: float, deviation: float) -> str:
+    """`1.234 ± 0.056`: the deviation with two significant digits, the mean to the same place; four without one."""
+    if not known(deviation) or deviation <= 0:
+        return f"{mean:,.4g}" if abs(mean) < 1000 else f"{mean:,.0f}"
+    places = max(1 - math.floor(math.log10(deviation)), 0)
+    return f"{mean:,.{places}f} ± {deviation:,.{places}f}"
 
 
 def p_words(p: Any) -> str | None:

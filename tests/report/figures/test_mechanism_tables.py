@@ -7,7 +7,8 @@ from bs4 import BeautifulSoup
 from cases import make_seconds, make_waits
 
 import benchlib
-from benchlib.report.figures.mechanism import comparable, correlation_table, costs_table, mean_words
+from benchlib.report.figures.mechanism import comparable, correlation_table, costs_table
+from benchlib.report.figures.tables import mean_words
 from benchlib.stats.multiple import exploratory
 
 LEVELS = ["defaults", "control", "tuned"]

@@ -8,7 +8,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from benchlib.report.figures.frames import percent_words
-from benchlib.report.figures.tables import html_table, of_levels, p_words, verdict_table
+from benchlib.report.figures.tables import html_table, mean_words, of_levels, p_words, verdict_table
 
 
 def parsed(table):
@@ -65,7 +65,7 @@ def test_verdicts(analysis):
     assert rows["defaults"][:3] == ["", "baseline", ""]
     tuned = analysis.table.set_index("level").loc["tuned"]
     change, ends = percent_words(*tuned[["percent_change", "ci_low", "ci_high"]])
-    mean = f"{tuned['mean']:,.0f} ± {tuned['sd']:.4g}"
+    mean = mean_words(tuned["mean"], tuned["sd"])
     assert rows["tuned†"] == [change, "▲\u00a0faster", ends, mean, "< 0.001"]
     note = soup.find(class_="bl-note").get_text()
     assert note.startswith("5 trials of each level")
