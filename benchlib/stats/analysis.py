@@ -127,7 +127,7 @@ class Analysis:
                 explained |= bool(np.isfinite(row["ci_low"]))
             clauses.append(clause)
             told.add(reason)
-            before = other
+            before = other or before
         return f"{'; '.join(clauses) or 'No level is compared with the baseline'}.".replace("\u00a0", " ")
 
     def _doubts(self, level: str) -> str:
