@@ -12,6 +12,7 @@ import pandas as pd
 import seaborn as sns
 from scipy.stats import binom, binomtest, nct
 
+from benchlib.report.entries import code_fingerprint, folder_fingerprint
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import guarded
 from benchlib.report.figures.layout import canvas, styled
@@ -38,8 +39,11 @@ def calibration_folder() -> Path:
 
 
 def publish(reports: Path) -> None:
-    """Write ``calibration.html`` and its downloads into ``reports``; nothing without data."""
-    kept = calibration_folder()
+    """Write ``calibration.html`` and its downloads into ``reports``, unless nothing has changed; nothing without data."""
+    kept, page = calibration_folder(), reports / "calibration.html"
+    mark = f"<!--{folder_fingerprint(kept, code_fingerprint())}-->\n"
+    if page.is_file() and page.read_text().endswith(mark):
+        return
     simulated = real = None
     if (totals := kept / "simulated.json").is_file():
         simulated = pd.read_csv(kept / "simulated.csv"), json.loads(totals.read_text())
@@ -57,7 +61,7 @@ def publish(reports: Path) -> None:
             else:
                 copy.write_text(json.dumps(json.loads((kept / name).read_text()), indent=1) + "\n")
             downloads.append(Link(label, f"calibration.{name}"))
-    (reports / "calibration.html").write_text(render_calibration(simulated, real, downloads))
+    page.write_text(render_calibration(simulated, real, downloads) + mark)
 
 
 def render_calibration(
