@@ -210,14 +210,16 @@ class View:
         """tps over time inside the trials, with the checkpoints."""
         # loading is one piece of work, with no rate inside it
         levels = [name for name in self._levels if self._plan.level_workload(name).tool != "pgbench-init"]
+        warnings = self.experiment.analysis.warnings
+        unsteady = {warning.level or "" for warning in warnings if warning.code == "no_steady_state"}
         return plots.timeline(
             self.experiment.progress,
             levels=levels,
             checkpoints=self.experiment.recorded.checkpoints,
             relative=self._in_parts(levels),
-            unsteady={
-                w.level for w in self.experiment.analysis.warnings if w.code == "no_steady_state" and w.level
-            },
+            unsteady=unsteady
+            if unsteady or not any(warning.code == "too_short" for warning in warnings)
+            else None,
         )
 
     def shares(self) -> plots.Figure | None:

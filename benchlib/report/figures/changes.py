@@ -118,7 +118,7 @@ def forest(
     )  # fmt: skip
     place = dict(zip(levels, middles, strict=True))
     axes.plot(
-        blocks["percent"], blocks["level"].map(place) + 6, ".", color=MUTED, markersize=3.5, markeredgewidth=0
+        blocks["percent"], blocks["level"].map(place) + 6, ".", color=MUTED, markersize=5, markeredgewidth=0
     )
     mean = amount(rows_of(analysis)[analysis.baseline]["mean"])
     base = f" (mean {mean} {analysis.metric.unit})".replace(" )", ")") if analysis.one_reference else ""

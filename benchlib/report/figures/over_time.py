@@ -112,13 +112,14 @@ def timeline(
     levels: Sequence[str],
     checkpoints: pd.DataFrame | None = None,
     relative: bool = False,
-    unsteady: Collection[str] = (),
+    unsteady: Collection[str] | None = (),
 ) -> Figure:
     """Throughput inside the trials. `progress`: columns `level`, `block`, `elapsed_s`, and `tps`.
 
     `levels` sets their order. `checkpoints`: columns `level`, `block`, `start_s` and `end_s` (null for one that had
     begun before, or had not ended); None where nobody would know. With `relative` each level is drawn in percent of
-    its own mean: those of several workloads have no scale in common. `unsteady` levels were in no steady state.
+    its own mean: those of several workloads have no scale in common. `unsteady` levels were in no steady state; None where
+    trials were too short to tell.
     """
     progress = progress[["level", "block", "elapsed_s", "tps"]].dropna(subset="tps")
     trials = max(progress.groupby(["level", "block"]).ngroups, 1)
@@ -159,9 +160,10 @@ def timeline(
         caption += " Bars at the top: while a checkpoint was written, of all trials."
     elif checkpoints is not None:
         caption += " No checkpoint was written meanwhile."
-    unsteady = [name for name in levels if name in unsteady]
     title = "Steady inside trials, as far as the readings tell"
-    if unsteady:
+    if unsteady is None:
+        title = "Trials too short to tell whether they are steady"
+    elif unsteady := [name for name in levels if name in unsteady]:
         title = f"“{short(unsteady[0])}”{f' and {len(unsteady) - 1} more' if unsteady[1:] else ''}: no steady state inside trials"
     return render("timeline-tps", drawing, title, caption, numbers)
 

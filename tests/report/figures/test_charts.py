@@ -198,6 +198,7 @@ def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
     )
     assert "No checkpoint was written" in none.caption
     assert none.title == "“tuned”: no steady state inside trials"
+    assert "too short" in f.timeline(progress, levels=["tuned"], unsteady=None).title
     assert "no readings" in words(f.timeline(progress.assign(tps=np.nan), levels=["tuned"]))
     assert "% of the level's mean" in words(f.timeline(progress, levels=["tuned"], relative=True))
     far = progress.assign(tps=progress["tps"].where(progress["level"] != "tuned", 20 * progress["tps"]))
