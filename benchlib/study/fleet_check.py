@@ -28,7 +28,7 @@ def about() -> dict[str, Any]:
     """What this host is, in plain JSON types."""
     findings = examine(scratch_root())
     return {
-        "benchlib": f"{benchlib.__version__} ({_fingerprint()})",
+        "benchlib": library(),
         "server": findings["defaults"]["server"],
         "load tool": findings["defaults"]["load_tool"],
         "servers run as": findings["defaults"]["servers_run_as"],
@@ -45,13 +45,13 @@ def about() -> dict[str, Any]:
     }
 
 
-def _fingerprint() -> str:
-    """A short name for the library's code: hosts with another one would measure otherwise."""
+def library() -> str:
+    """The library's version, with a short name for its code: hosts with another one would measure otherwise."""
     root = Path(benchlib.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:8]
+    return f"{benchlib.__version__} ({digest.hexdigest()[:8]})"
 
 
 def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
@@ -85,7 +85,7 @@ def _misfits(
     hosts: Hosts, host: str, answer: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
     """What of a host does not fit, the driver's library and the first server being the measure."""
-    here, (first, measure) = f"{benchlib.__version__} ({_fingerprint()})", next(iter(known.items()))
+    here, (first, measure) = library(), next(iter(known.items()))
     address = hosts.fleet.hosts.get(host, FleetHost()).address
     twins = [name for name in known if name < host and known[name]["identity"] == answer["identity"]]
     cases = {

@@ -1,6 +1,7 @@
 """A fleet of Dask workers: reached, asked, given blocks; workers that end, and processes of their own at each host."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from benchlib.host.facts import identity
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.plan.fleet import Fleet, FleetHost
 from benchlib.plan.model import Load
-from benchlib.study import driver
+from benchlib.study import driver, fleet_check
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.fleet import Hosts, make_certificates, read_fleet
 from benchlib.study.results import trials_frame
@@ -64,7 +65,7 @@ def cluster() -> Iterator[Any]:
     """Three workers in threads of this process, called 0, 1 and 2."""
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=3, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+        n_workers=3, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", silence_logs=50
     ) as cluster:
         yield cluster
 
@@ -131,6 +132,37 @@ def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster: Any) -> None
     assert answers["0"] == answers["1"] == identity()
     with pytest.raises(PreflightError, match=r"^db9: no worker of this host is connected$"):
         hosts.asked(hosts.servers(), identity)
+
+
+def test_what_does_not_fit_is_said_of_each_host_in_a_line(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(
+        {
+            "benchlib": version, "server": "PostgreSQL 18.4", "load tool": "pgbench", "servers run as": "postgres", "processors": 8,
+            "levers that do not work": [], "free_mib": free, "memory_mib": 9000, "load": 0.1, "run under way": "none",
+            "identity": identity, "addresses": ["10.0.0.1"],
+        }
+        for version, free, identity in [(fleet_check.library(), 9000, "x"), ("0.0.1", 10, "y"), (fleet_check.library(), 9000, "x")]
+    )  # fmt: skip
+    monkeypatch.setattr(fleet_check, "about", lambda: next(answers))
+    fleet = {
+        "0": FleetHost(address="10.0.0.1"),
+        "1": FleetHost(),
+        "2": FleetHost(address="10.0.0.2"),
+        "3": FleetHost(),
+    }
+    rows, misfits = fleet_check.check(hosts_of(cluster, hosts=fleet))
+    assert list(rows) == ["0", "1", "2"]
+    assert re.fullmatch(r"round trip [\d.]+ ms, [\d,]+ MB/s", rows["0"]["to 2"])
+    assert re.fullmatch(r"[+-][\d.]+ ms from the driver's, give or take [\d.]+ ms", rows["1"]["clock"])
+    assert misfits == [
+        "3: no worker of this host is connected",
+        f"1: runs benchlib 0.0.1, the driver {fleet_check.library()}",
+        "1: only 10 MiB of disk are free",
+        "2: 10.0.0.2 is none of its own addresses",
+        "2: is the same machine as 0: they would measure each other",
+    ]
 
 
 # --- processes, encrypted ------------------------------------------------------------------
