@@ -106,8 +106,12 @@ def guarded_run(
                 raise PreflightError(f"an earlier run left what resists: {_remedy(swept)}")
             tell(str(swept) if swept.stranger else f"an earlier run was cleaned up: {swept}")
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
-        admit_servers(folder)
-        run = Run(folder, lock)
+        try:
+            admit_servers(folder)
+            run = Run(folder, lock)
+        except BaseException:  # nobody is on guard yet
+            folder.rmdir()
+            raise
         try:
             yield run
         except BaseException as reason:

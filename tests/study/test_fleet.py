@@ -137,28 +137,32 @@ def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster: Any) -> None
 def test_what_does_not_fit_is_said_of_each_host_in_a_line(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = iter(
-        {
-            "benchlib": version, "server": "PostgreSQL 18.4", "load tool": "pgbench", "servers run as": "postgres", "processors": 8,
+    here = fleet_check.library()
+    cases = {"0": (here, 9000, "x"), "1": ("0.0.1", 10, "y"), "2": (here, 9000, "x")}
+
+    def about() -> dict[str, Any]:
+        library, free, identity = cases[str(sys.modules["distributed"].get_worker().name)]
+        return {
+            "benchlib": library, "server": "PostgreSQL 18.4", "load tool": "pgbench", "servers run as": "postgres", "processors": 8,
             "levers that do not work": [], "free_mib": free, "memory_mib": 9000, "load": 0.1, "run under way": "none",
             "identity": identity, "addresses": ["10.0.0.1"],
-        }
-        for version, free, identity in [(fleet_check.library(), 9000, "x"), ("0.0.1", 10, "y"), (fleet_check.library(), 9000, "x")]
-    )  # fmt: skip
-    monkeypatch.setattr(fleet_check, "about", lambda: next(answers))
+        }  # fmt: skip
+
+    monkeypatch.setattr(fleet_check, "about", about)
     fleet = {
         "0": FleetHost(address="10.0.0.1"),
         "1": FleetHost(),
         "2": FleetHost(address="10.0.0.2"),
         "3": FleetHost(),
     }
-    rows, misfits = fleet_check.check(hosts_of(cluster, hosts=fleet))
+    with hosts_of(cluster, hosts=fleet).connected() as hosts:
+        rows, misfits = fleet_check.check(hosts)
     assert list(rows) == ["0", "1", "2"]
     assert re.fullmatch(r"round trip [\d.]+ ms, [\d,]+ MB/s", rows["0"]["to 2"])
     assert re.fullmatch(r"[+-][\d.]+ ms from the driver's, give or take [\d.]+ ms", rows["1"]["clock"])
     assert misfits == [
         "3: no worker of this host is connected",
-        f"1: runs benchlib 0.0.1, the driver {fleet_check.library()}",
+        f"1: runs benchlib 0.0.1, the driver {here}",
         "1: only 10 MiB of disk are free",
         "2: 10.0.0.2 is none of its own addresses",
         "2: is the same machine as 0: they would measure each other",
