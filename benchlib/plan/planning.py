@@ -22,7 +22,11 @@ from benchlib.plan.workload import Workload
 
 LEADS = ("", "crashes", "clients", "gains")
 """The findings that a headline may begin with."""
-PANELS = ("changes", "costs", "hardware")
+PANELS = {
+    "changes": "Changes you can make",
+    "costs": "Costs you accept",
+    "hardware": "What hardware and load do",
+}
 """The panels of the index: changes that one can make, costs that one accepts, what hardware and load do."""
 _SPARE_CONNECTIONS = 20
 _NEEDED = ("factor", "question", "profile", "profiles", "workload")
@@ -151,7 +155,7 @@ def _check_answers(values: Mapping[str, Any], factor: Factor) -> None:
     if sum(factor.named(name) in compared for name in answers) > MOST_ANSWERS:
         raise InputError(f"parameter answers: name at most {MOST_ANSWERS} of the comparisons")
     for name, words in (("lead", LEADS), ("panel", PANELS)):
-        if (given := values.get(name, words[0])) not in words:
+        if (given := values.get(name, next(iter(words)))) not in words:
             raise InputError(f"parameter {name}: '{given}' is not one of {', '.join(filter(None, words))}")
 
 

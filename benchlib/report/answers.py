@@ -117,7 +117,7 @@ def _named(of: Mapping[str, Any], name: str) -> dict[str, Any]:
 def panel(experiment: Experiment) -> str:
     """In which panel of the index the study is: changes, costs or hardware."""
     asked = str(experiment.study.parameters.get("panel"))
-    return asked if asked in PANELS else PANELS[0]
+    return asked if asked in PANELS else next(iter(PANELS))
 
 
 def headline(experiment: Experiment) -> str:

@@ -8,7 +8,10 @@ none of its own, and a page that is made after theirs.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -230,9 +233,21 @@ def _make(jobs: Sequence[_Job]) -> Iterator[tuple[_Job, Entry | BenchlibError | 
     if len(jobs) < 2:
         yield from zip(jobs, map(_attempted, jobs), strict=True)
         return
-    # a Ctrl-C is this process's to hear
-    with ProcessPoolExecutor(AT_A_TIME, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:  # fmt: skip
+    with ProcessPoolExecutor(AT_A_TIME, initializer=help_parent) as pool:
         yield from zip(jobs, pool.map(_attempted, jobs), strict=True)
+
+
+def help_parent() -> None:
+    """Make this process a helper of the one that started it: it hears no Ctrl-C of its own, and ends when that one is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def _attempted(job: _Job) -> Entry | BenchlibError | None:

@@ -13,6 +13,7 @@ import nbformat
 import nbformat.v4 as v4
 import psutil
 import pytest
+from clusters import eventually
 
 from benchlib.study.store import project_root
 
@@ -221,3 +222,25 @@ def test_an_overview_is_run_as_a_study_is(notebook, call, tmp_path):
     assert page == f"page: {tmp_path / 'reports' / 'overview.html'}"
     assert index == f"index: {tmp_path / 'reports' / 'index.html'}"
     assert "shown False Why?" in (tmp_path / "reports" / "overview.html").read_text()
+
+
+ORPHANS = """
+import os, signal, time
+from concurrent.futures import ProcessPoolExecutor
+from benchlib.report.runs import help_parent
+
+pool = ProcessPoolExecutor(2, initializer=help_parent)
+for _ in range(2):
+    pool.submit(time.sleep, 600)
+while len(pool._processes) < 2:
+    time.sleep(0.01)
+print(*pool._processes, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_helps_with_pages_ends_with_who_started_it() -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, text=True, check=False)
+    helpers = [int(pid) for pid in done.stdout.split()]
+    assert len(helpers) == 2
+    assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in helpers))

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Drawing
 from PIL import Image
 
 from benchlib.plan.metrics import metric_or_guess, percent_words
+from benchlib.plan.planning import PANELS
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import Cell, Label, rows
 from benchlib.report.figures.frames import (
@@ -36,11 +37,6 @@ from benchlib.stats import Analysis
 _ALPHA = 0.05  # as the effects' and the ladder's intervals are made
 _ENDS = ["percent_change", "ci_low", "ci_high"]
 _ALONE, _LEFT = Look("blue", size=5), Look("orange", "D", filled=False, size=5)
-PANELS = {
-    "changes": "Changes you can make",
-    "costs": "Costs you accept",
-    "hardware": "What hardware and load do",
-}
 _CARD = 264.6  # points: WIDTH × this is 1200 × 630 pixels at the card's resolution
 _ON_CARD = 3
 
