@@ -307,6 +307,18 @@ def test_what_cannot_be_parsed_is_named_with_the_file(
     assert outcome.status == 2
 
 
+def test_one_bad_file_does_not_hide_the_others(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(SUMMARY.encode("utf-16"))
+    (tmp_path / "empty.txt").write_text(" \n")
+    outcome = run("parse", "a.txt", "missing.txt", "empty.txt", "--json")
+    assert outcome.status == 2
+    assert [one["tps"] for one in json.loads(outcome.out)] == [1000.0]
+    assert outcome.err.splitlines() == [
+        "benchlib: cannot read missing.txt: No such file or directory",
+        "benchlib: empty.txt: there is nothing in it: it is empty",
+    ]
+
+
 # --- analyze ------------------------------------------------------------------------
 
 TRIALS = "block,level,tps\n" + "".join(
@@ -333,7 +345,8 @@ def test_verdicts_on_anybodys_trials(run: Run, tmp_path: Path) -> None:
     ("content", "options", "message"),
     [
         ("block,tps\n1,5\n", [], "level"),
-        ("", [], "t.csv is not a CSV file"),
+        ("", [], "t.csv is empty"),
+        (TRIALS, ["--lower-is-better"], "more tps is better"),
         (TRIALS, ["--baseline", "nope"], "nope"),
         (TRIALS, ["--metric", "nope"], "nope"),
         (TRIALS, ["--margin", "7"], "margin"),
@@ -348,6 +361,30 @@ def test_a_hostile_file_is_refused_in_one_line(
     outcome = run("analyze", "t.csv", *baseline, *options)
     assert message in outcome.line
     assert outcome.status == 2
+
+
+def test_the_direction_of_a_metric_and_how_a_file_was_read_are_said(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = TRIALS.replace(",", ";").replace("tps", "p99 (ms)")
+    words = ["analyze", "-", "--baseline", "defaults", "--metric", "p99 (ms)"]
+
+    def said(*more: str) -> tuple[dict[str, str], list[str]]:
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode("utf-16")), encoding="utf-8"))
+        message = json.loads(run(*words, *more, "--json").out)
+        verdicts = {row["level"]: row["verdict"] for row in message["levels"]}
+        return verdicts, [warning["message"] for warning in message["warnings"] if warning["code"] == "reading"]
+
+    verdicts, remarks = said()
+    assert verdicts["tuned"] == "slower"
+    assert remarks[0] == "columns are between semicolons"
+    assert remarks[1].startswith("less p99 (ms) is taken to be better (by its name")
+    text = text.replace("p99 (ms)", "score")
+    words[-1] = "score"
+    assert said()[0]["tuned"] == "faster"
+    verdicts, remarks = said("--lower-is-better")
+    assert verdicts["tuned"] == "slower"
+    assert remarks[1] == "less score is taken to be better (as you say)"
 
 
 # --- doctor, postgres ------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import click
 from benchlib import __version__
 from benchlib.cli import fleet, postgres, trim
 from benchlib.cli.terminal import echo
-from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError
+from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
 
 # Heavy imports (IPython, scipy, matplotlib) wait inside the commands: --help answers at once.
 _QUIET_LOAD = 0.3
@@ -203,12 +204,13 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
 
 
 @cli.command()
-@click.argument("trials", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("trials", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--baseline", required=True, help="The level that the others are compared with.")
 @click.option(
     "--control", "controls", multiple=True, help="A further arm of the baseline (A/A); may be repeated."
 )
 @click.option("--metric", default="tps", show_default=True, help="The column to compare.")
+@click.option("--lower-is-better", is_flag=True, help="Of a metric of your own: less of it is better.")
 @click.option(
     "--margin",
     type=float,
@@ -225,6 +227,7 @@ def analyze(
     baseline: str,
     controls: tuple[str, ...],
     metric: str,
+    lower_is_better: bool,
     margin: float,
     alpha: float,
     as_json: bool,
@@ -232,20 +235,27 @@ def analyze(
     """Give verdicts on anybody's TRIALS: a CSV file with the columns block, level and the metric.
 
     Where they exist, period (blocks that share clusters) and host (which ran the block) count too.
+    Files with semicolons, tabs, decimal commas or in UTF-16 are read too, and '-' is the standard input.
 
     \b
-    Example:
+    Examples:
       benchlib analyze trials.csv --baseline defaults --control control --metric tps --json
+      benchlib analyze trials.csv --baseline A --metric "p99 (ms)" --lower-is-better
     """
-    import pandas as pd
+    from benchlib.plan.metrics import METRICS, metric_or_guess
+    from benchlib.stats import Concern
+    from benchlib.stats import analyze as judge_trials
+    from benchlib.stats.trials_file import read_trials_file
 
-    from benchlib.stats import analyze as judge
-
-    try:
-        frame = pd.read_csv(trials)
-    except (ValueError, OSError) as reason:
-        raise InputError(f"{trials.name} is not a CSV file: {str(reason).splitlines()[0]}") from None
-    analysis = judge(frame, baseline=baseline, controls=controls, metric=metric, margin=margin, alpha=alpha)
+    data = sys.stdin.buffer.read() if str(trials) == "-" else trials.read_bytes()
+    frame, remarks = read_trials_file(data, trials.name, metric)
+    if metric not in METRICS:
+        more = metric_or_guess(metric, lower_is_better=lower_is_better).higher_is_better
+        why = "as you say" if lower_is_better else "by its name; --lower-is-better says that less is"
+        remarks.append(f"{'more' if more else 'less'} {metric} is taken to be better ({why})")
+    concerns = [Concern("reading", remark) for remark in remarks]
+    judge = partial(judge_trials, frame, lower_is_better=lower_is_better, concerns=concerns)
+    analysis = judge(baseline=baseline, controls=controls, metric=metric, margin=margin, alpha=alpha)
     if as_json:
         echo(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
         return
@@ -274,26 +284,27 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
       pgbench -T 60 bench 2>&1 | benchlib parse -
     """
     from benchlib.load.parse import parse_file, parse_text
+    from benchlib.plan.words import decoded
 
-    results = []
+    results, errors = [], list[str]()
     for file in files:
         try:
             if str(file) == "-":
-                results.append(parse_text(sys.stdin.buffer.read().decode(errors="replace"), kind=kind))
+                results.append(parse_text(decoded(sys.stdin.buffer.read()), kind=kind))
             else:
                 results.append(parse_file(file, kind=kind))
         except OSError as reason:
-            raise InputError(f"cannot read {file}: {reason.strerror}") from None
-        except BenchlibError as reason:
-            raise type(reason)(f"{file}: {reason}") from None
-    if as_json:
-        echo(json.dumps(results[0] if len(results) == 1 else results, indent=2, allow_nan=False))
-        return
-    for result in results:
+            errors.append(f"cannot read {file}: {reason.strerror}")
+        except ParseError as reason:
+            errors.append(f"{file}: {reason}")
+    if as_json and results:
+        echo(json.dumps(results[0] if len(files) == 1 else results, indent=2, allow_nan=False))
+    for result in [] if as_json else results:
         for name, value in result.items():
             if value is not None:
                 rows = isinstance(value, list) and len(value) > 3
                 echo(f"{name:<28} {f'{len(value)} rows (--json shows them)' if rows else value}")
+    _raise_last(errors)
 
 
 @cli.command()
@@ -333,10 +344,15 @@ def studies(as_json: bool) -> None:
         echo(
             f"{row['study']:<32} {row['kept']}/{row['trials']} trials{remark}  {' '.join(str(row['title']).split())}"
         )
-    for line in damaged[:-1]:
+    _raise_last(damaged)
+
+
+def _raise_last(errors: list[str]) -> None:
+    """Say what is wrong, a line each, once all that is not has been shown."""
+    for line in errors[:-1]:
         echo(f"benchlib: {' '.join(line.split())}", err=True)
-    if damaged:
-        raise InputError(damaged[-1])
+    if errors:
+        raise InputError(errors[-1])
 
 
 @cli.command()

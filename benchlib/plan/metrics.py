@@ -68,8 +68,10 @@ _METRICS = (
 METRICS = {known.name: known for known in _METRICS}
 
 # A name with one of these in it measures time or waiting: less is better.
-_LOWER = re.compile(r"latency|lag|wait|delay|duration|elapsed|time|seconds|bytes|_(ms|us|ns|s|usecs)(_|$)")
-_RATE = re.compile(r"per_s(ec(ond)?)?$|/s$")
+_LOWER = re.compile(
+    r"latency|lag|wait|delay|duration|elapsed|time|seconds|bytes|^p\d\d|_(ms|us|ns|s|usecs)(_|$)"
+)
+_RATE = re.compile(r"(per_|/_?)s(ec(ond)?)?$")
 
 
 def metric(name: str) -> Metric:
@@ -83,17 +85,20 @@ def metric(name: str) -> Metric:
         ) from None
 
 
-def metric_or_guess(name: str) -> Metric:
-    """Return the registered metric, or for a foreign name a guess.
+def metric_or_guess(name: str, *, lower_is_better: bool = False) -> Metric:
+    """Return the registered metric, or for a foreign name a guess unless it is known that less of it is better.
 
     A foreign metric counts as higher-is-better unless its name speaks of time, waiting or bytes
-    (``latency``, ``lag``, ``_ms``, ``duration``...); ``something_per_s`` is always a rate.
+    (``latency``, ``lag``, ``p99 (ms)``, ``duration``...); ``something_per_s`` is always a rate.
+    Raises InputError for a registered metric of which more is better, where less of it is said to be.
     """
     if name in METRICS:
+        if lower_is_better and METRICS[name].higher_is_better:
+            raise InputError(f"more {name} is better: give a figure of your own another name")
         return METRICS[name]
-    lowered = name.lower()
-    lower_is_better = bool(_LOWER.search(lowered)) and not _RATE.search(lowered)
-    return Metric(name, name, "ms" if lowered.endswith("_ms") else "", not lower_is_better)
+    words = re.sub(r"[^a-z0-9/]+", "_", name.lower()).strip("_")
+    lower = lower_is_better or (bool(_LOWER.search(words)) and not _RATE.search(words))
+    return Metric(name, name, "ms" if words.endswith("_ms") else "", not lower)
 
 
 def percent_words(change: float, low: float = math.nan, high: float = math.nan) -> tuple[str, str]:

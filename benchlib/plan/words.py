@@ -17,6 +17,12 @@ def printable(text: str) -> str:
     return _OBEYED.sub("", text)
 
 
+def decoded(data: bytes) -> str:
+    """A file's text, in UTF-8 or, as Windows may write it, UTF-16; what is neither has � in it."""
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in data
+    return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+
+
 def size_words(size: int) -> str:
     """A size in bytes as PostgreSQL counts, in powers of 1024: ``4 GB``, ``1.5 GB``."""
     value, unit = float(size), 0

@@ -39,6 +39,7 @@ def analyze(
     metric: str = "tps",
     margin: float = 0.03,
     alpha: float = 0.05,
+    lower_is_better: bool = False,
     concerns: Sequence[Concern] = (),
     against: Mapping[str, str] = MappingProxyType({}),
     families: int = 1,
@@ -46,7 +47,8 @@ def analyze(
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 
     ``controls`` are further arms of the baseline (the A/A arm), declared before the run. ``margin``
-    is the smallest fraction that matters, ``alpha`` the family's error rate. ``concerns`` from
+    is the smallest fraction that matters, ``alpha`` the family's error rate. ``lower_is_better`` says so of a
+    metric that this library does not know. ``concerns`` from
     elsewhere (telemetry, failed transactions) join the warnings and invalidate where grave.
     ``against`` names for a level another one than the baseline to be compared with; a level that is only
     named as such is not compared itself. The intervals then hold together by Sidak's inequality.
@@ -86,7 +88,7 @@ def analyze(
     ).set_axis(list(pairs))
     warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
 
-    measured, table = metric_or_guess(metric), _levels(data.values)
+    measured, table = metric_or_guess(metric, lower_is_better=lower_is_better), _levels(data.values)
     few = set(table.index[table["n"] < LEAST_BLOCKS])
     grave = {warning.level for warning in warnings if warning.grave}
     rows["verdict"] = [

@@ -15,11 +15,19 @@ def test_registry():
 @pytest.mark.parametrize(
     ("name", "higher"),
     [("tps", True), ("qps", True), ("rows_per_s", True), ("jobs/s", True), ("score", True), ("p99_ms", False),
-     ("query_latency", False), ("elapsed_s", False), ("wait_us_total", False), ("latency_p999_ms", False)],
+     ("query_latency", False), ("elapsed_s", False), ("wait_us_total", False), ("latency_p999_ms", False),
+     ("p99 (ms)", False), ("P95", False), ("Time [s]", False), ("Rate (tx/s)", True), ("ops / s", True)],
 )  # fmt: skip
 def test_direction_of_known_and_foreign_metrics(name, higher):
     assert metric_or_guess(name).higher_is_better is higher
     assert metric_or_guess(name).directions == (("faster", "slower") if higher else ("slower", "faster"))
+
+
+def test_who_says_that_less_is_better_is_believed_but_of_known_metrics():
+    assert not metric_or_guess("score", lower_is_better=True).higher_is_better
+    assert not metric_or_guess("latency_p99_ms", lower_is_better=True).higher_is_better
+    with pytest.raises(InputError, match="more tps is better"):
+        metric_or_guess("tps", lower_is_better=True)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ import pyarrow as pa
 from benchlib.errors import ParseError
 from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_summary, sysbench, transaction_log
 from benchlib.load.parse.text import Text
+from benchlib.plan.words import decoded
 
 __all__ = ["KINDS", "parse_file", "parse_text"]
 
@@ -102,6 +103,8 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
     Raises ParseError for a text that cannot be trusted, naming the line that was wanted.
     """
     clean = Text(text)
+    if not clean.body.strip():
+        raise ParseError("there is nothing in it: it is empty")
     kind = kind or _recognise(clean)
     if kind not in _PARSERS:
         raise ParseError(f"unknown kind {kind!r}; the kinds are {', '.join(KINDS)}")
@@ -121,7 +124,7 @@ def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
     """
     size = path.stat().st_size if path.is_file() else 0
     if size <= 2 * _ENOUGH:
-        return parse_text(path.read_bytes().decode(errors="replace"), kind=kind)
+        return parse_text(decoded(path.read_bytes()), kind=kind)
     if not kind:
         with path.open("rb") as file:
             beginning = file.read(_ENOUGH)
@@ -131,7 +134,7 @@ def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
     if kind == "transaction_log":
         log = transaction_log.Log({path.name: partial(pa.OSFile, str(path))}, None)
         return {"kind": kind, **transaction_log.parse_log(log, None)}
-    return parse_text(path.read_bytes().decode(errors="replace"), kind=kind)
+    return parse_text(decoded(path.read_bytes()), kind=kind)
 
 
 def _recognise(text: Text) -> str:
