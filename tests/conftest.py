@@ -36,6 +36,8 @@ APART = (
         "load/test_latency",
         "load/test_shared",
         "load/test_workloads.py",
+        "load/test_drawn",
+        "load/test_sql",
         "test_cli",
         "test_notebooks",
     ),

@@ -42,6 +42,16 @@ def check_folder(folder: Path) -> None:
         raise PreflightError(f"cannot look into {one_line(str(folder))} ({reason.strerror})") from reason
 
 
+def is_ours(folder: Path) -> bool:
+    """Whether it is a folder of ours, of root's or of the owner of this library, to which not everybody may write."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    owners = (os.geteuid(), 0, Path(__file__).stat().st_uid)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid in owners and not status.st_mode & stat.S_IWOTH
+
+
 def check_run_folder(folder: Path) -> None:
     """See that a run's folder is one that we have made, in a safe place; one that is gone is none to fear.
 

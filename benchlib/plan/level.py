@@ -38,13 +38,20 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def problems(reason: ValidationError) -> list[str]:
+    """All that a validation found, a line each: where, and what."""
+    lines = []
+    for problem in reason.errors():
+        where = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+        message = f"{where + ': ' if where else ''}{problem['msg'].removeprefix('Value error, ')}"
+        lines.append(" ".join(message.split()))
+    return lines
+
+
 def first_problem(reason: ValidationError) -> str:
     """The first thing that a validation found, in one line: where, and what."""
-    problem = reason.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"] if part != "[key]")
-    more = f" (and {reason.error_count() - 1} more)" if reason.error_count() > 1 else ""
-    message = f"{where + ': ' if where else ''}{problem['msg'].removeprefix('Value error, ')}{more}"
-    return " ".join(message.split())
+    first, *others = problems(reason)
+    return f"{first} (and {len(others)} more)" if others else first
 
 
 _CAPACITY_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*of\s+capacity\s*", re.IGNORECASE)

@@ -18,9 +18,10 @@ from benchlib.study.experiment import Experiment
 def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> list[Link]:
     """Write a study's trials, its plan and its executed notebook beside its page; the links to them."""
     name, replaced = experiment.folder.name, unpublished(experiment.plan)
-    workload = str(experiment.study.parameters.get("workload", ""))
-    if "/" in workload:
-        replaced[workload] = Path(workload).name
+    levels = (experiment.plan.base, *experiment.plan.factor.levels.values())
+    patches = [experiment.study.parameters, *(level.model_dump() for level in levels)]
+    paths = {str(patch.get("workload")) for patch in patches}
+    replaced |= {path: Path(path).name for path in paths if "/" in path}
     study = without(experiment.study.model_dump(mode="json"), replaced)
     trials = experiment.trials.map(lambda cell: guarded(without(cell, replaced)))
     trials.to_csv(root / f"{name}.trials.csv", index=False)
@@ -42,5 +43,5 @@ def without(value: Any, replaced: Mapping[str, str]) -> Any:
             value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", alias, value)
         return value
     if isinstance(value, Mapping):
-        return {key: without(inner, replaced) for key, inner in value.items()}
+        return {without(key, replaced): without(inner, replaced) for key, inner in value.items()}
     return [without(inner, replaced) for inner in value] if isinstance(value, list | tuple) else value

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import BenchlibError
+from benchlib.load.workloads import is_of_library, workload_paths
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.report.cells import write_notebook
@@ -39,7 +40,7 @@ from benchlib.report.page import LICENCE, Link, Page, render_page
 from benchlib.report.site import check_page_is_free, write_site
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
-from benchlib.study.store import StudyFolder, notebooks, study_names
+from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 
 Listen = Callable[[str], None]
 
@@ -113,15 +114,17 @@ def _refuse_early(name: str, values: Mapping[str, Any]) -> None:
     plan_study({**values, "leave_out": False})
 
 
-def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with the path of a workload's or a fleet's file made whole: the notebook runs in another folder."""
-    ends = {"workload": (".toml",), "fleet": (".yaml", ".yml")}
-    return {
-        name: str(Path(value).absolute())
-        if isinstance(value, str) and value.endswith(ends.get(name, ()))
-        else value
-        for name, value in given.items()
-    }
+def _absolute(value: Any, key: str = "") -> Any:
+    """The parameters with the paths of a fleet's file and of one's own workloads made whole: the notebook runs in another folder."""
+    if isinstance(value, Mapping):
+        return {name: _absolute(inner, str(name)) for name, inner in value.items()}
+    if key == "fleet" and str(value).endswith((".yaml", ".yml")):
+        return str(Path(value).absolute())
+    if key == "workload" and isinstance(value, str):
+        path = Path(value).absolute() if value.endswith(".toml") else workload_paths().get(value)
+        if path and not is_of_library(path) and path.parent != project_root() / "workloads":
+            return str(path)
+    return value
 
 
 def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False) -> list[str]:

@@ -7,7 +7,7 @@ notebook's cells stay one line long and hold no logic.
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -371,7 +371,21 @@ class View:
         for tunable, levels in tunables(self.experiment.folder).items():
             in_force = "; ".join(f"{value} ({names})" for value, names in levels.items())
             rows.append((f"tunable, {tunable}", in_force))
-        return html_table(pd.DataFrame([*servers, *rows], columns=["what", "value"]), caption="Provenance")
+        rows = [*servers, *rows, *self._work()]
+        return html_table(pd.DataFrame(rows, columns=["what", "value"]), caption="Provenance")
+
+    def _work(self) -> Iterator[tuple[str, str]]:
+        """The scripts of the workloads that ran, with their weights, and what was checked after each trial."""
+        works = {work.name: work for work in map(self._plan.level_workload, self._levels)}
+        for name, work in works.items():
+            total = sum(script.weight for script in work.scripts)
+            for number, script in enumerate(work.scripts, 1):
+                source = script.sql or f"pgbench's {script.builtin}"
+                yield f"{name}, script {number}, weight {script.weight} of {total}", source
+            check = work.invariant
+            growth = f"{check.count} grows by {check.per_transaction} a transaction" if check.count else ""
+            none = f"{check.violations} finds none" if check.violations else ""
+            yield f"{name}, check after a trial", "; ".join(filter(None, (growth, none))) or "none"
 
     def rerun(self) -> Statement:
         """The command that repeats this study anywhere, and apart from it the one that adds blocks to it here."""

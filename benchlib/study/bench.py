@@ -189,7 +189,7 @@ class Bench:
         if work.explain:
             plans["after"] = explained(server, work, self.plan.scale)
             Plans.model_validate(plans).write(folder)
-        _check_invariant(server, work, count_before, report)
+        check_invariant(server, work, count_before, report)
         stand.check_promises(notes["warnings"], folder)
         if self.plan.arrangement == "standing":
             if stand.usable and self.plan.stands_side_by_side:  # else this was its only trial
@@ -318,9 +318,15 @@ def _count(server: Server, workload: Workload) -> int | None:
     return int(server.value(query)) if query else None
 
 
-def _check_invariant(
+def check_invariant(
     server: Server, workload: Workload, before: int | None, report: Mapping[str, Any]
 ) -> None:
+    """Make sure that the database holds what a load that has ended wrote, by its report.
+
+    Raises:
+        InvariantError: it does not.
+
+    """
     invariant = workload.invariant
     if before is not None and invariant.count:
         rows, growth = int(server.value(invariant.count)) - before, invariant.growth(report)

@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host.journal import sync
-from benchlib.host.ours import open_plain
+from benchlib.host.ours import is_ours, open_plain
 from benchlib.load.tools import misfit
 from benchlib.plan.design import Trial
 from benchlib.plan.level import first_problem
@@ -61,19 +61,9 @@ def project_root() -> Path:
     """
     working = Path.cwd()
     for folder in (working, *working.parents, Path(__file__).resolve().parents[2]):
-        if _ours(folder / "notebooks"):
+        if is_ours(folder / "notebooks"):
             return folder
     return working
-
-
-def _ours(folder: Path) -> bool:
-    """Whether it is a folder of ours, of root's or of the owner of this library, to which not everybody may write."""
-    try:
-        of = folder.stat()
-    except OSError:
-        return False
-    owners = (os.geteuid(), 0, Path(__file__).stat().st_uid)
-    return stat.S_ISDIR(of.st_mode) and of.st_uid in owners and not of.st_mode & stat.S_IWOTH
 
 
 def notebooks() -> dict[str, Path]:

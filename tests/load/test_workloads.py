@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.load.workloads import load_workload, workload_names
+from benchlib.load.workloads import load_workload, workload_paths
 from benchlib.plan.workload import Invariant, at_scale
 
 OWN = """
@@ -46,7 +46,7 @@ def refused(name: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", workload_names())
+@pytest.mark.parametrize("name", sorted(workload_paths()))
 def test_each_has_its_file_s_name_prose_and_something_that_must_hold_afterwards(name: str) -> None:
     workload = load_workload(name)
     assert workload.name == name
@@ -72,7 +72,7 @@ def test_an_unknown_name_is_told_with_those_that_there_are(
     monkeypatch.chdir(tmp_path)
     message = refused(name)
     assert message.startswith(f"no workload '{name}': there are ")
-    for known in workload_names():
+    for known in workload_paths():
         assert known in message
     assert message.endswith(", or give the path of a .toml file")
 
@@ -99,9 +99,44 @@ def test_a_wrong_key_is_named(own, change: tuple[str, str], why: str) -> None:
     assert refused(own(OWN.replace(*change))).startswith(f"workload own.toml: {why}")
 
 
+def test_all_wrong_keys_are_told_at_once_with_those_that_there_are(own) -> None:
+    message = refused(own(OWN.replace("weight = 3", "wait = 3").replace("load_sql", "loadsql")))
+    assert "scripts.0.wait: Extra inputs" in message
+    assert "loadsql: Extra inputs" in message
+    assert "keys are like, name, title, " in message
+    assert message.endswith("those of a script file, builtin, sql, weight")
+
+
+def test_a_script_may_be_a_file_beside_the_workload_s(own, tmp_path: Path) -> None:
+    (tmp_path / "sql").mkdir()
+    (tmp_path / "sql" / "read.sql").write_text("SELECT 'é';\n")
+    text = OWN.replace('sql = "INSERT INTO t VALUES (1);"', 'file = "sql/read.sql"')
+    assert load_workload(own(text)).scripts[0].sql == "SELECT 'é';\n"
+    assert "No such file" in refused(own(text.replace("read.sql", "reed.sql")))
+    assert "scripts.0.file: Extra inputs" in refused(own(text.replace('file = ', 'sql = "SELECT 1"\nfile = ')))
+    assert "scripts.0.file: Extra inputs" in refused(own(text.replace('"sql/read.sql"', "3")))
+
+
+def test_workloads_of_one_s_own_are_found_by_name_here_and_above_and_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = tmp_path / "a" / "workloads", tmp_path / "workloads"
+    for folder, title in ((near, "near"), (far, "far")):
+        folder.mkdir(parents=True)
+        for name in ("mine", "insert"):
+            (folder / f"{name}.toml").write_text(OWN.replace("One’s own", title))
+    monkeypatch.chdir(tmp_path / "a")
+    assert [load_workload(name).title for name in ("mine", "insert")] == ["near", "near"]
+    assert load_workload("tpcb-like").title == "TPC-B-like transactions"
+    near.chmod(0o777)  # anybody may have put them there
+    assert load_workload("mine").title == "far"
+    monkeypatch.chdir("/")
+    assert "no workload 'mine': there are " in refused("mine")
+
+
 def test_a_file_without_scripts_or_without_anything_is_refused(own) -> None:
     assert "no script has a weight above 0" in refused(own('name = "own"\ntitle = "t"\n'))
-    assert refused(own("")) == "workload own.toml: name: Field required (and 1 more)"
+    assert refused(own("")) == "workload own.toml: name: Field required; title: Field required"
 
 
 def test_a_sysbench_workload_says_which_test_and_how_large(own) -> None:

@@ -1,9 +1,7 @@
-"""Workloads are TOML files: those of the library by name, anybody's own by path.
+"""Workloads are TOML files: those of the library and of one's own ``workloads/`` by name, any other by path.
 
-One that is ``like`` another has of it whatever it does not say itself.
+One that is ``like`` another of the library has of it whatever it does not say itself.
 """
-
-from __future__ import annotations
 
 import tomllib
 from pathlib import Path
@@ -12,43 +10,69 @@ from typing import Any
 from pydantic import ValidationError
 
 from benchlib.errors import InputError
-from benchlib.plan.level import first_problem
-from benchlib.plan.workload import Workload
+from benchlib.host.ours import is_ours
+from benchlib.plan.level import problems
+from benchlib.plan.workload import Script, Workload
 
 _FOLDER = Path(__file__).parent
 
 
-def workload_names() -> list[str]:
-    """The names of the workloads that come with the library."""
-    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+def workload_paths() -> dict[str, Path]:
+    """The files of all workloads by name: the library's, and those in ``workloads/`` here and above, of which the nearest wins.
+
+    What is in them runs on servers, so a folder that somebody else may write to is passed over.
+    """
+    working = Path.cwd()
+    own = (folder / "workloads" for folder in (*reversed(working.parents), working))
+    folders = (_FOLDER, *filter(is_ours, own))
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
+
+
+def is_of_library(path: Path) -> bool:
+    """Whether a workload's file came with the library."""
+    return path.parent == _FOLDER
 
 
 def load_workload(name: str) -> Workload:
     """The workload of that name, or in the file that ``name`` is the path of.
 
     Raises:
-        InputError: there is none, or the file is not a workload; the message names the key.
+        InputError: there is none, or the file is not a workload; the message names every fault, and for an unknown key
+            those that there are.
 
     """
-    path = Path(name) if name.endswith(".toml") else _FOLDER / f"{name}.toml"
+    known = workload_paths()
+    path = Path(name) if name.endswith(".toml") else known.get(name)
+    if path is None or not path.is_file():
+        names = ", ".join(sorted(known))
+        raise InputError(f"no workload '{name}': there are {names}, or give the path of a .toml file")
     try:
-        return Workload.model_validate(_read(name, path))
+        return Workload.model_validate(_read(path))
     except ValidationError as reason:
-        raise InputError(f"workload {path.name}: {first_problem(reason)}") from reason
+        message = f"workload {path.name}: {'; '.join(problems(reason))}"
+        if any(problem["type"] == "extra_forbidden" for problem in reason.errors()):
+            keys = ", ".join(["like", *Workload.model_fields])
+            message += f"; keys are {keys}; those of a script file, {', '.join(Script.model_fields)}"
+        raise InputError(message) from reason
 
 
-def _read(name: str, path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise InputError(
-            f"no workload '{name}': there are {', '.join(workload_names())}, or give the path of a .toml file"
-        )
+def _read(path: Path) -> dict[str, Any]:
+    """What a file says, with the text of the scripts that it names as files, and all that it does not say of what it is like."""
     try:
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
+        for script in (*_tables(keys.get("scripts")), *_tables(keys.get("beside"))):
+            if "sql" not in script and isinstance(script.get("file"), str):
+                script["sql"] = (path.parent / script.pop("file")).read_text(encoding="utf-8")
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
         raise InputError(f"workload {path.name} cannot be read: {reason}") from reason
     like = keys.pop("like", None)
     if like is None:
         return keys
-    if like not in workload_names():
-        raise InputError(f"workload {path.name}: like: {like!r} is none of {', '.join(workload_names())}")
-    return _read(like, _FOLDER / f"{like}.toml") | keys
+    known = {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
+    if not isinstance(like, str) or like not in known:
+        raise InputError(f"workload {path.name}: like: {like!r} is none of {', '.join(known)}")
+    return _read(known[like]) | keys
+
+
+def _tables(value: object) -> list[dict[str, Any]]:
+    return [table for table in value if isinstance(table, dict)] if isinstance(value, list) else []

@@ -1,0 +1,157 @@
+"""``benchlib workload``: those that there are, one tried, and new ones from SQL files or from what a server runs."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from benchlib.cli.terminal import echo
+from benchlib.errors import InputError
+from benchlib.load.workloads import is_of_library, load_workload, workload_paths
+from benchlib.load.workloads.sql import script_of
+from benchlib.plan.level import first_problem
+
+
+@click.group()
+def workload() -> None:
+    """List, show, check and make workloads; yours are in workloads/ of the folder that you work in.
+
+    \b
+    Examples:
+      benchlib workload list
+      benchlib workload new mine --from queries --schema schema.sql
+      benchlib run template -p workload mine
+    """
+
+
+@workload.command("list")
+def workload_list() -> None:
+    """List the workloads by name; of your own, which come before the library's, where they are too.
+
+    \b
+    Example:
+      benchlib workload list
+    """
+    for name, path in sorted(workload_paths().items()):
+        try:
+            title = load_workload(str(path)).title
+        except InputError as reason:
+            title = f"cannot be used: {reason}"
+        echo(f"{name:<24} {title}{'' if is_of_library(path) else f' ({path})'}")
+
+
+@workload.command()
+@click.argument("name")
+def show(name: str) -> None:
+    """Show all that the workload NAME (or a .toml file) says, as a file of your own would.
+
+    \b
+    Example:
+      benchlib workload show simple-update > workloads/mine.toml
+    """
+    echo(toml(load_workload(name).model_dump(mode="json", exclude_defaults=True)))
+
+
+@workload.command()
+@click.argument("name")
+def check(name: str) -> None:
+    """Try the workload NAME (or a .toml file): a transaction of each script, on a server made for it.
+
+    Plans are shown, and what must hold afterwards is tried too. The exit status is 2 where a script fails.
+
+    \b
+    Example:
+      benchlib workload check mine
+    """
+    from benchlib.study.workload_check import try_scripts
+
+    work, failed = load_workload(name), 0
+    tried = try_scripts(work, lambda line: echo(line, err=True))
+    for number, (script, (error, plans)) in enumerate(zip(work.scripts, tried, strict=True), 1):
+        failed += bool(error)
+        heading = f"script {number}, weight {script.weight}: {error or 'runs'}"
+        echo("\n".join([heading, *plans]))
+    checked = work.invariant.count or work.invariant.violations
+    echo("what must hold afterwards was tried" if checked else "no invariant: no trial checks what it left")
+    if failed:
+        raise InputError(f"{failed} of {len(work.scripts)} scripts fail")
+
+
+@workload.command()
+@click.argument("name")
+@click.option("--from", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="A folder of .sql files, each a transaction; '-- weight: 3' in one gives its weight.")  # fmt: skip
+@click.option("--schema", type=click.File("r", encoding="utf-8-sig"),
+              help="SQL that makes the tables, such as of pg_dump --no-owner --inserts.")  # fmt: skip
+@click.option("--from-statements", "service", help="A connection service or URI: its pg_stat_statements.")
+@click.option("--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many statements.")
+@click.option("--writes", is_flag=True, help="Take statements that write, too.")
+def new(name: str, folder: Path | None, schema: Any, service: str | None, top: int, writes: bool) -> None:
+    """Make the workload NAME in workloads/, of SQL files or of the statements that a server runs most.
+
+    Statements are prepared where they run, which tells the types of their parameters, and nothing
+    else is done there. Values are drawn as pg_stats says, on tables like those that are filled
+    likewise. So the file holds values of your tables.
+
+    \b
+    Examples:
+      benchlib workload new mine --from queries --schema schema.sql
+      benchlib workload new shop --from-statements shop --top 30
+    """
+    path, lines = Path("workloads", f"{name}.toml"), list[str]()
+    if not re.fullmatch(r"\w[\w.-]*", name) or path.exists():
+        raise InputError(f"{path} is there already, or no name for a file: choose another")
+    if folder and not service:
+        keys = {"name": name, "title": f"The queries of {folder.resolve().name}", **_of_files(folder, schema)}
+    elif service and not (folder or schema):
+        from benchlib.server.remote import Remote
+        from benchlib.server.statements import workload_of
+        from benchlib.server.target import Target
+
+        try:
+            target = Target(server=service)
+        except ValidationError as reason:
+            raise InputError(f"--from-statements: {first_problem(reason)}") from None
+        keys, lines = workload_of(Remote(target), name, top, writes=writes)
+        lines.append("the file holds values that pg_stats has of your tables: keep it where these may be")
+    else:
+        raise click.UsageError("take either --from (with --schema) or --from-statements")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(toml(keys), encoding="utf-8")
+    count = len(load_workload(str(path)).scripts)
+    echo("\n".join([*lines, f"{path}: {count} scripts; try 'benchlib workload check {name}'"]))
+
+
+def _of_files(folder: Path, schema: Any) -> dict[str, Any]:
+    """What a workload has of SQL files: a script of each, and how its tables are made."""
+    scripts = []
+    for path in sorted(folder.glob("*.sql")):
+        try:
+            sql = path.read_text(encoding="utf-8-sig")
+            weight = re.search(r"--\s*weight\s*[:=]?\s*(\d+)", sql)
+            scripts.append({"weight": int(weight[1]) if weight else 1, "sql": script_of(sql)})
+        except (InputError, UnicodeDecodeError) as reason:
+            raise InputError(f"{path}: {reason}") from None
+    load = re.sub(r"^\\(un)?restrict .*\n", "", schema.read() if schema else "", flags=re.MULTILINE)
+    if "FROM stdin;" in load:
+        raise InputError(f"{schema.name} has rows for psql's COPY: make it with pg_dump --inserts")
+    return {"pgbench_tables": not schema, "load_sql": load, "scripts": scripts}
+
+
+def toml(keys: Mapping[str, Any]) -> str:
+    """Plain types as the text of a TOML file."""
+    lines, tables = "", ""
+    for key, value in keys.items():
+        if isinstance(value, dict):
+            tables += f"\n[{key}]\n{toml(value)}"
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            tables += "".join(f"\n[[{key}]]\n{toml(each)}" for each in value)
+        elif "\n" in str(value) and not re.search(r"'''|[^\n\t -~\x80-\U0010ffff]", str(value)):
+            lines += f"{key} = '''\n{value}'''\n"
+        else:
+            lines += f"{key} = {json.dumps(value, ensure_ascii=False)}\n".replace("\x7f", "\\u007f")
+    return lines + tables

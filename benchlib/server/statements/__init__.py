@@ -1,0 +1,204 @@
+"""A workload of the statements that somebody's server runs: ``pg_stat_statements`` says which, ``pg_stats`` with what values.
+
+Nothing is executed there but the queries beside this file: a statement is prepared, which tells the types of its parameters,
+and forgotten. A column is a row of ``columns.sql``, what has been called one of ``called.sql``.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from benchlib.errors import InputError, PreflightError
+from benchlib.load.workloads.drawn import can_draw, drawn, filled, value_of
+from benchlib.load.workloads.sql import for_pgbench, spoken
+from benchlib.server.server import Server, asking, reason_of
+
+Row = Mapping[str, Any]
+_MIB_PER_SCALE = 32  # twice the data, as its indexes are made anew
+_HEAVIEST = 10_000
+_MOST_ELEMENTS = 20
+_READING = {"SELECT", "WITH", "VALUES", "TABLE"}
+_WRITING = {"INSERT", "UPDATE", "DELETE", "MERGE"}
+_CHANGING = _WRITING | {"INTO", "NEXTVAL", "SETVAL"}
+_TYPED = re.compile(r"\b(interval|date|time|timestamp|timestamptz|jsonb?|uuid|inet)\s+(\$\d+)", re.IGNORECASE)
+"""What ``date '2024-02-29'`` is normalised to, which no server prepares."""
+_NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
+_COMPARED = (
+    rf"(?:(?P<of>{_NAME}) \. )?(?P<column>{_NAME})(?: \))*(?: :: \w+)?(?: \))* "
+    r"(?:[-+*/<>=~!@#%^&|?]+|(?:NOT )?(?:I?LIKE|IN|BETWEEN(?: \$\d+(?: :: \w+)? AND)?)|IS (?:NOT )?DISTINCT FROM)"
+    r"(?: ANY| ALL| SOME)?(?: \(| ARRAY \[)*(?: \$\d+(?: :: \w+)? ,)* "
+)
+"""Before a parameter: the column that it is compared with, in a text whose tokens have one space between."""
+_INSERTED = rf"INSERT INTO (?:{_NAME} \. )?{_NAME} (?:AS {_NAME} )?\((?P<columns>[^()]*)\) VALUES"
+_CONSTANTS = {r"LIMIT|FIRST|NEXT": "{rows_per_call}", "OFFSET": "0", r"SELECT|DISTINCT|THEN|ELSE": "1"}
+"""Before parameters that belong to no column: the number that stands for them."""
+_ABSENT = "pg_stat_statements is not in that database: it takes shared_preload_libraries and CREATE EXTENSION"
+
+
+class _LeftOutError(Exception):
+    """Why a statement has no script, in words that go for several."""
+
+
+def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[dict[str, Any], list[str]]:
+    """A workload, as its file has it, of the ``top`` most called statements; and in lines what it covers and leaves out.
+
+    Raises:
+        PreflightError: the server does not keep its statements.
+        InputError: none of them can be run.
+        ServerError: the server refuses, or has gone.
+
+    """
+    outcomes, scripts = dict[str, list[Row]](), list[dict[str, Any]]()
+    with asking(), server.connect() as connection:
+        reader = _Reader(connection)
+        if not (opened := reader.rows("opened")):
+            raise PreflightError(_ABSENT)
+        scales = opened[0]["scales"]
+        for called in reader.rows("called"):
+            try:
+                if len(scripts) == top:
+                    raise _LeftOutError(f"they are not among the {top} most called")
+                scripts.append({"weight": called["calls"], "sql": reader.script(called, scales, writes=writes)})
+                outcomes.setdefault("taken", []).append(called)
+            except _LeftOutError as reason:
+                outcomes.setdefault(f"left out, since {reason}", []).append(called)
+        lines = [_share(outcome, rows) for outcome, rows in outcomes.items()]
+        if not scripts:
+            raise InputError("; ".join(["nothing of pg_stat_statements can be run", *lines]))
+        made = [row["made"] for row in reader.rows("made", oids=[*reader.tables])]
+    most = max(1.0, scripts[0]["weight"] / _HEAVIEST)
+    tables = [[*columns.values()] for columns in reader.tables.values()]
+    rows = [filled(columns, scales) for columns in tables if columns[0]["rows"] > 0]
+    keys = {
+        "name": name,
+        "title": f"The {len(scripts)} most called statements of a server, on tables like its own",
+        "prose": f"{'; '.join(lines)}. Scale {scales} is as large as the whole database was.",
+        "pgbench_tables": False,
+        "load_sql": "\n".join([*made, *rows]),
+        "mib_per_scale": _MIB_PER_SCALE,
+        "vacuum": [columns[0]["table"] for columns in tables],
+        "scripts": [script | {"weight": max(1, round(script["weight"] / most))} for script in scripts],
+    }
+    return keys, [*lines, f"scale {scales} is as large as that database"]
+
+
+class _Reader:
+    """Reads the statements of one server. ``tables`` has the columns of the tables that scripts use, by number and name."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        self.tables: dict[int, dict[str, Row]] = {}
+
+    def rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of one of the queries beside this file."""
+        with self.connection.cursor(row_factory=dict_row) as cursor:
+            sql = (Path(__file__).parent / f"{query}.sql").read_text()
+            return cursor.execute(sql, parameters).fetchall()
+
+    def script(self, called: Row, scales: int, *, writes: bool) -> str:
+        """A statement as a script that draws its parameters; an array gets as many elements as rows are returned.
+
+        Raises:
+            _LeftOutError: it cannot be one.
+
+        """
+        sql = _TYPED.sub(r"\2::\1", called["query"]).rstrip("; \n")
+        texts = [text if kind != "text" else "''" for kind, text in spoken(sql)]
+        words = [text.upper() for kind, text in spoken(sql) if kind == "word"]
+        if sql == "<insufficient privilege>":
+            raise _LeftOutError("their text is closed to this role (GRANT pg_read_all_stats opens it)")
+        if not words or words[0] not in _READING | _WRITING:
+            raise _LeftOutError("they neither read nor write rows")
+        if not writes and _CHANGING.intersection(words):
+            raise _LeftOutError("they write (--writes takes them)")
+        try:
+            for_pgbench(sql)
+            # prepared itself, so that the server refuses a second statement behind the first
+            self.connection.execute(f"PREPARE benchlib AS {sql}", prepare=True)
+            parameters = self.rows("prepared")
+            self.connection.execute("DEALLOCATE benchlib")
+        except InputError as reason:
+            raise _LeftOutError(f"{reason}") from None
+        except psycopg.Error as reason:
+            raise _LeftOutError(f"the server says: {reason_of(reason)}") from None
+        names, tables = self._tables(texts)
+        if not tables:
+            raise _LeftOutError("they use no table")
+        lines, values = list[str](), dict[str, str]()
+        for number, parameter in enumerate(parameters, 1):
+            source = _source(" ".join(texts), number, parameter, names, tables)
+            draw, value = (source, "{}") if isinstance(source, str) else drawn(source, scales)
+            count = min(called["rows_per_call"], _MOST_ELEMENTS) if parameter["is_array"] else 1
+            variables = [f"p{number}_{at}" for at in range(count)]
+            lines += [f"\\set {variable} {draw.format(**called)}" for variable in variables]
+            parts = [value_of(f":{variable}", value, parameter["element"]) for variable in variables]
+            values[f"${number}"] = f"ARRAY[{', '.join(parts)}]" if parameter["is_array"] else parts[0]
+        self.tables |= tables
+        about = f"-- {called['calls']:,.0f} calls of {called['ms']:.3g} ms"
+        return "\n".join([about, *lines, f"{for_pgbench(sql, values)};\n"])
+
+    def _tables(self, texts: Sequence[str]) -> tuple[dict[str, int], dict[int, dict[str, Row]]]:
+        """The numbers of the tables that a statement uses by what it calls them, and their columns."""
+        pairs = ("".join(texts[at : at + 3]) for at in range(len(texts)))
+        given = [name for name in {*texts, *pairs} if re.fullmatch(rf"{_NAME}(\.{_NAME})?", name)]
+        names, tables = dict[str, int](), dict[int, dict[str, Row]]()
+        for column in self.rows("columns", names=given):
+            if not column["is_table"]:
+                raise _LeftOutError(f"they use {column['table']}, which is no table of one's own")
+            if not column["is_builtin"]:
+                raise _LeftOutError(f"a column of {column['table']} is of a type that PostgreSQL lacks")
+            oid, name = column["oid"], column["given"].split(".")[-1]
+            names[_plain(name)] = oid
+            for at in (at for at, text in enumerate(texts) if text == name):
+                for alias in [text for text in texts[at + 1 : at + 3] if text.upper() != "AS"][:1]:
+                    names.setdefault(_plain(alias), oid)
+            tables.setdefault(oid, {})[column["plain"]] = column
+        return names, tables
+
+
+def _source(
+    text: str, number: int, parameter: Row, names: Mapping[str, int], tables: Mapping[int, Mapping[str, Row]]
+) -> Row | str:
+    """Where a parameter's values come from: the column that it is compared with or written to; or a number."""
+    here = rf"\${number}(?!\d)"
+    compared = re.search(_COMPARED + here, text, re.IGNORECASE)
+    of, name = (compared["of"] or "", compared["column"]) if compared else ("", _inserted(text, here))
+    is_written = not compared or re.search(r" SET (?!.* WHERE )", text[: compared.start()], re.IGNORECASE)
+    named = names.get(_plain(of))
+    for oid in [named] if named else tables:
+        column = tables[oid].get(_plain(name))
+        if column and column["category"] == parameter["category"]:
+            if column["is_unique"] and is_written and " CONFLICT " not in text.upper():
+                raise _LeftOutError(f"they write values of the unique {column['table']}.{column['name']}")
+            if not can_draw(column):
+                raise _LeftOutError(f"pg_stats has no values of {column['table']}.{column['name']}")
+            return column
+    for before, value in _CONSTANTS.items():
+        if re.search(rf"\b(?:{before}) {here}", text, re.IGNORECASE):
+            return value
+    raise _LeftOutError(f"nothing tells which values a parameter of type {parameter['element']} has")
+
+
+def _inserted(text: str, parameter: str) -> str:
+    """The column that a statement inserts a parameter's value into; empty if none."""
+    match, here = re.search(_INSERTED, text, re.IGNORECASE), re.search(parameter, text)
+    depth = place = 0
+    for token in text[match.end() : here.start()].split() if match and here else ():
+        depth += (token == "(") - (token == ")")
+        place = place + (token == "," and depth == 1) if depth else 0
+    return match["columns"].split(",")[place].strip() if match and depth == 1 else ""
+
+
+def _plain(name: str) -> str:
+    """A name as the catalogs have it."""
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
+
+
+def _share(outcome: str, rows: Sequence[Row]) -> str:
+    """How many statements went so, and how much of all calls and of all time they are."""
+    calls, time = (sum(row[key] for row in rows) for key in ("share_of_calls", "share_of_time"))
+    return f"{outcome}: {len(rows)} statements, {calls:.3g} % of the calls, {time:.3g} % of the time"

@@ -1,0 +1,27 @@
+-- The columns of what names may mean, each with what pg_stats says of it.
+SELECT g.given, c.oid, c.oid::regclass::text AS "table", a.attname AS plain, quote_ident(a.attname) AS name, t.type, t.typcategory AS category,
+       c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AS is_table,
+       t.typnamespace = 'pg_catalog'::regnamespace OR t.typtype = 'e' AS is_builtin,
+       EXISTS (
+           SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisunique AND i.indkey::text = a.attnum::text
+       ) AS is_unique,
+       greatest(c.reltuples, 0)::bigint AS rows, pg_total_relation_size(c.oid) AS bytes,
+       coalesce(s.null_frac, 0)::float8 AS nulls, coalesce(s.avg_width, 0) AS width,
+       -- how many values there are: pg_stats has them negative as a share of the rows
+       CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * greatest(c.reltuples, 0) ELSE coalesce(s.n_distinct, 0) END::bigint AS count,
+       coalesce(s.most_common_vals::text::text[], '{}') AS common, coalesce(s.most_common_freqs::float8[], '{}') AS frequencies,
+       coalesce(s.histogram_bounds::text::text[], '{}') AS bounds
+FROM unnest(%(names)s::text[]) AS g(given)
+JOIN pg_class AS c ON c.oid = to_regclass(g.given) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+CROSS JOIN LATERAL (
+    -- of a domain the type that it stands on
+    SELECT b.typnamespace, b.typtype, b.typcategory,
+           format_type(b.oid, CASE WHEN own.typbasetype = 0 THEN a.atttypmod ELSE own.typtypmod END) AS type
+    FROM pg_type AS own JOIN pg_type AS b ON b.oid = coalesce(nullif(own.typbasetype, 0), own.oid)
+    WHERE own.oid = a.atttypid
+) AS t
+LEFT JOIN pg_stats AS s
+       ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname AND s.inherited = (c.relkind = 'p')
+ORDER BY g.given, c.oid, a.attnum

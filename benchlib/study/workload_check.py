@@ -1,0 +1,70 @@
+"""A workload tried on a server of our own: each script once, its plans, and whether what must hold afterwards does."""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+
+import psycopg
+
+from benchlib.errors import ParseError, TrialError
+from benchlib.host.guardian import guarded_run, scratch_root
+from benchlib.host.shell import Shell, server_user
+from benchlib.load.tool import Job
+from benchlib.load.tools import load_tool
+from benchlib.plan.level import Level
+from benchlib.plan.model import Load
+from benchlib.plan.workload import Workload
+from benchlib.server.cluster import Cluster
+from benchlib.server.templates import Templates
+from benchlib.study.bench import check_invariant
+from benchlib.study.scripts import written
+from benchlib.study.stand import build
+
+_ONCE = Load(clients=1, threads=1, duration_s=1)
+_LOGGED = re.compile(r"LOG:  statement: (.*(?:\n\t.*)*)")
+
+
+def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tuple[str, list[str]]]:
+    """Run a transaction of each script at scale 1 on a server made for it: why it failed, if it did, and its statements' plans.
+
+    Raises:
+        BenchlibError: the workload's data cannot be loaded, or its tables not vacuumed.
+
+    """
+    what = f"check of workload “{workload.name}”"
+    with guarded_run(scratch_root(), what, tell) as run, contextlib.ExitStack() as stack:
+        templates = Templates(run.folder, Shell(server_user()), 1, tell)
+        stack.callback(templates.close)
+        logging = Level(settings={"log_statement": "all"})
+        stand = build(logging, workload, run.folder / "c1", templates, run)
+        stack.callback(stand.discard)
+        stand.settle()
+        assert stand.site
+        server, tool = stand.site.cluster, load_tool(workload.tool, templates.pgbench())
+        for number, script in enumerate(written(workload, run.folder, templates.shell)):
+            count, error, log = workload.invariant.count, "", ""
+            argv = tool.argv(Job(server.connection, workload, _ONCE, 1, 1, [script]))
+            argv = ["--transactions=1" if word == "--time=1" else word for word in argv]
+            try:
+                before = int(server.value(count)) if count else None
+                offset = server.log_size()
+                done = stand.client.run(argv, timeout_s=tool.limit_s(_ONCE))
+                log = server.log_text(offset)
+                tool.report(done.stdout, done.stderr, done.returncode, argv)
+                ran = [{"transactions": int(other == number)} for other in range(len(workload.scripts))]
+                check_invariant(server, workload, before, {"transactions": 1, "scripts": ran})
+            except (ParseError, TrialError) as reason:
+                error = str(reason)
+            yield error, _plans(server, log)
+
+
+def _plans(server: Cluster, log: str) -> list[str]:
+    """The plans of the statements in a server's log, of those that have one."""
+    plans = []
+    with server.connect() as connection:
+        for statement in dict.fromkeys(_LOGGED.findall(log)):
+            with contextlib.suppress(psycopg.Error):
+                # prepared, so that the server refuses a second statement behind the first
+                rows = connection.execute(f"EXPLAIN {statement}", prepare=True).fetchall()
+                plans.append("\n  ".join([statement, *(str(row[0]) for row in rows)]))
+    return plans

@@ -1,0 +1,91 @@
+"""SQL of others as pgbench reads it: nothing in it is a variable or a command that is none."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchlib.errors import InputError
+from benchlib.load.workloads.sql import for_pgbench, literal, script_of, spoken, tokens
+
+PIECES = [
+    "SELECT", " ", "\n", "'a:b'", "'it''s'", "'x", '"C:d"', '"e"', "$$f:g$$", "$t$h$t$", "$1", "$12", "::", ":", ":scale", ":i",
+    "[1:n]", "/* :j */", "/* a /* b */ */", "/*", "-- :k\n", "E'\\:l'", "E'm'", "\\", "\\set", "'12:30'", "é", ":é", "->>", ";", "1.5",
+]  # fmt: skip
+SQL = st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=40)
+
+
+def variables(script: str) -> set[str]:
+    """What pgbench would replace, as ``assignVariables`` of pgbench.c finds it."""
+    names, at = set(), 0
+    while (at := script.find(":", at)) >= 0:
+        if name := re.match(r"(?:[A-Za-z_]|[^\x00-\x7f])(?:\w|[^\x00-\x7f])*", script[at + 1 :]):
+            names.add(name[0])
+            at += 1 + len(name[0])
+        while at < len(script) and script[at] == ":":
+            at += 1
+        at += not name
+    return names
+
+
+def value(text: str) -> str:
+    """What a server reads of a literal."""
+    if not text.startswith("E"):
+        return text[1:-1].replace("''", "'")
+    escapes = {"\\\\": "\\", "\\x3a": ":", "\\n": "\n", "\\r": "\r", "''": "'"}
+    return re.sub(r"\\x3a|\\.|''", lambda each: escapes[each[0]], text[2:-1])
+
+
+@given(SQL)
+def test_tokens_are_the_text_again(sql: str) -> None:
+    assert "".join(text for _, text in tokens(sql)) == sql
+
+
+@given(SQL)
+def test_pgbench_finds_no_variable_but_its_own_in_anybody_s_sql_or_it_is_refused(sql: str) -> None:
+    try:
+        script = for_pgbench(sql)
+    except InputError as reason:
+        assert "pgbench reads" in str(reason)
+        return
+    assert variables(script) <= {"scale", "client_id", "random_seed", "default_seed"}
+    assert [text for _, text in spoken(script) if "'" not in text] == [
+        text for _, text in spoken(sql) if "'" not in text
+    ]
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0")))
+def test_a_literal_is_its_value_to_the_server_and_nothing_else_to_pgbench(text: str) -> None:
+    written = literal(text)
+    assert value(written) == text
+    assert variables(written) == set()
+    assert "\n" not in written
+    if not written.startswith("E"):
+        assert tokens(written) == [("text", written)]
+
+
+def test_only_parameters_take_values() -> None:
+    sql = "SELECT $1, '$1', $10, $$ $1 $$ -- $1\n FROM t WHERE a::text = $2 AND b[1:n] = ':x'"
+    script = for_pgbench(sql, {"$1": "CAST(:p1_0 AS integer)", "$2": "2"})
+    assert script == (
+        "SELECT CAST(:p1_0 AS integer), '$1', $10, $$ $1 $$ -- $1\n FROM t WHERE a::text = 2 AND b[1: n] = E'\\x3ax'"
+    )
+
+
+@pytest.mark.parametrize("sql", ["\\copy t FROM x", "SELECT 'a", "SELECT 1 /* a", '"a', "$$ :a $$", "SELECT 1 \\gx"])
+def test_what_pgbench_would_read_otherwise_is_refused(sql: str) -> None:
+    with pytest.raises(InputError, match="pgbench reads"):
+        script_of(sql)
+
+
+def test_files_become_transactions() -> None:
+    assert script_of("SELECT 1") == "SELECT 1\n"
+    assert script_of(" SELECT 1; -- one\n") == "SELECT 1; -- one\n"
+    assert script_of("SELECT ';'; -- two\nSELECT 2 -- no end") == (
+        "BEGIN;\nSELECT ';'; -- two\nSELECT 2 -- no end\n;\nEND;\n"
+    )
+    assert script_of("begin; SELECT 1; commit;") == "begin; SELECT 1; commit;\n"
+    assert script_of("\\set a random(1, :scale)\nSELECT :a, ':b';") == "\\set a random(1, :scale)\nSELECT :a, ':b';\n"
+    with pytest.raises(InputError, match="no statement"):
+        script_of("-- nothing\n")
