@@ -97,6 +97,22 @@ def test_the_levels_in_the_readme_are_levels_and_name_every_key():
     assert len(study.plan.factor.against) == 6
 
 
+def test_the_workload_in_the_readme_is_one(tmp_path):
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "mine.toml").write_text(text)
+    (tmp_path / "read.sql").write_text("SELECT 1;")
+    workload = load_workload(str(tmp_path / "mine.toml"))
+    assert [script.weight for script in workload.scripts] == [9, 1]
+
+
+def test_what_init_lays_out_and_what_servers_are_asked_are_in_the_package():
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = tools["package-data"]["benchlib"]
+    files = {path.resolve() for pattern in patterns for path in (ROOT / "benchlib").glob(pattern)}
+    wanted = (*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("data/published/*.csv"), *ROOT.glob("benchlib/**/*.sql"))
+    assert files >= set(wanted)
+
+
 def test_continuous_integration_runs_the_tests_and_the_demo():
     script = (ROOT / ".ci" / "run").read_text()
     assert "make test" in script

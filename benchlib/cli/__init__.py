@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from benchlib import __version__
-from benchlib.cli import fleet, postgres, trim, workload
+from benchlib.cli import fleet, init, postgres, trim, workload
 from benchlib.cli.terminal import echo
 from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
 
@@ -38,6 +38,7 @@ def cli(debug: bool) -> None:
 
 
 cli.add_command(fleet.fleet)
+cli.add_command(init.init)
 cli.add_command(postgres.postgres)
 cli.add_command(trim.trim)
 cli.add_command(workload.workload)
