@@ -373,7 +373,9 @@ def test_the_direction_of_a_metric_and_how_a_file_was_read_are_said(
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode("utf-16")), encoding="utf-8"))
         message = json.loads(run(*words, *more, "--json").out)
         verdicts = {row["level"]: row["verdict"] for row in message["levels"]}
-        return verdicts, [warning["message"] for warning in message["warnings"] if warning["code"] == "reading"]
+        return verdicts, [
+            warning["message"] for warning in message["warnings"] if warning["code"] == "reading"
+        ]
 
     verdicts, remarks = said()
     assert verdicts["tuned"] == "slower"

@@ -109,7 +109,11 @@ def test_what_init_lays_out_and_what_servers_are_asked_are_in_the_package():
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     patterns = tools["package-data"]["benchlib"]
     files = {path.resolve() for pattern in patterns for path in (ROOT / "benchlib").glob(pattern)}
-    wanted = (*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("data/published/*.csv"), *ROOT.glob("benchlib/**/*.sql"))
+    wanted = (
+        *ROOT.glob("notebooks/*.ipynb"),
+        *ROOT.glob("data/published/*.csv"),
+        *ROOT.glob("benchlib/**/*.sql"),
+    )
     assert files >= set(wanted)
 
 

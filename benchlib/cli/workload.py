@@ -88,7 +88,9 @@ def check(name: str) -> None:
 @click.option("--schema", type=click.File("r", encoding="utf-8-sig"),
               help="SQL that makes the tables, such as of pg_dump --no-owner --inserts.")  # fmt: skip
 @click.option("--from-statements", "service", help="A connection service or URI: its pg_stat_statements.")
-@click.option("--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many statements.")
+@click.option(
+    "--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many statements."
+)
 @click.option("--writes", is_flag=True, help="Take statements that write, too.")
 def new(name: str, folder: Path | None, schema: Any, service: str | None, top: int, writes: bool) -> None:
     """Make the workload NAME in workloads/, of SQL files or of the statements that a server runs most.

@@ -51,7 +51,9 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
         # 1,234 may be either; and who writes 1.5 has no decimal commas
         clear = any(not re.fullmatch(r"-?\d{1,3}(,\d{3})+", cell) for cell in commas)
         if commas and (not clear or frame[metric].str.contains(".", regex=False).any()):
-            raise InputError(f"{name}: is '{commas[0]}' with thousands? Write figures such as 1234.5, without")
+            raise InputError(
+                f"{name}: is '{commas[0]}' with thousands? Write figures such as 1234.5, without"
+            )
         remarks += ["commas in figures are decimal"] if commas else []
         frame[metric] = frame[metric].map(_figure)
     for column in ("block", "period"):

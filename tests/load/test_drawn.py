@@ -43,8 +43,10 @@ def test_common_values_come_by_their_frequencies_and_others_between_the_bounds()
 
 
 @given(
-    numbers=st.lists(st.integers(-10**9, 10**9), unique=True, max_size=101).map(sorted),
-    common=st.lists(st.tuples(st.integers(-100, 100), st.floats(0.001, 1)), max_size=20, unique_by=lambda pair: pair[0]),
+    numbers=st.lists(st.integers(-(10**9), 10**9), unique=True, max_size=101).map(sorted),
+    common=st.lists(
+        st.tuples(st.integers(-100, 100), st.floats(0.001, 1)), max_size=20, unique_by=lambda pair: pair[0]
+    ),
     count=st.integers(0, 10**6),
     rows=st.integers(0, 10**7),
     scales=st.integers(1, 1000),
@@ -86,7 +88,7 @@ def test_keys_grow_with_the_scale_and_rows_have_each_once() -> None:
 
 def test_other_types_take_the_values_that_pg_stats_has() -> None:
     mood = column(type="mood", common=["so {}", "it's"], frequencies=[0.75, 0.25])
-    number, value = drawn(mood, 1)
+    _, value = drawn(mood, 1)
     assert value.startswith("(ARRAY['so {}', ")
     assert value.count("'so {}'") == 75
     assert value_of(":p1", value, "mood").endswith("'it''s'])[:p1] AS mood)")

@@ -113,7 +113,9 @@ def test_a_script_may_be_a_file_beside_the_workload_s(own, tmp_path: Path) -> No
     text = OWN.replace('sql = "INSERT INTO t VALUES (1);"', 'file = "sql/read.sql"')
     assert load_workload(own(text)).scripts[0].sql == "SELECT 'é';\n"
     assert "No such file" in refused(own(text.replace("read.sql", "reed.sql")))
-    assert "scripts.0.file: Extra inputs" in refused(own(text.replace('file = ', 'sql = "SELECT 1"\nfile = ')))
+    assert "scripts.0.file: Extra inputs" in refused(
+        own(text.replace("file = ", 'sql = "SELECT 1"\nfile = '))
+    )
     assert "scripts.0.file: Extra inputs" in refused(own(text.replace('"sql/read.sql"', "3")))
 
 

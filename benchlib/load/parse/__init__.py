@@ -103,8 +103,6 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
     Raises ParseError for a text that cannot be trusted, naming the line that was wanted.
     """
     clean = Text(text)
-    if not clean.body.strip():
-        raise ParseError("there is nothing in it: it is empty")
     kind = kind or _recognise(clean)
     if kind not in _PARSERS:
         raise ParseError(f"unknown kind {kind!r}; the kinds are {', '.join(KINDS)}")
@@ -141,6 +139,8 @@ def _recognise(text: Text) -> str:
     for kind, mark in _MARKS.items():
         if re.search(mark, text.body, re.MULTILINE):
             return kind or "pgbench_summary"
+    if not text.body.strip():
+        raise ParseError("there is nothing in it: it is empty")
     raise ParseError(
         'no line of a known kind, such as "tps = …", "done in … s (…)", "… ops/sec … usecs/op" or '
         f'"transactions: N (… per sec.)"; the kinds are {", ".join(KINDS)}'

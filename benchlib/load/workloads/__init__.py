@@ -68,10 +68,10 @@ def _read(path: Path) -> dict[str, Any]:
     like = keys.pop("like", None)
     if like is None:
         return keys
-    known = {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
-    if not isinstance(like, str) or like not in known:
+    known = sorted(path.stem for path in _FOLDER.glob("*.toml"))
+    if like not in known:
         raise InputError(f"workload {path.name}: like: {like!r} is none of {', '.join(known)}")
-    return _read(known[like]) | keys
+    return _read(_FOLDER / f"{like}.toml") | keys
 
 
 def _tables(value: object) -> list[dict[str, Any]]:

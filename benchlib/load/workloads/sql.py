@@ -54,10 +54,10 @@ def for_pgbench(sql: str, values: Mapping[str, str] | None = None) -> str:
         if kind == "refused" or (kind == "quoted" and _VARIABLE.search(text)):
             raise InputError(f"pgbench reads {text} otherwise than a server: write it as a plain text, '…'")
         if kind == "text" and _VARIABLE.search(text):
-            text = literal(text[1:-1].replace("''", "'"))
+            text = " " + literal(text[1:-1].replace("''", "'"))  # which begins with a letter
         elif kind in ("colon", "comment"):
             text = _VARIABLE.sub(": ", text) if kind == "comment" else ": "
-        parts.append(values[text] if values and kind == "parameter" else text)
+        parts.append((values or {}).get(text, text) if kind == "parameter" else text)
     return "".join(parts)
 
 

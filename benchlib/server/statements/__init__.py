@@ -62,7 +62,9 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
             try:
                 if len(scripts) == top:
                     raise _LeftOutError(f"they are not among the {top} most called")
-                scripts.append({"weight": called["calls"], "sql": reader.script(called, scales, writes=writes)})
+                scripts.append(
+                    {"weight": called["calls"], "sql": reader.script(called, scales, writes=writes)}
+                )
                 outcomes.setdefault("taken", []).append(called)
             except _LeftOutError as reason:
                 outcomes.setdefault(f"left out, since {reason}", []).append(called)
