@@ -41,6 +41,16 @@ class Trial:
         slug = re.sub(r"[^A-Za-z0-9._]+", "-", self.level).strip("-._")[:40].rstrip("-._")
         return f"b{self.block:02d}-p{self.position}-{slug or 'level'}"
 
+    @property
+    def warm_up_seed(self) -> int:
+        """The warm-up's seed: after one that made the load's own choices, the load would find all its rows in memory."""
+        return self.seed + 1
+
+    @property
+    def beside_seed(self) -> int:
+        """The seed of what runs beside the load, for the same reason."""
+        return _MAX_SEED - self.seed
+
 
 def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Trial, ...]:
     """Return ``blocks * len(levels)`` trials in the order in which they are to run.

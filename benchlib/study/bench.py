@@ -163,8 +163,10 @@ class Bench:
         stand.checkpoint()
         if stand.site:  # nobody else counts on them
             statistics.reset(server)
-        with running_beside(stand, self._beside(stand, load, trial.seed), folder / BESIDE) as check_beside:
-            self._warm(stand, load, seed=trial.seed)
+        with running_beside(
+            stand, self._beside(stand, load, trial.beside_seed), folder / BESIDE
+        ) as check_beside:
+            self._warm(stand, load, seed=trial.warm_up_seed)
             count_before = _count(server, work)
             before = statistics.snapshot(server)
 

@@ -15,6 +15,7 @@ from clusters import Trials, bench_plan, eventually
 from benchlib.errors import PreflightError, StudyError
 from benchlib.plan.design import randomised_blocks
 from benchlib.plan.model import Study
+from benchlib.plan.workload import Invariant, Script, Workload
 from benchlib.study import bench as bench_module
 from benchlib.study.bench import open_bench
 from benchlib.study.loop import keep_study, run_study
@@ -96,6 +97,21 @@ def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_level_gets_a_new
         assert re.search(message, measurement.error or "")
         assert "tps =" in (folder / "stdout").read_text(), "the evidence is kept"
         assert "first" not in bench._standing
+
+
+def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials: Trials) -> None:
+    """Else the first seconds of a trial find in memory what the rest of it has to read."""
+    drawn = Workload(
+        name="drawn",
+        title="Numbers that are drawn",
+        pgbench_tables=False,
+        load_sql="CREATE TABLE drawn (number bigint);",
+        scripts=(Script(sql="\\set number random(1, 1 << 62)\nINSERT INTO drawn VALUES (:number);\n"),),
+        invariant=Invariant(violations="SELECT count(*) - count(DISTINCT number) FROM drawn"),
+    )
+    plan = bench_plan(TWO, load={"warmup_s": 1}, arrangement="fresh").model_copy(update={"workload": drawn})
+    measurement, _ = trials.run(trials.bench(plan), "first")
+    assert measurement.error is None
 
 
 def test_clusters_are_built_anew_and_change_places(trials: Trials) -> None:
