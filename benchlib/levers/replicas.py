@@ -237,7 +237,12 @@ class Replicas:
             primary = stack.enter_context(self.primary.connect())
             # no statement_timeout holds for a commit that waits, and cancelled it ends with a mere warning
             late = threading.Event()
-            timer = threading.Timer(ACKNOWLEDGE_LIMIT_S, lambda: (late.set(), primary.cancel()))
+
+            def give_up() -> None:
+                late.set()
+                primary.cancel()
+
+            timer = threading.Timer(ACKNOWLEDGE_LIMIT_S, give_up)
             timer.start()
             stack.callback(timer.join)
             stack.callback(timer.cancel)
