@@ -1,7 +1,5 @@
 """What a notebook calls: its parameters become an experiment, and a run shows its progress."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from IPython.core.getipython import get_ipython
@@ -23,27 +21,6 @@ from benchlib.report.summary import Summary, read_summary
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder
-
-__all__ = [
-    "cost_per_million",
-    "crash_missing",
-    "crashes",
-    "curve",
-    "flushes",
-    "gains",
-    "half_normal",
-    "interactions",
-    "open_experiment",
-    "open_summary",
-    "plans",
-    "published",
-    "replica_lag",
-    "replicas_verified",
-    "run_missing",
-    "server_settings",
-    "server_statements",
-    "waterfall",
-]
 
 
 def open_experiment() -> View:

@@ -14,7 +14,6 @@ from benchlib.levers import worded
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan, Study
 from benchlib.plan.workload import Script, Workload
-from benchlib.study.loop import design
 from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 # a loaded machine is no reason to fail
@@ -130,7 +129,7 @@ def study_of(plan_of: Callable[..., Plan]) -> Callable[..., Study]:
 
     def make(blocks: int = 2, *, name: str = "small", plan: Plan | None = None, **changes: Any) -> Study:
         plan = plan or plan_of(**changes)
-        return worded(Study(name=name, title="Small", plan=plan, trials=design(plan, blocks)))
+        return worded(Study(name=name, title="Small", plan=plan, trials=plan.design(blocks)))
 
     return make
 

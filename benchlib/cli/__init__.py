@@ -1,13 +1,9 @@
 """The command line: ``benchlib COMMAND``. Exit status 0 done, 1 the run failed, 2 bad usage or bad input."""
 
-from __future__ import annotations
-
-import json
 import os
 import sys
 import traceback
 from collections.abc import Mapping
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,8 +11,8 @@ from typing import Any
 import click
 
 from benchlib import __version__
-from benchlib.cli import fleet, init, postgres, trim, workload
-from benchlib.cli.terminal import echo
+from benchlib.cli import fleet, init, postgres, workload
+from benchlib.cli.terminal import FILE, echo, echo_json, json_option
 from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
 
 # Heavy imports (IPython, scipy, matplotlib) wait inside the commands: --help answers at once.
@@ -40,12 +36,11 @@ def cli(debug: bool) -> None:
 cli.add_command(fleet.fleet)
 cli.add_command(init.init)
 cli.add_command(postgres.postgres)
-cli.add_command(trim.trim)
 cli.add_command(workload.workload)
 
 
 @cli.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def doctor(as_json: bool) -> None:
     """Say what this machine can run: servers, rights, levers, clock, disk, memory.
 
@@ -58,7 +53,7 @@ def doctor(as_json: bool) -> None:
 
     findings = examine(data_root())
     if as_json:
-        echo(json.dumps(findings, indent=2))
+        echo_json(findings)
         return
     for section, rows in findings.items():
         click.secho(section.replace("_", " "), bold=True)
@@ -79,16 +74,14 @@ def _plain(value: Any) -> Any:
     return {None: "not known", True: "yes", False: "no"}.get(value, value)
 
 
-@cli.command(context_settings={"ignore_unknown_options": False})
+@cli.command()
 @click.argument("notebook")
 @click.option(
     "-p", "--parameter", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="Set a parameter."
 )
-@click.option("-f", "--file", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A YAML file of parameters, for example levels.")  # fmt: skip
+@click.option("-f", "--file", "files", multiple=True, type=FILE, help="A YAML file of parameters, or levels.")
 @click.option("--profile", help="The sizes: quick, standard or full (the notebook's own).")
-@click.option("--fleet", "fleet_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A YAML file that names the hosts to run on, instead of this one.")  # fmt: skip
+@click.option("--fleet", "fleet_file", type=FILE, help="A YAML file of hosts to run on instead of this one.")
 @click.option("--help-notebook", is_flag=True, help="List the notebook's parameters and stop.")
 def run(
     notebook: str,
@@ -111,6 +104,7 @@ def run(
       benchlib run configuration -f levels.yaml -p study my-levels
       benchlib run configuration --fleet fleet.yaml
     """
+    from benchlib.plan.parameters import from_yaml
     from benchlib.report.execute import find_notebook, notebook_parameters
     from benchlib.report.runs import run_notebook
 
@@ -118,18 +112,15 @@ def run(
     parameters = notebook_parameters(path)
     if help_notebook:
         for parameter in parameters.values():
-            shown = repr(parameter.default)
-            echo(
-                f"{parameter.name}: {parameter.type} = {shown if len(shown) < 60 else '…'}\n    {parameter.help}"
-            )
+            default = repr(parameter.default) if len(repr(parameter.default)) < 60 else "…"
+            echo(f"{parameter.name}: {parameter.type} = {default}\n    {parameter.help}")
         return
     values: dict[str, Any] = {}
     for file in files:
         values |= _yaml_parameters(file)
     for name, text in given:
-        values[name] = (
-            text if name in parameters and parameters[name].type == "str" else _yaml(text, f"-p {name}")
-        )
+        literal = name in parameters and parameters[name].type == "str"
+        values[name] = text if literal else from_yaml(text, f"-p {name}")
     if profile:
         values["profile"] = profile
     if fleet_file:
@@ -140,21 +131,13 @@ def run(
     echo(f"index: {outcome.index}")
 
 
-def _yaml(text: str, where: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as reason:
-        raise InputError(f"{where}: not YAML: {str(reason).splitlines()[0]}") from None
-
-
 def _yaml_parameters(file: Path) -> dict[str, Any]:
+    from benchlib.plan.parameters import from_yaml
+
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{file.name}: cannot be read: {reason}") from None
-    values = _yaml(text, file.name)
+        values = from_yaml(file.read_bytes(), file.name)
+    except OSError as reason:
+        raise InputError(f"{file.name}: cannot be read: {reason.strerror}") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise InputError(f"{file.name}: want parameters and their values, such as 'blocks: 7'")
     # the study.json that a page offers holds the parameters that the study was run with
@@ -208,32 +191,13 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
 @cli.command()
 @click.argument("trials", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--baseline", required=True, help="The level that the others are compared with.")
-@click.option(
-    "--control", "controls", multiple=True, help="A further arm of the baseline (A/A); may be repeated."
-)
+@click.option("--control", "controls", multiple=True, help="A further arm of the baseline (A/A); repeatable.")
 @click.option("--metric", default="tps", show_default=True, help="The column to compare.")
 @click.option("--lower-is-better", is_flag=True, help="Of a metric of your own: less of it is better.")
-@click.option(
-    "--margin",
-    type=float,
-    default=0.03,
-    show_default=True,
-    help="The smallest change that matters, a fraction.",
-)
-@click.option(
-    "--alpha", type=float, default=0.05, show_default=True, help="The error rate of all comparisons together."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def analyze(
-    trials: Path,
-    baseline: str,
-    controls: tuple[str, ...],
-    metric: str,
-    lower_is_better: bool,
-    margin: float,
-    alpha: float,
-    as_json: bool,
-) -> None:
+@click.option("--margin", default=0.03, show_default=True, help="The smallest change that matters, a share.")
+@click.option("--alpha", default=0.05, show_default=True, help="The error rate of all comparisons together.")
+@json_option
+def analyze(trials: Path, metric: str, lower_is_better: bool, as_json: bool, **options: Any) -> None:
     """Give verdicts on anybody's TRIALS: a CSV file with the columns block, level and the metric.
 
     Where they exist, period (blocks that share clusters) and host (which ran the block) count too.
@@ -246,7 +210,7 @@ def analyze(
     """
     from benchlib.plan.metrics import METRICS, metric_or_guess
     from benchlib.stats import Concern
-    from benchlib.stats import analyze as judge_trials
+    from benchlib.stats import analyze as judge
     from benchlib.stats.trials_file import read_trials_file
 
     data = sys.stdin.buffer.read() if str(trials) == "-" else trials.read_bytes()
@@ -255,11 +219,10 @@ def analyze(
         more = metric_or_guess(metric, lower_is_better=lower_is_better).higher_is_better
         why = "as you say" if lower_is_better else "by its name; --lower-is-better says that less is"
         remarks.append(f"{'more' if more else 'less'} {metric} is taken to be better ({why})")
-    concerns = [Concern("reading", remark) for remark in remarks]
-    judge = partial(judge_trials, frame, lower_is_better=lower_is_better, concerns=concerns)
-    analysis = judge(baseline=baseline, controls=controls, metric=metric, margin=margin, alpha=alpha)
+    options |= {"metric": metric, "lower_is_better": lower_is_better}
+    analysis = judge(frame, **options, concerns=[Concern("reading", remark) for remark in remarks])
     if as_json:
-        echo(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
+        echo_json(analysis.to_dict())
         return
     echo(analysis.headline())
     echo(analysis.table.to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
@@ -272,12 +235,11 @@ def analyze(
     "files", nargs=-1, required=True, type=click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 )
 @click.option("--kind", help="What the text is, where it is not recognised.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: one object for one file, a list for several."
-)
+@json_option
 def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
     """Show what a tool printed as data: pgbench, its logs, pg_test_fsync, sysbench.
 
+    As JSON it is one object for one file, and a list for several.
     Logs of two runs in one file are refused; in a log of more than 8 MiB this is checked only in samples.
 
     \b
@@ -300,7 +262,7 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
         except ParseError as reason:
             errors.append(f"{file}: {reason}")
     if as_json and results:
-        echo(json.dumps(results[0] if len(files) == 1 else results, indent=2, allow_nan=False))
+        echo_json(results[0] if len(files) == 1 else results)
     for result in [] if as_json else results:
         for name, value in result.items():
             if value is not None:
@@ -310,7 +272,7 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
 
 
 @cli.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def studies(as_json: bool) -> None:
     """List what is kept under data/, and how complete it is.
 
@@ -328,24 +290,16 @@ def studies(as_json: bool) -> None:
             damaged.append(str(reason))
             continue
         failed = sum(m.error is not None for m in kept.values())
-        rows.append(
-            {
-                "study": folder.name,
-                "trials": len(study.trials),
-                "kept": len(kept),
-                "failed": failed,
-                "title": study.title,
-            }
-        )
+        numbers = {"trials": len(study.trials), "kept": len(kept), "failed": failed}
+        rows.append({"study": folder.name, **numbers, "title": study.title})
     if as_json:
-        echo(json.dumps(rows, indent=2))
+        echo_json(rows)
     elif not rows and not damaged:
         echo("no studies yet: 'benchlib run configuration' makes one")
     for row in () if as_json else rows:
         remark = f", {row['failed']} failed" if row["failed"] else ""
-        echo(
-            f"{row['study']:<32} {row['kept']}/{row['trials']} trials{remark}  {' '.join(str(row['title']).split())}"
-        )
+        title = " ".join(str(row["title"]).split())
+        echo(f"{row['study']:<32} {row['kept']}/{row['trials']} trials{remark}  {title}")
     _raise_last(damaged)
 
 
@@ -355,6 +309,29 @@ def _raise_last(errors: list[str]) -> None:
         echo(f"benchlib: {' '.join(line.split())}", err=True)
     if errors:
         raise InputError(errors[-1])
+
+
+@cli.command()
+@click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
+def trim(studies: tuple[str, ...]) -> None:
+    """Make finished studies small enough to be kept in git; their pages stay the same.
+
+    Rewrites data/STUDY in place and leaves out what no page shows, so trim a copy where single samples
+    of wait events, or transactions client by client, are still wanted.
+
+    \b
+    Example:
+      benchlib trim configuration-quick
+    """
+    from benchlib.study.store import StudyFolder
+    from benchlib.study.trim import trim as trim_study
+
+    for name in studies:
+        folder = StudyFolder(name)
+        before, after = trim_study(folder)
+        trials = len(folder.kept())
+        each = f", {after / trials / 1000:.1f} kB a trial" if trials else ""
+        echo(f"{name}: {before / 1000:,.0f} kB before, {after / 1000:,.0f} kB now{each}")
 
 
 @cli.command()
@@ -374,10 +351,8 @@ def recover() -> None:
             echo(str(swept))
         for reason in swept.resisting:
             echo(f"{swept.folder.name}: resists: {reason}", err=True)
-    if stubborn := [str(swept.folder) for swept in left if swept.resisting]:
-        raise StudyError(
-            f"something resists: undo it by hand and remove {', '.join(stubborn)}, or try again later"
-        )
+    if stubborn := ", ".join(str(swept.folder) for swept in left if swept.resisting):
+        raise StudyError(f"something resists: undo it by hand and remove {stubborn}, or try again later")
     if strangers:
         raise PreflightError("; ".join(map(str, strangers)))
     if not left:
@@ -386,19 +361,11 @@ def recover() -> None:
 
 @cli.command()
 @click.option("--simulate", is_flag=True, help="By simulation (minutes), without any server.")
-@click.option(
-    "--sessions",
-    type=click.IntRange(1),
-    help="Real studies (20), or simulated ones in each situation (100000).",
-)
+@click.option("--sessions", type=click.IntRange(1), help="Real studies (20), or simulated ones (100000).")
 @click.option("--blocks", type=click.IntRange(3, 99), help="Blocks of each real study (5).")
-@click.option(
-    "--duration", "duration_s", type=click.IntRange(1, 3600), help="Seconds of each real trial (2)."
-)
+@click.option("--duration", "duration_s", type=click.IntRange(1, 3600), help="Seconds of a real trial (2).")
 @click.option("--effect", type=click.FloatRange(0.005, 1), help="The injected change, a fraction (0.05).")
-@click.option(
-    "--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Where chance begins."
-)
+@click.option("--seed", type=click.IntRange(0, 2**31), default=1, help="Where chance begins (1).")
 def calibrate(simulate: bool, seed: int, **given: Any) -> None:
     """Put the suite itself on trial: false alarms between identical systems, known changes found.
 
@@ -443,11 +410,8 @@ def main(argv: list[str] | None = None) -> None:
         echo(reason.format_message(), err=True)
         sys.exit(2)
     except click.ClickException as reason:
-        hint = (
-            f" ({reason.ctx.command_path} --help shows how)"
-            if isinstance(reason, click.UsageError) and reason.ctx
-            else ""
-        )
+        context = getattr(reason, "ctx", None)
+        hint = f" ({context.command_path} --help shows how)" if context else ""
         _fail(" ".join(reason.format_message().split()) + hint, 2, debug)
     except BenchlibError as reason:
         _fail(str(reason), reason.exit_code, debug)

@@ -1,12 +1,10 @@
 """``benchlib fleet``: the hosts of a study that runs on many, looked at beforehand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
 
-from benchlib.cli.terminal import echo
+from benchlib.cli.terminal import FILE, echo
 from benchlib.errors import PreflightError
 
 
@@ -23,7 +21,7 @@ def fleet() -> None:
 
 
 @fleet.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 def check(file: Path) -> None:
     """Ask every host of the fleet that FILE names what it is, what it can do and how far away it is.
 

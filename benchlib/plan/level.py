@@ -10,19 +10,13 @@ import math
 import re
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core.core_schema import ValidationInfo
 
+Values = Mapping[str, Any]
+"""Values by name: a notebook's parameters, a level's patch, a tool's report."""
 SettingValue = bool | int | float | str
 """What a server parameter may be set to; written to the file as PostgreSQL spells it."""
 
@@ -36,6 +30,16 @@ class Model(BaseModel):
     """Base of all data here: immutable, and a misspelt key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def changed(self, **fields: Any) -> Self:
+        """The same with other values in some fields, which are not validated again."""
+        return self.model_copy(update=fields)
+
+
+class Open(BaseModel):
+    """Base of data that other versions may say more in: what is not known of it is left as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
 
 
 def problems(reason: ValidationError) -> list[str]:
@@ -80,6 +84,7 @@ HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """A host of a fleet, as its file names it."""
 FROM = AliasChoices("from", "generators")
 """What the hosts that generate a load are called: ``from`` by people, which is no name in Python."""
+LoadHosts = Annotated[tuple[HostName, ...], Field(validation_alias=FROM)]
 
 
 class LoadPatch(Model):
@@ -92,6 +97,13 @@ class LoadPatch(Model):
     variables: Variables | None = None
     generators: Annotated[tuple[HostName, ...] | None, Field(validation_alias=FROM)] = None
 
+    def over(self, load: dict[str, Any]) -> dict[str, Any]:
+        """A load with these changes; of the variables, those that are named."""
+        changes = self.model_dump(exclude_none=True)
+        if "variables" in changes:
+            changes["variables"] = {**(load["variables"] or {}), **changes["variables"]}
+        return {**load, **changes}
+
 
 def rate_at(rate: float | str, capacity_tps: float) -> float:
     """A rate in transactions a second; a share is one of ``capacity_tps``, whole where it is 10 or more."""
@@ -102,18 +114,10 @@ def rate_at(rate: float | str, capacity_tps: float) -> float:
     return float(round(scheduled)) if scheduled >= 10 else float(f"{scheduled:.3g}")
 
 
-def patched_load(load: dict[str, Any], patch: LoadPatch) -> dict[str, Any]:
-    """A load with what a patch changes; of the variables, those that the patch names."""
-    changes = patch.model_dump(exclude_none=True)
-    if "variables" in changes:
-        changes["variables"] = {**(load["variables"] or {}), **changes["variables"]}
-    return {**load, **changes}
-
-
 class LevelKey(typing.Protocol):
     """What a lever does with its key when a study is made."""
 
-    def read(self, value: Any, context: Mapping[str, Any]) -> Any:
+    def read(self, value: Any, context: Values) -> Any:
         """The value in plain JSON types and its one spelling; a ValueError where it cannot be."""
 
     def conflict(self, level: Level) -> str | None:
@@ -151,10 +155,14 @@ class Level(Model):
     host: Annotated[dict[str, int | str], _ByLever] = {}
     target: Annotated[JsonValue, _ByLever] = None
 
-    def part(self, key: str) -> Mapping[str, Any]:
+    def part(self, key: str) -> Values:
         """What a key holds by name; nothing where the level does not name the key."""
         value = getattr(self, key)
         return value if isinstance(value, Mapping) else {}
+
+    def without_load(self) -> Level:
+        """What it changes of its server, the load aside."""
+        return self.changed(workload=None, load=LoadPatch())
 
     def over(self, base: Level) -> Level:
         """This level as a patch over ``base``: its settings, tunables and load win, the rest of base stays."""
@@ -162,7 +170,7 @@ class Level(Model):
         patched = {k: v for k, v in named.items() if v not in (None, (), {})}
         patched["settings"] = {**base.settings, **self.settings}
         patched["host"] = {**base.host, **self.host}
-        patched["load"] = patched_load(base.load.model_dump(), self.load)
+        patched["load"] = self.load.over(base.load.model_dump())
         return Level.model_validate({**base.model_dump(), **patched})
 
 

@@ -23,8 +23,8 @@ class Metric:
 
     name: str
     title: str
-    unit: str
-    higher_is_better: bool
+    unit: str = ""
+    higher_is_better: bool = False
 
     @property
     def directions(self) -> tuple[Direction, Direction]:
@@ -36,34 +36,32 @@ _METRICS = (
     Metric("tps", "throughput", "tps", True),
     # transactions, or where loading is the work rows: comparable among levels of one workload
     Metric("speed", "work done", "per s", True),
-    Metric("latency_average_ms", "mean latency", "ms", False),
-    Metric("latency_stddev_ms", "latency deviation", "ms", False),
-    Metric("latency_p50_ms", "median latency", "ms", False),
-    Metric("latency_p95_ms", "p95 latency", "ms", False),
-    Metric("latency_p99_ms", "p99 latency", "ms", False),
-    Metric("latency_p999_ms", "p99.9 latency", "ms", False),
-    Metric("latency_max_ms", "highest latency", "ms", False),
-    Metric("schedule_lag_average_ms", "mean schedule lag", "ms", False),
-    Metric("schedule_lag_max_ms", "highest schedule lag", "ms", False),
-    Metric("init_s", "loading time", "s", False),
-    Metric("replay_lag_ms", "replay lag", "ms", False),
-    Metric("wal_bytes_per_transaction", "WAL per transaction", "B", False),
-    Metric("server_cpu_ms_per_transaction", "server CPU per transaction", "ms", False),
-    Metric("tool_cpu_ms_per_transaction", "load tool's CPU per transaction", "ms", False),
-    Metric("context_switches_per_transaction", "context switches per transaction", "", False),
-    Metric("read_kib_per_transaction", "read per transaction", "KiB", False),
-    Metric("written_kib_per_transaction", "written per transaction", "KiB", False),
-    Metric("flushes_per_transaction", "device flushes per transaction", "", False),
-    Metric("full_page_images_per_transaction", "full-page images per transaction", "", False),
-    Metric("buffers_by_checkpointer_per_transaction", "pages by the checkpointer per transaction", "", False),
-    Metric(
-        "buffers_by_bgwriter_per_transaction", "pages by the background writer per transaction", "", False
-    ),
-    Metric("buffers_by_backends_per_transaction", "pages by backends per transaction", "", False),
-    Metric("blocks_read_per_transaction", "pages read into the buffers per transaction", "", False),
-    Metric("temp_bytes_per_transaction", "temporary files per transaction", "B", False),
-    Metric("client_cpu_share", "busy share of a load thread", "", False),
-    Metric("checkpoints", "checkpoints per trial", "", False),
+    Metric("latency_average_ms", "mean latency", "ms"),
+    Metric("latency_stddev_ms", "latency deviation", "ms"),
+    Metric("latency_p50_ms", "median latency", "ms"),
+    Metric("latency_p95_ms", "p95 latency", "ms"),
+    Metric("latency_p99_ms", "p99 latency", "ms"),
+    Metric("latency_p999_ms", "p99.9 latency", "ms"),
+    Metric("latency_max_ms", "highest latency", "ms"),
+    Metric("schedule_lag_average_ms", "mean schedule lag", "ms"),
+    Metric("schedule_lag_max_ms", "highest schedule lag", "ms"),
+    Metric("init_s", "loading time", "s"),
+    Metric("replay_lag_ms", "replay lag", "ms"),
+    Metric("wal_bytes_per_transaction", "WAL per transaction", "B"),
+    Metric("server_cpu_ms_per_transaction", "server CPU per transaction", "ms"),
+    Metric("tool_cpu_ms_per_transaction", "load tool's CPU per transaction", "ms"),
+    Metric("context_switches_per_transaction", "context switches per transaction"),
+    Metric("read_kib_per_transaction", "read per transaction", "KiB"),
+    Metric("written_kib_per_transaction", "written per transaction", "KiB"),
+    Metric("flushes_per_transaction", "device flushes per transaction"),
+    Metric("full_page_images_per_transaction", "full-page images per transaction"),
+    Metric("buffers_by_checkpointer_per_transaction", "pages by the checkpointer per transaction"),
+    Metric("buffers_by_bgwriter_per_transaction", "pages by the background writer per transaction"),
+    Metric("buffers_by_backends_per_transaction", "pages by backends per transaction"),
+    Metric("blocks_read_per_transaction", "pages read into the buffers per transaction"),
+    Metric("temp_bytes_per_transaction", "temporary files per transaction", "B"),
+    Metric("client_cpu_share", "busy share of a load thread"),
+    Metric("checkpoints", "checkpoints per trial"),
 )
 METRICS = {known.name: known for known in _METRICS}
 
@@ -76,13 +74,10 @@ _RATE = re.compile(r"(per_|/_?)s(ec(ond)?)?$")
 
 def metric(name: str) -> Metric:
     """Return the registered metric of that name, or raise InputError with the names nearest to it."""
-    try:
-        return METRICS[name]
-    except KeyError:
-        near = get_close_matches(name, METRICS, n=8, cutoff=0.0)
-        raise InputError(
-            f"unknown metric {name!r}; known: {', '.join(near)} and {len(METRICS) - len(near)} more"
-        ) from None
+    if name not in METRICS:
+        near = ", ".join(get_close_matches(name, METRICS, n=8, cutoff=0.0))
+        raise InputError(f"unknown metric {name!r}; known: {near} and {len(METRICS) - 8} more")
+    return METRICS[name]
 
 
 def metric_or_guess(name: str, *, lower_is_better: bool = False) -> Metric:

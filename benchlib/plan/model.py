@@ -6,27 +6,14 @@ all of that with its ordered trials and where they ran. The words are the same i
 data files and pages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
 
-from benchlib.plan.design import Trial
-from benchlib.plan.level import (
-    FROM,
-    Clients,
-    HostName,
-    Level,
-    Model,
-    Protocol,
-    Rate,
-    Variables,
-    patched_load,
-    rate_at,
-)
+from benchlib.plan.design import Trial, randomised_blocks
+from benchlib.plan.level import Clients, Level, LoadHosts, Model, Open, Protocol, Rate, Variables, rate_at
 from benchlib.plan.workload import Workload
 
 
@@ -45,15 +32,15 @@ class Load(Model):
     duration_s: Annotated[int, Field(ge=1, le=7 * 86400)] = 15
     warmup_s: Annotated[int, Field(ge=0, le=86400)] = 2
     rate: Rate | None = None
-    latency_limit_ms: Annotated[float, Field(gt=0)] | None = None
-    max_tries: Annotated[int, Field(ge=1)] | None = None
+    latency_limit_ms: PositiveFloat | None = None
+    max_tries: PositiveInt | None = None
     connect_per_transaction: bool = False
     report_per_command: bool = False
     transaction_log: bool = False
     waits_hz: Annotated[float, Field(ge=0, le=100)] = 10.0
     fsync_test: bool = False
     variables: Variables = {}
-    generators: Annotated[tuple[HostName, ...], Field(validation_alias=FROM)] = ()
+    generators: LoadHosts = ()
 
 
 class Factor(Model):
@@ -88,9 +75,10 @@ class Factor(Model):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
+        known = ", ".join(self.levels)
         for name in (self.baseline, *self.controls):
             if name not in self.levels:
-                raise ValueError(f"'{name}' is not among the levels: {', '.join(self.levels)}")
+                raise ValueError(f"'{name}' is not among the levels: {known}")
         if len(self.levels) < 2:
             raise ValueError("a factor needs at least two levels")
         for name in self.levels:
@@ -98,9 +86,7 @@ class Factor(Model):
                 raise ValueError(f"level name {name!r}: want 1 to 80 printable characters")
         for name, other in self.against.items():
             if unknown := {name, other} - set(self.levels):
-                raise ValueError(
-                    f"against: '{min(unknown)}' is not among the levels: {', '.join(self.levels)}"
-                )
+                raise ValueError(f"against: '{min(unknown)}' is not among the levels: {known}")
             if name in (self.baseline, *self.controls):
                 raise ValueError(f"against: '{name}' is the baseline or its control")
             chain = [name]
@@ -153,12 +139,12 @@ class Plan(Model):
     load: Load
     scale: Annotated[int, Field(ge=1, le=1_000_000)]
     arrangement: Literal["standing", "fresh"] = "standing"
-    rebuild_every: Annotated[int, Field(ge=1)] = 1
+    rebuild_every: PositiveInt = 1
     seed: int
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.03
     metric: str = "tps"
     looks: tuple[int, ...] = ()
-    capacity_tps: Annotated[float | None, Field(gt=0)] = None
+    capacity_tps: PositiveFloat | None = None
 
     @model_validator(mode="after")
     def _levels_can_run(self) -> Self:
@@ -182,6 +168,10 @@ class Plan(Model):
             return block
         return 1 if self.base.target else (block - 1) // self.rebuild_every + 1
 
+    def design(self, blocks: int) -> tuple[Trial, ...]:
+        """The ordered trials: every level once per block."""
+        return randomised_blocks(list(self.factor.levels), blocks, self.seed)
+
     def level(self, name: str) -> Level:
         """A level as it runs: its patch over the study's base."""
         return self.factor.levels[name].over(self.base)
@@ -193,10 +183,10 @@ class Plan(Model):
 
     def level_load(self, name: str) -> Load:
         """The load that a level is run with; a rate is a share until the capacity is known."""
-        load = Load.model_validate(patched_load(self.load.model_dump(), self.level(name).load))
+        load = Load.model_validate(self.level(name).load.over(self.load.model_dump()))
         if load.rate is None or self.capacity_tps is None:
             return load
-        return load.model_copy(update={"rate": rate_at(load.rate, self.capacity_tps)})
+        return load.changed(rate=rate_at(load.rate, self.capacity_tps))
 
     def strata(self) -> dict[str, str]:
         """For each level the name of its part: levels of one workload, or compared with each other, are in one."""
@@ -216,20 +206,14 @@ class Plan(Model):
         return list(dict.fromkeys(rate for rate in rates if isinstance(rate, str)))
 
 
-class _Part(BaseModel):
-    """Part of a provenance: what is known of, other facts are left as they are."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class _Host(_Part):
+class _Host(Open):
     identity: str = ""
     processor: str | None = None
     processors: int | None = None
     memory_mib: float | None = None
 
 
-class _Provenance(_Part):
+class _Provenance(Open):
     host: _Host = _Host()
     hosts: dict[str, _Host] = {}
     servers: list[dict[str, str | None]] = []
@@ -271,9 +255,7 @@ class Study(Model):
         ids = {trial.id for trial in self.trials}
         once = {(trial.block, trial.level) for trial in self.trials}
         if len(ids) < len(self.trials) or len(once) < len(self.trials):
-            raise ValueError(
-                "a trial is there twice: a level is in a block once, and each trial has its place"
-            )
+            raise ValueError("a trial is there twice: a level is in a block once, and each has its place")
         if unknown := {level for _, level in once} - self.plan.factor.levels.keys():
             raise ValueError(f"a trial of the level {min(unknown)!r}, which is not among the levels")
         return self

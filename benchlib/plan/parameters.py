@@ -5,9 +5,8 @@ The cell is the one place where a factor is written down, so it is also the sche
 its help.
 """
 
-from __future__ import annotations
-
 import ast
+import contextlib
 import io
 import reprlib
 import tokenize
@@ -16,10 +15,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, Union
 
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from benchlib.errors import InputError
-from benchlib.plan.level import first_problem
+from benchlib.plan.level import Values, first_problem
 
 _TYPES: dict[str, Any] = {
     "int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict, "Literal": Literal, "Any": Any,
@@ -32,7 +32,7 @@ class Parameter:
 
     name: str
     type: str
-    default: Any
+    default: Any = None
     help: str = ""
 
     def check(self, value: Any) -> Any:
@@ -115,14 +115,12 @@ def _comments(source: str) -> dict[int, str]:
     return {t.start[0]: t.string.lstrip("# ").strip() for t in tokens if t.type == tokenize.COMMENT}
 
 
-def assigned(source: str) -> set[str]:
-    """The names that a cell's source assigns; none if it is not Python."""
+def from_yaml(text: str | bytes, where: str) -> Any:
+    """The value that a YAML text describes; ``where`` it stands is what an InputError begins with."""
     try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return set()
-    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        return yaml.safe_load(text)
+    except yaml.YAMLError as reason:
+        raise InputError(f"{where}: not YAML: {str(reason).splitlines()[0]}") from None
 
 
 def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) -> None:
@@ -139,7 +137,7 @@ def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) ->
             raise InputError(f"unknown parameter {name}: {hint}")
 
 
-def checked(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any]:
     """Every parameter's value: what is given, else the default, as the declared types.
 
     Raises:
@@ -156,18 +154,10 @@ def _of_own_levels(values: dict[str, Any], given: Container[str]) -> dict[str, A
     own = "levels" in given or "grid" in given
     if not own and not any(name in given for name in ("baseline", "against", "along")):
         return values
-    names: dict[str, Any] = {"answers": {}, "lead": "", "caveat": ""}
+    names = ["answers", "lead", "caveat"]
     if own:
-        names |= {
-            "levels": {},
-            "grid": {},
-            "baseline": "",
-            "against": {},
-            "along": "",
-            "only": [],
-            "conditions": {},
-        }
-    freed = {name: empty for name, empty in names.items() if name in values and name not in given}
+        names += ["levels", "grid", "baseline", "against", "along", "only", "conditions"]
+    freed = {name: type(values[name])() for name in names if name in values and name not in given}
     if own and "profiles" not in given and isinstance(values.get("profiles"), dict):
         freed["profiles"] = {
             name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
@@ -177,7 +167,7 @@ def _of_own_levels(values: dict[str, Any], given: Container[str]) -> dict[str, A
     return values | freed
 
 
-def from_history(cells: list[str], namespace: Mapping[str, Any]) -> dict[str, Any]:
+def from_history(cells: list[str], namespace: Values) -> dict[str, Any]:
     """The values in a running notebook, read from what it has executed so far.
 
     ``cells`` are the executed sources in order, ``namespace`` the notebook's variables. The
@@ -195,7 +185,9 @@ def from_history(cells: list[str], namespace: Mapping[str, Any]) -> dict[str, An
     parameters, injected = declared(cells[at]), set[str]()
     for cell in cells[at:]:
         if cell.startswith("# Parameters\n"):
-            injected |= assigned(cell)
+            with contextlib.suppress(SyntaxError):  # somebody's own, of another language
+                names = (node for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.Name))
+                injected |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
     refuse_unknown(sorted(injected), parameters)
     if unset := [name for name in parameters if name not in namespace]:
         raise InputError(f"run the parameters cell again: {unset[0]} has no value")

@@ -1,19 +1,17 @@
 """From a notebook's parameters to a study: the profile, the levels, the load. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PositiveInt, ValidationError
 
 from benchlib.errors import InputError
-from benchlib.plan.design import LOOKS, randomised_blocks
+from benchlib.plan.design import LOOKS
 from benchlib.plan.factors import make_factor, patched
-from benchlib.plan.level import Level, LevelKey, SettingValue, first_problem, resolve_memory_shares
+from benchlib.plan.level import Level, LevelKey, SettingValue, Values, first_problem, resolve_memory_shares
 from benchlib.plan.metrics import MOST_ANSWERS
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Factor, Load, Plan, Study, among
@@ -39,14 +37,14 @@ class _Sizes(Load):
     """
 
     blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
-    scale: Annotated[int, Field(ge=1)] = 1
+    scale: PositiveInt = 1
     rebuild_every: int = 1
     only: Any = None
-    base: Annotated[dict[str, Any], Field(default_factory=dict)]
-    levels: Annotated[dict[str, dict[str, Any]], Field(default_factory=dict)]
+    base: dict[str, Any] = {}
+    levels: dict[str, dict[str, Any]] = {}
 
 
-def study_name(values: Mapping[str, Any]) -> str:
+def study_name(values: Values) -> str:
     """The study's name: the one asked for, or factor, profile and what was taken apart.
 
     Raises:
@@ -60,7 +58,7 @@ def study_name(values: Mapping[str, Any]) -> str:
 
 
 def make_study(
-    values: Mapping[str, Any],
+    values: Values,
     memory_bytes: int,
     workload: Callable[[str], Workload],
     levers: Mapping[str, LevelKey],
@@ -82,32 +80,31 @@ def make_study(
         sizes = _sizes(values)
         looks = LOOKS if sizes.blocks == "auto" else ()
         load = Load.model_validate(sizes.model_dump(include=set(Load.model_fields)))
-        of_level = partial(
-            _level,
-            levers,
-            lambda patch: workload(patch.get("workload") or values["workload"]).data_mib(sizes.scale),
-        )
-        given = values.get("base", {})
-        base = of_level(
-            memory_bytes, "base", patched(given, sizes.base) if isinstance(given, Mapping) else given
-        )
+
+        def read(memory: int, name: str, patch: Values) -> Level:
+            def data_mib() -> int:
+                return workload(patch.get("workload") or values["workload"]).data_mib(sizes.scale)
+
+            return _level(name, patch, memory, {"levers": levers, "data_mib": data_mib})
+
+        given = Parameter("base", "dict").check(values.get("base", {}))
+        base = read(memory_bytes, "base", patched(given, sizes.base))
         memory = min(memory_bytes, base.part("storage").get("memory") or memory_bytes)
 
         scaled = {key: _scaled(values.get(key), sizes.levels) for key in ("levels", "grid")}
-        factor, reasons = make_factor({**values, **scaled}, partial(of_level, memory), sizes.only, left_out)
+        factor, reasons = make_factor({**values, **scaled}, partial(read, memory), sizes.only, left_out)
         _check_answers(values, factor)
         factor, base = _with_room(factor, base, load)
         levels = [base, *factor.levels.values()]
         metric = _metric(values, load, levels)
         if metric.startswith("latency_p"):  # only the log of all transactions gives quantiles
-            load = load.model_copy(update={"transaction_log": True})
+            load = load.changed(transaction_log=True)
+        named = sorted({level.workload for level in levels if level.workload})
         plan = Plan(
             factor=factor,
             base=base,
             workload=workload(values["workload"]),
-            workloads={
-                name: workload(name) for name in sorted({level.workload or "" for level in levels} - {""})
-            },
+            workloads={name: workload(name) for name in named},
             load=load,
             scale=sizes.scale,
             arrangement=values.get("arrangement", "standing"),
@@ -125,27 +122,26 @@ def make_study(
         _check_together(plan, levers)
     except ValidationError as reason:
         raise InputError(f"the parameters do not make a study: {first_problem(reason)}") from None
+    blocks = LOOKS[-1] if sizes.blocks == "auto" else sizes.blocks
     return Study(
         name=name,
         title=values["factor"].replace("_", " ").capitalize(),
         notebook=values["factor"],
         parameters=dict(values),
         plan=plan,
-        trials=randomised_blocks(
-            list(plan.factor.levels), LOOKS[-1] if sizes.blocks == "auto" else sizes.blocks, plan.seed
-        ),
+        trials=plan.design(blocks),
         left_out=reasons,
     )
 
 
-def _check_answers(values: Mapping[str, Any], factor: Factor) -> None:
+def _check_answers(values: Values, factor: Factor) -> None:
     """Make sure that what is to answer the question are some of the notebook's comparisons, run here or not.
 
     Raises:
         InputError: they are not, or a parameter about them is none of its words.
 
     """
-    answers = Parameter("answers", "dict[str, str]", {}).check(values.get("answers", {}))
+    answers = Parameter("answers", "dict[str, str]").check(values.get("answers", {}))
     levels = {*(values.get("levels") or {}), *factor.levels} - {*factor.controls}
     cells = [*product(*(values.get("grid") or {}).values())]
     for name in answers:
@@ -159,15 +155,13 @@ def _check_answers(values: Mapping[str, Any], factor: Factor) -> None:
             raise InputError(f"parameter {name}: '{given}' is not one of {', '.join(filter(None, words))}")
 
 
-def _metric(values: Mapping[str, Any], load: Load, levels: Sequence[Level]) -> str:
+def _metric(values: Values, load: Load, levels: Sequence[Level]) -> str:
     """The metric asked for; else tps, or where a rate gives the tps the latency."""
     asked = values.get("metric")
     if load.rate is None and all(level.load.rate is None for level in levels):
         return known_metric(asked or "tps").name
     if values.get("pilot"):
-        raise InputError(
-            "parameter pilot: it plans by the tps, which a fixed rate gives; leave one of them out"
-        )
+        raise InputError("parameter pilot: it plans by the tps, which a fixed rate gives; leave one out")
     if asked in ("tps", "speed"):
         raise InputError(
             "parameter metric: a fixed rate gives the tps, so it cannot be judged by; "
@@ -176,9 +170,9 @@ def _metric(values: Mapping[str, Any], load: Load, levels: Sequence[Level]) -> s
     return known_metric(asked or ("latency_p99_ms" if load.transaction_log else "latency_average_ms")).name
 
 
-def _sizes(values: Mapping[str, Any]) -> _Sizes:
+def _sizes(values: Values) -> _Sizes:
     """What the profile says, and above it what the parameters say."""
-    profiles, name = Parameter("profiles", "dict[str, dict]", {}).check(values["profiles"]), values["profile"]
+    profiles, name = Parameter("profiles", "dict[str, dict]").check(values["profiles"]), values["profile"]
     if name not in profiles:
         raise InputError(f"parameter profile: '{name}' is not one of {', '.join(profiles)}")
     sizes = _Sizes.model_fields.keys() - {"base", "levels"}
@@ -186,7 +180,7 @@ def _sizes(values: Mapping[str, Any]) -> _Sizes:
     return _Sizes.model_validate(profiles[name] | own)
 
 
-def _scaled(patches: Any, by: Mapping[str, Mapping[str, Any]]) -> Any:
+def _scaled(patches: Any, by: Mapping[str, Values]) -> Any:
     """The patches of levels, or of a grid's values, with what a profile changes of those of a name."""
     if not isinstance(patches, Mapping):
         return patches
@@ -196,26 +190,18 @@ def _scaled(patches: Any, by: Mapping[str, Mapping[str, Any]]) -> Any:
     }
 
 
-def _level(
-    levers: Mapping[str, LevelKey],
-    data_mib: Callable[[Mapping[str, Any]], int],
-    memory_bytes: int,
-    name: str,
-    patch: Mapping[str, Any],
-) -> Level:
+def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any]) -> Level:
     """A level from its patch, shares of memory and of its workload's data resolved."""
-    context = {"levers": levers, "data_mib": partial(data_mib, patch)}
     try:
         level = Level.model_validate(patch, context=context)
     except ValidationError as reason:
-        raise InputError(
-            f"level “{name}”: {first_problem(reason)}; keys are {', '.join(Level.model_fields)}"
-        ) from None
+        problem = f"{first_problem(reason)}; keys are {', '.join(Level.model_fields)}"
+        raise InputError(f"level “{name}”: {problem}") from None
     capped = level.part("storage").get("memory") or memory_bytes
     settings = resolve_memory_shares(level.settings, min(memory_bytes, capped))
     if level.target and settings != level.settings:
         raise InputError(f"level “{name}”: nobody here knows the memory of its target; give it in MB or GB")
-    return level.model_copy(update={"settings": settings})
+    return level.changed(settings=settings)
 
 
 def _check_together(plan: Plan, levers: Mapping[str, LevelKey]) -> None:
@@ -238,9 +224,9 @@ def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:
         return factor, base
     wide: dict[str, SettingValue] = {"max_connections": room + _SPARE_CONNECTIONS}
     if not any(level.target for level in factor.levels.values()):
-        return factor, base.model_copy(update={"settings": {**base.settings, **wide}})
+        return factor, base.changed(settings={**base.settings, **wide})
     levels = {
-        name: level if level.target else level.model_copy(update={"settings": {**wide, **level.settings}})
+        name: level if level.target else level.changed(settings={**wide, **level.settings})
         for name, level in factor.levels.items()
     }
-    return factor.model_copy(update={"levels": levels}), base
+    return factor.changed(levels=levels), base

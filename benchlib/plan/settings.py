@@ -3,8 +3,6 @@
 Source: the documentation's "Parameter Names and Values" and "pg_settings".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a plan asks for, in words for a page: sizes, rates, and no path of a machine or host of a server. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

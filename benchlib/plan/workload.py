@@ -1,14 +1,11 @@
 """A workload: what a load tool runs, how its data are loaded, and what must hold afterwards."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from benchlib.plan.level import Model
+from benchlib.plan.level import Model, Values
 
 Tool = Literal["pgbench", "pgbench-init", "sysbench"]
 
@@ -23,7 +20,7 @@ _EXPLAINED = re.compile(
 def _explainable(sql: str) -> str:
     if not _EXPLAINED.match(sql):
         raise ValueError(
-            "only a query, INSERT, UPDATE, DELETE or MERGE has a plan; what has to go before belongs into 'explain_after'"
+            "only queries, INSERT, UPDATE, DELETE and MERGE have plans: 'explain_after' is for others"
         )
     return sql
 
@@ -55,8 +52,8 @@ class Beside(Model):
     """
 
     sql: str
-    clients: Annotated[int, Field(ge=1)] = 1
-    mib: Annotated[int, Field(ge=0)] = 0
+    clients: PositiveInt = 1
+    mib: NonNegativeInt = 0
 
 
 class Invariant(Model):
@@ -71,7 +68,7 @@ class Invariant(Model):
     per_transaction: int | tuple[int, ...] = 1
     violations: str | None = None
 
-    def growth(self, report: Mapping[str, Any]) -> range:
+    def growth(self, report: Values) -> range:
         """By how much the count may have grown, given what pgbench reports of ``transactions`` and ``scripts``.
 
         More than one number where the counts of the scripts are short of the total, which is exact:
@@ -91,8 +88,8 @@ class Sysbench(Model):
     """One of sysbench's own tests: how many tables it has, and how many rows each for one unit of scale."""
 
     test: Literal["oltp_write_only", "oltp_read_write", "oltp_read_only"]
-    tables: Annotated[int, Field(ge=1)]
-    rows_per_scale: Annotated[int, Field(ge=1)]
+    tables: PositiveInt
+    rows_per_scale: PositiveInt
 
 
 class Workload(Model):
@@ -120,7 +117,7 @@ class Workload(Model):
     fillfactor: Annotated[int, Field(ge=10, le=100)] = 100
     load_sql: str = ""
     unanalyzed_sql: str = ""
-    mib_per_scale: Annotated[int, Field(ge=0)] = 0
+    mib_per_scale: NonNegativeInt = 0
     scripts: Annotated[tuple[Script, ...], Field(max_length=128)] = ()  # pgbench takes no more
     beside: tuple[Beside, ...] = ()
     sysbench: Sysbench | None = None

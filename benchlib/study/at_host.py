@@ -6,8 +6,6 @@ nobody wants the call any more, the process loses its standard input and interru
 at once, and its guardian cleans up.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle
@@ -25,7 +23,7 @@ from typing import Any
 from benchlib.errors import BenchlibError, StudyError
 from benchlib.plan.fleet import Fleet
 from benchlib.plan.model import Measurement, Plan, Study
-from benchlib.study.loop import Bench, OpenBench, run_study
+from benchlib.study.loop import Bench, OpenBench, Tell, run_study
 
 Send = Callable[[Mapping[str, Any]], None]
 """Sends a message of JSON types and bytes to whoever started the call; what it raises ends the call."""
@@ -46,21 +44,19 @@ class Outbox:
     def __init__(self, study: Study, send: Send) -> None:
         self.name, self.path = study.name, Path(study.name)
         self._study, self._send = study, send
-        self._sent: dict[str, Measurement] = {}
 
     def read(self) -> Study:
         """The part of the study that this host runs."""
         return self._study
 
     def kept(self) -> dict[str, Measurement]:
-        """What has been sent."""
-        return self._sent
+        """Nothing: it goes to the driver."""
+        return {}
 
     def keep(self, measurement: Measurement, folder: Path) -> None:
         """Send a trial with its raw files."""
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
         self._send({"measurement": measurement.model_dump_json(), "files": files})
-        self._sent[measurement.trial.id] = measurement
 
 
 def why(reason: BaseException | None) -> str:
@@ -80,19 +76,16 @@ def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str,
     from benchlib.study import bench, generators  # who only asks a host needs no bench
     from benchlib.study.fleet import Hosts
 
-    with contextlib.ExitStack() as stack:
-        elsewhere = None
-        if elsewhere_of(study.plan):
-            elsewhere = generators.Generators(stack.enter_context(Hosts(fleet).connected()), host)
+    hosts = Hosts(fleet)
 
-        def own_bench(report: Callable[[str], None]) -> contextlib.AbstractContextManager[Bench]:
-            return bench.open_bench(study.plan, study.name, tell=report, generators=elsewhere)
+    def own_bench(report: Tell) -> contextlib.AbstractContextManager[Bench]:
+        return bench.open_bench(study.plan, study.name, report, generators.Generators(hosts, host))
 
-        run_study(
-            Outbox(study, send),
-            open_bench or own_bench,
-            lambda line: send({"line": line.partition(" · ")[2]}),
-        )
+    def tell(line: str) -> None:
+        send({"line": line.partition(" · ")[2]})
+
+    with hosts.connected() if elsewhere_of(study.plan) else contextlib.nullcontext():
+        run_study(Outbox(study, send), open_bench or own_bench, tell)
 
 
 def elsewhere_of(plan: Plan) -> list[str]:
@@ -109,13 +102,11 @@ def answer(function: Callable[..., Any], arguments: tuple[Any, ...], send: Send)
 # --- the worker's side ------------------------------------------------------------------
 
 
-def at_host(
-    call: Call, queue: str, tag: Mapping[str, Any], environment: Mapping[str, str], apart: bool
-) -> Any:
+def at_host(call: Call, queue: str, tag: Mapping[str, Any], own: Mapping[str, str]) -> Any:
     """The task of a Dask worker: make a call in a process of its own, and put what it sends into a queue with ``tag``.
 
-    ``sender`` is added to each message, another for each execution: Dask may run a task again. Without ``apart`` the call
-    is made here, in a thread.
+    ``sender`` is added to each message, another for each execution: Dask may run a task again. ``own`` are variables of its
+    environment.
 
     Raises:
         UnwantedError: the task has been cancelled, the worker is closing, or the process has been killed.
@@ -129,12 +120,8 @@ def at_host(
     key = worker.get_current_task()
 
     def wanted() -> bool:
-        task = worker.state.tasks.get(key)
-        return (
-            worker.status in (Status.running, Status.paused)
-            and task is not None
-            and task.state == "executing"
-        )
+        task, alive = worker.state.tasks.get(key), worker.status in (Status.running, Status.paused)
+        return alive and task is not None and task.state == "executing"
 
     def send(message: Mapping[str, Any]) -> None:
         if not wanted():
@@ -148,12 +135,11 @@ def at_host(
         require_encryption=worker.security.require_encryption,
         tls_ca_file=tls["ca_file"], tls_client_cert=tls["cert"], tls_client_key=tls["key"],
     )  # fmt: skip
-    with Client(worker.scheduler.address, security=security, set_as_default=False) as client:
-        messages = Queue(queue, client=client)
-        try:
-            return _apart(call, send, wanted, environment) if apart else call(send)
-        finally:
-            messages.close()
+    with (
+        Client(worker.scheduler.address, security=security, set_as_default=False) as client,
+        contextlib.closing(Queue(queue, client=client)) as messages,
+    ):
+        return _apart(call, send, wanted, own)
 
 
 def _apart(call: Call, send: Send, wanted: Callable[[], bool], environment: Mapping[str, str]) -> Any:

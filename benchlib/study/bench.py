@@ -5,19 +5,17 @@ files' layout. Where ``rebuild_every`` is more than one, *standing* keeps one wa
 time; after so many blocks all are built anew and change places.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchlib.errors import BenchlibError, InvariantError, StudyError
 from benchlib.host.guardian import Run, guarded_run, scratch_root
-from benchlib.host.shell import Completed, Shell, server_user
+from benchlib.host.shell import Shell, server_user
 from benchlib.levers import server_settings
 from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
@@ -32,11 +30,10 @@ from benchlib.server.explain import explained
 from benchlib.server.fsync import fsync_rates
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates
-from benchlib.study.beside import running_beside
-from benchlib.study.generators import Generated, Generators, Part, barrier, put_together
+from benchlib.study.generators import Generators, put_together
+from benchlib.study.loop import Tell
 from benchlib.study.records import BESIDE, SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
-from benchlib.study.scripts import written
-from benchlib.study.stand import Stand, build
+from benchlib.study.stand import Check, Stand, build, written
 from benchlib.study.store import TRANSACTION_LOG
 
 _LOG_LIMIT = 200_000
@@ -95,12 +92,9 @@ class Bench:
 
     def _build(self, name: str) -> Stand:
         self._made += 1
-        folder = self.run.folder / f"c{self._made:03d}"
-        load = self.plan.level_load(name)
-        door = self.generators.door(load) if self.generators else None
-        return build(
-            self.plan.level(name), self.plan.level_workload(name), folder, self.templates, self.run, door
-        )
+        plan, folder = self.plan, self.run.folder / f"c{self._made:03d}"
+        door = self.generators.door(plan.level_load(name)) if self.generators else None
+        return build(plan.level(name), plan.level_workload(name), folder, self.templates, self.run, door)
 
     def tear_down(self) -> None:
         """Take away every stand."""
@@ -111,9 +105,8 @@ class Bench:
 
     def measure(self, trial: Trial, folder: Path) -> Measurement:
         """Run one trial; its raw files go to ``folder``. What ends it early is in the measurement."""
-        started = time.time()
-        notes: dict[str, Any] = {"warnings": []}  # of the measurement; kept even if the trial fails half-way
-        error: BenchlibError | None = None
+        # of the measurement; kept even if the trial fails half-way
+        notes: dict[str, Any] = {"trial": trial, "started_s": time.time(), "warnings": []}
         stand: Stand | None = None
         try:
             with self._stand_for(trial) as stand, stand.under(self.run) as notes["host"]:
@@ -123,19 +116,12 @@ class Bench:
         except StudyError:
             raise
         except BenchlibError as reason:
-            error = reason
+            notes |= {"error": str(reason), "error_kind": type(reason).__name__}
             if stand is not None and self._standing.get(trial.level) is stand:
                 # nobody knows what state it is in: the level's next trial gets a new one
                 self._standing.pop(trial.level).discard()
         notes["warnings"] = list(dict.fromkeys(notes["warnings"]))
-        return Measurement(
-            trial=trial,
-            started_s=started,
-            finished_s=time.time(),
-            **notes,
-            error=str(error) if error else None,
-            error_kind=type(error).__name__ if error else None,
-        )
+        return Measurement(finished_s=time.time(), **notes)
 
     @contextlib.contextmanager
     def _stand_for(self, trial: Trial) -> Iterator[Stand]:
@@ -163,35 +149,29 @@ class Bench:
         stand.checkpoint()
         if stand.site:  # nobody else counts on them
             statistics.reset(server)
-        with running_beside(
-            stand, self._beside(stand, load, trial.beside_seed), folder / BESIDE
-        ) as check_beside:
+        with stand.beside(self._beside(stand, load, trial.beside_seed), folder / BESIDE) as check_beside:
             self._warm(stand, load, seed=trial.warm_up_seed)
-            count_before = _count(server, work)
+            count = work.invariant.count
+            before_load = int(server.value(count)) if count else None
             before = statistics.snapshot(server)
 
-            with (
-                stand.watched(notes["warnings"], folder) as watch,
-                stand.sampler(load.waits_hz) as sampler,
-            ):
+            with stand.watched(notes["warnings"], folder) as watch, stand.sampler(load.waits_hz) as sampler:
 
                 def check() -> None:
                     check_beside()
-                    if watch:
-                        watch()
+                    watch()
 
-                drive = self._drive_elsewhere if load.generators else self._drive_here
-                report_of_it = drive(stand, load, trial.seed, folder, notes, check)
+                read_report = self._drive(stand, load, trial.seed, folder, notes, check)
         Samples.model_validate(sampler.raw).write(folder)
         notes["warnings"] += sampler.warnings
         stand.check_running()
         after = statistics.snapshot(server)
         Counters.model_validate({"before": before, "after": after}).write(folder)
-        report = report_of_it()
+        report = read_report()
         if work.explain:
             plans["after"] = explained(server, work, self.plan.scale)
             Plans.model_validate(plans).write(folder)
-        check_invariant(server, work, count_before, report)
+        check_invariant(server, work, before_load, report)
         stand.check_promises(notes["warnings"], folder)
         if self.plan.arrangement == "standing":
             if stand.usable and self.plan.stands_side_by_side:  # else this was its only trial
@@ -208,134 +188,86 @@ class Bench:
             self._fsync[place] = fsync_rates(site.shell, site.program("pg_test_fsync"), folder)
         return self._fsync[place]
 
-    def _log_folder(self, stand: Stand) -> Path:
-        """An empty folder that the load tool may write its log to."""
-        folder = self.run.folder / "log"
-        shutil.rmtree(folder, ignore_errors=True)
-        return stand.client.make_directory(folder)
-
     def _warm(self, stand: Stand, load: Load, *, seed: int) -> None:
-        tool = self._tool(stand.workload)
-        if load.warmup_s == 0 or not tool.warms:
+        if load.warmup_s == 0 or not self._tool(stand.workload).warms:
             return
-        load = load.model_copy(update={"duration_s": load.warmup_s, "transaction_log": False})
+        load = load.changed(duration_s=load.warmup_s, transaction_log=False)
+        folder = self.run.folder / "warm-up"
+        folder.mkdir(mode=0o700, exist_ok=True)
         with stand.watched([]) as watch:
-            if load.generators:
-                self._generate(stand, load, seed, watch)
-                return
-            folder = self.run.folder / "warm-up"
-            folder.mkdir(mode=0o700, exist_ok=True)
-            argv = tool.argv(self._job(stand, load, seed))
-            done = _drive(stand, tool.limit_s(load), argv, folder, watch)
-        tool.report(*_outputs(folder), done.returncode, argv)
+            read_report = self._drive(stand, load, seed, folder, {}, watch)
+        if not load.generators:  # so short a load may not be measured together by all of them
+            read_report()
 
-    def _drive_here(
-        self,
-        stand: Stand,
-        load: Load,
-        seed: int,
-        folder: Path,
-        notes: dict[str, Any],
-        check: Callable[[], None],
+    def _drive(
+        self, stand: Stand, load: Load, seed: int, folder: Path, notes: dict[str, Any], watch: Check
     ) -> Callable[[], dict[str, Any]]:
-        """Run a load from this host; what gives its report, for which there is time once counters have been read."""
-        tool, logs = self._tool(stand.workload), self._log_folder(stand) if load.transaction_log else None
-        argv = tool.argv(self._job(stand, load, seed, logs and logs / "log"))
+        """Run a load to its end, from this host or from others, its output verbatim in the folder.
+
+        What gives its report, for which there is time once counters have been read. The command line of a load from other
+        hosts is the one that all of them share in.
+        """
+        tool, job = self._tool(stand.workload), self._job(stand, stand.workload, load, seed)
+        if load.generators:
+            assert self.generators
+            job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())
+            notes["load_argv"] = [tool.program.name, *tool.argv(job)[1:]]
+            generated = self.generators.drive(stand.server, job, self.run.folder.name, stand.way(), watch)
+            return lambda: put_together(generated, tool, load, folder, notes)
+        logs = None
+        if load.transaction_log:
+            shutil.rmtree(self.run.folder / "log", ignore_errors=True)
+            logs = stand.client.make_directory(self.run.folder / "log")
+        argv = tool.argv(replace(job, log_prefix=logs and logs / "log"))
         shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
-        done = _drive(stand, tool.limit_s(load), argv, folder, check)
+        outputs = folder / "stdout", folder / "stderr"
+        # one that hangs must not hang the study
+        limit_s = tool.limit_s(load)
+        done = stand.client.run(argv, stdout=outputs[0], stderr=outputs[1], timeout_s=limit_s, watch=watch)
         notes |= {"load_returncode": done.returncode, "load_wall_s": done.wall_s, "load_cpu_s": done.cpu_s}
 
-        def report() -> dict[str, Any]:
-            report = tool.report(*_outputs(folder), done.returncode, shown_argv)
+        def read_report() -> dict[str, Any]:
+            stdout, stderr = (path.read_text(errors="replace") for path in outputs)
+            report = tool.report(stdout, stderr, done.returncode, shown_argv)
             if logs:
                 keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, shown_argv)
             return report
 
-        return report
-
-    def _drive_elsewhere(
-        self,
-        stand: Stand,
-        load: Load,
-        seed: int,
-        folder: Path,
-        notes: dict[str, Any],
-        check: Callable[[], None],
-    ) -> Callable[[], dict[str, Any]]:
-        """The same of a load from other hosts; its command line is the one that all of them share in."""
-        tool = self._tool(stand.workload)
-        whole = Job(Connection(), stand.workload, load, self.plan.scale, seed)
-        notes["load_argv"] = [tool.program.name, *tool.argv(whole)[1:]]
-        generated = self._generate(stand, load, seed, check)
-        return lambda: put_together(generated, tool, load, folder, notes)
-
-    def _generate(
-        self, stand: Stand, load: Load, seed: int, check: Callable[[], None] | None
-    ) -> list[Generated]:
-        assert self.generators
-        what, place = f"load for a server of {self.run.folder.name}", stand.server.connection.dbname
-        part = Part(what, stand.workload, load, self.plan.scale, seed, place, barrier(), stand.way())
-        return self.generators.drive(stand.server, part, check)
+        return read_report
 
     def _tool(self, workload: Workload) -> LoadTool:
         return load_tool(workload.tool, self.templates.pgbench())
 
-    def _job(self, stand: Stand, load: Load, seed: int, log_prefix: Path | None = None) -> Job:
-        scripts = written(stand.workload, self.run.folder, self.templates.shell)
-        return Job(stand.server.connection, stand.workload, load, self.plan.scale, seed, scripts, log_prefix)
+    def _job(self, stand: Stand, workload: Workload, load: Load, seed: int) -> Job:
+        scripts = written(workload, self.run.folder, self.templates.shell)
+        return Job(stand.server.connection, workload, load, self.plan.scale, seed, scripts)
 
     def _beside(self, stand: Stand, load: Load, seed: int) -> list[list[str]]:
         """The command line of each script beside the load; one that nobody ended would end long after it."""
         tool, commands = Pgbench(self.templates.pgbench()), []
         limit_s = min(_WEEK_S, 3 * int(self._tool(stand.workload).limit_s(load)))
         for number, script in enumerate(stand.workload.beside, 1):
-            workload = stand.workload.model_copy(
-                update={
-                    "name": f"{stand.workload.name}-beside-{number}",
-                    "scripts": (Script(sql=script.sql),),
-                }
-            )
+            own = {"name": f"{stand.workload.name}-beside-{number}", "scripts": (Script(sql=script.sql),)}
+            workload = stand.workload.model_copy(update=own)
             its_load = Load(clients=script.clients, threads=1, duration_s=limit_s, variables=load.variables)
-            scripts = written(workload, self.run.folder, self.templates.shell)
-            job = Job(stand.server.connection, workload, its_load, self.plan.scale, seed, scripts)
-            commands.append(tool.argv(job))
+            commands.append(tool.argv(self._job(stand, workload, its_load, seed)))
         return commands
 
 
-def _drive(
-    stand: Stand, limit_s: float, argv: Sequence[str], folder: Path, watch: Callable[[], None] | None
-) -> Completed:
-    """Run a load to its end, its output verbatim in the folder; one that hangs must not hang the study."""
-    return stand.client.run(
-        argv, stdout=folder / "stdout", stderr=folder / "stderr", timeout_s=limit_s, watch=watch
-    )
-
-
-def _outputs(folder: Path) -> tuple[str, str]:
-    return (folder / "stdout").read_text(errors="replace"), (folder / "stderr").read_text(errors="replace")
-
-
-def _count(server: Server, workload: Workload) -> int | None:
-    query = workload.invariant.count
-    return int(server.value(query)) if query else None
-
-
-def check_invariant(
-    server: Server, workload: Workload, before: int | None, report: Mapping[str, Any]
-) -> None:
+def check_invariant(server: Server, work: Workload, before: int | None, report: Mapping[str, Any]) -> None:
     """Make sure that the database holds what a load that has ended wrote, by its report.
 
     Raises:
         InvariantError: it does not.
 
     """
-    invariant = workload.invariant
+    invariant = work.invariant
     if before is not None and invariant.count:
         rows, growth = int(server.value(invariant.count)) - before, invariant.growth(report)
         if rows not in growth:
             wanted = f"{growth[0]} to {growth[-1]}" if len(growth) > 1 else f"{growth[0]}"
             raise InvariantError(
-                f"{workload.tool} acknowledged {report['transactions']} transactions, the database holds "
+                f"{work.tool} acknowledged {report['transactions']} transactions, the database holds "
                 f"{rows} new rows (wanted {wanted})"
             )
     if invariant.violations and (wrong := int(server.value(invariant.violations))):
@@ -344,11 +276,7 @@ def check_invariant(
 
 @contextlib.contextmanager
 def open_bench(
-    plan: Plan,
-    name: str,
-    *,
-    tell: Callable[[str], None] = lambda message: None,
-    generators: Generators | None = None,
+    plan: Plan, name: str, tell: Tell = lambda line: None, generators: Generators | None = None
 ) -> Iterator[Bench]:
     """A bench for a plan that this machine can run, guarded until it is left: then no server and no file of it remains.
 

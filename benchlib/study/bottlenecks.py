@@ -13,6 +13,7 @@ from benchlib.study.instruments import TRIAL, Recorded
 
 WORKS, NO_STATEMENT = "on a processor", "load tool or a processor"
 _CPU = ("server_cpu_ms_per_transaction", "tool_cpu_ms_per_transaction")
+_DOING = dict.fromkeys(("Lock", "LWLock", "BufferPin", "Buffer"), "locks") | {"Client": NO_STATEMENT}
 _NEARLY_FULL = 0.8
 """From here on a session without a statement waits for a processor, for itself or for the load tool, rather than for the tool."""
 
@@ -48,14 +49,7 @@ def doing(event: str) -> str:
         return "replica"
     if kind == "IO" or name in ("WALWrite", "WALWriteLock"):
         return "disk"
-    groups = {
-        "Lock": "locks",
-        "LWLock": "locks",
-        "BufferPin": "locks",
-        "Buffer": "locks",
-        "Client": NO_STATEMENT,
-    }
-    return "locks" if name == "SpinDelay" else groups.get(kind, WORKS if event == ON_CPU else "other waits")
+    return "locks" if name == "SpinDelay" else _DOING.get(kind, WORKS if event == ON_CPU else "other waits")
 
 
 def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.DataFrame:
@@ -77,17 +71,8 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
         name = bottleneck(processors, tool, cap, means, rate_held=held)
         used = [(of["tps"] * of[cost] / 1000).mean() for cost in _CPU]
         rows.append((level, name, processors, *used, cap, seconds["aqu_sz"].median(), means))
-    columns = [
-        "level",
-        "bottleneck",
-        "processors_share",
-        "server",
-        "load_tool",
-        "cap_share",
-        "queue",
-        "sessions",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    used_of = ["processors_share", "server", "load_tool", "cap_share"]
+    return pd.DataFrame(rows, columns=["level", "bottleneck", *used_of, "queue", "sessions"])
 
 
 def cap_share(level: Level, seconds: pd.DataFrame) -> float:

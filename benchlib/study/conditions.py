@@ -4,19 +4,17 @@ A notebook declares conditions by name: ``{"every trial has a checkpoint": "chec
 ``{"holds": "kib_per_read >= 64", "levels": ["8 read-ahead"]}``, where parts of a name stand for all levels that have them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
 import pandas as pd
-from pydantic import ValidationError, model_validator
+from pydantic import TypeAdapter, ValidationError, model_validator
 
 from benchlib.errors import InputError
 from benchlib.host.telemetry import DEVICE, HOST
-from benchlib.plan.level import Model, NotEmpty, first_problem
+from benchlib.plan.level import Model, NotEmpty, Values, first_problem
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Study
 from benchlib.stats import Concern
@@ -37,11 +35,7 @@ _OWN = {
     "processors_share": "share of all processors in use",
     "flushes_per_s": "flushes a second that the WAL's place can do",
 }
-FIGURES = {
-    **_OWN,
-    **{name: METRICS[name].title for name in COSTS},
-    **{name: name for name in (*HOST, *DEVICE)},
-}
+FIGURES = _OWN | {name: METRICS[name].title for name in COSTS} | {name: name for name in (*HOST, *DEVICE)}
 """What a condition may be of, and how a table words it: one number a trial, of what is sampled each second the mean."""
 
 _BOUND = re.compile(r"\s*([a-z0-9_]+)\s*(>=|<=)\s*(\d+(?:\.\d+)?)\s*")
@@ -61,7 +55,7 @@ class Condition(Model):
     @model_validator(mode="before")
     @classmethod
     def _text(cls, value: Any) -> Any:
-        value = {"holds": value} if isinstance(value, str) else dict(value)
+        value = dict(value) if isinstance(value, dict) else {"holds": value}
         if not (match := _BOUND.fullmatch(str(value.pop("holds", "")))):
             raise ValueError('it wants a figure and its bound, such as "checkpoints >= 1"')
         if match[1] not in FIGURES:
@@ -71,7 +65,7 @@ class Condition(Model):
     def __str__(self) -> str:
         return f"{FIGURES[self.figure]} {'≥' if self.sign == '>=' else '≤'} {self.bound:g}"
 
-    def holds(self, values: pd.Series[float]) -> pd.Series[bool]:
+    def holds(self, values: "pd.Series[float]") -> "pd.Series[bool]":
         """Whether it holds, for each of some trials."""
         return values >= self.bound if self.sign == ">=" else values <= self.bound
 
@@ -83,29 +77,21 @@ def conditions(study: Study) -> dict[str, Condition]:
         InputError: one is none, or names a level that is not there.
 
     """
-    declared = {}
-    given = study.parameters.get("conditions") or {}
-    if not isinstance(given, dict):  # a kept study may come from anywhere
-        raise InputError(
-            "parameter conditions: want a condition by its name, such as {...: 'checkpoints >= 1'}"
-        )
-    for name, value in given.items():
-        try:
-            condition = declared[name] = Condition.model_validate(value)
-        except (ValidationError, TypeError, ValueError) as reason:
-            problem = first_problem(reason) if isinstance(reason, ValidationError) else str(reason)
-            raise InputError(f"parameter conditions: “{name}”: {problem}") from None
-        known = _names(study)
+    known, given = _names(study), study.parameters.get("conditions") or {}
+    try:  # a kept study may come from anywhere
+        declared = TypeAdapter(dict[str, Condition]).validate_python(given)
+    except ValidationError as reason:
+        raise InputError(f"parameter conditions: {first_problem(reason)}") from None
+    for name, condition in declared.items():
         if unknown := [level for level in condition.levels if not matching(level, known)]:
-            raise InputError(f"parameter conditions: “{name}”: '{unknown[0]}' is not among the levels")
+            raise InputError(f"parameter conditions: {name}: '{unknown[0]}' is not among the levels")
     return declared
 
 
 def _names(study: Study) -> list[str]:
     """All levels that the notebook names, run here or not; of a grid one name that has every value of each dimension."""
-    levels, grid = (
-        given if isinstance(given := study.parameters.get(name), dict) else {} for name in ("levels", "grid")
-    )
+    given = (study.parameters.get(name) for name in ("levels", "grid"))
+    levels, grid = (each if isinstance(each, dict) else {} for each in given)
     every = ", ".join(end for ends in grid.values() if isinstance(ends, dict) for end in ends)
     return [*study.plan.factor.levels, *study.left_out, *levels, every]
 
@@ -121,9 +107,8 @@ def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
         named = (matching(part, levels) for part in condition.levels)
         for level in dict.fromkeys(chain.from_iterable(named)) if condition.levels else levels:
             values = figures.loc[figures["level"] == level, condition.figure].dropna()
-            held, met = int(condition.holds(values).sum()), None
-            if len(values):
-                met = held >= _MOST * len(values)
+            held = int(condition.holds(values).sum())
+            met = held >= _MOST * len(values) if len(values) else None
             rows.append((name, level, str(condition), values.median(), held, len(values), met))
     columns = ["condition", "level", "wanted", "median", "held", "trials", "met"]
     return pd.DataFrame(rows, columns=columns).astype({"median": float, "met": object})
@@ -155,21 +140,19 @@ def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) ->
     seconds = recorded.seconds.groupby([*TRIAL])
     sampled = seconds[[*HOST, *DEVICE]].mean()
     reads = seconds[["r_mib_s", "r_iops"]].sum()
-    parts = {
+    kept = folder.kept()
+    buffers = _buffers_mib(folder, kept)
+    counted = [{"level": m.trial.level, "block": m.trial.block, **_counted(folder, study, trial_id, m.trial.level, buffers)}
+               for trial_id, m in kept.items() if m.error is None]  # fmt: skip
+    frame = good[[]].join(sampled).join(recorded.costs.set_index([*TRIAL])[list(COSTS)])
+    own = {
+        **dict(pd.DataFrame(counted, columns=[*TRIAL, *_OWN]).set_index([*TRIAL]).items()),
+        **{name: good[name] for name in _OWN if name in good},
         "kib_per_read": 1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
         "dirty_peak_mib": seconds["dirty_mib"].max(),
         "cap_share": pd.Series({trial: cap_share(study.plan.level(str(trial[0])), of) for trial, of in seconds}, dtype=float),
     }  # fmt: skip
-    kept = folder.kept()
-    buffers = _buffers_mib(folder, kept)
-    counted = [_counted(folder, study, trial_id, m.trial.level, buffers) | {"level": m.trial.level, "block": m.trial.block}
-               for trial_id, m in kept.items() if m.error is None]  # fmt: skip
-    by_trial = pd.DataFrame(counted, columns=[*TRIAL, *_OWN]).set_index([*TRIAL])
-    frame = good[[]].join(sampled).join(recorded.costs.set_index([*TRIAL])[list(COSTS)])
-    for name in _OWN:
-        known = parts[name] if name in parts else good[name] if name in good else by_trial[name]
-        frame[name] = known
-    return frame.astype(float).reset_index()
+    return frame.assign(**own).astype(float).reset_index()
 
 
 def _counted(
@@ -205,7 +188,7 @@ def _buffers_mib(folder: StudyFolder, kept: Mapping[str, Measurement]) -> dict[s
     buffers: dict[str, float] = {}
     for trial_id, m in kept.items():
         if m.trial.level not in buffers and (parameters := Parameters.read(folder, trial_id)):
-            told: Mapping[str, Any] = (parameters.model_extra or {}).get("shared_buffers", {})
+            told: Values = (parameters.model_extra or {}).get("shared_buffers", {})
             if told.get("unit") == "8kB":
                 buffers[m.trial.level] = float(told["setting"]) / 128
     return buffers

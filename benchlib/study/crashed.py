@@ -1,13 +1,11 @@
 """What the crashes of a study's levels left: ``crashes/<id>.json``, a file for each, written by :mod:`benchlib.study.crashes`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import PositiveInt, ValidationError
 
 from benchlib.errors import InputError
-from benchlib.plan.level import Level, LoadPatch, Model
+from benchlib.plan.level import Model
 from benchlib.plan.model import Plan
 from benchlib.study.store import StudyFolder
 
@@ -22,7 +20,7 @@ class Round(Model):
 
     level: str
     kind: Kind
-    number: int = Field(ge=1)
+    number: PositiveInt
 
 
 class Crash(Round):
@@ -69,9 +67,8 @@ def kept_crashes(folder: StudyFolder) -> list[Crash]:
         try:
             crashes.append(Crash.model_validate_json(path.read_bytes()))
         except ValidationError as reason:
-            raise InputError(
-                f"{folder.name}: crashes/{path.name} is damaged: remove it, and the level is crashed again"
-            ) from reason
+            why = "is damaged: remove it, and the level is crashed again"
+            raise InputError(f"{folder.name}: crashes/{path.name} {why}") from reason
     return crashes
 
 
@@ -80,7 +77,7 @@ def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
     reasons: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in plan.factor.levels:
-        level = without_load(plan.level(name))
+        level = plan.level(name).without_load()
         storage = level.part("storage")
         alike = first.setdefault(level.model_dump_json(), name)
         if level.target:
@@ -92,8 +89,3 @@ def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
         elif kind == POWER_CUT and (storage.get("data") or storage.get("wal")):
             reasons[name] = "its data or WAL have a place of their own, and one device loses power here"
     return reasons
-
-
-def without_load(level: Level) -> Level:
-    """What a level changes of its server, the load aside."""
-    return level.model_copy(update={"workload": None, "load": LoadPatch()})

@@ -5,25 +5,22 @@ a second time, is discarded. A host that is lost takes its unfinished block with
 spoilt, and the block runs again, whole.
 """
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from benchlib.errors import BenchlibError, HostBusyError, Interrupted, StudyError
+from benchlib.errors import BenchlibError, HostBusyError, StudyError
 from benchlib.plan.fleet import pinned
 from benchlib.plan.model import Measurement
 from benchlib.study.at_host import UnwantedError, elsewhere_of, measure, why
 from benchlib.study.fleet import Hosts
-from benchlib.study.loop import Enough, OpenBench, Tell, clock, missing
+from benchlib.study.loop import Enough, OpenBench, Progress, Tell, missing
 from benchlib.study.store import StudyFolder
 
 MOST_ATTEMPTS = 5
@@ -62,7 +59,8 @@ def run_on_fleet(
             folder.set_aside(trial_id)
     looks = [look for look in study.plan.looks if look < study.blocks]
     with hosts.connected(), hosts.queue() as queue:
-        driver = _Driver(folder, hosts, queue, tell, open_bench)
+        progress = Progress(folder, study, folder.kept(), tell)
+        driver = _Driver(folder, hosts, queue, progress, open_bench)
         try:
             for after, until in itertools.pairwise([0, *looks, study.blocks]):
                 if part := [block for block in blocks if after < block <= until]:
@@ -71,10 +69,7 @@ def run_on_fleet(
                         return
                     driver.run(part)
         except KeyboardInterrupt:
-            raise Interrupted(
-                f"stopped: {len(folder.kept())} of {len(study.trials)} trials are kept in "
-                f"{folder.path.parent.name}/{folder.name}; run the same again to go on from there"
-            ) from None
+            raise progress.interrupted() from None
         finally:
             driver.call_off()
         driver.report("done")
@@ -105,17 +100,13 @@ class _Driver:
     """Hands out blocks and keeps what comes back."""
 
     def __init__(
-        self, folder: StudyFolder, hosts: Hosts, queue: Any, tell: Tell, open_bench: OpenBench | None
+        self, folder: StudyFolder, hosts: Hosts, queue: Any, progress: Progress, open_bench: OpenBench | None
     ) -> None:
-        self._folder, self._hosts, self._queue, self._tell = folder, hosts, queue, tell
+        self._folder, self._hosts, self._queue, self._progress = folder, hosts, queue, progress
         self._open_bench = open_bench
         self._study = folder.read()
-        self._ids: dict[int, list[str]] = {}
-        for trial in self._study.trials:
-            self._ids.setdefault(trial.block, []).append(trial.id)
-        kept = folder.kept()
-        self._left = {block: [id_ for id_ in ids if id_ not in kept] for block, ids in self._ids.items()}
-        self._failed = sum(m.error is not None for m in kept.values())
+        self._sizes = Counter(trial.block for trial in self._study.trials)
+        self._kept = defaultdict[int, set[str]](set)  # of the blocks under way
         self._todo: dict[str, list[int]] = {}
         self._shares: dict[str, _Share] = {}
         self._numbers = itertools.count(1)
@@ -123,8 +114,6 @@ class _Driver:
         self._absent: dict[str, _Absence] = {}
         self._addresses: dict[str, str] = {}
         self._next_look = 0.0
-        self._started = time.monotonic()
-        self._seconds: list[float] = []
 
     def run(self, blocks: Sequence[int]) -> None:
         """Have these blocks run, and keep all that they give."""
@@ -139,8 +128,7 @@ class _Driver:
             time.sleep(_PAUSE_S)
             self._hear()
             for share in list(self._shares.values()):
-                gone = self._addresses.get(share.host) != share.address
-                if share.task.done() or gone:
+                if share.task.done() or self._addresses.get(share.host) != share.address:
                     self._settle(share)
 
     def call_off(self) -> None:
@@ -151,14 +139,7 @@ class _Driver:
 
     def report(self, doing: str) -> None:
         """Tell how far it is."""
-        of, left = len(self._study.trials), sum(map(len, self._left.values()))
-        parts = [f"{self._folder.name}: trial {of - left}/{of}"]
-        parts += [f"{self._failed} failed"] if self._failed else []
-        parts += [f"{clock(time.monotonic() - self._started)} gone"]
-        if self._seconds:
-            at_work = max(len(self._shares), 1)
-            parts += [f"about {clock(left * fmean(self._seconds[-99:]) / at_work)} left"]
-        self._tell(f"{', '.join(parts)} · {doing}")
+        self._progress.report(doing, max(len(self._shares), 1))
 
     def _look(self) -> None:
         if (now := time.monotonic()) >= self._next_look:
@@ -167,9 +148,8 @@ class _Driver:
     def _hand_out(self) -> None:
         """Give every host that is there and idle its blocks, and those of one that stays away to others."""
         now = time.monotonic()
-        alone = bool(
-            elsewhere_of(self._study.plan)
-        )  # whoever generates load does so for one server at a time
+        # whoever generates load does so for one server at a time
+        alone = bool(elsewhere_of(self._study.plan))
         for host in [host for host in self._todo if host not in self._shares]:
             if alone and self._shares:
                 return
@@ -187,16 +167,14 @@ class _Driver:
         number, trials = next(self._numbers), self._study.trials
         part = tuple(trial for trial in trials if trial.block in set(blocks))
         # of the rest, which names what is published, a host needs nothing
-        study = self._study.model_copy(update={"trials": part, "provenance": {}, "parameters": {}})
+        study = self._study.changed(trials=part, provenance={}, parameters={})
         call = partial(measure, study, self._open_bench, self._hosts.fleet, host)
         task = self._hosts.submit(host, self._addresses[host], call, self._queue.name, number=number)
         self._shares[host] = _Share(host, self._addresses[host], blocks, number, task)
 
     def _give_to_others(self, host: str, why: str) -> None:
-        others = [
-            name for name in self._hosts.servers() if name in self._addresses and name not in self._absent
-        ]
-        if others:
+        connected = [name for name in self._hosts.servers() if name in self._addresses]
+        if others := [name for name in connected if name not in self._absent]:
             for block in self._todo.pop(host):
                 other = min(others, key=lambda name: len(self._todo.get(name, ())))
                 self._todo.setdefault(other, []).append(block)
@@ -223,15 +201,14 @@ class _Driver:
 
     def _keep(self, share: _Share, measurement: Measurement, files: Mapping[str, bytes]) -> None:
         trial = measurement.trial
-        if trial.block not in share.blocks or trial.id not in self._left[trial.block]:
+        if trial.block not in share.blocks or trial.id in self._kept[trial.block]:
             return
         with tempfile.TemporaryDirectory(prefix="benchlib-") as raw:
             for name, content in files.items():
                 (Path(raw) / Path(name).name).write_bytes(content)
-            self._folder.keep(measurement.model_copy(update={"ran_on": share.host}), Path(raw))
-        self._left[trial.block].remove(trial.id)
-        self._failed += measurement.error is not None
-        self._seconds.append(measurement.finished_s - measurement.started_s)
+            self._folder.keep(measurement.changed(ran_on=share.host), Path(raw))
+        self._kept[trial.block].add(trial.id)
+        self._progress.add(measurement)
         self._absent.pop(share.host, None)
 
     def _settle(self, share: _Share) -> None:
@@ -245,30 +222,22 @@ class _Driver:
         reason = share.task.exception() if share.task.status == "error" else None
         share.task.cancel()
         del self._shares[share.host]
-        left = [block for block in share.blocks if self._left[block]]
+        left = [block for block in share.blocks if len(self._kept[block]) < self._sizes[block]]
         if isinstance(reason, BenchlibError) and not isinstance(reason, HostBusyError | UnwantedError):
             raise type(reason)(f"{share.host}: {reason}")
         if not left:
             return
-        now, reason_in_words = time.monotonic(), why(reason)
-        absence = self._absent.get(share.host)
-        self._absent[share.host] = _Absence(
-            absence.since if absence else now, now + _AGAIN_S, reason_in_words
-        )
+        now, cause = time.monotonic(), why(reason)
+        since = self._absent[share.host].since if share.host in self._absent else now
+        self._absent[share.host] = _Absence(since, now + _AGAIN_S, cause)
         self._next_look = 0.0
         self._todo[share.host] = left + self._todo.get(share.host, [])
-        for block in left:
-            self._spoil(block)
-        self.report(f"{share.host} has lost block {left[0]} ({reason_in_words}): it runs again")
+        for block in left:  # its levels are to be compared with neighbours of one hour
+            for trial_id in self._kept.pop(block):
+                self._folder.set_aside(trial_id)
+                self._progress.kept -= 1
+        self.report(f"{share.host} has lost block {left[0]} ({cause}): it runs again")
         self._attempts[left[0]] += not isinstance(reason, HostBusyError)
         if self._attempts[left[0]] >= MOST_ATTEMPTS:
-            raise StudyError(
-                f"block {left[0]} was lost {MOST_ATTEMPTS} times, at last on {share.host}: {reason_in_words}"
-            )
-
-    def _spoil(self, block: int) -> None:
-        """Set aside what a block has given: its levels are to be compared with neighbours of one hour."""
-        for trial_id in self._ids[block]:
-            if trial_id not in self._left[block]:
-                self._folder.set_aside(trial_id)
-        self._left[block] = list(self._ids[block])
+            lost = f"block {left[0]} was lost {MOST_ATTEMPTS} times"
+            raise StudyError(f"{lost}, at last on {share.host}: {cause}")

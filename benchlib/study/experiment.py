@@ -1,7 +1,5 @@
 """A kept study: its trials as frames, the verdicts on them, and what it was run with. Nothing is run from here."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -102,9 +100,7 @@ class Experiment:
         if good.groupby("block").size().lt(2).all():
             failed = self.trials["error"].dropna()
             why = f"the first failure: {failed.iloc[0]}" if len(failed) else "run it first"
-            raise StudyError(
-                f"study '{self.folder.name}' has no block with two good trials to compare: {why}"
-            )
+            raise StudyError(f"study '{self.folder.name}' has no block with two good trials: {why}")
         if self.plan.looks:
             return self._latest_look().analysis
         return self._judged(self.by_level(), **self._comparison())
@@ -160,10 +156,8 @@ class Experiment:
         servers = ", ".join(f"PostgreSQL {v}" for v in sorted(set(good["server_version"].dropna())))
         flushes = good["flushes_per_s"].astype(float).median()
         mounted = host.get("file_system")
-        disk = [
-            mounted.get("type") if isinstance(mounted, dict) else "",
-            f"{flushes:,.0f} flushes a second" if flushes > 0 else "",
-        ]
+        kind = mounted.get("type") if isinstance(mounted, dict) else ""
+        disk = [kind, f"{flushes:,.0f} flushes a second" if flushes > 0 else ""]
         of_host = {"Kernel": host.get("kernel"), "Disk": ", ".join(str(part) for part in disk if part)}
         of_host["benchlib"] = self.study.provenance.get("benchlib")
         return [
@@ -184,9 +178,8 @@ class Experiment:
         return trials.assign(period=trials["block"].map(self.plan.period), host=trials["block"].map(hosts))
 
     def _judged(self, trials: pd.DataFrame, **arguments: Any) -> Analysis:
-        return analyze_strata(
-            self._nested(trials), self.plan.strata(), against=self.plan.factor.against, **arguments
-        )
+        plan = self.plan
+        return analyze_strata(self._nested(trials), plan.strata(), against=plan.factor.against, **arguments)
 
     def _comparison(self) -> dict[str, Any]:
         """What the trials are compared by."""

@@ -3,31 +3,32 @@
 A fleet is a Dask cluster with one worker a host, whoever started it. Dask is imported when a fleet is connected to, not before.
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
+from pydantic import ValidationError
 
 from benchlib.errors import BenchlibError, InputError, PreflightError
 from benchlib.host.guardian import SCRATCH_VARIABLE
-from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost, parse_fleet
+from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
+from benchlib.plan.level import Values, first_problem
+from benchlib.plan.parameters import from_yaml
 from benchlib.study.at_host import Call, answer, at_host
 
-CONNECT_LIMIT_S = 30
+QUESTIONS = 20
+"""Of so many round trips the fastest counts."""
+_CONNECT_LIMIT_S = 30
 _ASK_LIMIT_S = 300
 _NO_WORKER_S = 60.0
 # Dask's own way with failures is to run a task again, elsewhere, without a word. A task of ours that is lost is ours to give
 # again. Its profiler wakes every 10 ms. Source: distributed.yaml, "Configuration Reference" of Dask.
-_SETTINGS = {
-    "distributed.scheduler.work-stealing": False,
-    "distributed.worker.profile.enabled": False,
-}
+_SETTINGS = {"distributed.scheduler.work-stealing": False, "distributed.worker.profile.enabled": False}
 
 
 def read_fleet(path: Path) -> Fleet:
@@ -38,25 +39,12 @@ def read_fleet(path: Path) -> Fleet:
 
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        fleet = parse_fleet(values)
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path.name}: cannot be read: {reason}") from None
-    except yaml.YAMLError as reason:
-        raise InputError(f"{path.name}: not YAML: {str(reason).splitlines()[0]}") from None
-    except InputError as reason:
-        raise InputError(f"{path.name}: {reason}") from None
-    return fleet.model_copy(update={"tls": str(path.absolute().parent / fleet.tls)}) if fleet.tls else fleet
-
-
-def hosts_of(values: Mapping[str, Any]) -> Hosts | None:
-    """The hosts that a notebook's parameter ``fleet`` names; None where the study runs here.
-
-    Raises:
-        InputError: its file cannot be read, or describes no fleet.
-
-    """
-    return Hosts(read_fleet(Path(values["fleet"]))) if values.get("fleet") else None
+        fleet = Fleet.model_validate(from_yaml(path.read_bytes(), path.name))
+    except OSError as reason:
+        raise InputError(f"{path.name}: cannot be read: {reason.strerror}") from None
+    except ValidationError as reason:
+        raise InputError(f"{path.name}: {first_problem(reason)}") from None
+    return fleet.changed(tls=str(path.absolute().parent / fleet.tls)) if fleet.tls else fleet
 
 
 def make_certificates(folder: Path) -> None:
@@ -66,7 +54,7 @@ def make_certificates(folder: Path) -> None:
         InputError: the folder is there already, or cannot be made.
 
     """
-    security = _dask().Security.temporary()
+    security = _distributed().Security.temporary()
     contents = (security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
     try:
         folder.mkdir(mode=0o700, parents=True)
@@ -78,7 +66,7 @@ def make_certificates(folder: Path) -> None:
         raise InputError(f"cannot make {folder}: {reason.strerror}") from None
 
 
-def _dask() -> Any:
+def _distributed() -> Any:
     try:
         import distributed
     except ImportError:
@@ -86,13 +74,12 @@ def _dask() -> Any:
     return distributed
 
 
+@dataclass
 class Hosts:
-    """The hosts of a fleet. Without ``apart`` they work in threads of their workers, which only tests want."""
+    """The hosts of a fleet."""
 
-    def __init__(self, fleet: Fleet, *, apart: bool = True) -> None:
-        self.fleet = fleet
-        self._apart = apart
-        self._client: Any = None
+    fleet: Fleet
+    _client: Any = None
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Self]:
@@ -105,15 +92,16 @@ class Hosts:
         if self._client:  # a pilot runs inside a study's run
             yield self
             return
-        dask = _dask()
+        distributed = _distributed()
+        import dask  # which that needs
+
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(_configured(_SETTINGS | self._tls()))
-                security = None if self.fleet.insecure else dask.Security()
-                cluster = self.fleet.scheduler or stack.enter_context(self._over_ssh(dask, security))
-                self._client = stack.enter_context(
-                    dask.Client(cluster, security=security, timeout=CONNECT_LIMIT_S, set_as_default=False)
-                )
+                stack.enter_context(dask.config.set(_SETTINGS | self._tls()))
+                security = None if self.fleet.insecure else distributed.Security()
+                cluster = self.fleet.scheduler or stack.enter_context(self._over_ssh(security))
+                limited = {"timeout": _CONNECT_LIMIT_S, "set_as_default": False}
+                self._client = stack.enter_context(distributed.Client(cluster, security=security, **limited))
                 self._client.run_on_scheduler(_prepare_scheduler)
                 self._client.run(_stop_profiler, on_error="ignore")
             except (OSError, RuntimeError, ValueError) as reason:
@@ -131,23 +119,18 @@ class Hosts:
         if self.fleet.insecure:
             return {}
         authority, certificate, key = (str(Path(self.fleet.tls or "") / name) for name in CERTIFICATES)
-        parts = [("cert", certificate), ("key", key)]
-        roles = {
-            f"distributed.comm.tls.{role}.{part}": path
-            for role in ("client", "scheduler", "worker")
-            for part, path in parts
-        }
+        own = {"cert": certificate, "key": key}
         return {
             "distributed.comm.require-encryption": True,
             "distributed.comm.tls.ca-file": authority,
-            **roles,
+            **{f"distributed.comm.tls.{role}": own for role in ("client", "scheduler", "worker")},
         }
 
-    def _over_ssh(self, dask: Any, security: Any) -> Any:
+    def _over_ssh(self, security: Any) -> Any:
         """A cluster that is started over SSH: the scheduler at the first host, a worker at each."""
         addresses = [host.ssh for host in self.fleet.hosts.values()]
         protocol = {} if self.fleet.insecure else {"protocol": "tls://"}
-        return dask.SSHCluster(
+        return _distributed().SSHCluster(
             [addresses[0], *addresses], connect_options=self.fleet.ssh, security=security,
             scheduler_options={"dashboard": False, **protocol},
             worker_options={"nthreads": 1, "n_workers": 1, "dashboard": False, **protocol},
@@ -157,15 +140,11 @@ class Hosts:
         """The workers that are connected, by host."""
         with self.connected():
             rows = self._client.run_on_scheduler(_workers)
-        if not self.fleet.hosts:
-            return {name: address for name, _, address in rows}
-        # workers that are started over SSH are numbered
-        numbered = {} if self.fleet.scheduler else {str(n): name for n, name in enumerate(self.fleet.hosts)}
-        reached = {host.address: name for name, host in self.fleet.hosts.items() if host.address}
-        hosts = ((numbered.get(name, name), ip, address) for name, ip, address in rows)
-        named = [
-            (name if name in self.fleet.hosts else reached.get(ip), address) for name, ip, address in hosts
-        ]
+        hosts = self.fleet.hosts or {name: FleetHost() for name, _, _ in rows}
+        known = {host.address or name: name for name, host in hosts.items()} | {name: name for name in hosts}
+        if not self.fleet.scheduler:  # workers that are started over SSH are numbered
+            known |= {str(number): name for number, name in enumerate(hosts)}
+        named = [(known.get(name) or known.get(ip), address) for name, ip, address in rows]
         return {name: address for name, address in named if name}
 
     def servers(self) -> list[str]:
@@ -176,27 +155,30 @@ class Hosts:
         """All hosts of the fleet."""
         return list(self.fleet.hosts) or sorted(self.addresses())
 
-    def ask(self, hosts: Iterable[str], function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """What a function gives at each of these hosts, in a process of its own there; of a host that cannot say, the error."""
+    def ask(
+        self, hosts: Iterable[str], function: Callable[..., Any], *arguments: Any
+    ) -> tuple[dict[str, Any], list[str]]:
+        """What a function gives at each of these hosts, in a process of its own there; a line for each that cannot say."""
+        values, errors = dict[str, Any](), list[str]()
         with self.connected():
-            addresses, call = self.addresses(), partial(answer, function, arguments)
-            tasks = {
-                host: self.submit(host, addresses[host], call) if host in addresses else None
-                for host in hosts
-            }
-            return {host: _answered(task) for host, task in tasks.items()}
+            at, call = self.addresses(), partial(answer, function, arguments)
+            tasks = {host: self.submit(host, at[host], call) if host in at else None for host in hosts}
+            for host, task in tasks.items():
+                try:
+                    values[host] = _result(task)
+                except BenchlibError as reason:
+                    errors.append(f"{host}: {reason}")
+        return values, errors
 
-    def asked(self, hosts: Iterable[str], function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """The same, where all have to say.
+    def asked(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """The same of the servers, which all have to say.
 
         Raises:
             PreflightError: a host cannot; each of them with its reason.
 
         """
-        values = self.ask(hosts, function, *arguments)
-        if errors := [
-            f"{host}: {value}" for host, value in values.items() if isinstance(value, BenchlibError)
-        ]:
+        values, errors = self.ask(self.servers(), function, *arguments)
+        if errors:
             raise PreflightError("; ".join(errors))
         return values
 
@@ -204,40 +186,51 @@ class Hosts:
         """Have a host make a call, once and nowhere else; a Dask future."""
         scratch = self.fleet.hosts.get(host, FleetHost()).scratch
         return self._client.submit(
-            at_host, call, queue, {"host": host, **tag}, {SCRATCH_VARIABLE: scratch} if scratch else {}, self._apart,
+            at_host, call, queue, {"host": host, **tag}, {SCRATCH_VARIABLE: scratch} if scratch else {},
             workers=[address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
 
-    @contextlib.contextmanager
-    def queue(self) -> Iterator[Any]:
-        """A queue of the scheduler's that hosts put their messages into."""
-        queue = _dask().Queue(f"benchlib-{secrets.token_hex(8)}", client=self._client)
-        try:
-            yield queue
-        finally:
-            queue.close()
+    def queue(self) -> contextlib.closing[Any]:
+        """A queue of the scheduler's that hosts put their messages into, to be entered."""
+        name = f"benchlib-{secrets.token_hex(8)}"
+        return contextlib.closing(_distributed().Queue(name, client=self._client))
 
     def run_inside(self, address: str, function: Callable[..., Any], **arguments: Any) -> Any:
         """What a function gives, or a coroutine function, that is run inside a worker."""
         return self._client.run(function, workers=[address], **arguments)[address]
 
 
-def _answered(task: Any) -> Any:
-    """What a task gave, or the error that ended it."""
+def hosts_of(values: Values) -> Hosts | None:
+    """The hosts that a notebook's parameter ``fleet`` names; None where the study runs here.
+
+    Raises:
+        InputError: its file cannot be read, or describes no fleet.
+
+    """
+    return Hosts(read_fleet(Path(values["fleet"]))) if values.get("fleet") else None
+
+
+def clock_offset(ask: Callable[[], float]) -> tuple[float, float]:
+    """The fastest of twenty round trips to another clock, and by how much it was ahead of this host's in it; seconds."""
+
+    def trip() -> tuple[float, float]:
+        before = time.time()
+        there = ask()
+        after = time.time()
+        return after - before, there - (before + after) / 2
+
+    return min(trip() for _ in range(QUESTIONS))
+
+
+def _result(task: Any) -> Any:
     if task is None:
-        return PreflightError("no worker of this host is connected")
+        raise PreflightError("no worker of this host is connected")
     try:
         return task.result(_ASK_LIMIT_S)
-    except BenchlibError as reason:
-        return reason
+    except BenchlibError:
+        raise
     except Exception as reason:  # of Dask's many
-        return PreflightError(f"its worker does not answer: {type(reason).__name__}: {reason}")
-
-
-def _configured(settings: Mapping[str, Any]) -> Any:
-    import dask
-
-    return dask.config.set(settings)
+        raise PreflightError(f"its worker does not answer: {type(reason).__name__}: {reason}") from reason
 
 
 def _prepare_scheduler(dask_scheduler: Any) -> None:

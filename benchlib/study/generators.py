@@ -4,14 +4,12 @@ They begin at one barrier, an advisory lock of the server itself: each waits for
 for the server's clock, and the bench lets it go when all wait. One that fails ends the load everywhere.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,16 +24,15 @@ from benchlib.host.guardian import guarded_run, scratch_root
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.load.latency import keep_log
 from benchlib.load.shared import merged, overlap, split
-from benchlib.load.tool import Connection, Job, LoadTool
+from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
 from benchlib.plan.model import Generator, Load
-from benchlib.plan.workload import Workload
 from benchlib.server.cluster import Door
 from benchlib.server.server import Server, asking
 from benchlib.server.templates import Templates
 from benchlib.study.at_host import answer, why
-from benchlib.study.fleet import Hosts
-from benchlib.study.scripts import written
+from benchlib.study.fleet import Hosts, clock_offset
+from benchlib.study.stand import Check, written
 from benchlib.study.store import TRANSACTION_LOG
 
 OVERLAP = 0.95
@@ -44,7 +41,6 @@ CLOCK_ERROR = 0.01
 """Which part of a trial may be in doubt between two clocks before a reader is told."""
 BUSY = 0.9
 """Which part of its threads' time a generator may use before it is taken for the bottleneck."""
-_QUESTIONS = 20
 _READY_LIMIT_S = 120.0
 _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
@@ -52,14 +48,10 @@ _WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid 
 
 @dataclass(frozen=True)
 class Part:
-    """What one generator does. ``environment`` says how libpq reaches the server, and has the password."""
+    """What one generator does for ``whom``. ``environment`` says how libpq reaches the server, and has the password."""
 
-    what: str
-    workload: Workload
-    load: Load
-    scale: int
-    seed: int
-    dbname: str
+    whom: str
+    job: Job
     barrier: int
     environment: Mapping[str, str] = field(repr=False)
 
@@ -83,32 +75,27 @@ def generate(part: Part, host: str) -> Generated:
 
     """
     os.environ.update(part.environment)  # this process does nothing else
-    with guarded_run(scratch_root(), part.what) as run, asking(), psycopg.connect(
-        dbname=part.dbname, autocommit=True, application_name="benchlib"
+    job = part.job
+    with guarded_run(scratch_root(), f"load for a server of {part.whom}") as run, asking(), psycopg.connect(
+        dbname=job.connection.dbname, autocommit=True, application_name="benchlib"
     ) as connection:  # fmt: skip
+
+        def clock() -> float:
+            return float(connection.execute(_CLOCK).fetchall()[0][0])
+
         shell = Shell(server_user(), part.environment)
-        templates = Templates(run.folder, shell, part.scale, lambda line: None)
-        tool = load_tool(part.workload.tool, templates.pgbench())
-        logs = shell.make_directory(run.folder / "log") if part.load.transaction_log else None
-        scripts = written(part.workload, run.folder, shell)
-        job = Job(
-            Connection(dbname=part.dbname),
-            part.workload,
-            part.load,
-            part.scale,
-            part.seed,
-            scripts,
-            logs and logs / "log",
-        )
-        argv = tool.argv(job)
-        outputs = run.folder / "stdout", run.folder / "stderr"
-        before = _clock(connection)
+        templates = Templates(run.folder, shell, job.scale, lambda line: None)
+        tool = load_tool(job.workload.tool, templates.pgbench())
+        logs = shell.make_directory(run.folder / "log") if job.load.transaction_log else None
+        scripts = written(job.workload, run.folder, shell)
+        argv = tool.argv(replace(job, scripts=scripts, log_prefix=logs and logs / "log"))
+        before = clock_offset(clock)
         connection.execute("SELECT pg_advisory_lock_shared(%s)", [part.barrier])
         began = time.time()
-        done = shell.run(argv, stdout=outputs[0], stderr=outputs[1], timeout_s=tool.limit_s(part.load))
+        done = shell.run(argv, timeout_s=tool.limit_s(job.load))
         ended = time.time()
         # the better of the two answers; were the clock set meanwhile, they would contradict each other
-        after = _clock(connection)
+        after = clock_offset(clock)
         round_trip, offset = min(before, after)
         argv = [Path(argv[0]).name, *argv[1:]]
         log = run.folder / TRANSACTION_LOG
@@ -119,20 +106,8 @@ def generate(part: Part, host: str) -> Generated:
             began_s=began + offset, ended_s=ended + offset, clock_offset_s=offset, round_trip_s=round_trip,
             clock_error_s=max(round_trip / 2, abs(before[1] - after[1])),
         )  # fmt: skip
-        stdout, stderr = (path.read_text(errors="replace") for path in outputs)
-        return Generated(did, stdout, stderr, done.returncode, log.read_bytes() if logs else None)
-
-
-def _clock(connection: psycopg.Connection[Any]) -> tuple[float, float]:
-    """The fastest of twenty round trips, and by how much the server's clock was ahead of this host's in it; seconds."""
-
-    def ask() -> tuple[float, float]:
-        before = time.time()
-        there = connection.execute(_CLOCK).fetchall()[0][0]
-        after = time.time()
-        return after - before, there - (before + after) / 2
-
-    return min(ask() for _ in range(_QUESTIONS))
+        kept = log.read_bytes() if logs else None
+        return Generated(did, done.stdout, done.stderr, done.returncode, kept)
 
 
 class Generators:
@@ -150,55 +125,48 @@ class Generators:
         """
         if not load.generators:
             return None
-        known = self._hosts.fleet.hosts
-        if absent := [
-            name for name in (self._host, *load.generators) if name not in known or not known[name].address
-        ]:
+        known = {name: host.address for name, host in self._hosts.fleet.hosts.items() if host.address}
+        if absent := [name for name in (self._host, *load.generators) if name not in known]:
             raise PreflightError(f"load from elsewhere: the fleet names no address of {absent[0]}")
-        addresses = [known[name].address or "" for name in (self._host, *load.generators)]
-        return Door.at(addresses[0], addresses[1:])
+        return Door.at(known[self._host], [known[name] for name in load.generators])
 
-    def drive(self, server: Server, part: Part, check: Callable[[], None] | None) -> list[Generated]:
-        """Have the generators of a load drive a server, and wait for all of them; ``check`` as of :meth:`Shell.run`.
+    def drive(
+        self, server: Server, job: Job, whom: str, environment: Mapping[str, str], watch: Check
+    ) -> list[Generated]:
+        """Have the generators of a job's load drive a server, and wait for all of them; ``watch`` as of :meth:`Shell.run`.
 
         Raises:
             LoadError: one of them failed; the others have been stopped.
 
         """
-        addresses = self._hosts.addresses()
-        shares = split(part.load, part.seed)
+        addresses, shares = self._hosts.addresses(), split(job.load, job.seed)
+        barrier = secrets.randbelow(2**31)  # a lock that nobody else has
         if absent := [name for name in shares if name not in addresses]:
             raise LoadError(f"no worker of {', '.join(absent)} is connected")
         tasks: dict[str, Any] = {}
         with asking(), server.connect() as holder:
-            holder.execute("SELECT pg_advisory_lock(%s)", [part.barrier])
+            holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
             try:
                 for name, (load, seed) in shares.items():
-                    own = Part(**{**vars(part), "load": load, "seed": seed})
+                    own = Part(whom, replace(job, load=load, seed=seed), barrier, environment)
                     call = partial(answer, generate, (own, name))
                     tasks[name] = self._hosts.submit(name, addresses[name], call)
                 for _ in ticks(_READY_LIMIT_S):
                     _raise_failure(tasks)
-                    if holder.execute(_WAITING, [part.barrier]).fetchall()[0][0] == len(tasks):
+                    if holder.execute(_WAITING, [barrier]).fetchall()[0][0] == len(tasks):
                         break
                 else:
                     raise LoadError(f"the generators were not ready within {_READY_LIMIT_S:.0f} s")
-                holder.execute("SELECT pg_advisory_unlock(%s)", [part.barrier])
+                holder.execute("SELECT pg_advisory_unlock(%s)", [barrier])
                 while not all(task.done() for task in tasks.values()):
                     time.sleep(0.1)
                     _raise_failure(tasks)
-                    if check:
-                        check()
+                    watch()
                 _raise_failure(tasks)
                 return [task.result() for task in tasks.values()]
             finally:
                 for task in tasks.values():
                     task.cancel()
-
-
-def barrier() -> int:
-    """A lock that nobody else has."""
-    return secrets.randbelow(2**31)
 
 
 def _raise_failure(tasks: Mapping[str, Any]) -> None:
@@ -235,15 +203,12 @@ def put_together(
     shared = overlap([(one.began_s, one.ended_s) for one in did])
     if shared < OVERLAP:
         raise LoadError(f"the generators measured only {100 * shared:.0f} % of the time together")
+    warn = notes["warnings"].append
     for one, report in zip(did, reports, strict=True):
         if one.clock_error_s > CLOCK_ERROR * load.duration_s:
-            notes["warnings"].append(
-                f"the clock of {one.host} is known to {1000 * one.clock_error_s:.0f} ms only"
-            )
+            warn(f"the clock of {one.host} is known to {1000 * one.clock_error_s:.0f} ms only")
         if report["threads"] and (share := one.load_cpu_s / (one.load_wall_s * report["threads"])) > BUSY:
-            notes["warnings"].append(
-                f"the generator {one.host} used {100 * share:.0f} % of its threads: it was the bottleneck"
-            )
+            warn(f"the generator {one.host} used {100 * share:.0f} % of its threads: it was the bottleneck")
     if load.transaction_log:
         _keep_logs(generated, folder / TRANSACTION_LOG)
     return merged(reports)
@@ -257,6 +222,6 @@ def _keep_logs(generated: Sequence[Generated], target: Path) -> None:
         for name, more in (("time_us", round(1_000_000 * each.did.clock_offset_s)), ("client", clients)):
             place = table.schema.get_field_index(name)
             table = table.set_column(place, table.schema.field(name), pc.add(table[name], more))
-        clients += (pc.max(table["client"]).as_py() or 0) + 1 - clients
+        clients = (pc.max(table["client"]).as_py() or 0) + 1
         tables.append(table)
     pq.write_table(pa.concat_tables(tables), target, compression="zstd")

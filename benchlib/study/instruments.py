@@ -4,8 +4,6 @@ A trial that lacks a file, as older ones and those on a host that is not ours do
 lacks a figure has a null there. Nothing missing becomes 0.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -63,10 +61,7 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
     good = {(row["level"], row["block"]): row for row in trials[trials["error"].isna()].to_dict("records")}
     plan = folder.read().plan
     elsewhere = [name for name in plan.factor.levels if plan.level(name).target]
-    seconds: Frames = {}
-    waits: Frames = {}
-    checkpointed: Frames = {}
-    costs = []
+    seconds, waits, checkpointed, costs = Frames(), Frames(), Frames(), []
     for trial_id, measurement in folder.kept().items():
         trial = (measurement.trial.level, measurement.trial.block)
         if trial not in good:
@@ -90,11 +85,9 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
                 row["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done
             if (counters := Counters.read(folder, trial_id)) and alone:
                 counts = counters.during_load()
-                row |= {
-                    f"{name.removeprefix('wal_')}_per_transaction": count / alone
-                    for name in _COUNTED
-                    if (count := counts[name]) is not None
-                }
+                for name in _COUNTED:
+                    if (count := counts[name]) is not None:
+                        row[f"{name.removeprefix('wal_')}_per_transaction"] = count / alone
             row["replay_lag_ms"] = _replay_lag_ms(ReplicaReadings.read(folder, trial_id))
             costs.append(row)
     per_trial = pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float))
@@ -149,9 +142,7 @@ def _sessions(events: pd.DataFrame, raw: Raw) -> pd.DataFrame:
     """The mean sessions by wait event in each whole second; a second without a sample has no row."""
     # where a trial was trimmed, its samples are one per second
     asked = [(math.ceil(sample["at_s"]), sample.get("samples", 1)) for sample in raw.get("waits") or ()]
-    samples = (
-        pd.DataFrame(asked, columns=["second", "samples"], dtype=float).groupby("second")["samples"].sum()
-    )
+    samples = pd.DataFrame(asked, columns=["second", "n"], dtype=float).groupby("second")["n"].sum()
     whole = samples.loc[: math.floor(raw["readings"][-1]["at_s"])]
     kind, event = events["wait_event_type"], events["wait_event"]
     names = event.where(kind == ON_CPU, kind + ": " + event).rename("event")
@@ -168,13 +159,10 @@ def _inside(log: str, raw: Raw) -> pd.DataFrame:
     return inside
 
 
-def _replay_lag_ms(replicas: ReplicaReadings | None) -> float | None:
+def _replay_lag_ms(replicas: ReplicaReadings | None) -> float:
     """By how much replicas lagged behind on average; the first reading comes before the load and tells nothing of it."""
-    if replicas is None or not replicas.lag:
-        return None
-    lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
-    mean = lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean()
-    return None if pd.isna(mean) else 1000 * float(mean)
+    lag = pd.DataFrame(replicas.lag if replicas else [], columns=["at_s", "replay_lag_s"], dtype=float)
+    return 1000 * float(lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean())
 
 
 def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:

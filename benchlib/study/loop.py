@@ -1,10 +1,8 @@
 """The one loop: plan, run what is missing, keep each trial, go on after an interruption."""
 
-from __future__ import annotations
-
 import tempfile
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from itertools import groupby
@@ -13,8 +11,8 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from benchlib.errors import InputError, Interrupted, StudyError
-from benchlib.plan.design import Trial, randomised_blocks
-from benchlib.plan.model import Measurement, Plan, Study
+from benchlib.plan.design import Trial
+from benchlib.plan.model import Measurement, Study
 from benchlib.study.store import StudyFolder
 
 
@@ -52,14 +50,42 @@ Tell = Callable[[str], None]
 OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
 
 
-def clock(seconds: float) -> str:
+class Progress:
+    """How far a study is, for whoever runs it; ``kept`` counts its trials."""
+
+    def __init__(self, folder: Keeper, study: Study, kept: Mapping[str, Measurement], tell: Tell) -> None:
+        self._folder, self._study, self._tell = folder, study, tell
+        self.kept, self._failed = len(kept), sum(m.error is not None for m in kept.values())
+        self._started, self._seconds = time.monotonic(), list[float]()
+
+    def add(self, measurement: Measurement) -> None:
+        """Count a trial that has been kept."""
+        self.kept += 1
+        self._failed += measurement.error is not None
+        self._seconds.append(measurement.finished_s - measurement.started_s)
+
+    def report(self, doing: str, at_once: int = 1) -> None:
+        """Tell how far it is, in a line, and what is done now; so many trials run at once."""
+        line = f"{self._folder.name}: trial {self.kept}/{len(self._study.trials)}"
+        line += f", {self._failed} failed" if self._failed else ""
+        line += f", {_clock(time.monotonic() - self._started)} gone"
+        if self._seconds:
+            each_s = fmean(self._seconds[-99:]) / at_once
+            line += f", about {_clock((len(self._study.trials) - self.kept) * each_s)} left"
+        self._tell(f"{line} · {doing}")
+
+    def interrupted(self) -> Interrupted:
+        """The error that Ctrl-C ends a run with."""
+        path = self._folder.path
+        return Interrupted(
+            f"stopped: {len(self._folder.kept())} of {len(self._study.trials)} trials are kept in "
+            f"{path.parent.name}/{path.name}; run the same again to go on from there"
+        )
+
+
+def _clock(seconds: float) -> str:
     """A duration in hours, minutes and seconds."""
     return str(timedelta(seconds=round(seconds)))
-
-
-def design(plan: Plan, blocks: int) -> tuple[Trial, ...]:
-    """The ordered trials of a plan: every level once per block."""
-    return randomised_blocks(list(plan.factor.levels), blocks, plan.seed)
 
 
 def keep_study(folder: StudyFolder, study: Study) -> Study:
@@ -67,8 +93,6 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
 
     More blocks than before are added to the study; fewer leave it as it is, so that a rerun
     never throws a measurement away. A study that was whole when it got more has been looked at, which is kept. Parameters that are no part of the plan, such as prices, are the last run's.
-    A study of an earlier version gets the words for its levels.
-
     Raises:
         InputError: a study of that name exists with another plan; the message says what differs.
 
@@ -77,15 +101,13 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
         folder.write(study)
         return study
     kept = same_study(folder, study)
-    changes: dict[str, Any] = {}
-    if not kept.levels_in_words:  # of an earlier version
-        changes = {"levels_in_words": study.levels_in_words, "crash_costs": study.crash_costs}
-    if study.blocks > kept.blocks and not kept.plan.looks and not missing(kept, folder.kept()):
+    if study.blocks < kept.blocks:
+        return kept
+    # from what is kept: the plan asked for may name its levels in another order
+    more = tuple(trial for trial in kept.plan.design(study.blocks) if trial.block > kept.blocks)
+    changes: dict[str, Any] = {"trials": kept.trials + more, "parameters": study.parameters}
+    if more and not kept.plan.looks and not missing(kept, folder.kept()):
         changes["extended"] = (*kept.extended, kept.blocks)
-    if study.blocks >= kept.blocks:
-        # from what is kept: the plan asked for may name its levels in another order
-        more = tuple(trial for trial in design(kept.plan, study.blocks) if trial.block > kept.blocks)
-        changes |= {"trials": kept.trials + more, "parameters": study.parameters}
     now = kept.model_copy(update=changes)
     if now != kept:
         folder.write(now)
@@ -102,7 +124,7 @@ def same_study(folder: StudyFolder, study: Study) -> Study:
 
     """
     kept = folder.read()
-    asked = study.plan.model_copy(update={"capacity_tps": kept.plan.capacity_tps})
+    asked = study.plan.changed(capacity_tps=kept.plan.capacity_tps)
     # what a lever did not have in an earlier version is as good as left out
     if paths := list(_differing(kept.plan.model_dump(), asked.model_dump())):
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
@@ -144,10 +166,7 @@ Enough = Callable[[], str | None]
 
 
 def run_study(
-    folder: Keeper,
-    open_bench: OpenBench,
-    tell: Tell = lambda line: None,
-    enough: Enough = lambda: None,
+    folder: Keeper, open_bench: OpenBench, tell: Tell = lambda line: None, enough: Enough = lambda: None
 ) -> None:
     """Run the trials that are missing, block by block, and keep each as it ends.
 
@@ -165,38 +184,23 @@ def run_study(
     todo = missing(study, measurements)
     if not todo or enough():
         return
-    started = time.monotonic()
-    seconds: list[float] = []
-
-    def report(doing: str) -> None:
-        failed = sum(m.error is not None for m in measurements.values())
-        parts = [f"{folder.name}: trial {len(measurements)}/{len(study.trials)}"]
-        parts += [f"{failed} failed"] if failed else []
-        parts += [f"{clock(time.monotonic() - started)} gone"]
-        if seconds:
-            left = len(study.trials) - len(measurements)
-            parts += [f"about {clock(left * fmean(seconds))} left"]
-        tell(f"{', '.join(parts)} · {doing}")
-
-    report("starting")
+    progress = Progress(folder, study, measurements, tell)
+    progress.report("starting")
     try:
-        with open_bench(report) as bench:
+        with open_bench(progress.report) as bench:
             for block, trials in groupby(todo, lambda trial: trial.block):
                 if reason := enough():
-                    report(f"done early: {reason}")
+                    progress.report(f"done early: {reason}")
                     return
-                for measurement in run_block(folder, bench, list(trials), report):
+                for measurement in run_block(folder, bench, list(trials), progress.report):
                     measurements[measurement.trial.id] = measurement
-                    seconds.append(measurement.finished_s - measurement.started_s)
+                    progress.add(measurement)
                 errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
                 if all(errors):
                     raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
     except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped: {len(folder.kept())} of {len(study.trials)} trials are kept in "
-            f"{folder.path.parent.name}/{folder.name}; run the same again to go on from there"
-        ) from None
-    report("done")
+        raise progress.interrupted() from None
+    progress.report("done")
 
 
 def run_block(folder: Keeper, bench: Bench, trials: Sequence[Trial], report: Tell) -> Iterator[Measurement]:

@@ -1,7 +1,5 @@
 """What a plan needs of this machine, checked before anything is started."""
 
-from __future__ import annotations
-
 from benchlib.errors import PreflightError
 from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
@@ -13,9 +11,10 @@ from benchlib.plan.model import Plan
 from benchlib.server.installations import Installation, builders_differ, find_installation, find_pgbench
 
 _WAL_MIB = 1200
+Pairs = list[tuple[str, str]]
 
 
-def preflight(plan: Plan) -> list[tuple[str, str]]:
+def preflight(plan: Plan) -> Pairs:
     """What the plan needs of this machine and what there is, as pairs of words.
 
     Raises:
@@ -60,9 +59,9 @@ def builds_differ(plan: Plan) -> str | None:
     return builders_differ(apart)
 
 
-def _ask_levers(plan: Plan) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, str]]:
     """What the levers have to say of this machine, and why levels cannot run."""
-    scratch, answers = scratch_root(), list[tuple[str, str]]()
+    scratch, answers = scratch_root(), Pairs()
     refused: dict[str, str] = {}
     for name in plan.factor.levels:
         wish = Wish(plan, name, scratch)

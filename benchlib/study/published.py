@@ -4,8 +4,6 @@ A row that names a level ``against`` another is a comparison: its numbers are pe
 where the ``unit`` is %, and differences of the two otherwise. Any other row is a figure by itself.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
@@ -17,8 +15,11 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_valida
 from benchlib.errors import InputError
 from benchlib.plan.level import Model, NotEmpty
 from benchlib.plan.metrics import percent_words
+from benchlib.plan.model import among
 from benchlib.study.store import project_root
 
+Change = Mapping[Hashable, Any]
+"""A row of ``Analysis.table``."""
 Number = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
 
 
@@ -85,9 +86,7 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(("value", "low", "high"), float))
 
 
-def agreement(
-    figure: Any, change: Mapping[Hashable, Any] | None, margin: float, unmet: Mapping[str, str]
-) -> str:
+def agreement(figure: Any, change: Change | None, margin: float, unmet: Mapping[str, str]) -> str:
     """What was measured says of a published comparison, from sign and interval; empty where nothing can be said.
 
     - *agrees*: the interval excludes zero in the published direction (for ``0``: it lies inside the margin);
@@ -108,7 +107,7 @@ def agreement(
     return word
 
 
-def _compared(figure: Any, change: Mapping[Hashable, Any], margin: float) -> str:
+def _compared(figure: Any, change: Change, margin: float) -> str:
     low, high, verdict = change["ci_low"], change["ci_high"], change["verdict"]
     inside = -100 * margin <= low and high <= 100 * margin
     sized = not all(map(math.isnan, (figure.value, figure.low, figure.high)))
@@ -145,12 +144,8 @@ def matching(name: str, levels: Iterable[str]) -> list[str]:
 
     ``"run"`` stands for ``"run, server A"`` and ``"run, server B"``.
     """
-    known, parts = list(levels), _parts(name)
-    return [name] if name in known else [level for level in known if name and parts <= _parts(level)]
-
-
-def _parts(name: str) -> set[str]:
-    return {part.strip() for part in name.split(",")}
+    known = list(levels)
+    return [name] if name in known else [level for level in known if name and among(name, [level])]
 
 
 def _rows(path: Path) -> list[Published]:

@@ -1,7 +1,5 @@
 """What a trial leaves beside the load tool's output: each file has one class, which alone writes and reads it."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import zlib
@@ -9,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchlib.errors import InputError
 from benchlib.host import telemetry
+from benchlib.plan.level import Open
 from benchlib.server import counters
 from benchlib.study.store import StudyFolder
 
@@ -28,12 +27,6 @@ _RATIO = 100
 Rows = list[dict[str, Any]]
 
 
-class _Part(BaseModel):
-    """Data in JSON. What other versions keep beside the fields is left as it is."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-
 @contextlib.contextmanager
 def understood(folder: StudyFolder, trial_id: str) -> Iterator[None]:
     """Turn what raw files do that hold something else than they should into one error that names the trial."""
@@ -46,7 +39,7 @@ def understood(folder: StudyFolder, trial_id: str) -> Iterator[None]:
         ) from reason
 
 
-class Record(_Part):
+class Record(Open):
     """One file of a trial."""
 
     FILE: ClassVar[str]
@@ -67,9 +60,7 @@ class Record(_Part):
         try:
             return None if data is None else cls.from_bytes(data)
         except (ValueError, OSError, EOFError, zlib.error):
-            raise InputError(
-                f"{folder.name}: trials/{trial_id}/{cls.FILE} is damaged: bring it back from a copy"
-            ) from None
+            raise folder.damaged(trial_id, cls.FILE, "it holds something else than it should") from None
 
     def to_bytes(self) -> bytes:
         """The content of the file."""
@@ -81,7 +72,7 @@ class Record(_Part):
         return cls.model_validate_json(data)
 
 
-class Snapshot(_Part):
+class Snapshot(Open):
     """The server's counters at one moment, as :func:`benchlib.server.statistics.snapshot` gives them."""
 
     at: float
@@ -120,7 +111,7 @@ class ReplicaReadings(Record):
     verified: dict[str, Any] | None = None
 
 
-class Durability(_Part):
+class Durability(Open):
     """The settings that decide whether, and how, a commit of the load is flushed."""
 
     fsync: str
@@ -128,7 +119,7 @@ class Durability(_Part):
     wal_sync_method: str
 
 
-class FlushRate(_Part):
+class FlushRate(Open):
     """What one test of ``pg_test_fsync`` reached; None where the platform has no such method."""
 
     section: str
@@ -136,7 +127,7 @@ class FlushRate(_Part):
     ops_per_s: float | None
 
 
-class FlushTest(_Part):
+class FlushTest(Open):
     """All tests of ``pg_test_fsync``."""
 
     methods: list[FlushRate]

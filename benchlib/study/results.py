@@ -3,8 +3,7 @@
 Nothing derived is stored, so a mended parser needs no rerun.
 """
 
-from __future__ import annotations
-
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -30,15 +29,9 @@ QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999
 """Metrics that come from the log of all transactions; missing where none was kept. (sysbench tells one itself.)"""
 
 REPORTED = (
-    "tps",
-    "speed",
-    "latency_average_ms",
-    "latency_stddev_ms",
-    "transactions",
-    "failed_transactions",
-    "retried_transactions",
-    "init_s",
-)
+    "tps", "speed", "latency_average_ms", "latency_stddev_ms", "transactions", "failed_transactions",
+    "retried_transactions", "init_s",
+)  # fmt: skip
 """Figures of the load tool's own summary; ``speed`` counts transactions, of loading the rows of accounts, a second."""
 
 SCHEDULED = {
@@ -49,28 +42,11 @@ SCHEDULED = {
 """What a load tool tells of a fixed rate, and its own name for it; missing where there was none."""
 
 TRIAL_COLUMNS = (
-    "block",
-    "period",
-    "host",
-    "position",
-    "level",
-    "seed",
-    "started_s",
-    *REPORTED,
-    *LOADING,
-    *QUANTILES,
-    "rate_tps",
-    *SCHEDULED,
-    "beside_tps",
-    "clients",
-    "client_cpu_share",
-    "processors_share",
-    "flushes_per_s",
-    "wal_bytes_per_transaction",
-    "checkpoints",
-    "server_version",
-    "error",
-)
+    "block", "period", "host", "position", "level", "seed", "started_s",
+    *REPORTED, *LOADING, *QUANTILES, "rate_tps", *SCHEDULED,
+    "beside_tps", "clients", "client_cpu_share", "processors_share", "flushes_per_s", "wal_bytes_per_transaction", "checkpoints",
+    "server_version", "error",
+)  # fmt: skip
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
@@ -116,9 +92,8 @@ def statements_frame(folder: StudyFolder) -> pd.DataFrame:
 def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int], Latency]:
     """The latencies of the good ones of ``trials``, by level and block, where the study keeps logs of all transactions."""
     good = set(trials.loc[trials["error"].isna(), ["level", "block"]].itertuples(index=False, name=None))
-    kept = {(m.trial.level, m.trial.block): _latency(folder, trial_id) for trial_id, m in folder.kept().items()
-            if (m.trial.level, m.trial.block) in good}  # fmt: skip
-    return {trial: latency for trial, latency in kept.items() if latency}
+    kept = {(m.trial.level, m.trial.block): trial_id for trial_id, m in folder.kept().items()}
+    return {trial: latency for trial in kept if trial in good and (latency := _latency(folder, kept[trial]))}
 
 
 def warnings_frame(folder: StudyFolder) -> pd.DataFrame:
@@ -134,9 +109,8 @@ def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
     """
     kept, by_name = folder.kept().values(), dict[str, dict[str, str]]()
     for level in folder.read().plan.factor.levels:
-        for name, value in dict.fromkeys(
-            item for m in kept if m.trial.level == level for item in m.host.items()
-        ):
+        items = (item for m in kept if m.trial.level == level for item in m.host.items())
+        for name, value in dict.fromkeys(items):
             values = by_name.setdefault(name, {})
             values[value] = f"{values[value]}, {level}" if value in values else level
     return by_name
@@ -151,13 +125,13 @@ def concerns(
     state (grave where the mean would change by more than ``margin``), processors that were used up, a load tool that was the
     bottleneck, and what the bench itself warned of. The frames are those of this module.
     """
-    good = trials[trials["error"].isna()]
+    good = trials[trials["error"].isna()].astype({"processors_share": float})
     doubts: list[Concern | None] = []
     readings: dict[str, list[list[float]]] = {}
-    for name, rows in good.groupby("level", sort=False):
+    by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
+    for level, rows in by_level.items():
         if rows["transactions"].isna().all():  # loading has none
             continue
-        level = str(name)
         counted = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
         done, failed, retried, skipped = rows[counted].astype(float).fillna(0).sum().astype(int)
         doubts.append(validity.failures(level, done, failed, retried))
@@ -168,17 +142,12 @@ def concerns(
         if rows["rate_tps"].notna().all():
             each = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
             doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *each))
-        of_level = progress[progress["level"] == name]
+        of_level = progress[progress["level"] == level]
         # the warm-up was a run of its own, so nothing of the series is to be cut
         readings[level] = [trial.to_list() for _, trial in of_level.groupby("block")["tps"]]
     doubts += validity.unsteady(readings, margin)
-    shares = {
-        str(name): rows["processors_share"].astype(float).to_list()
-        for name, rows in good.groupby("level", sort=False)
-    }
-    doubts += validity.ceilings(shares)
-    for name, rows in good.groupby("level", sort=False):
-        doubts.append(validity.client_bound(str(name), rows["client_cpu_share"].to_list()))
+    doubts += validity.ceilings({name: of["processors_share"].to_list() for name, of in by_level.items()})
+    doubts += [validity.client_bound(name, of["client_cpu_share"].to_list()) for name, of in by_level.items()]
     return [doubt for doubt in doubts if doubt] + _warned(trials, warnings)
 
 
@@ -225,10 +194,8 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
         figures["processors_share"] = processors_share(dict(samples))
     if latency := _latency(folder, trial_id):
         if (logged := int(latency.counts.sum())) != report["transactions"]:
-            raise InputError(
-                f"{folder.name}: trials/{trial_id}/{TRANSACTION_LOG} is not of this trial: "
-                f"it has {logged} transactions, the summary {report['transactions']}"
-            )
+            why = f"it is not of this trial: {logged} transactions, the summary has {report['transactions']}"
+            raise folder.damaged(trial_id, TRANSACTION_LOG, why)
         figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
     workload = plan.level_workload(measurement.trial.level)
     if (output := folder.raw(trial_id, BESIDE)) is not None:
@@ -253,11 +220,9 @@ def _listed(folder: StudyFolder, key: str, columns: list[str]) -> pd.DataFrame:
     plan, rows = folder.read().plan, []
     for trial_id, m in folder.kept().items():
         if m.error is None:
-            try:
+            with contextlib.suppress(InputError):
                 listed = _report(folder, plan, trial_id, m)[key]
-            except InputError:
-                continue
-            rows += [(m.trial.level, m.trial.block, *(row[column] for column in columns)) for row in listed]
+                rows += [(m.trial.level, m.trial.block, *(row[name] for name in columns)) for row in listed]
     return pd.DataFrame(rows, columns=["level", "block", *columns])
 
 
@@ -324,7 +289,5 @@ def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:
 def _read_latency(path: Path, _modified_ns: int, sums: frozenset[str] | None) -> Latency:
     """A log of millions is read once: for the figures of its trial, again after each block, and for the charts."""
     if sums and checksum(path) not in sums:
-        raise InputError(
-            f"trials/{path.parent.name}/{path.name} is not the one that was kept: its checksum differs"
-        )
+        raise InputError(f"trials/{path.parent.name}/{path.name} is not the one kept: its checksum differs")
     return read_latency(path)

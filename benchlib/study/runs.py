@@ -1,12 +1,12 @@
 """Running a study on this machine: preflight, provenance, capacity, pilot, and the loop over its trials."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from benchlib.levers import BY_KEY, worded
 from benchlib.levers.target import target_of, target_words
 from benchlib.load.workloads import load_workload
 from benchlib.plan.factors import CONTROL
-from benchlib.plan.level import Level, rate_at
+from benchlib.plan.level import Level, Values, rate_at
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.planning import make_study
@@ -34,8 +34,8 @@ from benchlib.study.conditions import conditions
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import Hosts
-from benchlib.study.loop import Tell, design, keep_study, missing, run_study, set_failed_aside
-from benchlib.study.preflight import builds_differ, cannot_run, installations, preflight
+from benchlib.study.loop import Tell, keep_study, missing, run_study, set_failed_aside
+from benchlib.study.preflight import Pairs, builds_differ, cannot_run, installations, preflight
 from benchlib.study.results import TRIAL_COLUMNS
 from benchlib.study.store import StudyFolder
 
@@ -46,7 +46,7 @@ CAPACITY_S = 30
 _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
 
 
-def plan_study(values: Mapping[str, Any], hosts: Hosts | None = None) -> Study:
+def plan_study(values: Values, hosts: Hosts | None = None) -> Study:
     """The study that a notebook's checked parameters describe, on this machine, or on these hosts: then for the least of them.
 
     With the parameter ``leave_out`` it is without the levels that this machine, or one of the hosts, cannot run.
@@ -56,15 +56,13 @@ def plan_study(values: Mapping[str, Any], hosts: Hosts | None = None) -> Study:
         PreflightError: a host cannot be asked.
 
     """
-    values = {
-        name: value for name, value in values.items() if name != "fleet"
-    }  # a path of the driver's, no part of it
-    memory = min(_everywhere(hosts, facts.memory_bytes))
+    # the fleet's file is the driver's, no part of the study
+    values = {name: value for name, value in values.items() if name != "fleet"}
+    memory = min(_asked(hosts, facts.memory_bytes).values())
     study = make_study(values, memory, load_workload, BY_KEY)
     if values.get("leave_out"):
-        reasons = {
-            name: why for each in _everywhere(hosts, cannot_run, study.plan) for name, why in each.items()
-        }
+        refused = _asked(hosts, cannot_run, study.plan)
+        reasons = {name: why for each in refused.values() for name, why in each.items()}
         study = make_study(values, memory, load_workload, BY_KEY, reasons) if reasons else study
     if study.plan.metric not in METRICS.keys() & set(TRIAL_COLUMNS):
         known = ", ".join(name for name in TRIAL_COLUMNS if name in METRICS)
@@ -73,11 +71,9 @@ def plan_study(values: Mapping[str, Any], hosts: Hosts | None = None) -> Study:
     return worded(study)
 
 
-def _everywhere(hosts: Hosts | None, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What a function gives at each of the hosts that run servers, or here."""
-    if hosts is None:
-        return [function(*arguments)]
-    return list(hosts.asked(hosts.servers(), function, *arguments).values())
+def _asked(hosts: Hosts | None, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """What a function gives at each of the hosts that run servers; without any, here, under an empty name."""
+    return hosts.asked(function, *arguments) if hosts else {"": function(*arguments)}
 
 
 def provenance(study: Study) -> dict[str, Any]:
@@ -115,20 +111,18 @@ def _options(installation: Installation) -> str | None:
     return " ".join(option for option in options if "/" not in option) or None
 
 
+@dataclass
 class Runner:
     """Runs what an experiment misses, here or on the hosts of a fleet. What they lack for it is looked up once."""
 
     CAPACITY_TRIALS = 2 * _FEW_BLOCKS
 
-    def __init__(
-        self, experiment: Experiment, *, retry_failed: bool = False, hosts: Hosts | None = None
-    ) -> None:
-        self._experiment = experiment
-        self._hosts = hosts
-        self._retry_failed = retry_failed
-        self._checks: list[tuple[str, str]] | None = None
+    experiment: Experiment
+    retry_failed: bool = False
+    hosts: Hosts | None = None
+    _checks: Pairs | None = None
 
-    def preflight(self) -> list[tuple[str, str]]:
+    def preflight(self) -> Pairs:
         """What the study needs of this machine and what there is, as pairs of words.
 
         Raises:
@@ -136,20 +130,15 @@ class Runner:
 
         """
         if self._checks is None:
-            plan = self._experiment.plan
-            able = self._hosts.fleet.with_role("load") if self._hosts else []
+            plan = self.experiment.plan
+            able = self.hosts.fleet.with_role("load") if self.hosts else []
             if lacking := [name for name in elsewhere_of(plan) if name not in able]:
                 raise PreflightError(
                     f"levels have their load from {', '.join(lacking)}: run the study with a fleet (--fleet) "
                     "whose file gives that host the role 'load' and an address"
                 )
-            if self._hosts is None:
-                self._checks = preflight(plan)
-            else:
-                answers = self._hosts.asked(self._hosts.servers(), preflight, plan)
-                self._checks = [
-                    (f"{host}: {name}", words) for host, pairs in answers.items() for name, words in pairs
-                ]
+            rows = _asked(self.hosts, preflight, plan)
+            self._checks = [(f"{at}: {name}" if at else name, text) for at in rows for name, text in rows[at]]
         return self._checks
 
     def run(self, tell: Tell) -> None:
@@ -161,28 +150,23 @@ class Runner:
             StudyError: as :func:`benchlib.study.loop.run_study`.
 
         """
-        with self._hosts.connected() if self._hosts else contextlib.nullcontext():
-            experiment, folder = self._experiment, self._experiment.folder
+        with self.hosts.connected() if self.hosts else contextlib.nullcontext():
+            experiment, folder = self.experiment, self.experiment.folder
             new = not folder.exists()
             if new:
                 self.preflight()
                 experiment.study = self._begun(tell)
             experiment.study = keep_study(folder, experiment.study)
-            if self._retry_failed:
+            if self.retry_failed:
                 set_failed_aside(folder)
             if missing(experiment.study, folder.kept()):
                 self._check_host()
                 self.preflight()
             try:
-                if self._hosts:
-                    run_on_fleet(folder, self._hosts, tell, self._enough)
+                if self.hosts:
+                    run_on_fleet(folder, self.hosts, tell, self._enough)
                 else:
-                    run_study(
-                        folder,
-                        lambda report: open_bench(experiment.plan, folder.name, tell=report),
-                        tell,
-                        self._enough,
-                    )
+                    run_study(folder, partial(open_bench, experiment.plan, folder.name), tell, self._enough)
             except (PreflightError, StudyError) as reason:
                 if new and not isinstance(reason, Interrupted):
                     folder.withdraw()  # a level to be mended must not be in its own way
@@ -194,9 +178,9 @@ class Runner:
 
         They are a study of their own, ``NAME-pilot``, so they are kept and resumed like any other.
         """
-        plan = self._experiment.plan
-        load = plan.load.model_copy(update={"duration_s": PILOT_S})
-        pilot = self._baseline_alone("pilot", plan.model_copy(update={"load": load}), tell)
+        plan = self.experiment.plan
+        load = plan.load.changed(duration_s=PILOT_S)
+        pilot = self._baseline_alone("pilot", plan.changed(load=load), tell)
         kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
         overhead = sum(m.finished_s - m.started_s - (m.load_wall_s or 0) for m in kept) / max(len(kept), 1)
         readings = dict(list(pilot.progress.groupby(["level", "block"])["tps"]))
@@ -212,12 +196,12 @@ class Runner:
 
     def _begun(self, tell: Tell) -> Study:
         """The study with where it runs and, where rates are shares of it, the capacity."""
-        study = self._experiment.study
+        study = self.experiment.study
         origin, plan = self._provenance(study), study.plan
         if shares := plan.capacity_shares():
             origin["capacity"] = self._capacity(shares, tell)
-            plan = plan.model_copy(update={"capacity_tps": origin["capacity"]["tps"]})
-        return worded(study.model_copy(update={"plan": plan, "provenance": origin}))
+            plan = plan.changed(capacity_tps=origin["capacity"]["tps"])
+        return worded(study.changed(plan=plan, provenance=origin))
 
     def _provenance(self, study: Study) -> dict[str, Any]:
         """Where and with what the study runs; of a fleet the first host's, and each host's own facts.
@@ -226,17 +210,14 @@ class Runner:
             PreflightError: hosts run different software; they may differ in nothing else than the machine.
 
         """
-        if self._hosts is None:
-            return provenance(study)
-        origins = self._hosts.asked(self._hosts.servers(), provenance, study)
+        origins = _asked(self.hosts, provenance, study)
         (first, origin), *others = origins.items()
         for name, other in others:
             for fact in ("benchlib", "servers", "load_tool"):
                 if other[fact] != origin[fact]:
-                    raise PreflightError(
-                        f"{name} has other {fact.replace('_', ' ')} than {first}: {other[fact]}, {origin[fact]}"
-                    )
-        return {**origin, "hosts": {name: one["host"] for name, one in origins.items()}}
+                    differ = f"{fact.replace('_', ' ')} than {first}: {other[fact]}, {origin[fact]}"
+                    raise PreflightError(f"{name} has other {differ}")
+        return {**origin, "hosts": {name: one["host"] for name, one in origins.items()}} if first else origin
 
     def _capacity(self, shares: Iterable[str], tell: Tell) -> dict[str, Any]:
         """The baseline's mean tps without a limit, its spread, and the shares of it as rates; for the provenance.
@@ -244,18 +225,13 @@ class Runner:
         From short trials in a study of their own, ``NAME-capacity``, which are kept and resumed like any
         other: a study that is begun again has the same rates.
         """
-        plan, factor = self._experiment.plan, self._experiment.plan.factor
+        plan, factor = self.experiment.plan, self.experiment.plan.factor
         seconds = min(CAPACITY_S, plan.load.duration_s)
-        load = {"duration_s": seconds, "rate": None, "latency_limit_ms": None, "transaction_log": False}
+        load = plan.load.changed(duration_s=seconds, rate=None, latency_limit_ms=None, transaction_log=False)
         baseline = {factor.baseline: _unlimited(factor.levels[factor.baseline])}
-        changes = {
-            "factor": factor.model_copy(update={"levels": {**factor.levels, **baseline}}),
-            "base": _unlimited(plan.base),
-            "load": plan.load.model_copy(update=load),
-            "metric": "tps",
-            "capacity_tps": None,
-        }
-        short = self._baseline_alone("capacity", plan.model_copy(update=changes), tell)
+        factor, base = factor.changed(levels={**factor.levels, **baseline}), _unlimited(plan.base)
+        plan = plan.changed(factor=factor, base=base, load=load, metric="tps", capacity_tps=None)
+        short = self._baseline_alone("capacity", plan, tell)
         tps = short.trials["tps"].dropna()
         if tps.empty:
             raise StudyError(f"study '{short.folder.name}' has no tps that a rate could be a share of")
@@ -270,14 +246,14 @@ class Runner:
 
     def _baseline_alone(self, what: str, plan: Plan, tell: Tell) -> Experiment:
         """The baseline of a plan and its twin in a few blocks, run and kept beside this study as ``NAME-what``."""
-        factor, folder = plan.factor, self._experiment.folder
+        factor, folder = plan.factor, self.experiment.folder
         arms = dict.fromkeys((factor.baseline, CONTROL), factor.levels[factor.baseline])
-        alone = factor.model_copy(update={"levels": arms, "controls": (CONTROL,)})
-        plan = plan.model_copy(update={"factor": alone, "looks": ()})
-        name, title = f"{folder.name}-{what}", f"{self._experiment.study.title}, {what}"
-        study = Study(name=name, title=title, plan=plan, trials=design(plan, _FEW_BLOCKS))
+        alone = factor.changed(levels=arms, controls=(CONTROL,))
+        plan = plan.changed(factor=alone, looks=())
+        name, title = f"{folder.name}-{what}", f"{self.experiment.study.title}, {what}"
+        study = Study(name=name, title=title, plan=plan, trials=plan.design(_FEW_BLOCKS))
         experiment = Experiment(StudyFolder(name, folder.path.parent), study)
-        runner = Runner(experiment, retry_failed=self._retry_failed, hosts=self._hosts)
+        runner = Runner(experiment, retry_failed=self.retry_failed, hosts=self.hosts)
         runner._checks = self.preflight()  # who can run all levels can run one of them
         runner.run(tell)
         runner._check_host()
@@ -290,26 +266,21 @@ class Runner:
             InputError: it was begun elsewhere.
 
         """
-        experiment = self._experiment
-        origin = experiment.study.provenance
-        begun = {name: host.get("identity") for name, host in origin.get("hosts", {}).items()}
-        if self._hosts is None and not begun:
-            same = origin.get("host", {}).get("identity") in (None, facts.identity())
+        origin, name = self.experiment.study.provenance, self.experiment.folder.name
+        begun = origin.get("hosts") or {"": origin.get("host", {})}
+        now = _asked(self.hosts, facts.identity)
+        if all(host in begun and begun[host].get("identity") in (None, now[host]) for host in now):
+            return
+        where = f"{', '.join(begun) or 'one machine'}: it goes on where it began, with the same hosts in its fleet"
+        if begun.keys() == now.keys() == {""}:
             where = "another machine: comparisons stay on one host"
-        else:
-            now = self._hosts.asked(self._hosts.servers(), facts.identity) if self._hosts else {}
-            same = bool(begun) and now.items() <= begun.items() and bool(now)
-            where = f"{', '.join(begun) or 'one machine'}: it goes on where it began, with the same hosts in its fleet"
-        if not same:
-            raise InputError(
-                f"study '{experiment.folder.name}' was begun on {where}; choose another name (-p study NAME)"
-            )
+        raise InputError(f"study '{name}' was begun on {where}; choose another name (-p study NAME)")
 
     def _enough(self) -> str | None:
-        self._experiment.forget()
-        return self._experiment.settled()
+        self.experiment.forget()
+        return self.experiment.settled()
 
 
 def _unlimited(level: Level) -> Level:
     """A level without a rate."""
-    return level.model_copy(update={"load": level.load.model_copy(update={"rate": None})})
+    return level.changed(load=level.load.changed(rate=None))

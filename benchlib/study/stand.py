@@ -1,31 +1,35 @@
 """What the trials of one level run on: a cluster of ours with its replicas, or a server that is not ours."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from benchlib.errors import ServerError
+from benchlib.errors import LoadError, ServerError
 from benchlib.host.guardian import Run
 from benchlib.host.journal import Chapter
 from benchlib.host.sampler import Sampler
 from benchlib.host.shared_memory import remove_left_below
-from benchlib.host.shell import Shell
+from benchlib.host.shell import Process, Shell, stop
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Site
 from benchlib.levers.replicas import Replicas
 from benchlib.levers.target import target_of
+from benchlib.load.parse.text import Text, faults
+from benchlib.load.tool import ending
 from benchlib.plan.level import Level
-from benchlib.plan.workload import Workload
+from benchlib.plan.workload import Script, Workload
 from benchlib.server.cluster import SUPERUSER, Cluster, Door
 from benchlib.server.remote import Remote
-from benchlib.server.statistics import waits
+from benchlib.server.statistics import BESIDE, end_beside, waits
 from benchlib.server.templates import Templates, load
 from benchlib.study.records import ReplicaReadings
+
+Check = Callable[[], None]
+"""Raises where something that is needed by a load under way is no more: to be called a few times a second."""
 
 
 @dataclass
@@ -68,9 +72,8 @@ class Stand:
             return [pid for server in servers if (pid := server.pid)]
 
         devices = self.site.devices if self.site else ()
-        return Sampler(
-            servers=postmasters, devices=devices, waits=lambda: waits(self.server), waits_hz=waits_hz
-        )
+        asked = partial(waits, self.server)
+        return Sampler(servers=postmasters, devices=devices, waits=asked, waits_hz=waits_hz)
 
     def settle(self) -> None:
         """Bring the server to the known state: emptied and vacuumed tables, nothing dirty."""
@@ -107,10 +110,10 @@ class Stand:
                 path.write_text(self.site.cluster.log_text(offset)[-limit:])
 
     @contextlib.contextmanager
-    def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Callable[[], None] | None]:
+    def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Check]:
         """Watch the replicas while a load runs; their lag goes to the folder ``keep``, what befalls them to ``warnings``."""
         if not self.replicas:
-            yield None
+            yield lambda: None
             return
         with self.replicas.watch() as watch:
             try:
@@ -119,6 +122,42 @@ class Stand:
                 warnings += watch.warnings
                 if keep:
                     ReplicaReadings(lag=watch.lag).write(keep)
+
+    @contextlib.contextmanager
+    def beside(self, commands: list[list[str]], output: Path) -> Iterator[Check]:
+        """Run the command lines of clients whose transactions do not count; what they print goes together to a file.
+
+        When it is left no session of theirs is left. What it gives raises if one of them has ended: it is to be called a few times a second.
+
+        Raises:
+            LoadError: one has ended by itself, or has lost a client.
+            ServerError: the server has, or a session of theirs goes on.
+
+        """
+        # a name by which their sessions are told from the load's
+        client = replace(self.client, environment={**self.client.environment, "PGAPPNAME": BESIDE})
+        what, processes = "pgbench beside the load", list[Process]()
+
+        def check() -> None:
+            for process in processes:
+                if (status := process.poll()) is not None:
+                    self.check_running()
+                    raise LoadError(ending(what, status, output.read_text(errors="replace")))
+
+        ended = True
+        try:
+            processes.extend(client.start(command, log=output) for command in commands)
+            yield check
+            check()
+            if lost := faults(Text(output.read_text(errors="replace")).lines if commands else ()):
+                raise LoadError(f"{what}: {lost[0]}")
+        finally:
+            for process in processes:
+                stop(process)
+            with contextlib.suppress(ServerError):  # it is gone: whoever asks it next says so
+                ended = not processes or end_beside(self.server)
+        if not ended:
+            raise ServerError("a session beside the load does not end")
 
     def check_promises(self, warnings: list[str], keep: Path) -> None:
         """Hold the replicas to what they promised of the load that has just ended; what they hold goes to ``keep``.
@@ -132,7 +171,7 @@ class Stand:
             verified = self.replicas.verify(self.workload.invariant.count)
             warnings += verified.warnings
             readings = ReplicaReadings.from_bytes((keep / ReplicaReadings.FILE).read_bytes())
-            readings.model_copy(update={"verified": asdict(verified)}).write(keep)
+            ReplicaReadings(lag=readings.lag, verified=asdict(verified)).write(keep)
 
     def way(self) -> dict[str, str]:
         """How libpq reaches the server from another host, as environment variables; with a password, so never shown."""
@@ -140,12 +179,8 @@ class Stand:
             return dict(self.client.environment)
         door = self.server.door
         assert door is not None
-        return {
-            "PGHOST": door.address,
-            "PGPORT": str(door.port),
-            "PGUSER": SUPERUSER,
-            "PGPASSWORD": door.password,
-        }
+        place = {"PGHOST": door.address, "PGPORT": str(door.port)}
+        return {**place, "PGUSER": SUPERUSER, "PGPASSWORD": door.password}
 
     def check_running(self) -> None:
         """Make sure that a server of ours has not ended, and that what was set for it held.
@@ -190,29 +225,21 @@ def build(
         BenchlibError: it cannot be had; nothing of it is left.
 
     """
-    target = target_of(level)
-    if target is None:
-        return _build_own(level, workload, folder, templates, run, door)
-    chapter = run.journal.chapter()
-    try:
-        remote = Remote.open(target, f"{run.folder.name}-{folder.name}", chapter)
-        client = remote.shell()
-        load(remote, remote.connection, workload, templates.scale, client, templates.pgbench())
-    except BaseException:
-        chapter.undo()
-        raise
-    return Stand(level, workload, client, chapter, remote)
-
-
-def _build_own(
-    level: Level, workload: Workload, folder: Path, templates: Templates, run: Run, door: Door | None
-) -> Stand:
+    if target := target_of(level):
+        chapter = run.journal.chapter()
+        try:
+            remote = Remote.open(target, f"{run.folder.name}-{folder.name}", chapter)
+            client = remote.shell()
+            load(remote, remote.connection, workload, templates.scale, client, templates.pgbench())
+        except BaseException:
+            chapter.undo()
+            raise
+        return Stand(level, workload, client, chapter, remote)
     template, chapter = templates.loaded(level, workload), run.journal.chapter()
     shell = templates.shell
     cluster = Cluster(shell, template.installation, folder)
-    site = Site(
-        level, folder.name, run.folder, shell, chapter, lambda name: templates.program(name, level), cluster
-    )
+    program = partial(templates.program, level=level)
+    site = Site(level, folder.name, run.folder, shell, chapter, program, cluster)
     stand = Stand(level, workload, shell, chapter, cluster, site)
     try:
         for lever in LEVERS:
@@ -233,3 +260,18 @@ def _build_own(
         stand.discard()
         raise
     return stand
+
+
+def written(workload: Workload, folder: Path, shell: Shell) -> list[tuple[Script, Path | None]]:
+    """The workload's scripts, those that are SQL written to files in ``folder`` that the load tool can read."""
+    pairs: list[tuple[Script, Path | None]] = []
+    for number, script in enumerate(workload.scripts, 1):
+        path = None
+        if script.sql is not None:
+            path = folder / f"{workload.name}-{number}.sql"
+            if not path.exists():
+                path.touch(mode=0o600)
+                path.write_text(script.sql)
+                shell.own(path)
+        pairs.append((script, path))
+    return pairs

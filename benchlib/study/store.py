@@ -11,8 +11,6 @@ compared. Studies of format 1 may have none.
 A folder may come from somebody else: links are not followed, and no archive is unpacked beyond a limit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib
@@ -338,10 +336,9 @@ def study_names(root: Path | None = None) -> list[str]:
     return []
 
 
-def walk(root: Path | None = None) -> Iterator[StudyFolder]:
+def walk() -> Iterator[StudyFolder]:
     """Every study that is kept, by name."""
-    for name in study_names(root):
-        yield StudyFolder(name, root)
+    return map(StudyFolder, study_names())
 
 
 def checksum(path: Path) -> str:
@@ -352,9 +349,8 @@ def checksum(path: Path) -> str:
 
 def _lines(trial_id: str, names: Mapping[str, frozenset[str]]) -> bytes:
     """The checksums of a trial's files, as ``sha256sum`` writes them."""
-    return "".join(
-        f"{one}  trials/{trial_id}/{name}\n" for name in names for one in sorted(names[name])
-    ).encode()
+    lines = (f"{one}  trials/{trial_id}/{name}\n" for name in names for one in sorted(names[name]))
+    return "".join(lines).encode()
 
 
 def _content(folder: Path, name: str) -> bytes | None:
@@ -364,12 +360,8 @@ def _content(folder: Path, name: str) -> bytes | None:
         InputError: it cannot be read, is a link or no file, or is larger than anything that we write.
 
     """
-
-    def opened(path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
     try:
-        with open(folder / name, "rb", opener=opened) as file:
+        with open(folder / name, "rb", opener=open_plain) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST:
                 raise InputError(f"cannot read {folder.name}/{name}: it is no file, or too large")
@@ -412,9 +404,8 @@ def _unpacked(folder: Path, _version: tuple[int, ...]) -> Mapping[str, bytes]:
             raise EOFError(f"it is cut, or unpacks to more than {most >> 20} MiB")
         return dict(_members(tar))
     except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError) as reason:
-        raise InputError(
-            f"{folder.name}/{ARCHIVE} is damaged ({reason}): bring it back from a copy"
-        ) from None
+        why = f"is damaged ({reason}): bring it back from a copy"
+        raise InputError(f"{folder.name}/{ARCHIVE} {why}") from None
 
 
 def most_unpacked(packed: int) -> int:

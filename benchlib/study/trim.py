@@ -4,13 +4,12 @@ All files of its trials go into one archive. What no page shows is left out of t
 of wait events (kept: their sum per second), and which transaction of a second was whose.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import lzma
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
+from pathlib import Path
 
 from benchlib.errors import InputError
 from benchlib.host.journal import sync
@@ -41,22 +40,21 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
                 pending.unlink(missing_ok=True)  # never through a link that somebody left there
                 if thin_log(path, pending):
                     sync(pending)
-                    _list(folder, {trial_id: {path.name: checksum(pending)}})
+                    _list(folder, {(trial_id, path.name): checksum(pending)})
                     pending.rename(path)
     _pack(folder, kept)
     _list_alone(folder)
     if study.provenance.get("raw_files") != NOTE:
-        folder.write(study.model_copy(update={"provenance": {**study.provenance, "raw_files": NOTE}}))
+        folder.write(study.changed(provenance={**study.provenance, "raw_files": NOTE}))
     return before, _size(folder)
 
 
-def _list(folder: StudyFolder, more: Mapping[str, Mapping[str, str]]) -> None:
-    """Add checksums to those that files may have, so that what is read fits before and after they are exchanged."""
+def _list(folder: StudyFolder, more: Mapping[tuple[str, str], str]) -> None:
+    """Add checksums, by trial and name, to those that files may have: what is read fits before and after it is exchanged."""
     sums = {trial_id: dict(names) for trial_id, names in folder.checksums().items()}
-    for trial_id in sums.keys() & more:
-        sums[trial_id] |= {
-            name: sums[trial_id].get(name, frozenset()) | {one} for name, one in more[trial_id].items()
-        }
+    for (trial_id, name), one in more.items():
+        if trial_id in sums:
+            sums[trial_id][name] = sums[trial_id].get(name, frozenset()) | {one}
     if sums:
         folder.list_checksums(sums)
 
@@ -74,7 +72,7 @@ def _list_alone(folder: StudyFolder) -> None:
         folder.list_checksums(sums)
 
 
-def _pack(folder: StudyFolder, trials: Iterable[str]) -> None:
+def _pack(folder: StudyFolder, trials: Container[str]) -> None:
     """Put the files of trials into one archive; logs of transactions stay where they are, and so do links.
 
     At any moment each file is in its folder or in the archive, and what is in the folder counts, so this may be
@@ -84,41 +82,30 @@ def _pack(folder: StudyFolder, trials: Iterable[str]) -> None:
         InputError: they are more than an archive may hold.
 
     """
-    folders = [
-        path
-        for path in folder.path.glob("trials/[!.]*")
-        if path.name in set(trials) and not path.is_symlink()
-    ]
-    paths = [
-        path
-        for place in folders
-        for path in place.glob("[!.]*")
-        if path.name != TRANSACTION_LOG and path.is_file() and not path.is_symlink()
-    ]
-    if not paths:
+    places = [path for path in folder.path.glob("trials/[!.]*") if path.name in trials]
+    folders = [place for place in places if not place.is_symlink()]
+    files = [path for place in folders for path in place.glob("[!.]*") if path.name != TRANSACTION_LOG]
+    thinned: dict[Path, bytes] = {}
+    for path in files:
+        if path.is_file() and not path.is_symlink():
+            with understood(folder, path.parent.name):
+                data = path.read_bytes()
+                # stored, not compressed: the archive around it finds what the trials have in common
+                samples = Samples.from_bytes(data).thinned() if path.name == Samples.FILE else None
+                thinned[path] = samples.to_bytes(0) if samples else data
+    if not thinned:
         return
-    loose = {}
-    for path in paths:
-        with understood(folder, path.parent.name):
-            loose[f"trials/{path.parent.name}/{path.name}"] = _thinned(path.name, path.read_bytes())
+    loose = {path.relative_to(folder.path).as_posix(): data for path, data in thinned.items()}
     packed = _archive({**folder.packed(), **loose})
-    thinned: dict[str, dict[str, str]] = {}
-    for path in paths:
-        data = loose[f"trials/{path.parent.name}/{path.name}"]
-        thinned.setdefault(path.parent.name, {})[path.name] = hashlib.sha256(data).hexdigest()
-    _list(folder, thinned)
+    sums = {(path.parent.name, path.name): hashlib.sha256(data) for path, data in thinned.items()}
+    _list(folder, {key: one.hexdigest() for key, one in sums.items()})
     folder.put(ARCHIVE, packed)
     with folder.disk():
-        for path in paths:
+        for path in thinned:
             path.unlink()
         for emptied in folders:
             if not any(emptied.iterdir()):
                 emptied.rmdir()
-
-
-def _thinned(name: str, data: bytes) -> bytes:
-    # stored, not compressed: the archive around it finds what the trials have in common
-    return Samples.from_bytes(data).thinned().to_bytes(0) if name == Samples.FILE else data
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

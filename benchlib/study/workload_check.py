@@ -17,8 +17,7 @@ from benchlib.plan.workload import Workload
 from benchlib.server.cluster import Cluster
 from benchlib.server.templates import Templates
 from benchlib.study.bench import check_invariant
-from benchlib.study.scripts import written
-from benchlib.study.stand import build
+from benchlib.study.stand import build, written
 
 _ONCE = Load(clients=1, threads=1, duration_s=1)
 _LOGGED = re.compile(r"LOG:  statement: (.*(?:\n\t.*)*)")

@@ -1,7 +1,5 @@
 """Levels in words: what a reader sees at once, what a page must not tell, and what a crash may cost."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +9,6 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan, Study
 from benchlib.plan.words import given_folders, size_words
 from benchlib.plan.workload import Script, Workload
-from benchlib.study.loop import keep_study
-from benchlib.study.store import StudyFolder
 
 GB = 1 << 30
 
@@ -175,12 +171,3 @@ def test_a_quorum_becomes_the_names_that_a_commit_waits_for() -> None:
         "synchronous_standby_names": "ANY 1 (replica1, replica2)",
     }
     assert server_settings(Level(replication="asynchronous")) == {}
-
-
-def test_a_study_of_an_earlier_version_gets_its_words_when_it_is_run_again(
-    data_root: Path, study_of: Callable[..., Study]
-) -> None:
-    today = study_of(levels={"a": Level(settings={"fsync": False})})
-    folder = StudyFolder(today.name)
-    folder.write(today.model_copy(update={"levels_in_words": {}, "crash_costs": {}}))
-    assert keep_study(folder, today) == folder.read() == today

@@ -5,16 +5,17 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from benchlib.errors import InputError
 from benchlib.plan.design import randomised_blocks
-from benchlib.plan.fleet import parse_fleet, pinned
+from benchlib.plan.fleet import Fleet, pinned
+from benchlib.plan.level import first_problem
 
 ENCRYPTED = {"scheduler": "tls://10.0.0.1:8786", "tls": "certificates"}
 
 
 def test_hosts_have_roles_and_are_servers_unless_the_file_says_otherwise() -> None:
-    fleet = parse_fleet(
+    fleet = Fleet.model_validate(
         {**ENCRYPTED, "hosts": {"db1": {}, "gen1": {"roles": ["load"], "address": "10.0.0.9"}}}
     )
     assert fleet.with_role("server") == ["db1"]
@@ -36,14 +37,13 @@ def test_hosts_have_roles_and_are_servers_unless_the_file_says_otherwise() -> No
     ],
 )
 def test_what_is_no_fleet_or_one_open_to_everybody_is_refused_in_a_line(values: object, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        parse_fleet(values)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    with pytest.raises(ValidationError) as caught:
+        Fleet.model_validate(values)
+    assert message in first_problem(caught.value)
 
 
 def test_a_cluster_without_encryption_is_one_that_the_file_calls_insecure() -> None:
-    assert parse_fleet({"scheduler": "tcp://10.0.0.1:8786", "insecure": True}).tls is None
+    assert Fleet(scheduler="tcp://10.0.0.1:8786", insecure=True).tls is None
 
 
 def test_whole_groups_of_balanced_orders_go_to_a_host_as_far_as_all_get_as_many() -> None:

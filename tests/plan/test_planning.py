@@ -207,7 +207,7 @@ def test_a_level_taken_apart_is_each_setting_alone_and_the_set_without_it() -> N
                 "shares_of": "a",
                 "levels": {"defaults": {"settings": {"jit": 1}}, "a": {"settings": {"fsync": 0}}},
             },
-            "parameter shares_of: the baseline sets jit and the level does not",
+            "parameter shares_of: only the baseline sets jit; set it in both",
         ),
     ],
 )
@@ -269,7 +269,7 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads() -> None
         ({"levels": {"defaults": {}, "control": {}}}, "level “control”: that name is the A/A control's"),
         ({"levels": {"defaults": None}}, "parameter levels: defaults: Input should be a valid dictionary"),
         ({"levels": {"defaults": {}, 16: {}}}, "parameter levels: 16: Input should be a valid string"),
-        ({"levels": {"defaults": {}, "a\nb": {}}}, r"level 'a\nb': its name cannot be printed"),
+        ({"levels": {"defaults": {}, "a\nb": {}}}, r"level name 'a\nb': want 1 to 80 printable"),
         ({"levels": {"defaults": {}, "a": {"setings": {}}}}, "level “a”: setings: Extra inputs are not permitted; keys are postgres, settings"),
     ],
 )  # fmt: skip

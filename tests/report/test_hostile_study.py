@@ -85,10 +85,9 @@ def everything(view: View):
         "cost_per_million": [dict.fromkeys(levels, 1.0), hostile.LONG],
         "curve": ["work_mem"],
     }
-    sections = [
-        name for name in benchlib.notebook.__all__ if not name.startswith(("open_", "run_", "crash_"))
-    ]
-    calls += [(getattr(benchlib.notebook, name), (view, *arguments.get(name, []))) for name in sections]
+    named = vars(benchlib.notebook).values()
+    sections = [each for each in named if "report.sections" in getattr(each, "__module__", "")]
+    calls += [(section, (view, *arguments.get(section.__name__, []))) for section in sections]
     for call, given in calls:
         try:
             thing = call(*given)

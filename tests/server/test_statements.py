@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchlib.study.scripts import written
 
 from benchlib.cli.workload import toml
 from benchlib.errors import InputError, PreflightError, ServerError
@@ -19,7 +20,6 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.statements import workload_of
 from benchlib.server.templates import load
-from benchlib.study.scripts import written
 
 pytestmark = pytest.mark.pg
 

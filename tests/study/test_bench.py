@@ -13,11 +13,11 @@ import pytest
 from clusters import Trials, bench_plan, eventually
 
 from benchlib.errors import PreflightError, StudyError
+from benchlib.load.pgbench import Pgbench
 from benchlib.plan.design import randomised_blocks
 from benchlib.plan.model import Study
 from benchlib.plan.workload import Invariant, Script, Workload
-from benchlib.study import bench as bench_module
-from benchlib.study.bench import open_bench
+from benchlib.study.bench import Bench, open_bench
 from benchlib.study.loop import keep_study, run_study
 from benchlib.study.preflight import preflight
 from benchlib.study.records import Counters
@@ -78,7 +78,7 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(
 def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_level_gets_a_new_cluster(
     trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, drive = trials.bench(bench_plan(TWO)), bench_module._drive
+    bench, drive = trials.bench(bench_plan(TWO)), Bench._drive
     some = "test_table WHERE ctid IN (SELECT ctid FROM test_table LIMIT 3)"
     changes = {
         f"DELETE FROM {some}": "pgbench acknowledged .* new rows",
@@ -86,12 +86,12 @@ def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_level_gets_a_new
     }
     for statement, message in changes.items():
 
-        def meddle(stand: Stand, *rest: Any, statement: str = statement) -> Any:
-            done = drive(stand, *rest)
+        def meddle(self: Bench, stand: Stand, *rest: Any, statement: str = statement) -> Any:
+            read_report = drive(self, stand, *rest)
             stand.server.execute(statement)
-            return done
+            return read_report
 
-        monkeypatch.setattr(bench_module, "_drive", meddle)
+        monkeypatch.setattr(Bench, "_drive", meddle)
         measurement, folder = trials.run(bench, "first")
         assert measurement.error_kind == "InvariantError"
         assert re.search(message, measurement.error or "")
@@ -139,16 +139,16 @@ def test_a_server_killed_in_a_trial_costs_that_trial_only(
     arrangement: str, trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = trials.bench(bench_plan(TWO, arrangement=arrangement))
-    drive = bench_module._drive
+    drive = Bench._drive
     killed: list[int] = []
 
-    def kill_soon(stand: Any, *rest: Any) -> Any:
+    def kill_soon(self: Bench, stand: Any, *rest: Any) -> Any:
         if not killed:
             killed.append(stand.server.pid)
             threading.Timer(0.5, os.kill, (killed[0], signal.SIGKILL)).start()
-        return drive(stand, *rest)
+        return drive(self, stand, *rest)
 
-    monkeypatch.setattr(bench_module, "_drive", kill_soon)
+    monkeypatch.setattr(Bench, "_drive", kill_soon)
     measurement, folder = trials.run(bench, "first")
     assert measurement.error_kind == "ServerError"
     assert "the server ended during the trial" in (measurement.error or "")
@@ -163,8 +163,7 @@ def test_a_server_killed_in_a_trial_costs_that_trial_only(
 def test_a_load_that_hangs_ends_at_its_limit(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = trials.bench(bench_plan(TWO))
     bench.prepare(1)
-    drive = bench_module._drive
-    monkeypatch.setattr(bench_module, "_drive", lambda stand, limit_s, *rest: drive(stand, 3.0, *rest))
+    monkeypatch.setattr(Pgbench, "limit_s", lambda self, load: 3.0)
 
     def freeze_the_sessions() -> None:
         for process in processes_under(bench._standing["first"].server.folder):

@@ -13,10 +13,9 @@ from clusters import Trials, bench_plan, eventually
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.workload import Beside
 from benchlib.server.statistics import BESIDE
-from benchlib.study import bench as bench_module
 from benchlib.study.bench import Bench, open_bench
 from benchlib.study.instruments import recorded
-from benchlib.study.loop import design, keep_study, run_study
+from benchlib.study.loop import keep_study, run_study
 from benchlib.study.records import Samples
 from benchlib.study.results import trials_frame
 from benchlib.study.store import StudyFolder
@@ -41,7 +40,7 @@ def plan_beside(*beside: Beside, load: dict[str, Any] | None = None) -> Plan:
 def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -> None:
     plan = plan_beside(BUSY, STUCK, load={"duration_s": 2})
     folder = StudyFolder("beside")
-    keep_study(folder, Study(name="beside", title="Beside", plan=plan, trials=design(plan, 1)))
+    keep_study(folder, Study(name="beside", title="Beside", plan=plan, trials=plan.design(1)))
     run_study(folder, lambda tell: open_bench(plan, "beside", tell=tell))
     frame = trials_frame(folder)
     by_level = frame.set_index("level")
@@ -80,10 +79,10 @@ def test_one_that_fails_is_the_trials_error_in_its_own_words(bench: Bench, trial
 def test_one_that_is_killed_costs_its_trial_only(
     bench: Bench, trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drive = bench_module._drive
+    drive = Bench._drive
     servers = []
 
-    def meddled(stand: Any, limit_s: float, argv: Any, folder: Any, watch: Any) -> Any:
+    def meddled(self: Bench, stand: Any, load: Any, seed: Any, folder: Any, notes: Any, watch: Any) -> Any:
         def kill() -> None:
             if not servers and eventually(lambda: stand.server.value(SESSIONS) > 0):
                 servers.append(stand.server)
@@ -92,9 +91,9 @@ def test_one_that_is_killed_costs_its_trial_only(
                     os.kill(int(process.name), signal.SIGKILL)
             watch()
 
-        return drive(stand, limit_s, argv, folder, kill)
+        return drive(self, stand, load, seed, folder, notes, kill)
 
-    monkeypatch.setattr(bench_module, "_drive", meddled)
+    monkeypatch.setattr(Bench, "_drive", meddled)
     error = trials.run(bench, "beside")[0].error or ""
     assert error.startswith("pgbench beside the load was ended by signal 9")
     assert trials.run(bench, "beside")[0].error is None
@@ -113,12 +112,12 @@ def test_an_interruption_ends_it_with_its_sessions(
 ) -> None:
     servers = []
 
-    def interrupted(stand: Any, *_: Any) -> Any:
+    def interrupted(self: Bench, stand: Any, *_: Any) -> Any:
         servers.append(stand.server)
         assert eventually(lambda: stand.server.value(SESSIONS) == 1)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench_module, "_drive", interrupted)
+    monkeypatch.setattr(Bench, "_drive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trials.run(bench, "beside")
     assert servers[0].value(SESSIONS) == 0

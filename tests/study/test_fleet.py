@@ -19,7 +19,7 @@ from benchlib.host.facts import identity
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.plan.fleet import Fleet, FleetHost
 from benchlib.plan.model import Load
-from benchlib.study import driver, fleet_check
+from benchlib.study import at_host, driver, fleet_check
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.fleet import Hosts, make_certificates, read_fleet
 from benchlib.study.results import trials_frame
@@ -61,9 +61,10 @@ def anywhere(address: str = "tcp://127.0.0.1:1", **changes: Any) -> Fleet:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Any]:
-    """Three workers in threads of this process, called 0, 1 and 2."""
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Three workers in threads of this process, called 0, 1 and 2, which make their calls themselves."""
     distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(at_host, "_apart", lambda call, send, *_: call(send))
     with distributed.LocalCluster(
         n_workers=3, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", silence_logs=50
     ) as cluster:
@@ -71,7 +72,7 @@ def cluster() -> Iterator[Any]:
 
 
 def hosts_of(cluster: Any, **changes: Any) -> Hosts:
-    return Hosts(anywhere(cluster.scheduler_address, **changes), apart=False)
+    return Hosts(anywhere(cluster.scheduler_address, **changes))
 
 
 class SlowBench(FakeBench):
@@ -128,10 +129,11 @@ def test_a_worker_that_ends_at_any_moment_loses_nothing(
 def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster: Any) -> None:
     fleet = {"hosts": {"0": FleetHost(), "1": FleetHost(), "db9": FleetHost()}}
     hosts = hosts_of(cluster, **fleet)
-    answers = hosts.ask(hosts.servers(), identity)
-    assert answers["0"] == answers["1"] == identity()
+    answers, errors = hosts.ask(hosts.servers(), identity)
+    assert answers == {"0": identity(), "1": identity()}
+    assert errors == ["db9: no worker of this host is connected"]
     with pytest.raises(PreflightError, match=r"^db9: no worker of this host is connected$"):
-        hosts.asked(hosts.servers(), identity)
+        hosts.asked(identity)
 
 
 def test_what_does_not_fit_is_said_of_each_host_in_a_line(
@@ -143,8 +145,8 @@ def test_what_does_not_fit_is_said_of_each_host_in_a_line(
     def about() -> dict[str, Any]:
         library, free, identity = cases[str(sys.modules["distributed"].get_worker().name)]
         return {
-            "benchlib": library, "server": "PostgreSQL 18.4", "load tool": "pgbench", "servers run as": "postgres", "processors": 8,
-            "levers that do not work": [], "free_mib": free, "memory_mib": 9000, "load": 0.1, "run under way": "none",
+            "benchlib": library, "server": "PostgreSQL 18.4", "load_tool": "pgbench", "servers_run_as": "postgres", "processors": 8,
+            "failing": [], "scratch_mib": free, "memory_available_mib": 9000, "load": 0.1, "under_way": "none",
             "identity": identity, "addresses": ["10.0.0.1"],
         }  # fmt: skip
 

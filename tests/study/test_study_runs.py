@@ -15,7 +15,7 @@ from benchlib.plan.model import Load, Measurement, Plan, Study
 from benchlib.report.view import View
 from benchlib.study import runs
 from benchlib.study.experiment import Experiment
-from benchlib.study.loop import design, same_study
+from benchlib.study.loop import same_study
 from benchlib.study.runs import Runner
 from benchlib.study.store import StudyFolder
 
@@ -62,7 +62,7 @@ class Host:
         monkeypatch.setattr(runs.facts, "identity", lambda: self.identity)
 
     @contextmanager
-    def open(self, plan: Plan, name: str, *, tell: Callable[[str], None]) -> Iterator[FakeBench]:
+    def open(self, plan: Plan, name: str, tell: Callable[[str], None]) -> Iterator[FakeBench]:
         self.opened.append(name)
         with RatedBench(plan, self.workspace, self.reaches, raising=self.raising).open(tell) as bench:
             yield bench
@@ -79,7 +79,7 @@ def view_of(plan_of: Callable[..., Plan]) -> Callable[..., View]:
 
     def make(load: Load = HALF, **changes: Any) -> View:
         plan = plan_of(load=load, metric="latency_average_ms", **changes)
-        study = Study(name="rated", title="Rated", plan=plan, trials=design(plan, 3))
+        study = Study(name="rated", title="Rated", plan=plan, trials=plan.design(3))
         experiment = Experiment(StudyFolder("rated"), study)
         return View(experiment, Runner(experiment))
 

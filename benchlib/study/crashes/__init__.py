@@ -18,53 +18,45 @@ meets a disk that has got some pages and not others. Checkpoints follow one anot
 Beside that, all clusters have data checksums, which tell a torn page; the levels' own settings are in force.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from random import Random
 
+import psutil
+
 from benchlib.errors import BenchlibError, InputError, Interrupted, PreflightError, ServerError, StudyError
+from benchlib.host.changes import OURS
 from benchlib.host.guardian import Run, guarded_run, scratch_root
-from benchlib.host.shell import Shell, server_user
+from benchlib.host.shared_memory import remove_left_below
+from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.levers import volumes
+from benchlib.levers.lever import Site
+from benchlib.levers.storage import storage_of
 from benchlib.levers.volumes import Place
-from benchlib.plan.level import Level
+from benchlib.plan.level import Level, SettingValue
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
+from benchlib.server.copying import share_blocks
 from benchlib.server.templates import Templates
-from benchlib.study.crashed import (
-    KILLED,
-    KINDS,
-    POWER_CUT,
-    Crash,
-    Kind,
-    Round,
-    keep_crash,
-    kept_crashes,
-    left_out,
-    without_load,
-)
+from benchlib.study.crashed import KINDS, POWER_CUT, Crash, Kind, Round, keep_crash, kept_crashes, left_out
 from benchlib.study.crashes.commits import WORKLOAD, CrashLoad, Row, examine, last_cries
-from benchlib.study.crashes.ways import WAYS
 from benchlib.study.stand import Stand, build
 from benchlib.study.store import StudyFolder
 
 Tell = Callable[[str], None]
+_DEATH_S = 10.0
 
 _DISK = Place(file_system="ext4", size=640 << 20)
 _GROUND = Place(file_system="xfs", size=1536 << 20)
 """Holds the disk's file and its copy: a file system that can reflink."""
-_HOST: dict[str, int | str] = {
-    "max_sectors_kb": 4,
-    "vm.dirty_expire_centisecs": 50,
-    "vm.dirty_writeback_centisecs": 20,
-}
+_HOST = {"max_sectors_kb": 4, "vm.dirty_expire_centisecs": 50, "vm.dirty_writeback_centisecs": 20}
 
 
 def crash_missing(folder: StudyFolder, rounds: int, tell: Tell) -> None:
@@ -110,9 +102,8 @@ def crash_missing(folder: StudyFolder, rounds: int, tell: Tell) -> None:
                     keep_crash(folder, crash)
                     done += 1
     except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped: {done} of {len(todo)} crashes are kept; run the same again to go on from there"
-        ) from None
+        kept_now = f"stopped: {done} of {len(todo)} crashes are kept"
+        raise Interrupted(f"{kept_now}; run the same again to go on from there") from None
     report("done")
 
 
@@ -134,10 +125,8 @@ def _crashes(plan: Plan, rounds: Iterable[Round], run: Run, tell: Tell) -> Gener
     Each begins with a recovered server and with everything on its disk.
     """
     shell = Shell(server_user())
-    with (
-        run.journal.chapter() as chapter,
-        contextlib.closing(Templates(run.folder, shell, 1, tell)) as templates,
-    ):
+    templates = Templates(run.folder, shell, 1, tell)
+    with run.journal.chapter() as chapter, contextlib.closing(templates):
 
         @cache
         def ground() -> Path:
@@ -162,11 +151,11 @@ def _as_crashed(level: Level, ground: Path | None) -> Level:
     if not any(option == "-k" or "checksums" in option for option in level.initdb):
         changes["initdb"] = (*level.initdb, "--data-checksums")
     if ground:
-        place = _DISK.model_copy(update={"path": str(ground)})
+        place = _DISK.changed(path=str(ground))
         changes["storage"] = {**level.part("storage"), "data": place.model_dump(mode="json")}
         named = {name.removesuffix("?") for name in level.host}
         changes["host"] = {**level.host, **{k: v for k, v in _HOST.items() if k not in named}}
-    return without_load(level).model_copy(update=changes)
+    return level.without_load().model_copy(update=changes)
 
 
 def _on_one_stand(
@@ -182,14 +171,15 @@ def _on_one_stand(
                 tell(f"“{this.level}”, {this.kind}")
                 crash = _round(stand, run, this, Random(f"{seed} {this.model_dump_json()}"))
                 yield crash
-                if crash.damage and this.kind == KILLED:
+                if crash.damage and this.kind != POWER_CUT:
                     return  # nobody knows what state it is in
     finally:
         stand.discard()
 
 
 def _round(stand: Stand, run: Run, this: Round, random: Random) -> Crash:
-    way, version, site = WAYS[this.kind], stand.server.version(), stand.site
+    way = _CUT if this.kind == POWER_CUT else _KILLED
+    version, site = stand.server.version(), stand.site
     assert site is not None  # who is not ours is left out
     stand.checkpoint()
     os.sync()
@@ -201,13 +191,10 @@ def _round(stand: Stand, run: Run, this: Round, random: Random) -> Crash:
         moment = way.crash(site)
     with way.remains(site, run) as cluster:
         rows, recovery_s, damage = _restarted(cluster, this.number)
-    acknowledged = {
-        (client, number): at
-        for client, times in enumerate(load.acknowledged)
-        for number, at in enumerate(times)
-    }
+    by_client = enumerate(load.acknowledged)
+    acknowledged = {(client, nth): at for client, times in by_client for nth, at in enumerate(times)}
     # while a disk is copied commits go on: those promise nothing of the copy
-    promised = {row: at for row, at in acknowledged.items() if this.kind == KILLED or at <= moment}
+    promised = {row: at for row, at in acknowledged.items() if this.kind != POWER_CUT or at <= moment}
     lost = None if rows is None else promised.keys() - rows
     oldest_s = max(0.0, moment - min(promised[row] for row in lost)) if lost else None
     return Crash(
@@ -233,3 +220,114 @@ def _restarted(cluster: Cluster, number: int) -> tuple[set[Row] | None, float | 
     recovery_s = round(time.monotonic() - started, 3)
     rows, damage = examine(cluster, number)
     return rows, recovery_s, damage
+
+
+# --- the two ways ----------------------------------------------------------------------------
+
+
+def _kill(site: Site) -> float:
+    """Kill all processes of the server at once.
+
+    Raises:
+        ServerError: it is gone already, or a process does not die.
+
+    """
+    if not site.cluster.running:
+        raise ServerError("the server was gone before the crash")
+    postmaster = psutil.Process(site.cluster.pid)
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    moment = time.monotonic()
+    for process in processes:  # the postmaster first: it would start the others again
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    for _ in ticks(_DEATH_S):
+        if not any(map(_alive, processes)):
+            return moment
+    raise ServerError("a process of the killed server does not die")
+
+
+def _alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@contextlib.contextmanager
+def _after_kill(site: Site, run: Run) -> Iterator[Cluster]:
+    """The killed server itself, collected."""
+    site.cluster.stop()
+    yield site.cluster
+
+
+def _copy_disk(site: Site) -> float:
+    """Copy the file behind the stand's disk in one moment.
+
+    Raises:
+        OSError: the file system below cannot share blocks.
+
+    """
+    _, image = _disk(site)
+    moment = time.monotonic()
+    share_blocks(image, image.with_name("copy"))
+    return moment
+
+
+@contextlib.contextmanager
+def _after_copy(site: Site, run: Run) -> Iterator[Cluster]:
+    """A cluster on the copy of the stand's disk, which goes at the end; then the stand's own server goes on.
+
+    Raises:
+        TrialError: the copy cannot be mounted.
+
+    """
+    original, (place, image) = site.cluster, _disk(site)
+    original.stop()
+    copy = image.with_name("copy")
+    cluster = Cluster(original.shell, original.installation, run.folder / "copy", original.groups)
+    quick = dict[str, SettingValue]()
+    if cluster.installation.major >= 14:
+        # one sync of the file system, not one of each of a thousand files, which is most of a short recovery
+        quick["recovery_init_sync_method"] = "syncfs"
+    try:
+        with run.journal.chapter() as chapter:
+            disk = volumes.mount_image(place, copy, "copy", run.folder, chapter)
+            for folder in (cluster.folder, cluster.sockets):
+                cluster.shell.make_directory(folder)
+            cluster.data.symlink_to(disk / "data")
+            # after a power cut no process has the number that it holds; here others go on
+            (cluster.data / "postmaster.pid").unlink(missing_ok=True)
+            cluster.configure({**quick, **original.wanted})
+            try:
+                yield cluster
+            finally:
+                cluster.stop(immediately=True)
+                remove_left_below(disk)
+    finally:
+        shutil.rmtree(cluster.folder, ignore_errors=True)
+        copy.unlink(missing_ok=True)
+    original.start()
+
+
+def _disk(site: Site) -> tuple[Place, Path]:
+    """The one disk of a stand, and the file behind it."""
+    disk = storage_of(site.level).data
+    assert disk is not None
+    (image,) = Path(str(disk.path)).glob(f"{OURS}*/image")
+    return disk, image
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to crash a server.
+
+    The crash comes between the times ``after_s``, in seconds of load. ``crash`` tells when it did, in seconds of
+    :func:`time.monotonic`; ``remains`` has a cluster on what it left, not started.
+    """
+
+    after_s: tuple[float, float]
+    crash: Callable[[Site], float]
+    remains: Callable[[Site, Run], contextlib.AbstractContextManager[Cluster]]
+
+
+_KILLED = Way((0.3, 1.5), _kill, _after_kill)
+_CUT = Way((1.0, 4.0), _copy_disk, _after_copy)

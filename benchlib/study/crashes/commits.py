@@ -3,12 +3,11 @@
 The sessions note what was acknowledged, and one keeps pages dirty; every sign of damage is told in the server's own words.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from random import Random
@@ -48,6 +47,7 @@ _FIRST_COMMITS_S = 30.0
 Step = Callable[[psycopg.Connection, Random, int], None]
 
 
+@dataclass
 class CrashLoad:
     """Runs while it is entered, from when each writer has committed; ``checkpoints`` has one checkpoint follow the other.
 
@@ -55,20 +55,18 @@ class CrashLoad:
     rows is at that place, in seconds of :func:`time.monotonic`.
     """
 
-    def __init__(self, cluster: Cluster, number: int, random: Random, *, checkpoints: bool) -> None:
-        self.acknowledged: list[list[float]] = [[] for _ in range(WRITERS)]
-        self._cluster = cluster
-        self._round = number
-        self._checkpoints = checkpoints
-        self._random = random
-        self._over = threading.Event()
-        self._pool = ThreadPoolExecutor(WRITERS + 1)
-        self._sessions: list[Future[None]] = []
+    cluster: Cluster
+    round: int
+    random: Random
+    checkpoints: bool
+    acknowledged: list[list[float]] = field(default_factory=lambda: [[] for _ in range(WRITERS)])
+    _over: threading.Event = field(default_factory=threading.Event)
+    _pool: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, WRITERS + 1))
+    _sessions: list[Future[None]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         steps: list[Step] = [*(partial(self._commit, client) for client in range(WRITERS)), self._dirty]
-        for step in steps:
-            self._sessions.append(self._pool.submit(self._run, step, Random(self._random.random())))
+        self._sessions += [self._pool.submit(self._run, step, Random(self.random.random())) for step in steps]
         for _ in ticks(_FIRST_COMMITS_S):
             if all(self.acknowledged) or any(session.done() for session in self._sessions):
                 return self
@@ -96,7 +94,7 @@ class CrashLoad:
         self._over.set()
 
     def _run(self, step: Step, random: Random) -> None:
-        with self._cluster.connect() as connection:
+        with self.cluster.connect() as connection:
             for number in count():
                 if self._over.is_set():
                     return
@@ -104,22 +102,22 @@ class CrashLoad:
 
     def _commit(self, client: int, connection: psycopg.Connection, random: Random, number: int) -> None:
         row = 2 * random.randint(1, PAGE_ROWS // 2)
-        connection.execute(_COMMIT, (row, self._round, client, number), prepare=True)
+        connection.execute(_COMMIT, (row, self.round, client, number), prepare=True)
         self.acknowledged[client].append(time.monotonic())
 
     def _dirty(self, connection: psycopg.Connection, random: Random, _number: int) -> None:
         connection.execute(_DIRTY, (random.randrange(10),))
-        if self._checkpoints:
+        if self.checkpoints:
             connection.execute("CHECKPOINT")
 
 
-_SEQUENTIAL = (
-    "SET max_parallel_workers_per_gather = 0",
-    "SET enable_bitmapscan = off",
-    "SET enable_indexonlyscan = off",
-    "SET enable_indexscan = off",
-)
-_BY_INDEX = ("SET enable_seqscan = off", "SET enable_indexscan = on")
+_SEQUENTIAL = """
+SET max_parallel_workers_per_gather = 0;
+SET enable_bitmapscan = off;
+SET enable_indexonlyscan = off;
+SET enable_indexscan = off
+"""
+_BY_INDEX = "SET enable_seqscan = off; SET enable_indexscan = on"
 _TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 't', 'm') ORDER BY 1"
 _MOST = 5
 """Of the signs of damage; behind them the rest follows."""
@@ -157,16 +155,14 @@ def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -
         answer = ask(what, sql)
         return answer[0][0] if answer else None
 
-    for statement in _SEQUENTIAL:
-        connection.execute(statement)
+    connection.execute(_SEQUENTIAL)
     for (table,) in ask("the catalogue", _TABLES):
         one(table, f"SELECT count(*) FROM {table}")
     rows = ask("acknowledged", f"SELECT client, number FROM acknowledged WHERE round = {number}")
     held = one("acknowledged", "SELECT count(*) FROM acknowledged")
     pages = one("pages", "SELECT count(*) FROM pages")
     raised = one("pages", "SELECT sum(value) FROM pages")
-    for statement in _BY_INDEX:
-        connection.execute(statement)
+    connection.execute(_BY_INDEX)
     held_by_index = one("acknowledged, by its index", "SELECT count(*) FROM acknowledged WHERE round >= 0")
     pages_by_index = one("pages, by its index", "SELECT count(*) FROM pages WHERE id > 0")
     for what, first, second in (
