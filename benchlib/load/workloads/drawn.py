@@ -73,7 +73,7 @@ def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
             number, value = drawn(column, scales, "n - 1" if column["is_unique"] else "")
         text = value_of(_in_sql(number), value, column["type"])
         if not (can_draw(column) or column["type"].startswith(("text", "character"))):
-            text = "NULL"
+            text = f"CAST(NULL AS {column['type']})"
         nulls = column["nulls"]
         values.append(f"CASE WHEN random() >= {nulls:.3g} THEN {text} END" if nulls else text)
     table, names = columns[0]["table"], ", ".join(column["name"] for column in columns)

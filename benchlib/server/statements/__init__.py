@@ -68,7 +68,7 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
                 outcomes.setdefault("taken", []).append(called)
             except _LeftOutError as reason:
                 outcomes.setdefault(f"left out, since {reason}", []).append(called)
-        lines = [_share(outcome, rows) for outcome, rows in outcomes.items()]
+        lines = [_share(outcome, outcomes[outcome]) for outcome in sorted(outcomes, reverse=True)]
         if not scripts:
             raise InputError("; ".join(["nothing of pg_stat_statements can be run", *lines]))
         made = [row["made"] for row in reader.rows("made", oids=[*reader.tables])]
@@ -150,9 +150,9 @@ class _Reader:
         names, tables = dict[str, int](), dict[int, dict[str, Row]]()
         for column in self.rows("columns", names=given):
             if not column["is_table"]:
-                raise _LeftOutError(f"they use {column['table']}, which is no table of one's own")
+                raise _LeftOutError("they use a view, or the server's own catalogs")
             if not column["is_builtin"]:
-                raise _LeftOutError(f"a column of {column['table']} is of a type that PostgreSQL lacks")
+                raise _LeftOutError("a column of theirs is of a type that PostgreSQL itself lacks")
             oid, name = column["oid"], column["given"].split(".")[-1]
             names[_plain(name)] = oid
             for at in (at for at, text in enumerate(texts) if text == name):
@@ -175,9 +175,9 @@ def _source(
         column = tables[oid].get(_plain(name))
         if column and column["category"] == parameter["category"]:
             if column["is_unique"] and is_written and " CONFLICT " not in text.upper():
-                raise _LeftOutError(f"they write values of the unique {column['table']}.{column['name']}")
+                raise _LeftOutError("they write values of a unique column")
             if not can_draw(column):
-                raise _LeftOutError(f"pg_stats has no values of {column['table']}.{column['name']}")
+                raise _LeftOutError("pg_stats has no values of a column (ANALYZE it, or GRANT SELECT on it)")
             return column
     for before, value in _CONSTANTS.items():
         if re.search(rf"\b(?:{before}) {here}", text, re.IGNORECASE):
@@ -203,4 +203,5 @@ def _plain(name: str) -> str:
 def _share(outcome: str, rows: Sequence[Row]) -> str:
     """How many statements went so, and how much of all calls and of all time they are."""
     calls, time = (sum(row[key] for row in rows) for key in ("share_of_calls", "share_of_time"))
-    return f"{outcome}: {len(rows)} statements, {calls:.3g} % of the calls, {time:.3g} % of the time"
+    first = " ".join(rows[0]["query"].split())[:60]
+    return f"{outcome}: {len(rows)} ({first} …), {calls:.3g} % of the calls, {time:.3g} % of the time"
