@@ -94,6 +94,12 @@ def test_what_makes_no_workload_leaves_no_file(
     assert not (here / "workloads").exists()
 
 
+def test_a_folder_without_queries_leaves_no_file(here: Path) -> None:
+    (here / "q").mkdir()
+    assert "no script has a weight above 0" in str(run("workload", "new", "mine", "--from", "q").exception)
+    assert not (here / "workloads").exists()
+
+
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "a b"])
 def test_a_name_is_one_of_a_file(name: str, here: Path) -> None:
     (here / "q").mkdir()

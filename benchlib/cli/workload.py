@@ -14,6 +14,9 @@ from benchlib.errors import InputError
 from benchlib.load.workloads import is_of_library, load_workload, workload_paths
 from benchlib.load.workloads.sql import script_of
 from benchlib.plan.level import first_problem
+from benchlib.plan.workload import Workload
+
+_FOLDER = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 
 
 @click.group()
@@ -83,19 +86,18 @@ def check(name: str) -> None:
 
 @workload.command()
 @click.argument("name")
-@click.option("--from", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              help="A folder of .sql files, each a transaction; '-- weight: 3' in one gives its weight.")  # fmt: skip
-@click.option("--schema", type=click.File("r", encoding="utf-8-sig"),
-              help="SQL that makes the tables, such as of pg_dump --no-owner --inserts.")  # fmt: skip
-@click.option("--from-statements", "service", help="A connection service or URI: its pg_stat_statements.")
+@click.option("--from", "folder", type=_FOLDER, help="Of .sql files, each a transaction ('-- weight: 3').")
 @click.option(
-    "--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many statements."
+    "--schema", type=click.File(encoding="utf-8-sig"), help="SQL of the tables (pg_dump --inserts)."
 )
+@click.option("--from-statements", "service", help="A connection service or URI: its pg_stat_statements.")
+@click.option("--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many.")
 @click.option("--writes", is_flag=True, help="Take statements that write, too.")
 def new(name: str, folder: Path | None, schema: Any, service: str | None, top: int, writes: bool) -> None:
     """Make the workload NAME in workloads/, of SQL files or of the statements that a server runs most.
 
-    Statements are prepared where they run, which tells the types of their parameters, and nothing
+    A comment such as '-- weight: 3' in a file gives its script a weight; '--schema' takes what pg_dump
+    --no-owner --inserts gives. Statements are prepared where they run, which tells the types of their parameters, and nothing
     else is done there. Values are drawn as pg_stats says, on tables like those that are filled
     likewise. So the file holds values of your tables.
 
@@ -107,24 +109,23 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
     path, lines = Path("workloads", f"{name}.toml"), list[str]()
     if not re.fullmatch(r"\w[\w.-]*", name) or path.exists():
         raise InputError(f"{path} is there already, or no name for a file: choose another")
-    if folder and not service:
-        keys = {"name": name, "title": f"The queries of {folder.resolve().name}", **_of_files(folder, schema)}
-    elif service and not (folder or schema):
-        from benchlib.server.remote import Remote
-        from benchlib.server.statements import workload_of
-        from benchlib.server.target import Target
-
-        try:
-            target = Target(server=service)
-        except ValidationError as reason:
-            raise InputError(f"--from-statements: {first_problem(reason)}") from None
-        keys, lines = workload_of(Remote(target), name, top, writes=writes)
-        lines.append("the file holds values that pg_stats has of your tables: keep it where these may be")
-    else:
+    if (folder is None) == (service is None) or (service and schema):
         raise click.UsageError("take either --from (with --schema) or --from-statements")
+    from benchlib.server.remote import Remote
+    from benchlib.server.statements import workload_of
+    from benchlib.server.target import Target
+
+    try:
+        if folder:
+            keys = {"name": name, "title": f"The queries of {folder.name}", **_of_files(folder, schema)}
+        else:
+            keys, lines = workload_of(Remote(Target(server=service or "")), name, top, writes=writes)
+            lines.append("the file holds values that pg_stats has of your tables: keep it where these may be")
+        count = len(Workload.model_validate(keys).scripts)
+    except ValidationError as reason:
+        raise InputError(f"no workload: {first_problem(reason)}") from None
     path.parent.mkdir(exist_ok=True)
     path.write_text(toml(keys), encoding="utf-8")
-    count = len(load_workload(str(path)).scripts)
     echo("\n".join([*lines, f"{path}: {count} scripts; try 'benchlib workload check {name}'"]))
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import re
-from typing import Any
 
 import pandas as pd
 
@@ -10,7 +9,7 @@ from benchlib.errors import InputError
 from benchlib.plan.words import decoded
 
 _COLUMNS = ("block", "level", "period", "host", "error")
-_NOTHING = ("", "-", "na", "n/a", "nan", "null", "none")
+_NOTHING = ("-", "na", "n/a", "nan", "null", "none")
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -47,21 +46,15 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
     frame = pd.DataFrame(rows, columns=header, dtype=object)
     frame = frame.mask(frame == "")
     if header.count(metric) == 1:
-        commas = [cell for cell in frame[metric].dropna() if "," in cell]
+        cells = frame[metric].mask(frame[metric].str.casefold().isin(_NOTHING))
+        commas = [cell for cell in cells.dropna() if "," in cell]
         # 1,234 may be either; and who writes 1.5 has no decimal commas
-        clear = any(not re.fullmatch(r"-?\d{1,3}(,\d{3})+", cell) for cell in commas)
-        if commas and (not clear or frame[metric].str.contains(".", regex=False).any()):
-            raise InputError(
-                f"{name}: is '{commas[0]}' with thousands? Write figures such as 1234.5, without"
-            )
+        clear = not all(re.fullmatch(r"-?\d{1,3}(,\d{3})+", cell) for cell in commas)
+        if commas and (not clear or any("." in cell for cell in cells.dropna())):
+            raise InputError(f"{name}: is '{commas[0]}' with thousands? Write 1234.5, without them")
         remarks += ["commas in figures are decimal"] if commas else []
-        frame[metric] = frame[metric].map(_figure)
+        frame[metric] = cells.str.replace(",", ".")
     for column in ("block", "period"):
         if header.count(column) == 1 and not pd.to_numeric(frame[column], errors="coerce").isna().any():
             frame[column] = pd.to_numeric(frame[column])
     return frame, remarks
-
-
-def _figure(cell: Any) -> Any:
-    absent = not isinstance(cell, str) or cell.casefold() in _NOTHING
-    return None if absent else cell.replace(",", ".")
