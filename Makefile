@@ -53,12 +53,13 @@ format: $(READY)  ## put the code into the common form
 
 reports: $(READY)  ## render every page from data/ alone
 	@$(BIN)/benchlib report
+	@$(BIN)/python benchmarks/calibrate.py --show
 
 readme: $(READY)  ## the README's figure and its table of effects, from the recorded studies
 	@$(BIN)/python tests/readme_of_results.py
 
 calibrate: $(READY)  ## the statistics on trial by simulation, in minutes: reports/calibration.html
-	@$(BIN)/benchlib calibrate --simulate
+	@$(BIN)/python benchmarks/calibrate.py --simulate
 
 bench: $(READY)  ## what the suite itself costs, in an hour on a quiet machine: data/benchmarks/
 	@$(BIN)/python benchmarks/table.py $(BENCH_OPTIONS)

@@ -29,6 +29,7 @@ pytest_plugins = ["clusters", "foreign"]
 APART = (
     *(
         "plan/",
+        "benchmarks/",
         "stats/",
         "report/",
         "load/parse/",

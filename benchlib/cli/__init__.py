@@ -16,7 +16,6 @@ from benchlib.cli.terminal import FILE, echo, echo_json, json_option
 from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
 
 # Heavy imports (IPython, scipy, matplotlib) wait inside the commands: --help answers at once.
-_QUIET_LOAD = 0.3
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -357,46 +356,6 @@ def recover() -> None:
         raise PreflightError("; ".join(map(str, strangers)))
     if not left:
         echo("nothing was left behind")
-
-
-@cli.command()
-@click.option("--simulate", is_flag=True, help="By simulation (minutes), without any server.")
-@click.option("--sessions", type=click.IntRange(1), help="Real studies (20), or simulated ones (100000).")
-@click.option("--blocks", type=click.IntRange(3, 99), help="Blocks of each real study (5).")
-@click.option("--duration", "duration_s", type=click.IntRange(1, 3600), help="Seconds of a real trial (2).")
-@click.option("--effect", type=click.FloatRange(0.005, 1), help="The injected change, a fraction (0.05).")
-@click.option("--seed", type=click.IntRange(0, 2**31), default=1, help="Where chance begins (1).")
-def calibrate(simulate: bool, seed: int, **given: Any) -> None:
-    """Put the suite itself on trial: false alarms between identical systems, known changes found.
-
-    Runs real pgbench studies on this machine (a good hour, and nothing else should run then;
-    the same again goes on after an interruption), or with --simulate simulated ones. Its page is
-    reports/calibration.html.
-
-    \b
-    Examples:
-      benchlib calibrate
-      benchlib calibrate --sessions 4 --duration 5 --effect 0.1
-      benchlib calibrate --simulate
-    """
-    from benchlib.host.facts import load_average
-    from benchlib.report.calibrate import Options, calibrate_by_simulation, calibrate_here
-    from benchlib.report.calibration_page import sentence
-    from benchlib.report.entries import entries, reports_root
-    from benchlib.report.site import write_site
-
-    given = {name: value for name, value in given.items() if value is not None}
-    if simulate:
-        if given.keys() - {"sessions"}:
-            raise click.UsageError("of real studies' options --simulate takes only --sessions and --seed")
-        calibrate_by_simulation(_progress_printer(), **given, seed=seed)
-    else:
-        if (busy := load_average()) > _QUIET_LOAD:
-            echo(f"other work is running here (load {busy:.1f}): its noise may hide the change", err=True)
-        options = Options(**given, seed=seed)
-        echo(sentence(calibrate_here(options, _progress_printer())))
-    write_site(reports_root(), *entries())
-    echo(f"page: {reports_root() / 'calibration.html'}")
 
 
 def main(argv: list[str] | None = None) -> None:

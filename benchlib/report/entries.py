@@ -208,13 +208,6 @@ def study_fingerprint(folder: StudyFolder, code: str) -> str:
     return digest.hexdigest()
 
 
-def folder_fingerprint(folder: Path, code: str) -> str:
-    """The fingerprint of the files of a folder, with that of the code."""
-    digest = hashlib.sha256(code.encode())
-    _add(digest, folder, folder.glob("*"))
-    return digest.hexdigest()
-
-
 def _add(digest: hashlib._Hash, root: Path, files: Iterable[Path]) -> None:
     """Add files by their paths below a folder and by what is in them; no links, which may lead anywhere."""
     for path in sorted(files):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import mistune
-from jinja2 import pass_context
+from jinja2 import Template, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
@@ -208,8 +208,8 @@ def render_index(
     return _render("page.html.j2", **vars(page), body=Markup(_numbered(body)), contents=[])
 
 
-def render_prose(page: Page, template: str, **values: Any) -> str:
-    """A page whose body is a template, filled with `values`.
+def render_prose(page: Page, template: str | Template, **values: Any) -> str:
+    """A page whose body is a template, or that of this name among ours, filled with `values`.
 
     In it Markdown goes through the filter `markdown`, figures and tables through `shown`.
     """
@@ -258,5 +258,5 @@ def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Lin
     return re.sub(r"<!--(site|neighbours)-->.*?<!--/\1-->", fill, html, flags=re.DOTALL)
 
 
-def _render(template: str, **values: Any) -> str:
+def _render(template: str | Template, **values: Any) -> str:
     return printable(TEMPLATES.get_template(template).render(**values))

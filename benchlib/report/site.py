@@ -11,7 +11,6 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.plan.planning import PANELS
-from benchlib.report import calibration_page
 from benchlib.report.entries import Entry
 from benchlib.report.figures import index_panels
 from benchlib.report.figures.frames import known
@@ -47,7 +46,6 @@ def write_site(root: Path, entries: Sequence[Entry], left_out: Sequence[tuple[st
     named on the index, with what would make it one.
     """
     root.mkdir(parents=True, exist_ok=True)
-    calibration_page.publish(root)
     ordered = by_panel(entries)
     rendered = [entry for entry in ordered if (root / f"{entry.name}.html").is_file()]
     titles = Counter(entry.title for entry in rendered)

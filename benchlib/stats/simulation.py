@@ -1,118 +1,20 @@
-"""The statistics on trial: simulated studies in which the truth is known.
+"""Many studies judged at once, as ``analyze`` judges one; and by how much the estimates of one that stopped early lean."""
 
-A simulated trial is the mean of ``seconds`` autocorrelated readings, plus a deviation of the run, a drift of
-the host and, in contaminated situations, a hit by something else on the machine. The mean of a stationary
-Gaussian series is itself Gaussian with a known variance, so it is drawn directly and without approximation.
-The order inside a block is random, as in a real design.
-"""
-
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
-from scipy.stats import f, t
+from scipy.stats import t
 
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.concerns import Concern
 from benchlib.stats.dunnett import complete_loadings, family_cut
 from benchlib.stats.sequential import SequentialPlan
-from benchlib.stats.verdicts import GRAVE, POOLED_FROM
+from benchlib.stats.verdicts import GRAVE
 
 ALPHA = 0.05
 MARGIN = 0.03
-EFFECT = 0.05
-"""The true change, a fraction, for figures of power."""
-SIGMA_D = 0.0355
-"""Deviation of a difference inside a block (log units), for figures of power."""
-ORACLE_BLOCKS = 4.155
-"""Blocks for 80 % power with a known variance: (z_.975 + z_.8)^2 SIGMA_D^2 / log(1 + EFFECT)^2."""
-_SECOND_CV = 0.08
 _LIKE_THIS = 4_000
-
-
-@dataclass(frozen=True)
-class Situation:
-    """What is simulated; ``run_sd``, ``drift`` and ``ramp`` are fractions of the tps.
-
-    ``drift`` is over the whole study, ``ramp`` per hour, ``contamination`` the share of trials that are hit.
-    ``levels`` counts all arms, ``controls`` those of them that repeat the baseline. The last ``noisy`` levels stray
-    ``ratio`` times as much as the others. ``stalls`` is the share of trials that a stall of ten deviations hits,
-    ``tails`` the degrees of freedom of Student's noise; 0 is normal noise.
-    Clusters stay for ``period`` blocks and deviate by ``luck`` times a trial's deviation as long as they stay.
-    """
-
-    rho: float = 0.0
-    run_sd: float = 0.02
-    drift: float = 0.0
-    ramp: float = 0.0
-    contamination: float = 0.0
-    blocks: int = 5
-    levels: int = 4
-    controls: int = 0
-    seconds: int = 60
-    noisy: int = 0
-    ratio: float = 1.0
-    stalls: float = 0.0
-    tails: int = 0
-    luck: float = 0.0
-    period: int = 1
-
-    @property
-    def noise_sd(self) -> float:
-        """Deviation of a trial's mean (log units) without drift and contamination."""
-        lags = np.arange(1, self.seconds)
-        factor = 1 + 2 * float(((1 - lags / self.seconds) * self.rho**lags).sum())
-        return float(np.hypot(self.run_sd, _SECOND_CV * np.sqrt(factor / self.seconds)))
-
-
-def situations() -> Iterator[Situation]:
-    """Yield the protocol's situations (``statistics.md``, Calibration), then some with an A/A arm."""
-    drifts = ((0.0, 0.0), (0.02, 0.0), (0.0, 0.10))
-    for rho, run_sd, (drift, ramp), contamination, blocks, levels in product(
-        (0.0, 0.8, 0.95), (0.0, 0.02), drifts, (0.0, 0.1), (3, 5, 9), (2, 4, 6)
-    ):
-        yield Situation(rho, run_sd, drift, ramp, contamination, blocks, levels)
-    for rho, blocks, levels in product((0.0, 0.95), (3, 5, 9), (3, 4, 6)):
-        yield Situation(rho=rho, blocks=blocks, levels=levels, controls=1)
-    for levels, blocks in product((3, 4, 6, 12), (3, 4, 5, 7, 9, 12)):
-        for noisy, ratio in product({1, (levels - 2) // 2, levels - 2} - {0}, (3.0, 10.0)):
-            yield Situation(blocks=blocks, levels=levels, controls=1, noisy=noisy, ratio=ratio)
-        yield Situation(blocks=blocks, levels=levels, controls=1, stalls=0.1)
-        yield Situation(blocks=blocks, levels=levels, controls=1, tails=3)
-    for levels, blocks, luck in product((4, 6), (6, 8, 10), (0.5, 1.0)):
-        yield Situation(blocks=blocks, levels=levels, controls=1, luck=luck)
-        yield Situation(blocks=blocks, levels=levels, controls=1, luck=luck, period=2)
-
-
-def simulate_logs(situation: Situation, sessions: int, rng: np.random.Generator) -> np.ndarray:
-    """Return log tps (sessions, blocks, levels) of studies without any effect."""
-    shape = (sessions, situation.blocks, situation.levels)
-    sd = np.full(situation.levels, situation.noise_sd)
-    sd[situation.levels - situation.noisy :] *= situation.ratio
-    df = situation.tails
-    logs: np.ndarray = sd * (
-        rng.standard_t(df, shape) * np.sqrt((df - 2) / df) if df else rng.standard_normal(shape)
-    )
-    if situation.luck:
-        clusters = rng.standard_normal((sessions, -(-situation.blocks // situation.period), situation.levels))
-        logs += (
-            situation.luck * situation.noise_sd * np.repeat(clusters, situation.period, axis=1)[:, : shape[1]]
-        )
-    if situation.stalls:
-        logs -= 10 * situation.noise_sd * (rng.random(shape) < situation.stalls)
-    order = rng.random(shape).argsort(axis=2)
-    place = np.arange(situation.blocks)[:, None] * situation.levels + order
-    hours = place * situation.seconds / 3600
-    logs += np.log1p(situation.drift * place / np.prod(shape[1:]) + situation.ramp * hours)
-    if situation.contamination:
-        # a neighbour on the host takes 5 to 25 % of the trial's throughput
-        hit = rng.random(shape) < situation.contamination
-        logs += np.where(hit, np.log1p(-rng.uniform(0.05, 0.25, shape)), 0.0)
-    return logs
 
 
 class Judged(NamedTuple):
@@ -140,35 +42,9 @@ class Judged(NamedTuple):
         return np.asarray(below & (self.estimate - np.log1p(-MARGIN) >= self.tost * self.error))
 
 
-def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA, period: int = 1) -> tuple[Judged, Judged]:
-    """Judge complete studies (sessions, blocks, levels) as ``analyze`` does: the levels, and the first two arms as twins.
-
-    Clusters stay for ``period`` blocks, of which each study has a multiple.
-    """
-    families = [(logs, controls, alpha), (logs[:, :, :2], 0, alpha * GRAVE)]
-    if period == 1:
-        levels, twins = (_judged(*family) for family in families)
-        return levels, twins
-    sessions, blocks, count = logs.shape
-    left = logs - logs.mean(axis=1, keepdims=True)
-    left -= left.mean(axis=2, keepdims=True)
-    inside = left.reshape(sessions, -1, period, count)
-    between = period * (inside.mean(axis=2) ** 2).sum(axis=(1, 2))
-    df = (blocks // period - 1) * (count - 1)
-    rest = (blocks - 1) * (count - 1) - df
-    ratio = between / df / (((left**2).sum(axis=(1, 2)) - between) / rest)
-    pooled = (f.sf(ratio, df, rest) > POOLED_FROM)[:, None]
-    both = [
-        (
-            _judged(part, arms, share),
-            _judged(part.reshape(sessions, -1, period, part.shape[2]).mean(axis=2), arms, share),
-        )
-        for part, arms, share in families
-    ]
-    levels, twins = (
-        Judged(*(np.where(pooled, *fields) for fields in zip(*pair, strict=True))) for pair in both
-    )
-    return levels, twins
+def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA) -> tuple[Judged, Judged]:
+    """Judge complete studies (sessions, blocks, levels): the levels, and the first two arms as twins."""
+    return _judged(logs, controls, alpha), _judged(logs[:, :, :2], 0, alpha * GRAVE)
 
 
 def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
@@ -179,74 +55,22 @@ def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
     return Judged(estimate, error, *(np.full((len(logs), 1), cut) for cut in cuts))
 
 
-def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, float]:
-    """Return the situation's fields and how often, as fractions, ``analyze`` does what there.
-
-    ``alarms``: the first level without effect is called different by its single p; ``family``: any level is, as the
-    verdict has it; ``coverage``: the single interval holds the truth; ``power``: a level of +5 % has its verdict;
-    ``equivalent``: with all levels at the margin's edge any is called equivalent; ``invalid``: twins that are
-    alike make the study invalid (NaN without a control). ``error`` is the standard error of ``alarms``.
-    """
-    logs = simulate_logs(situation, sessions, np.random.default_rng(seed))
-    fit, twins = judge(logs, situation.controls, period=situation.period)
-    single = np.abs(fit.estimate) > fit.single * fit.error
-    invalid = twins.different[:, 0] & (situation.controls > 0)
-    return {
-        **asdict(situation),
-        "alarms": float(single[:, 0].mean()),
-        "family": float(fit.different.any(axis=1).mean()),
-        "coverage": float(1 - single.mean()),
-        "power": float((fit.moved(np.log1p(EFFECT)).different[:, 0] & ~invalid).mean()),
-        "equivalent": float(fit.moved(np.log1p(MARGIN)).equivalent.any(axis=1).mean()),
-        "invalid": float(invalid.mean()) if situation.controls else float("nan"),
-        "error": float(np.sqrt(ALPHA * (1 - ALPHA) / sessions)),
-    }
+def at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
+    """Judge studies at each look, and say which of them (sessions,) are invalid there."""
+    looks = []
+    for look, alpha in zip(plan.looks, plan.alphas, strict=True):
+        fit, twins = judge(logs[:, :look], controls, alpha=alpha)
+        looks.append((fit, twins.different[:, 0] & (controls > 0)))
+    return looks
 
 
-def power_by_blocks(levels: int, controls: int, *, sessions: int, seed: int) -> pd.DataFrame:
-    """Return the power of the verdict for +5 % at 3 to 9 blocks: ``levels, controls, blocks, power, over_oracle``.
-
-    ``over_oracle`` is by how much the blocks to 80 % power exceed the oracle's; it repeats.
-    """
-    blocks = np.arange(3, 10)
-    runs = [
-        # runs so long that only the deviation between them is left
-        Situation(run_sd=SIGMA_D / np.sqrt(2), seconds=100_000, blocks=n, levels=levels, controls=controls)
-        for n in blocks.tolist()
+def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray) -> np.ndarray:
+    """Return at which look (sessions,) studies with these effects stop, as ``decide`` stops them."""
+    settled = [
+        (studies.different | studies.equivalent).all(axis=1) | invalid
+        for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
     ]
-    power = [simulate(run, sessions=sessions, seed=seed + run.blocks)["power"] for run in runs]
-    over_oracle = float(np.interp(0.8, power, blocks)) / ORACLE_BLOCKS
-    columns = {"levels": levels, "controls": controls, "blocks": blocks, "power": power}
-    return pd.DataFrame(columns).assign(over_oracle=over_oracle)
-
-
-def simulate_looks(
-    plan: SequentialPlan, levels: int, controls: int, *, sessions: int, seed: int, ratio: float = 1.0
-) -> dict[str, float]:
-    """Return what looking at ``plan.looks`` costs and saves: ``levels, controls, ratio, alarms, power, blocks, invalid``.
-
-    ``alarms``: any level is called different at any look when none is. The others are of studies whose last level is
-    +5 %, each stopped as ``decide`` stops it: ``power``: it is then found; ``blocks``: their mean number;
-    ``invalid``: the twins, which are alike, differ. Half of the levels stray ``ratio`` times as much as the others.
-    """
-    rng = np.random.default_rng(seed)
-    logs = rng.normal(0.0, SIGMA_D / np.sqrt(2), (sessions, plan.looks[-1], levels))
-    logs[:, :, levels - (levels - controls) // 2 :] *= ratio
-    looks = _at_looks(logs, plan, controls)
-    effects = np.zeros(levels - 1 - controls)
-    effects[-1] = np.log1p(EFFECT)
-    stop = _stops(looks, effects)
-    at_stop = [(fit.moved(effects), *twins, stop == place) for place, (fit, *twins) in enumerate(looks)]
-    rates = {
-        "alarms": np.any([fit.different.any(axis=1) for fit, _ in looks], axis=0).mean(),
-        "power": sum((fit.different[:, -1] & ~invalid & here).sum() for fit, invalid, here in at_stop)
-        / sessions,
-        "blocks": np.take(plan.looks, stop).mean(),
-        "invalid": sum((invalid & here).sum() for _, invalid, here in at_stop) / sessions,
-    }
-    return {"levels": levels, "controls": controls, "ratio": ratio} | {
-        name: float(rate) for name, rate in rates.items()
-    }
+    return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))
 
 
 def stopped_early(analysis: Analysis, plan: SequentialPlan) -> Concern:
@@ -263,8 +87,8 @@ def stopped_early(analysis: Analysis, plan: SequentialPlan) -> Concern:
     noise = np.random.default_rng(1).normal(0.0, analysis.residual_sd, shape)
     effects, scale = measured, 1.0
     for _ in range(2):
-        looks = _at_looks(scale * noise, plan, controls)
-        fit, stopped = looks[place][0], _stops(looks, effects) == place
+        looks = at_looks(scale * noise, plan, controls)
+        fit, stopped = looks[place][0], stops(looks, effects) == place
         if not stopped.any():
             break
         lean = fit.moved(effects).estimate[stopped].mean(axis=0) - effects
@@ -279,21 +103,3 @@ def stopped_early(analysis: Analysis, plan: SequentialPlan) -> Concern:
         f"the study stopped after {analysis.blocks} of {plan.looks[-1]} blocks, and what stops a study early leans "
         f"outwards: in studies simulated like this one about {leaning or '0 points'}",
     )
-
-
-def _at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
-    """Judge studies at each look, and say which of them (sessions,) are invalid there."""
-    looks = []
-    for look, alpha in zip(plan.looks, plan.alphas, strict=True):
-        fit, twins = judge(logs[:, :look], controls, alpha=alpha)
-        looks.append((fit, twins.different[:, 0] & (controls > 0)))
-    return looks
-
-
-def _stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray) -> np.ndarray:
-    """Return at which look (sessions,) studies with these effects stop, as ``decide`` stops them."""
-    settled = [
-        (studies.different | studies.equivalent).all(axis=1) | invalid
-        for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
-    ]
-    return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))

@@ -1,23 +1,23 @@
-"""The protocol's promises, by simulation with fixed seeds; ``benchlib calibrate --simulate`` runs all situations."""
+"""The protocol's promises, by simulation with fixed seeds; ``make calibrate`` runs all situations."""
 
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
-
-import benchlib
-from benchlib.stats.sequential import EXTENSION, SequentialPlan, decide, plan_looks
-from benchlib.stats.simulation import (
+from simulation import (
     Situation,
-    judge,
+    judge_by_period,
     power_by_blocks,
     simulate,
     simulate_logs,
     simulate_looks,
     situations,
-    stopped_early,
 )
+
+import benchlib
+from benchlib.stats.sequential import EXTENSION, SequentialPlan, decide, plan_looks
+from benchlib.stats.simulation import judge, stopped_early
 
 
 @pytest.mark.parametrize(("levels", "controls", "period"), [(2, 0, 1), (4, 1, 1), (5, 2, 1), (4, 1, 2)])
@@ -25,7 +25,7 @@ def test_the_simulated_figures_are_those_of_analyze(levels, controls, period):
     names = [f"l{i}" for i in range(levels)]
     situation = Situation(blocks=6, levels=levels, luck=0.7, period=period)
     logs = simulate_logs(situation, 8, np.random.default_rng(1))
-    fit, twins = judge(logs, controls, period=period)
+    fit, twins = judge_by_period(logs, controls, period)
     for session, values in enumerate(logs):
         frame = pd.DataFrame(
             {"block": np.repeat(range(6), levels), "level": names * 6, "tps": np.exp(values).ravel()}

@@ -11,17 +11,18 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from scipy.stats import binom, binomtest, nct
+from simulation import SIGMA_D
 
-from benchlib.report.entries import code_fingerprint, folder_fingerprint
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import guarded
 from benchlib.report.figures.layout import canvas, styled
 from benchlib.report.figures.style import BAND, BLUE, INK, PAPER
 from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Link, Page, render_prose
+from benchlib.report.templates import TEMPLATES
 from benchlib.stats.means import geometric_mean
 from benchlib.stats.power import Plan, detectable
-from benchlib.stats.simulation import ALPHA, SIGMA_D
+from benchlib.stats.simulation import ALPHA
 from benchlib.study.store import data_root
 
 BASELINE = "baseline"
@@ -39,12 +40,8 @@ def calibration_folder() -> Path:
 
 
 def publish(reports: Path) -> None:
-    """Write ``calibration.html`` and its downloads into ``reports``, unless nothing has changed; nothing without data."""
-    kept, page = calibration_folder(), reports / "calibration.html"
-    mark = f"<!--{folder_fingerprint(kept, code_fingerprint())}-->\n"
-    if page.is_file() and page.read_text().endswith(mark):
-        return
-    simulated = real = None
+    """Write ``calibration.html`` and its downloads into ``reports``; nothing without data."""
+    kept, simulated, real = calibration_folder(), None, None
     if (totals := kept / "simulated.json").is_file():
         simulated = pd.read_csv(kept / "simulated.csv"), json.loads(totals.read_text())
     if (summary := kept / "summary.json").is_file():
@@ -61,7 +58,7 @@ def publish(reports: Path) -> None:
             else:
                 copy.write_text(json.dumps(json.loads((kept / name).read_text()), indent=1) + "\n")
             downloads.append(Link(label, f"calibration.{name}"))
-    page.write_text(render_calibration(simulated, real, downloads) + mark)
+    (reports / "calibration.html").write_text(render_calibration(simulated, real, downloads))
 
 
 def render_calibration(
@@ -97,7 +94,7 @@ def render_calibration(
     table["kept?"] = table["kept?"].map({True: "kept", False: "not kept"}).fillna("too few to judge")
     return render_prose(
         page,
-        "calibration.md.j2",
+        TEMPLATES.from_string(Path(__file__).with_name("calibration.md.j2").read_text()),
         promises=html_table(table[["promise", "kept?", "result", "bar"]], "Promises"),
         simulated=_simulated(*simulated) if simulated else None,
         real=_real(real) if real else None,

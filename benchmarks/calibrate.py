@@ -1,10 +1,17 @@
-"""The suite on trial, by simulation and on this machine's own servers; figures go to ``data/calibration/``.
+"""The suite on trial, by simulation and on this machine's own servers: false alarms between what is alike, known changes found.
+
+    python benchmarks/calibrate.py --simulate          # in minutes, without any server; make calibrate
+    python benchmarks/calibrate.py                     # a good hour, in which nothing else should run here
+    python benchmarks/calibrate.py --sessions 4 --duration 5 --effect 0.1
+    python benchmarks/calibrate.py --show              # the page alone, of what is kept
+
+The figures go to data/calibration/, the page is reports/calibration.html. The same again goes on after an interruption.
 
 For real, a *session* is a whole study as a user runs it (its own seed and clusters, its own verdicts) in
 which the truth is known: baseline, its A/A control and a third arm called ``same`` do the same work, the
 injected arm does so much less of it that it is so much faster. Sessions whose limit is the processor and
 sessions whose limit is the disk take turns. Control against baseline, and ``same``
-against the mean of both, are orthogonal contrasts: two A/A comparisons in each session. :mod:`benchlib.report.calibration_page` shows what is kept.
+against the mean of both, are orthogonal contrasts: two A/A comparisons in each session.
 """
 
 from __future__ import annotations
@@ -16,14 +23,19 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import click
 import pandas as pd
+from calibration_page import BASELINE, calibration_folder, publish, sentence
+from simulation import power_by_blocks, simulate, simulate_looks, situations
 
 from benchlib import __version__
-from benchlib.errors import InputError
+from benchlib.errors import BenchlibError, InputError
+from benchlib.host.facts import load_average
 from benchlib.plan.model import Study
-from benchlib.report.calibration_page import BASELINE, calibration_folder
+from benchlib.report.entries import entries, reports_root
+from benchlib.report.site import write_site
 from benchlib.stats.sequential import EXTENSION, SequentialPlan, plan_looks
-from benchlib.stats.simulation import ALPHA, power_by_blocks, simulate, simulate_looks, situations
+from benchlib.stats.simulation import ALPHA
 from benchlib.study.experiment import Experiment
 from benchlib.study.runs import Runner, plan_study
 from benchlib.study.store import StudyFolder
@@ -35,6 +47,7 @@ LOADS = {"processor": ("calibrated", 250_000, 1), "disk": ("calibrated-commits",
 below a hundredth; and how many times ``effect`` is injected, since a disk's flushes wander more than a processor."""
 _EXTENDED = (5, 7, 9, 11)
 """Blocks of a study that is extended three times, as long as it is open."""
+_QUIET_LOAD = 0.3
 _TRIAL_COLUMNS = ["load", "session", "block", "position", "level", "seed", "started_s", "tps", "latency_average_ms",
                   "latency_stddev_ms", "transactions", "error"]  # fmt: skip
 _VERDICT_COLUMNS = [
@@ -47,6 +60,35 @@ _VERDICT_COLUMNS = [
     "verdict",
     "mde_percent",
 ]
+
+
+@click.command()
+@click.option("--simulate", "simulated", is_flag=True, help="by simulation, without any server")
+@click.option("--show", is_flag=True, help="make the page of what is kept, and nothing else")
+@click.option("--sessions", type=click.IntRange(1), help="real studies (20), or simulated ones in each situation (100000)")
+@click.option("--blocks", type=click.IntRange(3, 99), help="of each real study (5)")
+@click.option("--duration", "duration_s", type=click.IntRange(1, 3600), help="seconds of each real trial (2)")
+@click.option("--effect", type=click.FloatRange(0.005, 1), help="the injected change, a fraction (0.05)")
+@click.option("--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="where chance begins")
+def main(simulated: bool, show: bool, seed: int, **given: Any) -> None:
+    """Calibrate, keep the figures and make the page."""
+    given = {name: value for name, value in given.items() if value is not None}
+    tell = partial(click.echo, err=True)
+    try:
+        if simulated and given.keys() - {"sessions"}:
+            raise click.UsageError("of real studies' options --simulate takes only --sessions and --seed")
+        if simulated:
+            calibrate_by_simulation(tell, **given, seed=seed)
+        elif not show:
+            if (busy := load_average()) > _QUIET_LOAD:
+                tell(f"other work is running here (load {busy:.1f}): its noise may hide the change")
+            print(sentence(calibrate_here(Options(**given, seed=seed), tell)))
+        reports_root().mkdir(parents=True, exist_ok=True)
+        publish(reports_root())
+        write_site(reports_root(), *entries())
+    except BenchlibError as reason:
+        raise click.ClickException(str(reason)) from None
+    print(f"page: {reports_root() / 'calibration.html'}")
 
 
 def calibrate_by_simulation(tell: Tell, *, sessions: int = 100_000, seed: int = 1) -> None:
@@ -163,3 +205,7 @@ def _study(options: Options, limit: str, session: int) -> Study:
         "seed": 1000 * options.seed + 2 * session + list(LOADS).index(limit),
     }
     return plan_study(values).model_copy(update={"notebook": None, "parameters": {}})
+
+
+if __name__ == "__main__":
+    main()
