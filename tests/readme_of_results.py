@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from benchlib.report.answers import answers
-from benchlib.report.figures import forest
+from benchlib.report.figures.changes import forest
 from benchlib.report.figures.frames import DAGGER, percent_words
 from benchlib.report.figures.style import LIGHT
 from benchlib.report.view import View

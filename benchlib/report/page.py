@@ -18,7 +18,7 @@ from markupsafe import Markup
 from benchlib.plan.words import printable
 from benchlib.report.cells import Node
 from benchlib.report.cleaned import cleaned
-from benchlib.report.figures import FIGURE_CSS, Figure
+from benchlib.report.figures.figure import FIGURE_CSS, Figure
 from benchlib.report.figures.style import DARK, LIGHT, mark_of
 from benchlib.report.figures.tables import TABLE_CSS
 from benchlib.report.templates import TEMPLATES

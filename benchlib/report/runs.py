@@ -35,7 +35,7 @@ from benchlib.report.entries import (
     writable_root,
 )
 from benchlib.report.execute import execute, find_notebook, notebook_parameters
-from benchlib.report.figures import card
+from benchlib.report.figures.changes import card
 from benchlib.report.page import LICENCE, Link, Page, render_page
 from benchlib.report.site import check_page_is_free, write_site
 from benchlib.report.view import View

@@ -12,7 +12,7 @@ import pandas as pd
 from benchlib.errors import InputError
 from benchlib.plan.planning import PANELS
 from benchlib.report.entries import Entry
-from benchlib.report.figures import index_panels
+from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.frames import known
 from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.page import Link, Page, linked, render_index, render_prose

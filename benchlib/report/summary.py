@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from benchlib.plan.planning import PANELS
 from benchlib.report.entries import Entry, entries
-from benchlib.report.figures import Figure, index_panels
+from benchlib.report.figures.changes import index_panels
+from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import DAGGER, percent_words
 from benchlib.report.figures.style import mark_of
 from benchlib.report.figures.tables import Table, html_table

@@ -16,8 +16,9 @@ import pandas as pd
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan
 from benchlib.plan.words import rates_words
-from benchlib.report import figures as plots
 from benchlib.report.answers import headline, limits
+from benchlib.report.figures import changes, over_time, responses
+from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import amount, by_value, in_common, known, signed
 from benchlib.report.figures.levels import levels_table
 from benchlib.report.figures.mechanism import (
@@ -195,24 +196,24 @@ class View:
         caption = "Exploratory: other figures by the same model"
         return html_table(rows.drop(columns="noteworthy"), caption, labels=labels, formats=_FORMATS)
 
-    def forest(self) -> plots.Figure:
+    def forest(self) -> Figure:
         """Percentage changes with their intervals."""
         analysis = self.experiment.analysis
         answers = self.experiment.study.parameters.get("answers") or {}
         answer = next(((level, words) for level, words in answers.items() if level in analysis.asked), None)
-        return plots.forest(analysis, durability=self.experiment.durability(), answer=answer)
+        return changes.forest(analysis, durability=self.experiment.durability(), answer=answer)
 
-    def drift(self) -> plots.Figure:
+    def drift(self) -> Figure:
         """The trials in the order in which they ran."""
-        return plots.drift(self.experiment.trials, self._plan.metric)
+        return over_time.drift(self.experiment.trials, self._plan.metric)
 
-    def timeline(self) -> plots.Figure:
+    def timeline(self) -> Figure:
         """tps over time inside the trials, with the checkpoints."""
         # loading is one piece of work, with no rate inside it
         levels = [name for name in self._levels if self._plan.level_workload(name).tool != "pgbench-init"]
         warnings = self.experiment.analysis.warnings
         unsteady = {warning.level or "" for warning in warnings if warning.code == "no_steady_state"}
-        return plots.timeline(
+        return over_time.timeline(
             self.experiment.progress,
             levels=levels,
             checkpoints=self.experiment.recorded.checkpoints,
@@ -222,10 +223,10 @@ class View:
             else None,
         )
 
-    def shares(self) -> plots.Figure | None:
+    def shares(self) -> Figure | None:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
         target = self.experiment.study.parameters.get("shares_of")
-        return plots.shares(self.experiment.analysis, target) if target else None
+        return changes.shares(self.experiment.analysis, target) if target else None
 
     # --- why ------------------------------------------------------------------------
 
@@ -269,12 +270,12 @@ class View:
         rows = statements_frame(self.experiment.folder)
         return statements_table(rows, self._levels) if len(rows) else None
 
-    def waits(self) -> plots.Figure | None:
+    def waits(self) -> Figure | None:
         """What the load's sessions waited for, a bar per level; None where nearly all had a processor."""
         waits = self.experiment.recorded.waits
-        return None if waits.empty else plots.waits_by_level(waits, self._levels)
+        return None if waits.empty else over_time.waits_by_level(waits, self._levels)
 
-    def devices(self, levels: Sequence[str] = ()) -> plots.Figure | None:
+    def devices(self, levels: Sequence[str] = ()) -> Figure | None:
         """Speed, waits and the devices of data and WAL over time, of the levels named, or else of those that differ most."""
         recorded = self.experiment.recorded
         named = [name for name in levels if name in self._plan.factor.levels]
@@ -283,7 +284,7 @@ class View:
         shown, note = (named, "") if named else self._few()
         if remote := [name for name in shown if self._plan.level(name).target]:
             note += f" The host of {', '.join(remote)} is not ours: nothing is known of its devices."
-        return plots.device_panels(
+        return over_time.device_panels(
             self.experiment.progress,
             recorded.seconds,
             recorded.waits,
@@ -298,18 +299,18 @@ class View:
         recorded = self.experiment.recorded
         return correlation_table(recorded.seconds, recorded.waits, self.experiment.progress)
 
-    def latency_ladder(self) -> plots.Figure | None:
+    def latency_ladder(self) -> Figure | None:
         """Latency quantiles per level, where logs of all transactions are kept."""
         if self.experiment.trials["latency_p50_ms"].isna().all():
             return None
-        return plots.quantile_ladder(self.experiment.trials, *self._few())
+        return responses.quantile_ladder(self.experiment.trials, *self._few())
 
-    def latency_over_time(self) -> plots.Figure | None:
+    def latency_over_time(self) -> Figure | None:
         """All latencies over time, where logs of all transactions are kept."""
         latencies = self.experiment.latencies
-        return plots.latency_over_time(latencies, self._levels) if latencies else None
+        return over_time.latency_over_time(latencies, self._levels) if latencies else None
 
-    def client_sweep(self, workload: str = "") -> plots.Figure | None:
+    def client_sweep(self, workload: str = "") -> Figure | None:
         """Throughput by number of clients, where levels differ in it; of the levels of one workload, if it is named."""
         levels = self._by_clients(workload)
         if levels["clients"].nunique() < 2:
@@ -321,9 +322,9 @@ class View:
         ]
         rows = self.experiment.by_level().drop(columns="clients", errors="ignore")
         rows = rows.merge(levels.assign(name=names), on="level")
-        return plots.client_sweep(rows.assign(level=rows["name"]), self._plan.metric, workload)
+        return responses.client_sweep(rows.assign(level=rows["name"]), self._plan.metric, workload)
 
-    def change_by_clients(self) -> plots.Figure | None:
+    def change_by_clients(self) -> Figure | None:
         """What a change brings at each number of clients, where levels are compared with others of as many clients."""
         analysis, levels = self.experiment.analysis, self._by_clients()
         rows = levels.merge(analysis.table, on="level")
@@ -335,7 +336,7 @@ class View:
             return None
         names = {"percent_change": "value", "ci_low": "low", "ci_high": "high", "clients": "x"}
         rows = rows.assign(against=rows["series_against"]).rename(columns=names)
-        return plots.change_by_clients(
+        return responses.change_by_clients(
             rows[["series", "x", "value", "low", "high", "against"]], analysis.metric
         )
 

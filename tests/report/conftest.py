@@ -11,7 +11,8 @@ import pytest
 from fakes import FakeBench, seal
 
 import benchlib
-from benchlib.report.figures import drift, forest
+from benchlib.report.figures.changes import forest
+from benchlib.report.figures.over_time import drift
 from benchlib.report.figures.tables import verdict_table
 from benchlib.report.page import Link, Page
 from benchlib.report.view import View

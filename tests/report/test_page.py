@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
-from benchlib.report.figures import forest
+from benchlib.report.figures.changes import forest
 from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Link, linked, render_index, render_page
 

@@ -3,6 +3,8 @@
 import io
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -42,31 +44,22 @@ _ON_CARD = 3
 
 
 def _rows_of_changes(
-    changes: pd.DataFrame,
-    title: str,
-    *,
-    drawn: pd.DataFrame | None = None,
-    more_cells: Sequence[Cell] = (),
-    also: Iterable[float] = (),
-    **options: Any,
+    changes: pd.DataFrame, title: str, *, drawn: pd.DataFrame | None = None, also: Iterable[float] = (), **options: Any
 ) -> tuple[Drawing, Axes, list[float]]:
     """A row for each change; the axis shows the values in `also`, too.
 
-    `changes`: `name, percent_change, ci_low, ci_high, verdict`, and perhaps `quiet` words below the name, or `muted`:
-    grey, unless it is invalid. `drawn` has other places for the same rows, and `more_cells` a last cell for each.
+    `changes`: `name, percent_change, ci_low, ci_high, verdict`, and perhaps `quiet` words below the name, one `more` cell, or
+    `muted`: grey, unless it is invalid. `drawn` has other places for the same rows.
     """
     labels, looks = [], []
-    for number, row in enumerate(changes.to_dict("records")):
-        cells = [*_cells(row), *more_cells[number : number + 1]]
-        labels.append(Label(row["name"], row.get("quiet", ""), cells))
+    for row in changes.to_dict("records"):
+        labels.append(Label(row["name"], row.get("quiet", ""), [*_cells(row), *([row["more"]] if "more" in row else [])]))
         look = mark_of(row["verdict"])
         if row.get("muted"):
-            hue = look.hue if verdict_word(row["verdict"]) == "invalid" else "muted"
-            look = Look(hue, look.marker, look.sign, look.filled, 5)
+            look = replace(look, size=5, hue=look.hue if verdict_word(row["verdict"]) == "invalid" else "muted")
         looks.append(look)
-    marks = (
-        (changes if drawn is None else drawn)[_ENDS].astype(float).set_axis(["value", "low", "high"], axis=1)
-    )
+    marks = (changes if drawn is None else drawn)[_ENDS].astype(float)
+    marks.columns = pd.Index(["value", "low", "high"])
     return rows(
         labels or [Label("Nothing to compare.")],
         marks.assign(row=range(len(marks)), look=pd.Series(looks, marks.index, dtype=object)),
@@ -100,23 +93,18 @@ def forest(
     that the title tells of, and what it calls that; else the first that is compared.
     """
     changes = analysis.table[analysis.table["level"].isin(list(analysis.against))]
-    levels, margin = changes["level"].astype(str).tolist(), 100 * analysis.margin
+    levels, twins, margin = changes["level"].astype(str).tolist(), analysis.controls, 100 * analysis.margin
     lost = {level: loss for level, loss in durability.items() if level in levels}
-    controls = [level in analysis.controls for level in levels]
-    names = [
-        level + DAGGER * (level in lost) + " (A/A control)" * control
-        for level, control in zip(levels, controls, strict=True)
-    ]
+    names = [level + DAGGER * (level in lost) + " (A/A control)" * (level in twins) for level in levels]
     quiet = [against_words(analysis, level) for level in levels]
     blocks = analysis.differences[analysis.differences["level"].isin(levels)]
     drawing, axes, middles = _rows_of_changes(
-        changes.assign(name=names, quiet=quiet, muted=controls), f"change of {analysis.metric.title}",
+        changes.assign(name=names, quiet=quiet, muted=changes["level"].isin(twins)),
+        f"change of {analysis.metric.title}",
         band=(-margin, margin), also=(-1.2 * margin, 1.2 * margin, *blocks["percent"]),
     )  # fmt: skip
-    place = dict(zip(levels, middles, strict=True))
-    axes.plot(
-        blocks["percent"], blocks["level"].map(place) + 6, ".", color=MUTED, markersize=5, markeredgewidth=0
-    )
+    y = blocks["level"].map(dict(zip(levels, middles, strict=True))) + 6
+    axes.plot(blocks["percent"], y, ".", color=MUTED, markersize=5, markeredgewidth=0)
     mean = amount(rows_of(analysis)[analysis.baseline]["mean"])
     base = f" (mean {mean} {analysis.metric.unit})".replace(" )", ")") if analysis.one_reference else ""
     caption = (
@@ -126,7 +114,7 @@ def forest(
     low, high = axes.get_xlim()
     if 100 + high < 20 * (100 + low):  # else it is too narrow to be seen
         caption += f" Shaded: ±{margin:g} %, the margin of equivalence."
-    if analysis.controls:
+    if twins:
         caption += " The A/A control is the baseline once more: its change is noise."
     if lost:
         caption += f" {DAGGER} gives up durability: {'; '.join(given_up(lost))}."
@@ -201,18 +189,14 @@ def shares(analysis: Analysis, full: str) -> Figure:
 
 @styled
 def index_panels(entries: Sequence[Any]) -> Figure:
-    """The answers of all studies as factors, better to the right: a panel for the changes, one for the costs, one for the hardware.
+    """The answers of all studies, which come by panel, as factors, better to the right; a heading above each panel.
 
     Of an entry are read `title, panel, higher_is_better` and `answers`; of an answer `words, against, verdict, gives_up`
     and `percent_change, ci_low, ci_high`, percentages that are None or NaN where they are not known.
     """
-    labels: list[Label] = []
-    parts = []
-    for panel, heading in PANELS.items():
-        of_panel = sorted(
-            (entry for entry in entries if entry.panel == panel), key=lambda entry: str(entry.title)
-        )
-        labels += [Label(heading, heading=True)] * bool(of_panel)
+    labels, parts = list[Label](), list[pd.DataFrame]()
+    for panel, of_panel in groupby(entries, key=lambda entry: str(entry.panel)):
+        labels.append(Label(PANELS[panel], heading=True))
         for entry in of_panel:
             answers = _factors(entry)
             numbers = range(len(labels), len(labels) + len(answers))
@@ -256,15 +240,13 @@ def card(entry: Any) -> bytes:
 
 def _factors(entry: Any) -> pd.DataFrame:
     """An entry's answers, a row each: `words, against, verdict, gives_up`, and `value, low, high`, factors where more is better."""
-    rows = []
-    for answer in entry.answers:
-        percents = (answer.percent_change, answer.ci_low, answer.ci_high)
-        judged = verdict_word(answer.verdict) not in ("", "invalid")
-        value, low, high = (1 + each / 100 if judged and known(each) else np.nan for each in percents)
-        if not entry.higher_is_better:
-            value, low, high = 1 / value, 1 / high, 1 / low
-        rows.append((answer.words, answer.against, answer.verdict, answer.gives_up, value, low, high))
-    return pd.DataFrame(rows, columns=["words", "against", "verdict", "gives_up", "value", "low", "high"])
+    columns = ["words", "against", "verdict", "gives_up", *_ENDS]
+    answers = pd.DataFrame([vars(answer) for answer in entry.answers], columns=columns)
+    factors = 1 + answers[_ENDS].astype(float) / 100
+    factors[answers["verdict"].map(verdict_word).isin(["", "invalid"])] = np.nan
+    if not entry.higher_is_better:
+        factors = 1 / factors[["percent_change", "ci_high", "ci_low"]]
+    return answers.drop(columns=_ENDS).join(factors.set_axis(["value", "low", "high"], axis=1))
 
 
 def _factor_rows(answers: pd.DataFrame, labels: Sequence[Label]) -> tuple[Drawing, Axes, list[float]]:
@@ -279,7 +261,7 @@ def _factor_labels(answers: pd.DataFrame, study: str = "") -> list[Label]:
     labels = []
     for row in answers.to_dict("records"):
         width = row["high"] - row["low"]
-        digits = 1 if 1 <= width < 10 else 0 if width >= 10 else 2
+        digits = 0 if width >= 10 else 1 if width >= 1 else 2
         change = f"{row['value']:,.{digits}f}\u00a0×" if known(row["value"]) else "no verdict"
         cell = (change, mark_of(row["verdict"]).colour)
         name = f"{study}{row['words']}{DAGGER * bool(row['gives_up'])}"
@@ -296,25 +278,20 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
     """
     noise = effects["noise"].to_numpy(float)
     opposite = 100 * (1 / (1 + noise / 100) - 1)  # the changes that undo these: of +100 % it is −50 %
-    changes = _judged(effects[["percent", "ci_low", "ci_high", "p_holm"]], metric).assign(
-        name=effects["effect"]
-    )
+    changes = _judged(effects[["percent", "ci_low", "ci_high", "p_holm"]], metric)
+    changes["name"] = effects["effect"]
     drawing, axes, middles = _rows_of_changes(changes, "effect", also=[*noise, *opposite])
     axes.fill_betweenx(middles, opposite, noise, color=BAND, linewidth=0, zorder=0.5)
     large = changes[changes["verdict"] != "inconclusive"]
-    names = (
-        f", most {short(large['name'].iloc[0])}: {_in_words(large.iloc[0].to_dict())}" if len(large) else ""
-    )
+    names = [f", most {short(row['name'])}: {_in_words(row)}" for row in large.head(1).to_dict("records")]
+    caption = "Shaded: what noise alone would give the effect of that rank (half-normal)."
+    if not known(noise[0]):
+        caption = "There is no error to tell noise by."
     return render(
         f"half-normal-{metric}",
         drawing,
-        finding(f"{len(large)} of {len(changes)} effects stand out of the noise", names),
-        (
-            "Shaded: what noise alone would give the effect of that rank (half-normal). "
-            if known(noise[0])
-            else "There is no error to tell noise by. "
-        )
-        + "▲ faster, ▼ slower: significant at 5 % (Holm). Bars: single 95 % intervals.",
+        finding(f"{len(large)} of {len(changes)} effects stand out of the noise", *names),
+        f"{caption} ▲ faster, ▼ slower: significant at 5 % (Holm). Bars: single 95 % intervals.",
         changes[["name", *_ENDS, "verdict"]].assign(noise=noise),
     )
 
@@ -334,14 +311,13 @@ def waterfall(ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps"
     changes = pd.concat([steps.assign(name=ladder["level"].astype(str)), everything], ignore_index=True)
     # a step begins where those before it have led, and its interval lies around that
     before = np.array([0.0, *totals["percent_change"].iloc[:-1], *[0.0] * len(everything)])
-    boxes = changes.assign(
-        **{end: 100 * ((1 + before / 100) * (1 + changes[end] / 100) - 1) for end in _ENDS}
-    )
+    boxes = changes.copy()
+    boxes[_ENDS] = 100 * ((1 + changes[_ENDS] / 100).mul(1 + before / 100, axis=0) - 1)
+    changes["more"] = [*((signed(total), INK) for total in totals["percent_change"]), ("", INK)][: len(changes)]
     title = metric_or_guess(metric).title
     drawing, axes, middles = _rows_of_changes(
-        changes, f"change of {title}", drawn=boxes, also=before, heads=["step", "", "", "so far"],
-        more_cells=[(signed(total), INK) for total in totals["percent_change"]],
-    )  # fmt: skip
+        changes, f"change of {title}", drawn=boxes, also=before, heads=["step", "", "", "so far"]
+    )
     for number, (base, box, y) in enumerate(zip(before, boxes.to_dict("records"), middles, strict=True)):
         end, colour = box["percent_change"], mark_of(box["verdict"]).colour
         axes.barh(y, end - base, 12, left=base, facecolor=BAND, edgecolor=colour, zorder=1.6)

@@ -61,7 +61,9 @@ def rows(
     the title adds; `heads` stand above the columns of cells, the last one of which is aligned left where it has no head.
     Returns the drawing, its axes, whose vertical unit is a point, and each row's middle.
     """
-    widths = _widths(labels, heads)
+    table = [[(head, MUTED) for head in heads], *(label.cells for label in labels)]
+    columns = list(zip_longest(*table, fillvalue=("", INK)))
+    widths = [max(width_of(text, _bold(colour)) for text, colour in column) for column in columns]
     right = 24 + sum(width + 10 for width in widths)
     fig, axes, middles = row_axes(labels, right=right, above=LINE * bool(heads), keyed=keyed)
     axes.set(xlabel=title + scale(axes))
@@ -69,7 +71,15 @@ def rows(
     axes.axvline(origin, color=INK, linewidth=1, zorder=1.5)
     if band:
         axes.axvspan(*band, color=BAND, linewidth=0, zorder=0.5)
-    _cells(axes, labels, middles, heads, widths)
+    x = 10.0
+    for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
+        to_right = number + 1 < len(columns) or bool(heads) or len(columns) == 1
+        place, align = x + width * to_right, "right" if to_right else "left"
+        write(axes, column[0][0], (1, 1), (place, LINE / 2), "axes fraction", color=MUTED, ha=align)
+        for (text, colour), y in zip(column[1:], middles, strict=True):
+            weight = "bold" if _bold(colour) else "normal"
+            write(axes, text, (1, y), (place, 0), ("axes fraction", "data"), color=colour, ha=align, weight=weight)
+        x += width + 10
     lift = 5.0 * marks["lift"] if "lift" in marks else 0.0
     _draw(axes, marks.assign(y=np.array(middles)[marks["row"].astype(int)] + lift))
     tell_rows(axes, [_row_text(label, heads) for label in labels], middles, _ROW / 2)
@@ -99,52 +109,11 @@ def row_axes(
 
 def _row_text(label: Label, heads: Sequence[str]) -> str:
     """What a row says; nothing of a heading."""
-    cells = [
-        f"{cell[0]} {head}".strip()
-        for cell, head in zip_longest(label.cells, heads[: len(label.cells)], fillvalue="")
-        if cell[0]
-    ]
-    return (
-        ""
-        if label.heading
-        else ": ".join(filter(None, (f"{label.name} {label.quiet}".strip(), ", ".join(cells))))
-    )
-
-
-def _widths(labels: Sequence[Label], heads: Sequence[str]) -> list[float]:
-    """How wide each column of cells is, in points."""
-    columns = list(zip_longest(*(label.cells for label in labels), fillvalue=("", INK)))
-    return [
-        max(
-            [
-                *map(width_of, heads[place : place + 1]),
-                *(width_of(text, _bold(colour)) for text, colour in cells),
-            ]
-        )
-        for place, cells in enumerate(columns)
-    ]
-
-
-def _cells(
-    axes: Axes,
-    labels: Sequence[Label],
-    middles: Sequence[float],
-    heads: Sequence[str],
-    widths: Sequence[float],
-) -> None:
-    """Columns of text, right of the axes."""
-    x = 10.0
-    for column, width in enumerate(widths):
-        right = column + 1 < len(widths) or bool(heads) or len(widths) == 1
-        style: dict[str, Any] = {"ha": "right" if right else "left"}
-        place = x + width * right
-        if column < len(heads):
-            write(axes, heads[column], (1, 1), (place, LINE / 2), "axes fraction", color=MUTED, **style)
-        for label, y in zip(labels, middles, strict=True):
-            text, colour = label.cells[column] if column < len(label.cells) else ("", INK)
-            style |= {"color": colour, "fontweight": "bold" if _bold(colour) else "normal"}
-            write(axes, text, (1.0, y), (place, 0.0), ("axes fraction", "data"), **style)
-        x += width + 10
+    if label.heading:
+        return ""
+    heads = [*heads, *[""] * len(label.cells)]
+    cells = [f"{text} {head}".strip() for (text, _), head in zip(label.cells, heads, strict=False) if text]
+    return ": ".join(filter(None, (f"{label.name} {label.quiet}".strip(), ", ".join(cells))))
 
 
 def _bold(colour: str) -> bool:
@@ -155,8 +124,7 @@ def _draw(axes: Axes, marks: pd.DataFrame) -> None:
     """Marks at `value, y`, with a line from `low` to `high`; those of one `look` together."""
     for look, alike in marks.groupby("look", sort=False):
         assert isinstance(look, Look)
-        if {"low", "high"} <= set(alike):
-            axes.hlines(alike["y"], alike["low"], alike["high"], color=look.colour, linewidth=0.3 * look.size)
+        axes.hlines(alike["y"], alike["low"], alike["high"], color=look.colour, linewidth=0.3 * look.size)
         face = look.colour if look.filled else PAPER
         axes.plot(
             alike["value"], alike["y"], look.marker, color=look.colour, markerfacecolor=face,

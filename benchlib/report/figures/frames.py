@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
@@ -51,6 +51,17 @@ def amount(value: float) -> str:
     if not known(value):
         return "–"
     return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", MINUS)
+
+
+def span(values: Iterable[Any], words: Callable[[Any], str] = amount) -> str:
+    """`0.4 to 12`: the least and the largest of some numbers, once where they look alike; nothing where none is known."""
+    numbers = [value for value in values if known(value)]
+    return " to ".join(dict.fromkeys(map(words, (min(numbers), max(numbers))))) if numbers else ""
+
+
+def quoted(names: Iterable[str]) -> str:
+    """`“defaults”, “tuned”`."""
+    return ", ".join(f"“{name}”" for name in names)
 
 
 def axis_words(metric: Metric) -> str:
@@ -117,7 +128,7 @@ def short(name: str) -> str:
 def extremes(values: "pd.Series[float]", unit: str = "") -> str:
     """`0.4 ms (tuned) to 12 ms (defaults)`: the smallest and the largest, each with what it is of; nothing where none is known."""
     ordered = values.dropna().sort_values(kind="stable")
-    ends = list(ordered.iloc[[0, -1]].items()) if len(ordered) > 1 else list(ordered.items())
+    ends = ordered.iloc[[0, -1][: len(ordered)]].items()
     return " to ".join(f"{amount(value)}{unit} ({short(str(name))})" for name, value in ends)
 
 

@@ -210,13 +210,14 @@ def percent_axis(axes: Axes, which: str, percents: Iterable[float]) -> str:
     return ", as a factor (log scale)"
 
 
-def log_axis(axes: Axes, which: str, low: float, high: float, most: int = 6) -> None:
-    """A logarithmic axis from `low` to `high`, labelled at round values."""
+def log_axis(axes: Axes, which: str, low: float, high: float, most: int = 6) -> str:
+    """A logarithmic axis from `low` to `high`, labelled at round values; what its title adds."""
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(FixedLocator(round_values(low, high, most)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(plain)
+    return " (log scale)"
 
 
 def value_axis(axes: Axes, values: "pd.Series[float]", typical: "pd.Series[float]", room: float = 1.0) -> str:
@@ -227,8 +228,7 @@ def value_axis(axes: Axes, values: "pd.Series[float]", typical: "pd.Series[float
     high = float(values.max()) if values.notna().any() else 1.0
     if len(typical) and typical.max() > FAR * typical.min() > 0:
         low = max(float(values.min()), typical.min() / FAR) / 1.2
-        log_axis(axes, "y", low, low * (1.2 * high / low) ** (1 / room), 5)
-        return " (log scale)"
+        return log_axis(axes, "y", low, low * (1.2 * high / low) ** (1 / room), 5)
     axes.set_ylim(0, 1.06 * high / room or 1.0)
     axes.yaxis.set_major_formatter(plain)
     return ""
@@ -238,14 +238,14 @@ def factor_axis(axes: Axes, factors: NDArray[Any]) -> str:
     """A horizontal axis that shows all finite `factors`, labelled 0.5 ×, 0.8 ×, 1 × … where there is room; what its title adds."""
     shown = factors[np.isfinite(factors)]
     low, high = np.min([0.8, *shown]) / 1.1, np.max([1.25, *shown]) * 1.1
-    log_axis(axes, "x", low, high)
+    title = log_axis(axes, "x", low, high)
     apart = 34 / (WIDTH * axes.get_position().width) * np.log(high / low)
     ticks: list[float] = []
     for value in (1, 0.5, 2, 0.2, 5, 0.1, 10, 0.8, 1.25, 0.05, 20, 0.02, 50, 0.01, 100, 200, 500, 1000):
         if low <= value <= high and all(abs(np.log(value / tick)) >= apart for tick in ticks):
             ticks.append(value)
     axes.set_xticks(ticks, [f"{plain(tick)}\u00a0×" for tick in ticks])
-    return " (log scale)"
+    return title
 
 
 def round_values(low: float, high: float, most: int) -> list[float]:

@@ -18,11 +18,11 @@ from benchlib.report.figures.frames import (
     extremes,
     finding,
     good,
-    known,
     percent_of_mean,
     plain,
     short,
     signed,
+    span,
 )
 from benchlib.report.figures.layout import canvas, log_axis, panels, styled, tell_rows, value_axis
 from benchlib.report.figures.style import BAND, BLUE, INK, MUTED, ORANGE, PURPLE, Look, looks
@@ -57,22 +57,16 @@ _RAREST = 1e-4  # a share of transactions below this has the lightest shade
 _LEAST_LAG = 0.01  # ms: a shorter lag is drawn there
 
 
-def _counted(trials: int, none: str) -> str:
-    return f"{trials} trial{'s' * (trials != 1)}" if trials else none
-
-
 @styled
 def drift(trials: pd.DataFrame, metric: str) -> Figure:
     """Each trial against its own level's mean, in the order they were run: what the host did meanwhile.
 
-    `trials`: columns `block`, `level`, `metric`, and `started_s` (seconds) or else in their order.
+    `trials`: columns `block`, `level`, `metric`, and `started_s` (seconds).
     """
-    timed = "started_s" in trials and bool(trials["started_s"].notna().all())
-    order = trials.sort_values("started_s") if timed else trials
-    order = order.assign(x=np.arange(1.0, len(order) + 1))
+    order = trials.sort_values("started_s").assign(x=np.arange(1.0, len(trials) + 1))
     fine = good(order, metric)
     fine = fine.assign(percent=percent_of_mean(fine, metric) - 100)
-    failed = order.drop(fine.index)
+    failed = order["x"].drop(fine.index)
     spans = order.groupby("block", sort=False)["x"].agg(["min", "max"])
     spans["value"] = fine.groupby("block")["percent"].mean()
     drawing = canvas(190)
@@ -82,19 +76,16 @@ def drift(trials: pd.DataFrame, metric: str) -> Figure:
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
     for start, stop in spans[["min", "max"]].iloc[::2].itertuples(index=False):
         axes.axvspan(start - 0.5, stop + 0.5, color=BAND, linewidth=0, zorder=0.5)
-    axes.plot(
-        failed["x"], [0.0] * len(failed), "x", color=PURPLE, markersize=6, clip_on=False,
-        transform=axes.get_xaxis_transform(),
-    )  # fmt: skip
+    crosses = {"markersize": 6, "clip_on": False, "transform": axes.get_xaxis_transform()}
+    axes.plot(failed, 0 * failed, "x", color=PURPLE, **crosses)
     shown = spans.iloc[:: math.ceil(len(spans) / 25)]
     axes.set_xticks((shown["min"] + shown["max"]) / 2, [str(block) for block in shown.index])
     axes.set(xlabel="blocks, each in the order of its trials", ylabel="against the level's own mean, %")
     axes.set_xlim(0.5, len(order) + 0.5)
     axes.yaxis.set_major_formatter(lambda value, _: signed(value, unit="").replace(".0", ""))
-    ends = [signed(value) for value in (spans["value"].min(), spans["value"].max()) if known(value)]
     title = "One block does not tell how the host moved"
-    if len(spans) > 1 and ends:
-        title = f"{metric_or_guess(metric).title} of all levels moved by {' to '.join(ends)} between blocks"
+    if len(spans) > 1 and (moved := span(spans["value"], signed)):
+        title = f"{metric_or_guess(metric).title} of all levels moved by {moved} between blocks"
     return render(
         f"drift-{metric}",
         drawing,
@@ -128,22 +119,19 @@ def timeline(
     thin, step = binned(progress, "elapsed_s", bins)
     typical = thin.groupby("level")["tps"].median()
     notes = [f"median {amount(typical[name])} tps" if name in typical else "no readings" for name in levels]
-    bold = thin.groupby(["level", "elapsed_s"])["tps"].median()
-    numbers = bold.reset_index()
+    numbers = thin.groupby(["level", "elapsed_s"], as_index=False)["tps"].median()
     if relative:
         thin["tps"] = percent_of_mean(thin, "tps")
-        bold = thin.groupby(["level", "elapsed_s"])["tps"].median()
+    bold = thin.groupby(["level", "elapsed_s"])["tps"].median()
     marked = pd.DataFrame(columns=["level", "start_s", "end_s"]) if checkpoints is None else checkpoints
     marked = marked[marked["level"].isin(list(levels))].astype({"start_s": float, "end_s": float})
     drawing, grid = panels(list(zip(levels, notes, strict=True)), 135, "seconds since the trial began")
     for name, axes in zip(levels, grid, strict=True):
         axes.set_xlim(0, 1.01 * end)
         if name in typical:
-            trials_side_by_side = thin[thin["level"] == name].pivot(
-                index="elapsed_s", columns="block", values="tps"
-            )
+            each = thin[thin["level"] == name].pivot(index="elapsed_s", columns="block", values="tps")
             dot = "o" if thin["elapsed_s"].nunique() == 1 else None
-            axes.plot(trials_side_by_side, color=BLUE, linewidth=0.7, alpha=0.4, marker=dot)
+            axes.plot(each, color=BLUE, linewidth=0.7, alpha=0.4, marker=dot)
             axes.plot(bold[name], color=BLUE, linewidth=2)
         spans = marked[marked["level"] == name]
         start, stop = spans["start_s"].fillna(0.0).clip(0), spans["end_s"].fillna(end).clip(upper=end)
@@ -153,9 +141,8 @@ def timeline(
     unit = "% of the level's mean" if relative else "tps"
     scale = value_axis(grid[0], thin["tps"], bold.groupby("level").median(), 1 - _STRIP * bool(len(marked)))
     drawing.supylabel(f"throughput, {unit}{scale}", color=MUTED)
-    caption = (
-        f"Thin: one trial each{f', means of {step:g} s' if step > 1 else ''}; bold: the median over blocks."
-    )
+    means = f", means of {step:g} s" if step > 1 else ""
+    caption = f"Thin: one trial each{means}; bold: the median over blocks."
     if len(marked):
         caption += " Bars at the top: while a checkpoint was written, of all trials."
     elif checkpoints is not None:
@@ -174,24 +161,22 @@ def latency_over_time(latencies: Mapping[Trial, Latency], levels: Sequence[str])
 
     ``latencies`` by level and block, in windows of one second.
     """
-    counts = {
-        level: [each.counts for (of, _), each in latencies.items() if of == level and len(each.counts)]
-        for level in levels
-    }
-    seconds = max((len(each) for trials in counts.values() for each in trials), default=1)
-    # of each level by second since each trial's first and by bin
-    totals = {
-        level: np.sum([np.pad(each, ((0, seconds - len(each)), (0, 0))) for each in trials], axis=0)
-        for level, trials in counts.items()
-        if trials
-    }
-    by_bin = np.sum([np.zeros(len(EDGES_US)), *(total.sum(axis=0) for total in totals.values())], axis=0)
+    seconds = max((len(each.counts) for each in latencies.values()), default=0) or 1
+    totals = dict[str, NDArray[Any]]()  # of each level by second since each trial's first and by bin
+    titles = list[tuple[str, str]]()
+    for level in levels:
+        trials = [each.counts for (of, _), each in latencies.items() if of == level and len(each.counts)]
+        if trials:
+            padded = [np.pad(each, ((0, seconds - len(each)), (0, 0))) for each in trials]
+            totals[level] = np.sum(padded, axis=0)
+        note = f"{len(trials)} trial{'s' * (len(trials) > 1)}" if trials else "no log was kept"
+        titles.append((level, note))
+    by_bin = sum((total.sum(axis=0) for total in totals.values()), np.zeros(len(EDGES_US)))
     instant = 100 * by_bin[0] / max(by_bin.sum(), 1)
     used = np.flatnonzero(by_bin[1:]) + 1  # a log scale has no place for what is logged as 0
     first, last = (used[0], used[-1]) if len(used) else (1, 2)
     edges_ms = np.array([*EDGES_US, 10 * EDGES_US[-1]])[first : last + 2] / 1000
     step = max(math.ceil(seconds / min(48, max(_NUMBERS // len(levels), 8))), 1)
-    titles = [(level, _counted(len(trials), "no log was kept")) for level, trials in counts.items()]
     drawing, grid = panels(titles, 150, _CLOCK, "latency, ms (log scale)")
     numbers = list[tuple[Any, ...]]()
     for level, axes in zip(levels, grid, strict=True):
@@ -208,16 +193,14 @@ def latency_over_time(latencies: Mapping[Trial, Latency], levels: Sequence[str])
     for level, total in list(totals.items())[:1]:
         half, most = (float(_below(total.sum(axis=0), share)) for share in (0.5, 0.99))
         title = f"{short(level)}: half take less than {amount(half)} ms, 99 % less than {amount(most)} ms"
-    return render(
-        "latency-over-time",
-        drawing,
-        title,
-        "The stronger the colour, the larger the share of the transactions that ended "
-        + (f"in those {step} seconds" if step > 1 else "in that second")
-        + " and took so long; shades are on a log scale."
-        + (f" Not shown: {instant:.2g} % that pgbench logged as less than 10 µs." if instant else ""),
-        pd.DataFrame(numbers, columns=["level", "second", "transactions", "p50_ms", "p99_ms"]),
+    caption = (
+        f"The stronger the colour, the larger the share of the transactions that ended in {f'those {step} seconds' if step > 1 else 'that second'} "
+        "and took so long; shades are on a log scale."
     )
+    if instant:
+        caption += f" Not shown: {instant:.2g} % that pgbench logged as less than 10 µs."
+    columns = ["level", "second", "transactions", "p50_ms", "p99_ms"]
+    return render("latency-over-time", drawing, title, caption, pd.DataFrame(numbers, columns=columns))
 
 
 def _below(counts: NDArray[Any], share: float) -> Any:
@@ -264,10 +247,9 @@ def device_panels(
         name,
         drawing,
         _most_apart(numbers.drop(columns="tps", errors="ignore").groupby("level").median(), titles),
-        "Lines: medians over the trials"
-        + (f", in spans of {step:g} s" if step > 1 else "")
-        + "; bands: their middle half. Devices: those of data and WAL together, by iostat's definitions. Sessions that wait: neither on "
-        "the CPU nor waiting for the load tool." + (f" {note}" if note else ""),
+        f"Lines: medians over the trials{f', in spans of {step:g} s' if step > 1 else ''}; bands: their middle half. Devices: those of data "
+        "and WAL together, by iostat's definitions. Sessions that wait: neither on the CPU nor waiting for the load tool. "
+        f"{note}".rstrip(),
         numbers.reset_index(),
     )
 
@@ -307,45 +289,31 @@ def replay_lag(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
     null where the server knows none; a row per reading and replica.
     """
     lags = readings.assign(ms=1000 * readings["replay_lag_s"], kib=readings["replay_lag_bytes"] / 1024)
-    by_level = lags[["level", "ms", "kib"]].groupby("level")
-    ends = (
-        by_level["ms"]
-        .quantile(np.array([0.05, 0.5, 0.95]))
-        .unstack()
-        .reindex(list(levels))
-        .set_axis(["low", "value", "high"], axis=1)
-    )
-    most, all_known = (
-        by_level.max().reindex(list(levels)),
-        by_level["ms"].count().reindex(list(levels), fill_value=0),
-    )
-    total = lags["level"].value_counts()
+    table = lags.groupby("level").agg(
+        low=("ms", lambda ms: ms.quantile(0.05)), value=("ms", "median"), high=("ms", lambda ms: ms.quantile(0.95)),
+        most_ms=("ms", "max"), most_kib=("kib", "max"), known=("ms", "count"), read=("ms", "size"),
+    ).reindex(list(levels)).fillna({"known": 0, "read": 0})  # fmt: skip
     labels = []
-    for level in levels:
-        unknown = total.get(level, 0) - all_known[level]
-        quiet = f"{unknown} of {total.get(level)} readings not known" if unknown else ""
-        cells = [amount(value) for value in (ends["value"][level], most["ms"][level], most["kib"][level])]
-        labels.append(
-            Label(level, quiet if all_known[level] else "not known", [(cell, INK) for cell in cells])
-        )
-    marks = ends.clip(lower=_LEAST_LAG).assign(row=range(len(levels)))
-    marks["look"] = pd.Series([Look("blue")] * len(levels), marks.index, dtype=object)
-    shown = marks[["low", "value", "high"]].to_numpy(float)
-
-    def scale(axes: Any) -> str:
-        log_axis(axes, "x", np.nanmin(shown, initial=1.0) / 1.5, np.nanmax(shown, initial=1.0) * 1.5, 4)
-        return ", ms (log scale)"
-
+    for level, row in table.iterrows():
+        quiet, unknown = "" if row["known"] else "not known", row["read"] - row["known"]
+        if row["known"] and unknown:
+            quiet = f"{unknown:.0f} of {row['read']:.0f} readings not known"
+        cells = [(amount(row[name]), INK) for name in ("value", "most_ms", "most_kib")]
+        labels.append(Label(str(level), quiet, cells))
+    ends = table[["low", "value", "high"]].clip(lower=_LEAST_LAG)
+    least, most = (end(ends.to_numpy(float), initial=1.0) for end in (np.nanmin, np.nanmax))
+    marks = ends.assign(row=range(len(ends)), look=[Look("blue")] * len(ends))
     drawing, *_ = rows(
-        labels, marks, scale, "replay lag", heads=["median, ms", "most, ms", "most WAL, KiB"], origin=np.nan
-    )
+        labels, marks, lambda axes: log_axis(axes, "x", least / 1.5, most * 1.5, 4), "replay lag, ms",
+        heads=["median, ms", "most, ms", "most WAL, KiB"], origin=np.nan,
+    )  # fmt: skip
     return render(
         "replica-lag",
         drawing,
-        f"Median replay lag: {extremes(ends['value'], ' ms') or 'not known'}",
+        f"Median replay lag: {extremes(table['value'], ' ms') or 'not known'}",
         "Marks: medians over all readings and replicas; bars: their middle 90 %. The time is how long the latest confirmed WAL took to "
         "be replayed there; an idle server knows none. WAL: what was not yet replayed.",
-        ends.assign(most_ms=most["ms"], most_kib=most["kib"]).reset_index(names="level"),
+        table.drop(columns=["known", "read"]).reset_index(names="level"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,14 +55,18 @@ QUANTILES = {
 }
 """What a quantile is called on the axis, and its column in the frame of trials."""
 
+Words = Callable[[float], str]
+_ENDS = ["value", "low", "high"]
+_MARKS = "Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included."
 
-def _points(trials: pd.DataFrame, by: list[str], metric: str) -> pd.DataFrame:
-    """The geometric mean of each group's trials with its interval, as `curves` wants it."""
+
+def _points(trials: pd.DataFrame, x: str, metric: str) -> pd.DataFrame:
+    """The geometric mean of a level's trials at each `x`, with its interval, as `curves` wants it."""
     rows = [
         (*group, *geometric_mean(values.dropna().astype(float).tolist()))
-        for group, values in trials.groupby(by, sort=False)[metric]
+        for group, values in trials.groupby(["level", x], sort=False)[metric]
     ]
-    return pd.DataFrame(rows, columns=["series", "x", "value", "low", "high"])
+    return pd.DataFrame(rows, columns=["series", "x", *_ENDS])
 
 
 def _value_axis(axes: Axes, labels: Mapping[float, str]) -> str:
@@ -98,25 +102,24 @@ def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "")
     ``trials``: ``level``, and the columns of :data:`QUANTILES` in ms. At most :data:`benchlib.report.figures.style.FEW`
     levels. ``note`` ends the caption.
     """
-    place = {column: number for number, column in enumerate(QUANTILES.values())}
-    long = trials[trials["level"].isin(levels)].melt("level", [*place], "quantile", "ms")
-    points = _points(long.assign(x=long["quantile"].map(place)), ["level", "x"], "ms")
-    hands = looks(levels)
+    names, place = [*QUANTILES], {column: number for number, column in enumerate(QUANTILES.values())}
+    long = trials[trials["level"].isin(levels)].melt("level", [*place], "x", "ms")
+    points, hands = _points(long.assign(x=long["x"].map(place)), "x", "ms"), looks(levels)
     drawing = canvas(240, hands)
     axes = drawing.subplots()
-    curves(axes, points, hands, lambda place: [*QUANTILES][int(place)], apart=7.0)
-    ends = points[["value", "low", "high"]].to_numpy(float)
+    curves(axes, points, hands, lambda place: names[int(place)], apart=7.0)
+    ends = points[_ENDS].to_numpy(float)
     log_axis(axes, "y", np.nanmin(ends) / 1.3, np.nanmax(ends) * 1.3)
     axes.set(xlabel="share of transactions that were faster", ylabel="latency, ms (log scale)")
-    axes.set(xlim=(-0.5, len(QUANTILES) - 0.5))
-    axes.set_xticks(range(len(QUANTILES)), list(QUANTILES))
-    p99 = points[points["x"] == place[QUANTILES["p99"]]].set_index("series")["value"]
+    axes.set(xlim=(-0.5, len(names) - 0.5))
+    axes.set_xticks(range(len(names)), names)
+    p99 = points[points["x"] == names.index("p99")].set_index("series")["value"]
     return render(
         "latency-quantiles",
         drawing,
         f"Latency, p99: {extremes(p99, ' ms') or 'not known'}",
-        f"Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included. {note}".rstrip(),
-        points.assign(x=points["x"].map([*QUANTILES].__getitem__)),
+        f"{_MARKS} {note}".rstrip(),
+        points.assign(x=points["x"].map(dict(enumerate(names)))),
     )
 
 
@@ -127,32 +130,26 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> F
     ``trials``: ``clients, level``, the metric, and ``error`` where some failed; a row per trial. The levels are at
     most :data:`benchlib.report.figures.style.FEW`, in the order of their first rows. ``name`` is what it is of, where there are several.
     """
-    measured = metric_or_guess(metric)
-    trials = trials.assign(level=trials["level"].astype(str))
+    measured, levels = metric_or_guess(metric), trials["level"].unique().tolist()
+    hands = looks(levels)
     fine = good(trials, metric).sort_values("clients", kind="stable")
-    points, hands = _points(fine, ["level", "clients"], metric), looks([*trials["level"].unique()])
-    points = points[points["series"].isin([*hands])]
-    drawing, axes = _over_clients(points, hands, [int(count) for count in trials["clients"].unique()])
-    scale = value_axis(
-        axes,
-        points[["value", "low", "high"]].melt(value_name="all")["all"],
-        points.groupby("series")["value"].max(),
-    )
+    points = _points(fine[fine["level"].isin([*hands])], "clients", metric)
+    drawing, axes = _over_clients(points, hands, trials["clients"].unique())
+    ends = pd.Series(points[_ENDS].to_numpy(float).ravel())
+    scale = value_axis(axes, ends, points.groupby("series")["value"].max())
     axes.set(ylabel=axis_words(measured) + scale)
-    best = points.loc[points.groupby("series", sort=False)["value"].idxmax()]
-    peaks = [
-        f"{plain(row['x'])} clients" + f" ({short(row['series'])})" * (len(best) > 1)
-        for row in best.to_dict("records")
-    ]
-    caption = "Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included."
-    if (count := trials["level"].nunique()) > len(hands):
-        caption += f" Of {count} curves the first {len(hands)} are drawn."
-    title = finding(
-        f"Highest {measured.title}{f' of {name}' if name else ''}: {peaks[0] if peaks else 'not known'}",
-        *(f", {peak}" for peak in peaks[1:]),
-    )
+    best = points.loc[points.groupby("series", sort=False)["value"].idxmax()].to_dict("records")
+    peaks = [f"{plain(row['x'])} clients" + f" ({short(row['series'])})" * (len(best) > 1) for row in best]
+    caption = _MARKS
+    if len(levels) > len(hands):
+        caption += f" Of {len(levels)} curves the first {len(hands)} are drawn."
+    title = f"Highest {measured.title}{f' of {name}' if name else ''}"
     return render(
-        f"clients-{name or metric}", drawing, title, caption, points.rename(columns={"x": "clients"})
+        f"clients-{name or metric}",
+        drawing,
+        finding(f"{title}: {peaks[0] if peaks else 'not known'}", *(f", {peak}" for peak in peaks[1:])),
+        caption,
+        points.rename(columns={"x": "clients"}),
     )
 
 
@@ -165,9 +162,8 @@ def change_by_clients(changes: pd.DataFrame, metric: Metric) -> Figure:
     changes = changes.dropna(subset="value").sort_values("x", kind="stable")
     hands = looks(list(changes["series"].unique()))
     changes = changes[changes["series"].isin([*hands])]
-    drawing, axes = _over_clients(changes, hands, [*changes["x"].unique()], signed)
-    percents = changes[["value", "low", "high"]].to_numpy(float)
-    axes.set(ylabel=f"change of {metric.title}{percent_axis(axes, 'y', [*percents.flat])}")
+    drawing, axes = _over_clients(changes, hands, changes["x"].unique(), signed)
+    axes.set(ylabel=f"change of {metric.title}{percent_axis(axes, 'y', changes[_ENDS].to_numpy().flat)}")
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
     ranges = [f"{short(name)}: {_range(changes[changes['series'] == name])}" for name in hands]
     return render(
@@ -181,15 +177,12 @@ def change_by_clients(changes: pd.DataFrame, metric: Metric) -> Figure:
 
 def _range(changes: pd.DataFrame) -> str:
     """The smallest and the largest of some changes: `+127 % to +167 %`."""
-    ends = changes.sort_values("value").iloc[[0, -1]][["value", "low", "high"]].to_numpy(float)
+    ends = changes.sort_values("value").iloc[[0, -1]][_ENDS].to_numpy(float)
     return " to ".join(dict.fromkeys(percent_words(*row)[0] for row in ends))
 
 
 def _over_clients(
-    points: pd.DataFrame,
-    hands: Mapping[str, Look],
-    clients: Sequence[int],
-    value_words: Callable[[float], str] = amount,
+    points: pd.DataFrame, hands: Mapping[str, Look], clients: Iterable[int], value_words: Words = amount
 ) -> tuple[Drawing, Axes]:
     """Curves over the number of clients."""
     drawing = canvas(250, hands if len(hands) > 1 else None)
@@ -216,31 +209,23 @@ class Curve:
 
 @styled
 def setting_curve(
-    bends: Sequence[Curve],
-    setting: str,
-    *,
-    analysis: Analysis,
-    reference: str,
-    mechanisms: Sequence[str],
-    value_words: Callable[[float], str],
-    rule: str,
+    bends: Sequence[Curve], setting: str, *, analysis: Analysis, reference: str, value_words: Words
 ) -> Figure:
     """The change of the metric over the values of ``setting``, a curve each, and a small panel for each mechanism.
 
-    ``reference`` names what the changes are against, ``mechanisms`` are metrics; there are at most
-    :data:`benchlib.report.figures.style.FEW` curves. ``rule`` says in the caption how the knee was found.
+    ``reference`` names what the changes are against; there are at most :data:`benchlib.report.figures.style.FEW` curves.
     """
     metric, margin = analysis.metric.title, 100 * analysis.margin
     hands = looks([curve.name for curve in bends])
     points = pd.concat([curve.points.assign(series=curve.name) for curve in bends])
     points = points.rename(columns={"value": "x", "change": "value"})
-    labels = {value: value_words(value) for value in sorted(points["x"].unique().tolist())}
+    mechanisms = [name for name in points if name in METRICS]
     drawing = canvas(250 + 90 * len(mechanisms), hands if len(bends) > 1 else None)
     grid = drawing.subplots(
         1 + len(mechanisms), 1, sharex=True, squeeze=False, height_ratios=[2.8, *[1] * len(mechanisms)]
     )
     axes, *below = grid[:, 0]
-    percents = points[["value", "low", "high", "least", "most"]].to_numpy(float)
+    percents = points[[*_ENDS, "least", "most"]].to_numpy()
     unit = percent_axis(axes, "y", [*percents.flat, -1.2 * margin, 1.2 * margin])
     axes.axhspan(-margin, margin, color=BAND, linewidth=0, zorder=0.5)
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
@@ -254,7 +239,8 @@ def setting_curve(
         panel.set_ylim(0, 1.15 * float(bare["value"].max()) or 1.0)
         panel.yaxis.set_major_locator(MaxNLocator(3))
         panel.yaxis.set_major_formatter(plain)
-    grid[-1, 0].set_xlabel(setting + _value_axis(axes, labels))
+    values = sorted(points["x"].unique().tolist())
+    grid[-1, 0].set_xlabel(setting + _value_axis(axes, {value: value_words(value) for value in values}))
     for curve in bends:
         if curve.knee is not None:
             change = curve.points.set_index("value")["change"][curve.knee]
@@ -267,8 +253,8 @@ def setting_curve(
         drawing,
         finding(knees[0], *(f"; {knee}" for knee in knees[1:])),
         f"Change of {metric} against {reference}. Dark bars: {100 * (1 - analysis.alpha):.3g} % intervals, adjusted for the number of "
-        f"levels; light: single trials against their blocks; shaded: ±{margin:g} %. {rule} "
-        + " ".join(curve.words for curve in bends),
+        f"levels; light: single trials against their blocks; shaded: ±{margin:g} %. Ring: smallest value no larger one beats by "
+        f"more than {margin:g} %. {' '.join(curve.words for curve in bends)}",
         points.rename(columns={"x": setting}),
     )
 
@@ -287,7 +273,7 @@ def interaction(
     means: Sequence[pd.DataFrame],
     *,
     effects: pd.DataFrame,
-    changes: Mapping[str, tuple[Any, Any]] = NOTHING,
+    changes: Mapping[str, Sequence[Any]] = NOTHING,
     metric: str = "tps",
 ) -> Figure:
     """Means of a metric at low and high of two factors, a panel for each pair of factors.
@@ -304,14 +290,10 @@ def interaction(
     drawing.set_layout_engine("constrained")  # for the keys below the panels
     for axes, pair, (a, b) in zip(grid, means, factors, strict=True):
         lines = {f"{b} {named[b][0]}": Look("orange", "D"), f"{b} {named[b][1]}": Look("blue")}
-        ends = dict(zip((-1, 1), lines, strict=True))
         frame = pair.rename(columns={a: "x", "mean": "value", "ci_low": "low", "ci_high": "high"})
-        curves(
-            axes,
-            frame.assign(series=frame[b].map(ends)),
-            lines,
-            dict(zip((-1, 1), (f"{a} {end}" for end in named[a]), strict=True)).__getitem__,
-        )
+        frame["series"] = pair[b].map(dict(zip((-1, 1), lines, strict=True)))
+        ends = dict(zip((-1, 1), (f"{a} {end}" for end in named[a]), strict=True))
+        curves(axes, frame, lines, ends.__getitem__)
         axes.set(xlim=(-1.4, 1.4), xlabel=a)
         axes.set_xticks([-1, 1], named[a])
         axes.legend(map(handle, lines.values()), lines, loc="upper left", bbox_to_anchor=(0, -0.3))
@@ -322,18 +304,11 @@ def interaction(
     title = "No pair of changes is found to interact"
     if real:
         title = f"{len(real)} of {len(met)} pairs interact, most {real[0]['effect']}: {signed(real[0]['percent'])}"
-    return render(
-        f"interaction-{metric}",
-        drawing,
-        title,
-        "Parallel lines: the changes multiply; the interaction is half of the difference (log axis). "
-        + (
-            "Bars are cut for pairs: two means differ, at 95 %, where theirs do not overlap."
-            if known(*values[..., 1].flat)
-            else "No intervals are known."
-        ),
-        pd.concat(means),
-    )
+    bars = "Bars are cut for pairs: two means differ, at 95 %, where theirs do not overlap."
+    if not known(*values[..., 1].flat):
+        bars = "No intervals are known."
+    caption = f"Parallel lines: the changes multiply; the interaction is half of the difference (log axis). {bars}"
+    return render(f"interaction-{metric}", drawing, title, caption, pd.concat(means))
 
 
 def _meeting(a: str, b: str, effects: pd.DataFrame) -> str:

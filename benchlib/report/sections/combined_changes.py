@@ -12,7 +12,8 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.plan.design import SCREENING_RUNS
-from benchlib.report import figures as plots
+from benchlib.report.figures import changes, responses
+from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import signed
 from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
@@ -25,7 +26,7 @@ _ENOUGH = 7  # effects: the noise is told from the many that are small
 
 
 @section
-def half_normal(experiment: Experiment) -> plots.Figure:
+def half_normal(experiment: Experiment) -> Figure:
     """The effects of all changes and of their pairs (of a screening the changes' alone), those named that stand out of the noise."""
     screened = _screened(experiment)
     trials, design, _ = _factorial(experiment, screened=screened)
@@ -33,13 +34,13 @@ def half_normal(experiment: Experiment) -> plots.Figure:
     table = effects(trials, design, metric=metric, order=1 if screened else 2, alpha=alpha)
     if len(table) < _ENOUGH and not screened:
         raise NothingToShowError(f"{len(table)} effects are too few to tell noise by their order.")
-    return plots.half_normal(table, metric=metric)
+    return changes.half_normal(table, metric=metric)
 
 
 @section
-def interactions(experiment: Experiment) -> plots.Figure:
+def interactions(experiment: Experiment) -> Figure:
     """How the pairs of changes meet that meet most: the means at the four corners."""
-    trials, design, changes = _factorial(experiment)
+    trials, design, ends = _factorial(experiment)
     metric = experiment.plan.metric
     table = effects(trials, design, metric=metric, alpha=experiment.analysis.alpha)
     pairs = table.loc[table["order"] == 2, "effect"].head(MOST_PAIRS)
@@ -48,44 +49,36 @@ def interactions(experiment: Experiment) -> plots.Figure:
     means = [
         interaction_means(trials, design, *pair.split(" × "), metric=metric, effects=table) for pair in pairs
     ]
-    return plots.interaction(means, effects=table, changes=changes, metric=metric)
+    return responses.interaction(means, effects=table, changes=ends, metric=metric)
 
 
 @section
 def gains(experiment: Experiment) -> Table:
     """Each change alone, what they would bring if the gains multiplied, and what all of them bring."""
-    trials, design, changes = _factorial(experiment)
+    _, design, ends = _factorial(experiment)
+    factor, metric, alpha = experiment.plan.factor, experiment.plan.metric, experiment.analysis.alpha
+    controls = factor.controls if design.loc[factor.baseline].lt(0).all() else ()
+    trials = experiment.trials[experiment.trials["error"].isna()]
+    trials = trials[trials["level"].isin([*design.index, *controls])]
     try:
-        factor, alpha = experiment.plan.factor, experiment.analysis.alpha
-        controls = factor.controls if design.loc[factor.baseline].lt(0).all() else ()
-        twins = experiment.trials[
-            experiment.trials["error"].isna() & experiment.trials["level"].isin(controls)
-        ]
-        rows = additivity(
-            pd.concat([trials, twins]), design, controls=controls, metric=experiment.plan.metric, alpha=alpha
-        )
+        rows = additivity(trials, design, controls=controls, metric=metric, alpha=alpha)
     except InputError as reason:
         raise NothingToShowError(f"Whether the gains add up is not known: {reason}.") from None
-    rows["what"] = rows["what"].replace(
-        {name: f"{name}: {high} instead of {low}" for name, (low, high) in changes.items()}
-    )
-    formats = {
-        **dict.fromkeys(("percent", "ci_low", "ci_high"), signed),
-        "p_value": lambda p: p_words(p) or "",
-    }
+    names = {name: f"{name}: {high} instead of {low}" for name, (low, high) in ends.items()}
+    formats = {**dict.fromkeys(("percent", "ci_low", "ci_high"), signed), "p_value": p_words}
     labels = {"what": "", "percent": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
     note = (
         "Against everything as it was; single 95 % intervals by the block model. The last row tells by how much all together "
         "miss, or exceed, what they would bring if each still brought on top of the others what it brings alone."
     )
-    dimensions = next(iter(experiment.plan.factor.cells.values()))
-    if constant := [name for name in dimensions if name not in changes]:
+    if constant := [name for name in next(iter(factor.cells.values())) if name not in ends]:
         note += f" One value only was run of {' and '.join(constant)}."
+    rows["what"] = rows["what"].replace(names)
     return html_table(rows, "Do the gains add up?", labels=labels, formats=formats, note=note)
 
 
 @section
-def waterfall(experiment: Experiment, steps: Sequence[str]) -> plots.Figure:
+def waterfall(experiment: Experiment, steps: Sequence[str]) -> Figure:
     """The levels ``steps``, the start first, as a waterfall: each against the one before, and against the start."""
     plan, trials = experiment.plan, experiment.by_level()
     good = trials[trials["error"].isna()]
@@ -98,7 +91,7 @@ def waterfall(experiment: Experiment, steps: Sequence[str]) -> plots.Figure:
     controls = plan.factor.controls if start == plan.factor.baseline else ()
     rows = good[good["level"].isin([*measured, *controls])]
     table = ladder(rows, measured, controls=controls, metric=plan.metric, alpha=experiment.analysis.alpha)
-    return plots.waterfall(table, start=start, metric=plan.metric)
+    return changes.waterfall(table, start=start, metric=plan.metric)
 
 
 def _screened(experiment: Experiment) -> bool:
@@ -107,7 +100,7 @@ def _screened(experiment: Experiment) -> bool:
 
 def _factorial(
     experiment: Experiment, *, screened: bool = False
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]]:
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, ...]]]:
     """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values.
 
     Raises:
@@ -120,18 +113,17 @@ def _factorial(
         )
     cells = pd.DataFrame.from_dict(experiment.plan.factor.cells, orient="index", dtype=object)
     values = {str(name): tuple(column.unique()) for name, column in cells.items()}
-    changes = {name: (ends[0], ends[1]) for name, ends in values.items() if len(ends) == 2}
-    if not changes or any(len(ends) > 2 for ends in values.values()):
+    ends = {name: pair for name, pair in values.items() if len(pair) == 2}
+    if not ends or any(len(several) > 2 for several in values.values()):
         raise NothingToShowError(
             "This study is no factorial: it takes a grid of dimensions with two values each."
         )
-    if len(cells) < (SCREENING_RUNS if screened else 2 ** len(changes)):
+    if len(cells) < (SCREENING_RUNS if screened else 2 ** len(ends)):
         raise NothingToShowError("This study is no whole factorial: some of its combinations are left out.")
-    highs = pd.Series({name: high for name, (_, high) in changes.items()})
-    design = cells[list(changes)].eq(highs).astype(int) * 2 - 1
+    design = cells[[*ends]].eq(pd.Series({name: high for name, (_, high) in ends.items()})).astype(int) * 2 - 1
     trials = experiment.trials[experiment.trials["error"].isna()]
     trials = trials[trials["level"].isin(design.index)]
     if set(trials["level"]) != set(design.index):
         raise NothingToShowError("Not every combination has a good trial yet.")
     refuse_invalid(experiment)
-    return trials, design, changes
+    return trials, design, ends

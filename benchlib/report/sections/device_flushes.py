@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from benchlib.report.figures import Figure
+from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.flush_rates import flush_rates
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchlib.report.figures import Figure
+from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import amount, known
 from benchlib.report.figures.over_time import STAGES, replay_lag
 from benchlib.report.figures.tables import Table, html_table

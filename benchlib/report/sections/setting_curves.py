@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
 from benchlib.plan.settings import quantity
 from benchlib.plan.words import size_words
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import in_common, interval, known, plain, signed
-from benchlib.report.figures.responses import Curve, setting_curve
+from benchlib.report.figures.frames import in_common, interval, known, plain, signed, span
+from benchlib.report.figures.responses import Curve, Words, setting_curve
 from benchlib.report.figures.style import FEW
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.report.view import CLIENTS, alike
@@ -29,8 +29,6 @@ _MECHANISMS = (
 )
 _PANELS = 2
 _LEAST_RANGE = 0.1  # of a mechanism's highest mean: what varies less explains no bend
-
-Words = Callable[[float], str]
 
 
 @section
@@ -62,18 +60,13 @@ def curve(experiment: Experiment, setting: str) -> Figure:
             "so there is no curve over it."
         )
     mechanisms = _mechanisms(experiment, [level for _, group, _ in shown for level in group])
-    return setting_curve(
-        [
-            _curve(experiment, setting, name, _points(experiment, values, group, mechanisms), value_words)
-            for name, group, _ in shown
-        ],
-        setting,
-        analysis=experiment.analysis,
-        reference=" and ".join(dict.fromkeys(reference for *_, reference in shown)),
-        mechanisms=mechanisms,
-        value_words=value_words,
-        rule=f"Ring: smallest value no larger one beats by more than {100 * experiment.plan.margin:g} %.",
-    )
+    bends = [
+        _curve(experiment, setting, name, _points(experiment, values, group, mechanisms), value_words)
+        for name, group, _ in shown
+    ]
+    references = " and ".join(dict.fromkeys(reference for *_, reference in shown))
+    analysis = experiment.analysis
+    return setting_curve(bends, setting, analysis=analysis, reference=references, value_words=value_words)
 
 
 def _values(experiment: Experiment, setting: str) -> tuple[dict[str, float], Words]:
@@ -87,13 +80,11 @@ def _values(experiment: Experiment, setting: str) -> tuple[dict[str, float], Wor
         if setting in m.settings and m.error is None
     }
     quantities = {level: read for level, text in shown.items() if (read := quantity(text))}
-    # one parameter has one unit
-    unit = next((unit for _, unit in quantities.values()), "")
-    writers: dict[str, Words] = {
-        "B": lambda value: size_words(int(value)),
-        "s": lambda value: f"{plain(value)} s",
-    }
-    return {level: value for level, (value, _) in quantities.items()}, writers.get(unit, plain)
+    values = {level: value for level, (value, _) in quantities.items()}
+    units = {unit for _, unit in quantities.values()}  # one parameter has one
+    if "B" in units:
+        return values, lambda value: size_words(int(value))
+    return values, (lambda value: f"{plain(value)} s") if "s" in units else plain
 
 
 def _reference(experiment: Experiment, group: Sequence[str]) -> str | None:
@@ -147,8 +138,7 @@ def _curve(
         facts.append(f"the step from {texts[place - 1]} to {texts[place]} changes {metric.title} by {step}")
     if place < last:
         beyond = 100 * (speed[place + 1 :] / speed[place] - 1)
-        ends = " to ".join(dict.fromkeys((signed(beyond.min()), signed(beyond.max()))))
-        facts.append(f"beyond {texts[place]} the speed differs by {ends}")
+        facts.append(f"beyond {texts[place]} the speed differs by {span(beyond, signed)}")
     about = f"{setting}, {name}" if name else setting
     bend = float(points["value"][place]) if inside else None
     return Curve(name, points, bend, f"{about}: {'; '.join(facts)}.")

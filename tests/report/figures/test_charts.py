@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure as Drawing
 
 from benchlib.plan.metrics import metric_or_guess
-from benchlib.report import figures as f
+from benchlib.report.figures.changes import card, forest, half_normal, index_panels, shares, waterfall
+from benchlib.report.figures.over_time import device_panels, drift, latency_over_time, replay_lag, timeline, waits_by_level
+from benchlib.report.figures.responses import change_by_clients, client_sweep, interaction, quantile_ladder
+from benchlib.report.sections.device_flushes import flush_rates
 from benchlib.report.figures.frames import amount, finding, interval, signed, wrapped
 from benchlib.report.figures.layout import panels, percent_axis, round_values, tick_words
 from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
@@ -106,12 +109,12 @@ def test_what_is_shaded_is_seen():
 
 def test_a_title_has_what_there_is_room_for():
     assert finding("a" * 80, "; b" * 4, "; c") == "a" * 80 + "; c"
-    figure = f.drift(cases.make_trials({"defaults": 0}).assign(**{"word " * 30: 1.0}), "word " * 30)
+    figure = drift(cases.make_trials({"defaults": 0}).assign(**{"word " * 30: 1.0}), "word " * 30)
     assert len(figure.title) <= 90
 
 
 def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
-    figure = f.forest(
+    figure = forest(
         analysis, durability={"tuned": "the last commits", "absent": "nothing"}, answer=("tuned", "the set")
     )
     assert re.fullmatch(
@@ -124,19 +127,19 @@ def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
     for text in ("tuned†", "control (A/A control)", "|faster", signed(row["percent_change"], unit=" %")):
         assert text in words(figure)
     assert figure.numbers.set_index("level").loc["tuned", "percent_change"] == row["percent_change"]
-    assert f.forest(analysis).title.startswith("Tuned, synchronous_commit on: +3")
+    assert forest(analysis).title.startswith("Tuned, synchronous_commit on: +3")
 
 
 def test_a_forest_claims_nothing_of_what_is_invalid(analysis):
     table = analysis.table.assign(verdict="invalid")
-    assert f.forest(dataclasses.replace(analysis, table=table)).title.startswith(
+    assert forest(dataclasses.replace(analysis, table=table)).title.startswith(
         "Tuned, synchronous_commit on: invalid against defaults; the other: invalid"
     )
 
 
 def test_shares_are_sorted_by_what_each_gives_alone():
     changes = {"defaults": 0, "tuned": 95, "only a": 5, "only b": 30, "without a": 80}
-    figure = f.shares(cases.judged(cases.make_trials(changes)), full="tuned")
+    figure = shares(cases.judged(cases.make_trials(changes)), full="tuned")
     assert words(figure).index("|b|") < words(figure).index("|a|")
     assert re.fullmatch(r"Tuned: \+\d.* %; only b: \+[23]\d.* %", figure.title.replace("\u00a0", " "))
     assert re.search(r"b: \+3.* alone, – all others; a: \+\d.* alone, \+\d.* all others", figure.alt)
@@ -149,15 +152,15 @@ def entry(title, panel, *answers, better=True):
 
 
 ENTRIES = [
-    entry("Storage", "hardware", ("faster disk", "slower disk", 5600, 3500, 9000, "faster", "")),
-    entry("Version", "changes", ("18", "17", -40.0, -50.0, -20.0, "faster", ""), better=False),
     entry("Planner", "changes", ("no nested loops", "defaults", None, None, None, "invalid", "")),
+    entry("Version", "changes", ("18", "17", -40.0, -50.0, -20.0, "faster", ""), better=False),
     entry("Durability", "costs", ("fsync off", "on", 90.0, 80.0, 101.0, "faster", "all"), ("sync", "on", 0.2, -2.0, 2.4, "equivalent", "")),
+    entry("Storage", "hardware", ("faster disk", "slower disk", 5600, 3500, 9000, "faster", "")),
 ]  # fmt: skip
 
 
 def test_the_index_has_three_panels_of_factors_with_better_on_the_right():
-    figure = f.index_panels(ENTRIES)
+    figure = index_panels(ENTRIES)
     order = (
         "Changes you can make",
         "Planner: no nested loops",
@@ -178,8 +181,8 @@ def test_the_index_has_three_panels_of_factors_with_better_on_the_right():
 
 @pytest.mark.parametrize("of", [*ENTRIES, entry("Nothing", "changes")], ids=lambda of: of.title)
 def test_a_card_is_a_small_picture_and_the_same_each_time(of):
-    picture = f.card(of)
-    assert picture == f.card(of)
+    picture = card(of)
+    assert picture == card(of)
     assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
     assert len(picture) < 60_000
 
@@ -188,26 +191,26 @@ def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
     rows = [("tuned", 1, 2.0, 5.0), ("tuned", 2, np.nan, 1.5), ("control", 1, 11.0, np.nan)]
     checkpoints = pd.DataFrame(rows, columns=["level", "block", "start_s", "end_s"])
     progress = cases.make_progress(trials)
-    figure = f.timeline(progress, levels=["tuned", "control", "unheard of"], checkpoints=checkpoints)
+    figure = timeline(progress, levels=["tuned", "control", "unheard of"], checkpoints=checkpoints)
     assert words(figure).index("tuned") < words(figure).index("control")
     assert "no readings" in words(figure)
     assert figure.title.startswith("Steady inside trials")
     assert set(figure.numbers["level"]) == {"defaults", "control", "tuned", "tuned, synchronous_commit on"}
-    none = f.timeline(
+    none = timeline(
         progress, levels=["tuned"], checkpoints=checkpoints.head(0), unsteady={"tuned", "other"}
     )
     assert "No checkpoint was written" in none.caption
     assert none.title == "“tuned”: no steady state inside trials"
-    assert "too short" in f.timeline(progress, levels=["tuned"], unsteady=None).title
-    assert "no readings" in words(f.timeline(progress.assign(tps=np.nan), levels=["tuned"]))
-    assert "% of the level's mean" in words(f.timeline(progress, levels=["tuned"], relative=True))
+    assert "too short" in timeline(progress, levels=["tuned"], unsteady=None).title
+    assert "no readings" in words(timeline(progress.assign(tps=np.nan), levels=["tuned"]))
+    assert "% of the level's mean" in words(timeline(progress, levels=["tuned"], relative=True))
     far = progress.assign(tps=progress["tps"].where(progress["level"] != "tuned", 20 * progress["tps"]))
-    assert "log scale" in words(f.timeline(far, levels=["tuned", "control"]))
+    assert "log scale" in words(timeline(far, levels=["tuned", "control"]))
 
 
 def test_the_drift_says_how_far_the_host_moved_and_which_trials_failed():
     trials = cases.make_trials({"defaults": 0, "tuned": 20}, blocks=40, failed={(2, "tuned")})
-    figure = f.drift(trials, "tps")
+    figure = drift(trials, "tps")
     assert re.fullmatch(
         r"Throughput of all levels moved by −\d+\.\d % to \+\d+\.\d % between blocks",
         figure.title.replace("\u00a0", " "),
@@ -216,11 +219,11 @@ def test_the_drift_says_how_far_the_host_moved_and_which_trials_failed():
     assert "|39|" in words(figure)
     assert "|40|" not in words(figure)  # only as many numbers as there is room for
     assert len(figure.numbers) == 79
-    assert "does not tell" in f.drift(trials.query("block == 1"), "tps").title
+    assert "does not tell" in drift(trials.query("block == 1"), "tps").title
 
 
 def test_waits_gather_the_rare_and_say_what_was_not_sampled():
-    figure = f.waits_by_level(cases.make_waits(LEVELS[:2]), LEVELS)
+    figure = waits_by_level(cases.make_waits(LEVELS[:2]), LEVELS)
     assert re.fullmatch(r"At “defaults” \d\d % of sessions wait for IO: WALSync", figure.title)
     assert re.search(r"defaults: IO: WALSync [45]\.\d+, .*on the CPU 0\.\d+, .*other 0\.0", marks(figure)[0])
     assert "IPC: ProcArrayGroupUpdate" not in words(figure)
@@ -229,7 +232,7 @@ def test_waits_gather_the_rare_and_say_what_was_not_sampled():
 
 def test_sessions_that_all_have_a_processor_are_no_figure():
     busy = cases.make_waits(LEVELS[:2], events={"CPU": 4.0, "IO: WALSync": 0.01})
-    assert f.waits_by_level(busy, LEVELS[:2]) is None
+    assert waits_by_level(busy, LEVELS[:2]) is None
 
 
 def test_each_trial_weighs_the_same_however_long_it_was():
@@ -237,7 +240,7 @@ def test_each_trial_weighs_the_same_however_long_it_was():
     long = pd.DataFrame(
         {"level": "a", "block": 2, "second": np.arange(1.0, 10), "CPU": 1.0, "IO: WALSync": 4.0}
     )
-    assert "on the CPU 2.5" in f.waits_by_level(pd.concat([short, long]), ["a"]).alt
+    assert "on the CPU 2.5" in waits_by_level(pd.concat([short, long]), ["a"]).alt
 
 
 def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(trials):
@@ -245,7 +248,7 @@ def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(tri
     seconds = cases.make_seconds(LEVELS)
     seconds.loc[seconds["level"] == "tuned", "aqu_sz"] *= 40
     seconds.loc[0, "r_await_ms"] = 3.0
-    figure = f.device_panels(
+    figure = device_panels(
         cases.make_progress(trials, 12), seconds, waits, LEVELS, "A note.", relative=True
     )
     assert "% of the level's mean" in words(figure)
@@ -259,11 +262,11 @@ def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(tri
 
 
 def test_a_lag_has_a_row_per_level_and_says_what_is_not_known():
-    figure = f.replay_lag(cases.make_lags(["a", "b"]), ["a", "b", "c"])
+    figure = replay_lag(cases.make_lags(["a", "b"]), ["a", "b", "c"])
     assert re.fullmatch(r"Median replay lag: [\d.]+ ms \([ab]\) to [\d.]+ ms \([ab]\)", figure.title)
     assert re.match(r"a 3 of 39 readings not known: [\d.]+ median, ms, [\d.]+ most, ms", marks(figure)[0])
     assert marks(figure)[2].startswith("c not known: –")
-    assert "not known" in f.replay_lag(cases.make_lags(["a"]), ["c"]).title
+    assert "not known" in replay_lag(cases.make_lags(["a"]), ["c"]).title
 
 
 def test_latencies_over_time_of_trials_of_other_lengths():
@@ -271,43 +274,43 @@ def test_latencies_over_time_of_trials_of_other_lengths():
         ("a", 2): cases.make_latencies(["x"], blocks=1, seconds=7)["x", 1]
     }
     found["a", 1].counts[:, 0] = 20
-    figure = f.latency_over_time(found, ["a", "b"])
+    figure = latency_over_time(found, ["a", "b"])
     assert re.fullmatch(
         r"A: half take less than [56](\.\d+)? ms, 99 % less than 1\d(\.\d+)? ms", figure.title
     )
     assert "no log was kept" in words(figure)
     assert "Not shown: 0.8 % that pgbench logged" in figure.caption
     assert "data:image/png" in figure.svg  # dense marks are a raster
-    long = f.latency_over_time(cases.make_latencies(["a"], blocks=1, seconds=600), ["a"])
+    long = latency_over_time(cases.make_latencies(["a"], blocks=1, seconds=600), ["a"])
     assert "in those 13 seconds" in long.caption
 
 
 def test_quantiles_and_sweeps_say_their_numbers_and_which_levels_have_none():
-    figure = f.quantile_ladder(cases.make_quantiles(["defaults", "slow"]), ["defaults", "slow", "tuned"])
+    figure = quantile_ladder(cases.make_quantiles(["defaults", "slow"]), ["defaults", "slow", "tuned"])
     assert re.fullmatch(r"Latency, p99: \d+(\.\d+)? ms \(defaults\) to \d+(\.\d+)? ms \(slow\)", figure.title)
     assert re.match(r"defaults p50: [34]\.\d+ \(.* to .*\)", marks(figure)[0])
     trials = cases.make_sweep(["slow", "fast"], [8, 16, 32])
-    figure = f.client_sweep(trials)
+    figure = client_sweep(trials)
     assert figure.title == "Highest throughput: 32 clients (slow), 32 clients (fast)"
     assert re.match(r"slow 8 clients: 1,\d{3} \(", marks(figure)[0])
     trials.loc[trials["level"] == "slow", "tps"] /= 10
-    assert "log scale" in words(f.client_sweep(trials, name="reads"))
+    assert "log scale" in words(client_sweep(trials, name="reads"))
     trials.loc[trials["level"] == "fast", ["tps", "error"]] = [np.nan, "gone"]
-    assert f.client_sweep(trials, name="reads").title == "Highest throughput of reads: 32 clients"
+    assert client_sweep(trials, name="reads").title == "Highest throughput of reads: 32 clients"
 
 
 def test_what_a_change_brings_is_told_by_clients():
     rows = [("read/write", 8, 167.0, 150.0, 190.0, "slow disk"), ("read/write", 32, 127.0, 110.0, 140.0, "slow disk"),
             ("read-only", 8, 193.0, 170.0, 220.0, "slow disk"), ("read-only", 32, 325.0, 300.0, 350.0, "slow disk")]  # fmt: skip
     changes = pd.DataFrame(rows, columns=["series", "x", "value", "low", "high", "against"])
-    figure = f.change_by_clients(changes, metric_or_guess("tps"))
+    figure = change_by_clients(changes, metric_or_guess("tps"))
     assert figure.title.replace("\u00a0", " ") == "Read/write: +127 % to +167 %; read-only: +193 % to +325 %"
     assert "against slow disk with as many clients" in figure.caption
     assert marks(figure)[0].replace("\u00a0", " ") == "read/write 8 clients: +167.0 % (+150.0 % to +190.0 %)"
 
 
 def test_commits_beyond_what_can_be_flushed_are_implausible():
-    figure = f.flush_rates(cases.make_rates(), cases.make_commits())
+    figure = flush_rates(cases.make_rates(), cases.make_commits())
     assert figure.title.endswith("commits more than the device can flush")
     told = " | ".join(marks(figure))
     assert "defaults one client: at most 80.3: 169.4, [132, 217.4]" in told
@@ -315,7 +318,7 @@ def test_commits_beyond_what_can_be_flushed_are_implausible():
     assert told.count("implausible") == 1
     assert "✕ 2,990" in words(figure)
     assert "fdatasync (in use): 80.3 | open_sync: 39.1" in told
-    honest = f.flush_rates(cases.make_rates(), cases.make_commits().query("level == 'defaults'"))
+    honest = flush_rates(cases.make_rates(), cases.make_commits().query("level == 'defaults'"))
     assert honest.title == "The WAL is flushed 80.3 times a second by fdatasync"
 
 
@@ -323,24 +326,24 @@ def test_effects_are_beside_what_noise_would_give_and_meet_in_pairs():
     design = full_factorial(["a", "b", "c"])
     trials = cases.crossed(design, {"a": 0.4, "b": -0.6, "a × b": 0.2})
     table = effects(trials, design)
-    figure = f.half_normal(table)
+    figure = half_normal(table)
     assert re.match(r"3 of 6 effects stand out of the noise, most b: −4\d", figure.title)
     assert re.search(r" b: −4\d\.\d %.*slower; a: \+4\d", figure.alt)
-    assert "no error" in f.half_normal(table.assign(noise=np.nan)).caption
+    assert "no error" in half_normal(table.assign(noise=np.nan)).caption
     means = interaction_means(trials, design, "a", "b", effects=table)
-    figure = f.interaction([means], effects=table, changes={"a": ("128MB", "2GB")})
+    figure = interaction([means], effects=table, changes={"a": ("128MB", "2GB")})
     assert re.match(r"1 of 1 pairs interact, most a × b: \+2\d", figure.title)
     assert re.match(r"b low a 128MB: 1,\d{3} \([\d,]+ to [\d,]+\)", marks(figure)[0])
     other = interaction_means(trials, design, "b", "c", effects=table)
-    figure = f.interaction([other], effects=table, changes={"a": ("128MB", "2GB")})
+    figure = interaction([other], effects=table, changes={"a": ("128MB", "2GB")})
     assert figure.title == "No pair of changes is found to interact"
-    drawn = words(f.interaction([means, other], effects=table, changes={"a": ("128MB", "2GB")}))
+    drawn = words(interaction([means, other], effects=table, changes={"a": ("128MB", "2GB")}))
     assert all(f"|{end}|" in drawn for end in ("128MB", "2GB", "low", "high"))  # each panel its own factor's
 
 
 def test_a_ladder_adds_up_to_its_last_row():
     steps = ["base", "one", "two"]
-    figure = f.waterfall(ladder(cases.climb(steps, [20, -50]), steps), start="base")
+    figure = waterfall(ladder(cases.climb(steps, [20, -50]), steps), start="base")
     assert re.match(
         r"All 2 steps: −(39|40)\.\d\s% throughput, slower; 2 of 2 steps significant; from base", figure.title
     )
@@ -348,4 +351,4 @@ def test_a_ladder_adds_up_to_its_last_row():
         r"one: \+(19|20)\.\d % step.*faster, \+(19|20)\.\d % so far.*; two: −(49|50)\.\d %.*−(39|40)\.\d % so far",
         figure.alt,
     )
-    assert "all" not in words(f.waterfall(ladder(cases.climb(steps[:2], [20]), steps[:2])))
+    assert "all" not in words(waterfall(ladder(cases.climb(steps[:2], [20]), steps[:2])))

@@ -17,7 +17,10 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from benchlib.plan.metrics import metric_or_guess
-from benchlib.report import figures as f
+from benchlib.report.figures.changes import forest, half_normal, index_panels, shares, waterfall
+from benchlib.report.figures.over_time import device_panels, drift, latency_over_time, replay_lag, timeline, waits_by_level
+from benchlib.report.figures.responses import change_by_clients, client_sweep, interaction, quantile_ladder, setting_curve
+from benchlib.report.sections.device_flushes import flush_rates
 from benchlib.report.figures.figure import render
 from benchlib.report.figures.frames import plain
 from benchlib.report.figures.layout import canvas, styled
@@ -38,14 +41,14 @@ def ordinary():
 
 @cache
 def odd():
-    """Effects that differ by multiples, a level that never ran to its end, no clock."""
+    """Effects that differ by multiples, a level that never ran to its end."""
     trials = cases.make_trials({"defaults": 0, cases.LONG: 0.1, "slow": -92, "huge": 2400, "broken": 3}, blocks=3,
                          failed={(block, "broken") for block in (1, 2, 3)})  # fmt: skip
     analysis = cases.judged(trials)
     lost = {"level": "broken", "n": 0, "verdict": None}
     table = pd.DataFrame([*analysis.table.astype({"verdict": object}).to_dict("records"), lost])
     against = {**analysis.against, "broken": "defaults"}
-    return dataclasses.replace(analysis, table=table, against=against), trials.drop(columns="started_s")
+    return dataclasses.replace(analysis, table=table, against=against), trials
 
 
 @cache
@@ -75,13 +78,10 @@ def curves():
 
 
 def curve(of):
-    return f.setting_curve(
-        of, "work_mem", analysis=ordinary()[0], reference="1", mechanisms=["temp_bytes_per_transaction"],
-        value_words=plain, rule="The rule.",
-    )  # fmt: skip
+    return setting_curve(of, "work_mem", analysis=ordinary()[0], reference="1", value_words=plain)
 
 
-def change_by_clients():
+def by_clients():
     rows = [
         (series, n, 40.0 * n, 30.0 * n, 50.0 * n) for series in ("read-only", cases.LONG) for n in (1, 8, 96)
     ]
@@ -96,34 +96,34 @@ def index_entry(title, panel, change):
 
 STEPS = ["base", "2: dirty_ratio 10, dirty_background_ratio 5", "3: scheduler mq-deadline", "4: once more"]
 CHARTS = {
-    "forest": lambda: f.forest(ordinary()[0], durability={"tuned": "the last commits"}),
-    "forest, odd": lambda: f.forest(odd()[0]),
-    "drift": lambda: f.drift(ordinary()[1], "tps"),
-    "drift, odd": lambda: f.drift(odd()[1], "tps"),
-    "timeline": lambda: f.timeline(cases.make_progress(ordinary()[1]), levels=LEVELS),
-    "timeline of a long run": lambda: f.timeline(cases.make_progress(ordinary()[1], 900), levels=LEVELS, relative=True),
-    "shares": lambda: f.shares(taken_apart(), full="tuned"),
-    "no shares": lambda: f.shares(odd()[0], "huge"),
-    "half-normal": lambda: f.half_normal(factorial()[0]),
-    "interaction": lambda: f.interaction([factorial()[1]], effects=factorial()[0]),
-    "interactions": lambda: f.interaction([factorial()[1]] * 4, effects=factorial()[0].head(0)),
-    "waterfall": lambda: f.waterfall(ladder(cases.climb(STEPS, [3, -6, 0.1]), STEPS), start="base"),
-    "waterfall, odd": lambda: f.waterfall(ladder(cases.climb(STEPS, [2400, -98, 0.01]), STEPS)),
-    "devices": lambda: f.device_panels(
+    "forest": lambda: forest(ordinary()[0], durability={"tuned": "the last commits"}),
+    "forest, odd": lambda: forest(odd()[0]),
+    "drift": lambda: drift(ordinary()[1], "tps"),
+    "drift, odd": lambda: drift(odd()[1], "tps"),
+    "timeline": lambda: timeline(cases.make_progress(ordinary()[1]), levels=LEVELS),
+    "timeline of a long run": lambda: timeline(cases.make_progress(ordinary()[1], 900), levels=LEVELS, relative=True),
+    "shares": lambda: shares(taken_apart(), full="tuned"),
+    "no shares": lambda: shares(odd()[0], "huge"),
+    "half-normal": lambda: half_normal(factorial()[0]),
+    "interaction": lambda: interaction([factorial()[1]], effects=factorial()[0]),
+    "interactions": lambda: interaction([factorial()[1]] * 4, effects=factorial()[0].head(0)),
+    "waterfall": lambda: waterfall(ladder(cases.climb(STEPS, [3, -6, 0.1]), STEPS), start="base"),
+    "waterfall, odd": lambda: waterfall(ladder(cases.climb(STEPS, [2400, -98, 0.01]), STEPS)),
+    "devices": lambda: device_panels(
         cases.make_progress(ordinary()[1], 12), cases.make_seconds(LEVELS), cases.make_waits(LEVELS), LEVELS, "A note."
     ),
-    "waits": lambda: f.waits_by_level(cases.make_waits(LEVELS), LEVELS),
-    "waits of many": lambda: f.waits_by_level(cases.make_waits(MANY, blocks=1, seconds=3), MANY),
-    "latency quantiles": lambda: f.quantile_ladder(cases.make_quantiles(LEVELS), LEVELS),
-    "latency over time": lambda: f.latency_over_time(cases.make_latencies(LEVELS[:2]), LEVELS),
-    "client sweep": lambda: f.client_sweep(cases.make_sweep(LEVELS, [2**power for power in range(10)])),
+    "waits": lambda: waits_by_level(cases.make_waits(LEVELS), LEVELS),
+    "waits of many": lambda: waits_by_level(cases.make_waits(MANY, blocks=1, seconds=3), MANY),
+    "latency quantiles": lambda: quantile_ladder(cases.make_quantiles(LEVELS), LEVELS),
+    "latency over time": lambda: latency_over_time(cases.make_latencies(LEVELS[:2]), LEVELS),
+    "client sweep": lambda: client_sweep(cases.make_sweep(LEVELS, [2**power for power in range(10)])),
     "curve": lambda: curve(curves()[:1]),
     "curves": lambda: curve(curves()),
-    "flushes": lambda: f.flush_rates(cases.make_rates(), cases.make_commits()),
-    "lag": lambda: f.replay_lag(cases.make_lags(["asynchronous", cases.LONG]), ["asynchronous", cases.LONG]),
-    "lag of one reading": lambda: f.replay_lag(cases.make_lags(["a"], blocks=1, seconds=0), ["a"]),
-    "change by clients": lambda: f.change_by_clients(change_by_clients(), metric_or_guess("tps")),
-    "index": lambda: f.index_panels([index_entry("A", "changes", 5600.0), index_entry(cases.LONG, "costs", -45.0)]),
+    "flushes": lambda: flush_rates(cases.make_rates(), cases.make_commits()),
+    "lag": lambda: replay_lag(cases.make_lags(["asynchronous", cases.LONG]), ["asynchronous", cases.LONG]),
+    "lag of one reading": lambda: replay_lag(cases.make_lags(["a"], blocks=1, seconds=0), ["a"]),
+    "change by clients": lambda: change_by_clients(by_clients(), metric_or_guess("tps")),
+    "index": lambda: index_panels([index_entry("A", "changes", 5600.0), index_entry(cases.LONG, "costs", -45.0)]),
 }  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def test_a_missing_interval_is_said():
     analysis, _ = odd()
     table = analysis.table.copy()
     table.loc[table["level"] == "slow", ["ci_low", "ci_high"]] = np.nan
-    figure = f.forest(dataclasses.replace(analysis, table=table))
+    figure = forest(dataclasses.replace(analysis, table=table))
     assert "broken: –, not measured" in figure.svg
     assert "no interval" in figure.svg
     assert "log scale" in figure.svg

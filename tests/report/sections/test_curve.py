@@ -7,7 +7,7 @@ import pytest
 from fakes import seal
 
 from benchlib.plan.level import Level
-from benchlib.report.figures import Figure
+from benchlib.report.figures.figure import Figure
 from benchlib.report.sections.setting_curves import curve
 from benchlib.report.view import View
 

@@ -10,7 +10,7 @@ from page_parts import named
 from benchlib.plan.design import screening
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Plan
-from benchlib.report.figures import Figure
+from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.tables import Table
 from benchlib.report.sections.combined_changes import gains, half_normal, interactions, waterfall
 from benchlib.report.view import View
