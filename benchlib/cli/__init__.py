@@ -124,10 +124,8 @@ def run(
         values["profile"] = profile
     if fleet_file:
         values["fleet"] = str(fleet_file)
-    outcome = run_notebook(path, values, listen=_progress_printer())
-    echo(outcome.headline)
-    echo(f"page: {outcome.page}")
-    echo(f"index: {outcome.index}")
+    for line in run_notebook(path, values, listen=_progress_printer()):
+        echo(line)
 
 
 def _yaml_parameters(file: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -15,11 +16,11 @@ from benchlib.errors import InputError
 from benchlib.plan.metrics import MOST_ANSWERS, percent_words
 from benchlib.plan.model import Study
 from benchlib.plan.planning import PANELS
-from benchlib.report.figures.frames import known, opening, rows_of
+from benchlib.report.figures.frames import known, opening, rows_of, span
 from benchlib.stats.crossed import additivity
 from benchlib.stats.ladder import enough
 from benchlib.study.bottlenecks import bottlenecks
-from benchlib.study.crashed import KILLED, POWER_CUT, Crash, kept_crashes
+from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
 from benchlib.study.experiment import Experiment
 
 UNSHOWN = "cannot be shown here"
@@ -97,14 +98,11 @@ def _as_declared(study: Study, level: str) -> bool:
     if level not in factor.cells:
         return bool(against == _named(parameters, "against").get(level, factor.baseline))
     only = _named(_named(_named(parameters, "profiles"), str(parameters.get("profile"))), "only")
-    first = {}
-    for name in _named(parameters, "grid"):
-        if along in ("", name):
-            ends = _named(parameters["grid"], name)
-            run = (
-                only.get(name) if not along else None
-            )  # what is compared along a dimension is so with its first value
-            first[name] = next((end for end in ends if not isinstance(run, list) or end in run), None)
+    grid, first = _named(parameters, "grid"), {}
+    for name in (name for name in grid if along in ("", name)):
+        # what is compared along a dimension is so with its first value, else with the first that is run
+        run = None if along else only.get(name)
+        first[name] = next((end for end in _named(grid, name) if not isinstance(run, list) or end in run), None)
     return against is not None and factor.cells.get(against) == factor.cells[level] | first
 
 
@@ -122,15 +120,14 @@ def panel(experiment: Experiment) -> str:
 
 def headline(experiment: Experiment) -> str:
     """The finding that leads, where the study has it, and a sentence on the answers."""
-    find, found = _LEADS.get(str(experiment.study.parameters.get("lead"))), answers(experiment)
+    find = _LEADS.get(str(experiment.study.parameters.get("lead")))
     finding = find(experiment) if find else ""
-    comparisons = {
-        answer.level: (answer.words, "" if _SAYS_BOTH in answer.words else f"“{answer.against}”")
-        for answer in found
-    }
-    gives_up = {answer.level: answer.gives_up.replace("; ", " and ") for answer in found}
-    if finding and find is _crashes:  # which has said it
-        gives_up = {}
+    comparisons, gives_up = {}, {}
+    for answer in answers(experiment):
+        other = "" if _SAYS_BOTH in answer.words else f"“{answer.against}”"
+        comparisons[answer.level] = (answer.words, other)
+        if not (finding and find is _crashes):  # which has said it
+            gives_up[answer.level] = answer.gives_up.replace("; ", " and ")
     sentence = experiment.analysis.headline(comparisons, gives_up)
     return " ".join(filter(None, (finding, opening(sentence)))).replace("\u00a0", " ")
 
@@ -142,27 +139,23 @@ def _crashes(experiment: Experiment) -> str:
     """What crashes cost: power cuts, where there were any, since a killed server loses less."""
     kept, words = kept_crashes(experiment.folder), words_of(experiment.study)
     kind = POWER_CUT if any(crash.kind == POWER_CUT for crash in kept) else KILLED
-    by_level: dict[str, list[Crash]] = {}
-    for crash in kept:
-        if crash.kind == kind:
-            by_level.setdefault(crash.level, []).append(crash)
-    if not by_level:
+    counts = Counter(crash.level for crash in kept if crash.kind == kind)
+    if not counts:
         return ""
     harms = []
-    for level, rounds in by_level.items():
+    for level, count in counts.items():
+        rounds = [crash for crash in kept if (crash.level, crash.kind) == (level, kind)]
         damaged = sum(bool(crash.damage) or crash.recovery_s is None for crash in rounds)
         lost = sum(crash.lost or 0 for crash in rounds)
         harm = [f"lost {lost:,} acknowledged commit{'s' * (lost > 1)}"] if lost else []
-        harm += [f"left {damaged} of {len(rounds)} clusters damaged"] if damaged else []
+        harm += [f"left {damaged} of {count} clusters damaged"] if damaged else []
         if harm:
             harms.append(f"{words.get(level, f'“{level}”')} {' and '.join(harm)}")
-    numbers = sorted({len(rounds) for rounds in by_level.values()})
-    times = " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
-    event = f"{'power cut' if kind == POWER_CUT else 'kill'}{'s' * (numbers[-1] > 1)}"
+    event = f"{'power cut' if kind == POWER_CUT else 'kill'}{'s' * (max(counts.values()) > 1)}"
+    times = f"In {span(counts.values(), str)} {event} each"
     if not harms:
-        return f"In {times} {event} each, none of {len(by_level)} levels lost a commit."
-    rest = "; the others lost none" if len(harms) < len(by_level) else ""
-    return f"In {times} {event} each, {', '.join(harms)}{rest}."
+        return f"{times}, none of {len(counts)} levels lost a commit."
+    return f"{times}, {', '.join(harms)}{'; the others lost none' * (len(harms) < len(counts))}."
 
 
 def _clients(experiment: Experiment) -> str:
@@ -176,9 +169,8 @@ def _clients(experiment: Experiment) -> str:
         return ""
     sign, verb = (1, "grows") if analysis.metric.higher_is_better else (-1, "falls")
     place = enough([(1 + change / 100) ** sign for change in changes], analysis.margin)
-    finding = (
-        f"{opening(analysis.metric.title)} {verb} up to {clients[place]} client{'s' * (clients[place] > 1)}"
-    )
+    count = f"{clients[place]} client{'s' * (clients[place] > 1)}"
+    finding = f"{opening(analysis.metric.title)} {verb} up to {count}"
     if place:
         step, _ = experiment.compared(levels[place], levels[place - 1], plan.metric)
         if step["ci_low"] <= 0 <= step["ci_high"]:
@@ -214,13 +206,13 @@ def _gains(experiment: Experiment) -> str:
         table = additivity(trials, design, controls=factor.controls, metric=experiment.plan.metric, alpha=analysis.alpha)  # fmt: skip
     except InputError:  # a combination that it takes was not measured
         return ""
-    rows = {row["what"]: (row["percent"], row["ci_low"], row["ci_high"]) for row in table.to_dict("records")}
-    product, _ = percent_words(*rows["all, if they multiplied"])
-    together, _ = percent_words(*rows["all, as measured"])
-    miss, low, high = rows["measured / multiplied"]
+    # the last three rows: all, if they multiplied; all, as measured; and by how much the one differs from the other
+    ends = table.iloc[-3:][["percent", "ci_low", "ci_high"]].to_numpy().tolist()
+    (product, _), (together, _), (change, between) = (percent_words(*row) for row in ends)
+    miss, low, high = ends[-1]
     if not known(low, high):
         return ""
-    by = "{} ({})".format(*percent_words(miss, low, high))
+    by = f"{change} ({between})"
     if low > 0 or high < 0:
         result = f"{'more' if (miss > 0) == analysis.metric.higher_is_better else 'less'}, by {by}"
     elif max(-low, high) <= 100 * analysis.margin:
@@ -276,15 +268,15 @@ def _sizes(experiment: Experiment, levels: Sequence[str]) -> list[str]:
     """How long it was measured, with how much data, and whether checkpoints were in it."""
     plan, blocks = experiment.plan, experiment.analysis.blocks
     figures = experiment.figures[experiment.figures["level"].isin(levels)]
-    data = figures.groupby("level")["data_to_memory"].median().dropna()
+    data = figures.groupby("level")["data_to_memory"].median()
     cap = " cap" if all(plan.level(level).part("storage").get("memory") for level in levels) else ""
-    times = " to ".join(dict.fromkeys(f"{size:.2g}" for size in (data.min(), data.max())))
-    written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]["checkpoints"].dropna()
-    seen = " to ".join(dict.fromkeys(f"{count:.0f}" for count in (written.min(), written.max())))
+    times = span(data, "{:.2g}".format)
+    written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]["checkpoints"]
+    seen = span(written, "{:.0f}".format)
     return [
         f"{blocks} block{'s' * (blocks > 1)} of {plan.load.duration_s} s a level",
-        f"data {times} × the memory{cap}{', all cached' if data.max() < 1 else ''}" if len(data) else "",
-        ("no checkpoint within a trial" if seen == "0" else f"{seen} checkpoint{'s' * (seen != '1')} a trial") if len(written) else "",
+        f"data {times} × the memory{cap}{', all cached' if data.max() < 1 else ''}" if times else "",
+        "no checkpoint within a trial" if seen == "0" else f"{seen} checkpoint{'s' * (seen != '1')} a trial" if seen else "",
     ]  # fmt: skip
 
 

@@ -47,15 +47,11 @@ class Entry(BaseModel):
     limits: str = ""
     panel: str = ""
     answers: tuple[Answer, ...] = ()
-    metric: str = ""
     metric_title: str = ""
-    unit: str = ""
     higher_is_better: bool = True
-    margin: float = 0.0
     blocks: int = 0
     facts: dict[str, str] = {}
     host: str = ""
-    measured: str = ""
     assumptions: dict[str, Number] = {}
     published: list[dict[str, str]] = []
 
@@ -81,7 +77,7 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
 
     """
     analysis, study, plan = experiment.analysis, experiment.study, experiment.plan
-    good, facts = experiment.trials[experiment.trials["error"].isna()], dict(experiment.facts())
+    good = experiment.trials[experiment.trials["error"].isna()]
     figures = published_for(study.notebook).query("against != ''") if study.notebook else pd.DataFrame()
     rows = beside(experiment, figures)[_PUBLISHED].astype(str) if len(figures) else figures
     return Entry(
@@ -95,15 +91,11 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
         limits=limits(experiment),
         panel=panel(experiment),
         answers=tuple(answers(experiment)),
-        metric=analysis.metric.name,
         metric_title=analysis.metric.title,
-        unit=analysis.metric.unit,
         higher_is_better=analysis.metric.higher_is_better,
-        margin=analysis.margin,
         blocks=analysis.blocks,
-        facts=facts,
+        facts=dict(experiment.facts()),
         host=study.provenance.get("host", {}).get("identity") or "",
-        measured=facts["Measured"],
         assumptions=assumptions_seen(good, plan.metric, plan.strata()),
         published=rows.to_dict("records"),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from benchlib.plan.words import printable
 from benchlib.report.cells import Node
 from benchlib.report.cleaned import cleaned
-from benchlib.report.figures.figure import FIGURE_CSS, Figure
+from benchlib.report.figures.figure import FIGURE_CSS
 from benchlib.report.figures.style import DARK, LIGHT, mark_of
 from benchlib.report.figures.tables import TABLE_CSS
 from benchlib.report.templates import TEMPLATES
@@ -188,24 +188,6 @@ def _shows(output: Mapping[str, Any], before: set[str]) -> bool:
     again = html in before or 'class="bl-absent"' in html
     before |= {html} - {""}
     return output["output_type"] == "error" or bool(output.get("data") and not again)
-
-
-def render_index(
-    panels: Sequence[tuple[str, Sequence[Mapping[str, Any]]]],
-    *,
-    intro: str = "",
-    figures: Sequence[Figure] = (),
-    links: Sequence[Link] = (),
-    left_out: Sequence[tuple[str, str]] = (),
-) -> str:
-    """The studies by panel, in the order given; `figures` come before them, `links` lead to further pages.
-
-    A panel is its heading and its studies. Of each are shown `title, href` (its page), `question, headline, limits` and `facts`
-    (where and when it was measured). `left_out` are the studies that are kept and not shown, each with the reason.
-    """
-    body = _render("listing.html.j2", panels=panels, links=links, left_out=left_out, figures=figures)
-    page = Page(SITE, question=intro)
-    return _render("page.html.j2", **vars(page), body=Markup(_numbered(body)), contents=[])
 
 
 def render_prose(page: Page, template: str | Template, **values: Any) -> str:

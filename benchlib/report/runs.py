@@ -49,15 +49,6 @@ AT_A_TIME = 2
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a run leaves: the verdict in one sentence, and where the page and the index are."""
-
-    headline: str
-    page: Path
-    index: Path
-
-
-@dataclass(frozen=True)
 class _Job:
     """A page to be made: its name, the notebook, and what that is given.
 
@@ -73,8 +64,10 @@ class _Job:
     compares: bool = True
 
 
-def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcome:
+def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[str]:
     """Run what a notebook's study still misses and render its page and the index; of an overview, its page alone.
+
+    Lines that say the verdict, and where the page and the index are.
 
     Raises:
         InputError: unknown parameters; nothing has been started.
@@ -89,7 +82,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
         _made(_overview(path, given))
         kept, left_out = entries()
         index = write_site(root, kept, left_out)
-        return Outcome(f"made from {len(kept)} kept studies", root / f"{path.stem}.html", index)
+        return [f"made from {len(kept)} kept studies", f"page: {root / path.stem}.html", f"index: {index}"]
     name = study_name(values)
     check_page_is_free(name)
     _refuse_early(name, values)
@@ -101,7 +94,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> Outcom
     lines, _, index = _around(root)
     for line in lines:
         listen(line)
-    return Outcome(entry.headline, root / f"{name}.html", index)
+    return [entry.headline, f"page: {root / name}.html", f"index: {index}"]
 
 
 def _refuse_early(name: str, values: Mapping[str, Any]) -> None:
@@ -206,9 +199,7 @@ def _study(name: str, fingerprint: str, notebook: Path | None = None) -> _Job:
     known = notebook_parameters(path)
     given = {**(study.parameters if own else {}), "study": name, "run": False}
     given = {parameter: value for parameter, value in given.items() if parameter in known}
-    compares = bool(
-        study.plan.factor.levels.keys() - {study.plan.factor.baseline, *study.plan.factor.controls}
-    )
+    compares = bool(study.plan.factor.pairs().keys() - {*study.plan.factor.controls})
     return _Job(name, path, given, fingerprint, borrowed=not own, compares=compares)
 
 
@@ -310,5 +301,5 @@ def _page(job: _Job, entry: Entry, downloads: Sequence[Link]) -> Page:
         facts=[*entry.facts.items(), *([none] if job.borrowed else [])],
         downloads=downloads,
         card=f"{entry.name}.png",
-        cite=f"“{entry.title}” ({entry.name}), measured {entry.measured} with benchlib {entry.facts.get('benchlib', '')}. {LICENCE}",
+        cite=f"“{entry.title}” ({entry.name}), measured {entry.facts['Measured']} with benchlib {entry.facts.get('benchlib', '')}. {LICENCE}",
     )

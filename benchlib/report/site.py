@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -15,7 +14,7 @@ from benchlib.report.entries import Entry
 from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.frames import known
 from benchlib.report.figures.tables import Table, html_table, p_words
-from benchlib.report.page import Link, Page, linked, render_index, render_prose
+from benchlib.report.page import SITE, Link, Page, linked, render_prose
 from benchlib.report.summary import by_panel
 
 _INTRO = "Does this change make PostgreSQL faster, by how much, and how sure is that?"
@@ -58,33 +57,29 @@ def write_site(root: Path, entries: Sequence[Entry], left_out: Sequence[tuple[st
         for href, (label, _) in _PAGES.items()
         if (root / href).is_file() or href in ("index.html", "methodology.html")
     ]
-    panels = [
-        (heading, [_listed(entry, studies[entry.name]) for entry in rendered if entry.panel == panel])
-        for panel, heading in PANELS.items()
+    unpaged = [
+        (entry.name, f"it has no page yet: benchlib report {entry.name} makes one")
+        for entry in ordered
+        if entry not in rendered
     ]
-    index = render_index(
-        [(heading, listed) for heading, listed in panels if listed],
-        intro=_INTRO,
+    index = render_prose(
+        Page(SITE, question=_INTRO),
+        "listing.html.j2",
+        panels=[
+            (heading, [(entry, studies[entry.name]) for entry in rendered if entry.panel == panel])
+            for panel, heading in PANELS.items()
+        ],
         figures=[index_panels(rendered)] if rendered else [],
         links=[Link(f"{link.label}: {_PAGES[link.href][1]}", link.href) for link in links[1:]],
-        left_out=[
-            *left_out,
-            *(
-                (e.name, f"it has no page yet: benchlib report {e.name} makes one")
-                for e in ordered
-                if e not in rendered
-            ),
-        ],
+        left_out=[*left_out, *unpaged],
     )
     (root / "index.html").write_text(index)
     about = Page(
         "How a verdict is made",
         question="For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it.",
     )
-    calibrated = (root / "calibration.html").is_file()
-    methodology = render_prose(
-        about, "methodology.md.j2", calibrated=calibrated, assumptions=assumptions_table(ordered)
-    )
+    calibrated, assumptions = (root / "calibration.html").is_file(), assumptions_table(ordered)
+    methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated, assumptions=assumptions)
     (root / "methodology.html").write_text(methodology)
     _link_pages(root, links, list(studies.values()))
     return root / "index.html"
@@ -122,14 +117,3 @@ def _link_pages(root: Path, links: list[Link], studies: list[Link]) -> None:
     for href in dict.fromkeys([*(link.href for link in links), *neighbours]):
         page = root / href
         page.write_text(linked(page.read_text(), href, links, neighbours.get(href, (None, None))))
-
-
-def _listed(entry: Entry, link: Link) -> dict[str, Any]:
-    """A study as the index lists it."""
-    shown = entry.model_dump(include={"question", "headline", "limits"})
-    return {
-        **shown,
-        "title": link.label,
-        "href": link.href,
-        "facts": [entry.measured, entry.facts["Machine"]],
-    }

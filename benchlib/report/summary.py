@@ -34,18 +34,12 @@ class Summary:
         """How many studies there are, when and on which machines they were measured."""
         if not self.entries:
             return Statement("No study has a verdict yet. Run one, for example: benchlib run configuration")
-        days = sorted({entry.measured for entry in self.entries} - {""})
+        days = sorted({entry.facts["Measured"] for entry in self.entries} - {""})
         when = f", measured {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
-        machines = {
-            letter: entry.facts["Machine"]
-            for letter, entry in zip(self._machines(), self.entries, strict=True)
-        }
-        where = "; ".join(
-            f"{letter}: {machine}" if letter else machine for letter, machine in sorted(machines.items())
-        )
-        return Statement(
-            f"{len(self.entries)} {'study' if len(self.entries) == 1 else 'studies'}{when}. {where}."
-        )
+        machines = dict(zip(self._machines(), (entry.facts["Machine"] for entry in self.entries), strict=True))
+        where = "; ".join(f"{letter}: {of}" if letter else of for letter, of in sorted(machines.items()))
+        count = f"{len(self.entries)} {'study' if len(self.entries) == 1 else 'studies'}"
+        return Statement(f"{count}{when}. {where}.")
 
     def panels(self) -> Figure | None:
         """What answers each study's question, in three panels."""
@@ -58,20 +52,19 @@ class Summary:
             for letter, entry in zip(self._machines(), self.entries, strict=True)
             for answer in entry.answers
         ]
-        table = pd.DataFrame(rows, dtype=object)
-        if table.empty:
+        if not rows:
             return None
+        table = pd.DataFrame(rows, dtype=object)
         table = table.drop(columns=[name for name in ("machine", "gives up") if not table[name].any()])
         formats = dict.fromkeys(("change", "interval"), str)
         return html_table(table, "What answers each study's question", formats=formats, foldable=False)
 
     def beside_published(self) -> Table | None:
         """The comparisons that other studies published of the same factors, beside what was measured here."""
-        frame = pd.DataFrame(
-            [{"study": entry.title, **row} for entry in self.entries for row in entry.published], dtype=object
-        )
-        if frame.empty:
+        rows = [{"study": entry.title, **row} for entry in self.entries for row in entry.published]
+        if not rows:
             return None
+        frame = pd.DataFrame(rows, dtype=object)
         note = f"Each study's page has the conditions. {ALONE} None of a study's own comparisons."
         return html_table(frame, "Published, and measured here", note=note)
 

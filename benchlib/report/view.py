@@ -19,8 +19,7 @@ from benchlib.plan.words import rates_words
 from benchlib.report.answers import headline, limits
 from benchlib.report.figures import changes, over_time, responses
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import amount, by_value, in_common, known, signed
-from benchlib.report.figures.levels import levels_table
+from benchlib.report.figures.frames import by_value, in_common, quoted, signed, span
 from benchlib.report.figures.mechanism import (
     bottlenecks_sentence,
     bottlenecks_table,
@@ -30,7 +29,7 @@ from benchlib.report.figures.mechanism import (
     statements_table,
 )
 from benchlib.report.figures.style import FEW
-from benchlib.report.figures.tables import Table, html_table, p_words, verdict_table
+from benchlib.report.figures.tables import Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.bottlenecks import bottlenecks
@@ -46,7 +45,7 @@ EXPLORATORY = ("latency_average_ms", "latency_stddev_ms", "latency_p99_ms", "lat
 CLIENTS = "clients"
 _FORMATS = {
     **dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed),
-    **dict.fromkeys(("p_value", "p_bh"), lambda p: p_words(p) or ""),
+    **dict.fromkeys(("p_value", "p_bh"), p_words),
 }
 
 
@@ -95,8 +94,7 @@ class View:
         state = f"{left} to run, about {minutes} min" if left else "kept"
         stops = ", or fewer if all is settled earlier" if self._plan.looks else ""
         loads = [self._plan.level_load(name) for name in self._levels]
-        counts = sorted({min(load.threads, load.clients) for load in loads})
-        threads = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        threads = span((min(load.threads, load.clients) for load in loads), str)
         text = (
             f"Study “{study.name}”: {len(self._levels)} arms × {study.blocks} blocks = "
             f"{len(study.trials)} trials of {load.duration_s} s{stops} ({state}). Load: {experiment.workloads()}, "
@@ -109,7 +107,7 @@ class View:
         if study.left_out:
             pronoun = "it" if len(study.left_out) == 1 else "them"
             levels = by_value(study.left_out)
-            reasons = "; ".join(f"“{'”, “'.join(names)}” ({reason})" for reason, names in levels.items())
+            reasons = "; ".join(f"{quoted(names)} ({reason})" for reason, names in levels.items())
             text += f" Left out, since this machine cannot run {pronoun}: {reasons}."
         return Statement(text)
 
@@ -154,8 +152,8 @@ class View:
             met=rows["met"].map({True: "met", False: "not met"}).fillna("not known"),
         )
         same = rows.groupby(["condition", "wanted", "met", "held"], sort=False)
-        table = same.agg(median=("median", _range), level=("level", ", ".join)).reset_index()
-        table = table.sort_values("met", key=lambda met: met == "met", kind="stable")
+        table = same.agg(median=("median", lambda values: span(values) or "–"), level=("level", ", ".join))
+        table = table.reset_index().sort_values("met", key=lambda met: met == "met", kind="stable")
         labels = {"held": "trials", "median": "median of a level", "level": "levels"}
         columns = ["condition", "met", "wanted", "median", "held", "level"]
         return html_table(table[columns], "What must be so for the effect to show", labels=labels)
@@ -213,15 +211,11 @@ class View:
         levels = [name for name in self._levels if self._plan.level_workload(name).tool != "pgbench-init"]
         warnings = self.experiment.analysis.warnings
         unsteady = {warning.level or "" for warning in warnings if warning.code == "no_steady_state"}
+        told = unsteady or not any(warning.code == "too_short" for warning in warnings)
         return over_time.timeline(
-            self.experiment.progress,
-            levels=levels,
-            checkpoints=self.experiment.recorded.checkpoints,
-            relative=self._in_parts(levels),
-            unsteady=unsteady
-            if unsteady or not any(warning.code == "too_short" for warning in warnings)
-            else None,
-        )
+            self.experiment.progress, levels=levels, checkpoints=self.experiment.recorded.checkpoints,
+            relative=self._in_parts(levels), unsteady=unsteady if told else None,
+        )  # fmt: skip
 
     def shares(self) -> Figure | None:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
@@ -285,14 +279,9 @@ class View:
         if remote := [name for name in shown if self._plan.level(name).target]:
             note += f" The host of {', '.join(remote)} is not ours: nothing is known of its devices."
         return over_time.device_panels(
-            self.experiment.progress,
-            recorded.seconds,
-            recorded.waits,
-            shown,
-            note.strip(),
-            relative=self._in_parts(shown),
-            name=f"devices-{named[0]}" if named else "devices",
-        )
+            self.experiment.progress, recorded.seconds, recorded.waits, shown, note.strip(),
+            relative=self._in_parts(shown), name=f"devices-{named[0]}" if named else "devices",
+        )  # fmt: skip
 
     def correlation(self) -> Table | None:
         """Waits against speed and host."""
@@ -315,30 +304,21 @@ class View:
         levels = self._by_clients(workload)
         if levels["clients"].nunique() < 2:
             return None
-        parts = [set(name.split(", ")) for name in levels["series"]]
-        shared = set.intersection(*parts) if levels["series"].nunique() > 1 else set()
-        names = [
-            ", ".join(part for part in name.split(", ") if part not in shared) for name in levels["series"]
-        ]
-        rows = self.experiment.by_level().drop(columns="clients", errors="ignore")
-        rows = rows.merge(levels.assign(name=names), on="level")
+        parts = levels["series"].str.split(", ")
+        shared = set.intersection(*map(set, parts)) if levels["series"].nunique() > 1 else set()
+        levels["name"] = [", ".join(part for part in of if part not in shared) for of in parts]
+        rows = self.experiment.by_level().drop(columns="clients", errors="ignore").merge(levels, on="level")
         return responses.client_sweep(rows.assign(level=rows["name"]), self._plan.metric, workload)
 
     def change_by_clients(self) -> Figure | None:
         """What a change brings at each number of clients, where levels are compared with others of as many clients."""
         analysis, levels = self.experiment.analysis, self._by_clients()
         rows = levels.merge(analysis.table, on="level")
-        rows["against"] = rows["level"].map(dict(analysis.against))
-        rows = rows.merge(
-            levels, left_on=["against", "clients"], right_on=["level", "clients"], suffixes=("", "_against")
-        )
-        if rows["clients"].nunique() < 2:
-            return None
-        names = {"percent_change": "value", "ci_low": "low", "ci_high": "high", "clients": "x"}
-        rows = rows.assign(against=rows["series_against"]).rename(columns=names)
-        return responses.change_by_clients(
-            rows[["series", "x", "value", "low", "high", "against"]], analysis.metric
-        )
+        other = pd.MultiIndex.from_arrays([rows["level"].map(dict(analysis.against)), rows["clients"]])
+        rows["against"] = levels.set_index(["level", "clients"])["series"].reindex(other).to_numpy()
+        names = {"clients": "x", "percent_change": "value", "ci_low": "low", "ci_high": "high"}
+        rows = rows.dropna(subset="against").rename(columns=names)[["series", *names.values(), "against"]]
+        return responses.change_by_clients(rows, analysis.metric) if rows["x"].nunique() > 1 else None
 
     def _by_clients(self, workload: str = "") -> pd.DataFrame:
         """The levels of a workload, or of all: ``level, clients``, and as ``series`` what those that differ in it alone have in common."""
@@ -368,7 +348,8 @@ class View:
         servers = [("server", "; ".join(filter(None, s.values()))) for s in provenance.pop("servers", [])]
         provenance.pop("builds_differ", None)
         (facts,) = pd.json_normalize(provenance, sep=", ").to_dict("records")
-        rows = [(str(name).replace("_", " "), _shown(value)) for name, value in facts.items()]
+        words = {"None": "not known", "True": "yes", "False": "no"}
+        rows = [(str(name).replace("_", " "), words.get(str(value), str(value))) for name, value in facts.items()]
         for tunable, levels in tunables(self.experiment.folder).items():
             in_force = "; ".join(f"{value} ({names})" for value, names in levels.items())
             rows.append((f"tunable, {tunable}", in_force))
@@ -411,15 +392,3 @@ def alike(plan: Plan, setting: str) -> list[list[str]]:
             rest = level.model_copy(update={"settings": settings, "load": level.load.model_copy(update=load)})
             groups.setdefault(rest.model_dump_json(), []).append(name)
     return list(groups.values())
-
-
-def _range(values: pd.Series[float]) -> str:
-    """The least and the largest of some figures, which are one where they look alike; a dash where none is known."""
-    return (
-        " to ".join(dict.fromkeys(amount(value) for value in (values.min(), values.max()) if known(value)))
-        or "–"
-    )
-
-
-def _shown(value: Any) -> str:
-    return {"None": "not known", "True": "yes", "False": "no"}.get(str(value), str(value))

@@ -13,16 +13,20 @@ from bs4 import BeautifulSoup
 
 from benchlib.report.figures.changes import forest
 from benchlib.report.figures.tables import html_table
-from benchlib.report.page import Link, linked, render_index, render_page
+from benchlib.report.page import SITE, Link, Page, linked, render_page, render_prose
 
 ENTRY = {
-    "title": "Configuration",
-    "href": "configuration.html",
     "headline": "Against “defaults”: the tuned set +118 %, faster.",
     "question": "Does tuning help?",
     "limits": "5 blocks of 30 s",
-    "facts": ["2026-10-21", "2 cores"],
+    "facts": {"Measured": "2026-10-21", "Machine": "2 cores"},
 }
+
+
+def listing(**values):
+    """The index."""
+    empty = {"panels": [], "figures": [], "links": [], "left_out": []}
+    return render_prose(Page(SITE, question="What helps?"), "listing.html.j2", **{**empty, **values})
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +36,14 @@ def html(notebook, page):
 
 @pytest.fixture(scope="module")
 def index(analysis):
-    panels = [("Changes you can make", [ENTRY] * 29), ("Costs you accept", [ENTRY])]
-    return render_index(
-        panels, intro="What helps?", figures=[forest(analysis)], links=[Link("How", "how.html")]
-    )
+    study = (ENTRY, Link("Configuration", "configuration.html"))
+    panels = [("Changes you can make", [study] * 29), ("Costs you accept", [study]), ("None", [])]
+    return listing(panels=panels, figures=[forest(analysis)], links=[Link("How", "how.html")])
 
 
 @pytest.fixture(scope="module", params=["study", "index", "empty"])
 def each(request, html, index):
-    text = {"study": html, "index": index, "empty": render_index([])}[request.param]
+    text = {"study": html, "index": index, "empty": listing()}[request.param]
     return BeautifulSoup(text, "html.parser")
 
 

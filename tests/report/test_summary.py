@@ -19,18 +19,20 @@ ANSWER = Answer(
 )  # fmt: skip
 
 
+FACTS = {"Machine": "2 GiB", "Measured": "2026-01-02"}
+
+
 def entry(name: str, **about: Any) -> Entry:
     """The entry of a study with one answer."""
     given = {
         "title": name.capitalize(),
         "panel": "changes",
         "metric_title": "throughput",
-        "measured": "2026-01-02",
     }
     return Entry(
         name=name,
         fingerprint="",
-        **{**given, "answers": (ANSWER,), "facts": {"Machine": "2 GiB"}, "host": "this", **about},
+        **{**given, "answers": (ANSWER,), "facts": FACTS, "host": "this", **about},
     )
 
 
@@ -66,7 +68,7 @@ def test_answers_have_their_numbers_and_link_to_their_pages() -> None:
 
 def test_machines_are_told_apart() -> None:
     assert "A:" not in text(Summary([entry("one")]).studies())
-    both = Summary([entry("one"), entry("two", host="that", facts={"Machine": "4 GiB"})])
+    both = Summary([entry("one"), entry("two", host="that", facts=FACTS | {"Machine": "4 GiB"})])
     assert text(both.studies()) == "2 studies, measured 2026-01-02. A: 2 GiB; B: 4 GiB."
     assert "machine" in text(both.answers())
 

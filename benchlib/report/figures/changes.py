@@ -44,7 +44,7 @@ _ON_CARD = 3
 
 
 def _rows_of_changes(
-    changes: pd.DataFrame, title: str, *, drawn: pd.DataFrame | None = None, also: Iterable[float] = (), **options: Any
+    changes: pd.DataFrame, title: str, also: Iterable[float], drawn: pd.DataFrame | None = None, **options: Any
 ) -> tuple[Drawing, Axes, list[float]]:
     """A row for each change; the axis shows the values in `also`, too.
 
@@ -53,10 +53,12 @@ def _rows_of_changes(
     """
     labels, looks = [], []
     for row in changes.to_dict("records"):
-        labels.append(Label(row["name"], row.get("quiet", ""), [*_cells(row), *([row["more"]] if "more" in row else [])]))
+        more = [row["more"]] if "more" in row else []
+        labels.append(Label(row["name"], row.get("quiet", ""), [*_cells(row), *more]))
         look = mark_of(row["verdict"])
         if row.get("muted"):
-            look = replace(look, size=5, hue=look.hue if verdict_word(row["verdict"]) == "invalid" else "muted")
+            hue = look.hue if verdict_word(row["verdict"]) == "invalid" else "muted"
+            look = replace(look, hue=hue, size=5)
         looks.append(look)
     marks = (changes if drawn is None else drawn)[_ENDS].astype(float)
     marks.columns = pd.Index(["value", "low", "high"])
@@ -313,7 +315,8 @@ def waterfall(ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps"
     before = np.array([0.0, *totals["percent_change"].iloc[:-1], *[0.0] * len(everything)])
     boxes = changes.copy()
     boxes[_ENDS] = 100 * ((1 + changes[_ENDS] / 100).mul(1 + before / 100, axis=0) - 1)
-    changes["more"] = [*((signed(total), INK) for total in totals["percent_change"]), ("", INK)][: len(changes)]
+    so_far = [(signed(total), INK) for total in totals["percent_change"]]
+    changes["more"] = [*so_far, ("", INK)][: len(changes)]
     title = metric_or_guess(metric).title
     drawing, axes, middles = _rows_of_changes(
         changes, f"change of {title}", drawn=boxes, also=before, heads=["step", "", "", "so far"]

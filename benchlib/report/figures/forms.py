@@ -77,8 +77,8 @@ def rows(
         place, align = x + width * to_right, "right" if to_right else "left"
         write(axes, column[0][0], (1, 1), (place, LINE / 2), "axes fraction", color=MUTED, ha=align)
         for (text, colour), y in zip(column[1:], middles, strict=True):
-            weight = "bold" if _bold(colour) else "normal"
-            write(axes, text, (1, y), (place, 0), ("axes fraction", "data"), color=colour, ha=align, weight=weight)
+            style = {"color": colour, "ha": align, "fontweight": "bold" if _bold(colour) else "normal"}
+            write(axes, text, (1, y), (place, 0), ("axes fraction", "data"), **style)
         x += width + 10
     lift = 5.0 * marks["lift"] if "lift" in marks else 0.0
     _draw(axes, marks.assign(y=np.array(middles)[marks["row"].astype(int)] + lift))

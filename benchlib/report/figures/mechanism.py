@@ -111,7 +111,7 @@ def means_in_words(
 ) -> list[str | None]:
     """The mean ± deviation of each level's values; None where it has none. `levels_of` is the level of each value."""
     table = values.groupby(levels_of).agg(["mean", "std"]).reindex(list(levels))
-    return [mean_words(mean, sd) if known(mean) else None for mean, sd in table.itertuples(index=False)]
+    return [mean_words(mean, sd) for mean, sd in table.itertuples(index=False)]
 
 
 def comparable(costs: pd.DataFrame) -> list[str]:

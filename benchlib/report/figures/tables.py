@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import pandas as pd
 
+from benchlib.plan.model import Study
 from benchlib.report.figures.figure import EDITOR_CSS
 from benchlib.report.figures.frames import (
     DAGGER,
@@ -117,6 +118,37 @@ def of_levels(frame: pd.DataFrame, caption: str, *, numbers: bool, note: str = "
     return html_table(frame, caption, formats=formats, labels=labels, note=note)
 
 
+def levels_table(study: Study) -> Table:
+    """What differs between a study's levels, a column each, or a row where they are many; what they have in common is the note.
+
+    What is as at the baseline is muted. A study that has no words for its levels shows what a crash may cost alone.
+    """
+    factor, words = study.plan.factor, study.levels_in_words
+    names, rows, alike = list(factor.levels), list[list[str]](), []
+    for heading in words.get(factor.baseline, ()):
+        cells = [words[name][heading] for name in names]
+        if len(set(cells)) > 1:
+            rows.append([heading, *cells])
+        else:
+            alike.append(f"{heading} = {cells[0]}")
+    rows.append(["a crash may cost", *(_crash_cost(study, name) for name in names)])
+    baseline = 1 + names.index(factor.baseline)
+    rows = [[Quiet(cell) if cell == row[baseline] else cell for cell in row] for row in rows]
+    note = f"The same at every level: {'; '.join(alike)}." if alike else ""
+    # of objects, since a column of texts would make plain ones of the muted
+    frame = pd.DataFrame(rows, columns=["what", *names], dtype=object)
+    return of_levels(frame, "What differs between the levels", numbers=False, note=note)
+
+
+def _crash_cost(study: Study, name: str) -> str:
+    """What a crash may cost at a level; of a server that is not ours nobody here knows."""
+    if name not in study.crash_costs:
+        return "not kept"
+    level = study.plan.level(name)
+    nothing = "nothing on the primary" if level.replication else "nothing"
+    return "; ".join(study.crash_costs[name]) or ("not known of that server" if level.target else nothing)
+
+
 def verdict_table(
     analysis: Analysis, *, durability: Mapping[str, str] = NOTHING, names: Mapping[str, str] = NOTHING
 ) -> Table:
@@ -127,7 +159,7 @@ def verdict_table(
     """
     metric, rows = analysis.metric, rows_of(analysis)
     lost = {level: text for level, text in durability.items() if level in rows}
-    confidence = f"{100 * (1 - analysis.alpha):.3g} % interval"
+    confidence, spread = f"{100 * (1 - analysis.alpha):.3g} % interval", f"mean ± sd, {metric.unit}".rstrip(", ")
     ceilings, unshown = analysis.ceilings, analysis.unshown
     records = []
     for level, row in rows.items():
@@ -140,9 +172,7 @@ def verdict_table(
             "verdict": verdict and f"{mark_of(verdict).sign}\u00a0{word}{', ceiling' * (level in ceilings)}",
             confidence: ends or None,
             "compared": against_words(analysis, level),
-            ", ".join(filter(None, ("mean ± sd", metric.unit))): (
-                mean_words(row["mean"], row["sd"]) if known(row["mean"]) else None
-            ),
+            spread: mean_words(row["mean"], row["sd"]),
             "n": str(row["n"]),
             "adjusted p": p_words(row["p_adjusted"]),
         }
@@ -161,15 +191,16 @@ def verdict_table(
     if lost:
         note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
     reference = reference_words(analysis)
-    caption = (
-        f"{opening(metric.title)} of each level, and its change against {names.get(reference, reference)}"
-    )
+    reference = names.get(reference, reference)
+    caption = f"{opening(metric.title)} of each level, and its change against {reference}"
     formats = dict.fromkeys(table.columns.difference(["level", "verdict", "compared"]), str)
     return html_table(table, caption, formats=formats, note=note, foldable=False)
 
 
-def mean_words(mean: float, deviation: float) -> str:
-    """`1.234 ± 0.056`: the deviation with two significant digits, the mean to the same place; four without one."""
+def mean_words(mean: float, deviation: float) -> str | None:
+    """`1.234 ± 0.056`: the deviation with two significant digits, the mean to the same place; four without one; None where there is none."""
+    if not known(mean):
+        return None
     if not known(deviation) or deviation <= 0:
         return f"{mean:,.4g}" if abs(mean) < 1000 else f"{mean:,.0f}"
     places = max(1 - math.floor(math.log10(deviation)), 0)

@@ -120,7 +120,8 @@ def _factorial(
         )
     if len(cells) < (SCREENING_RUNS if screened else 2 ** len(ends)):
         raise NothingToShowError("This study is no whole factorial: some of its combinations are left out.")
-    design = cells[[*ends]].eq(pd.Series({name: high for name, (_, high) in ends.items()})).astype(int) * 2 - 1
+    highs = pd.Series({name: high for name, (_, high) in ends.items()})
+    design = cells[[*ends]].eq(highs).astype(int) * 2 - 1
     trials = experiment.trials[experiment.trials["error"].isna()]
     trials = trials[trials["level"].isin(design.index)]
     if set(trials["level"]) != set(design.index):
