@@ -1,4 +1,4 @@
-"""A notebook as its file has it: JSON, whose parts are also attributes. To import nbformat takes as long as half a page."""
+"""A notebook as its file has it: plain JSON. To import nbformat takes as long as half a page."""
 
 from __future__ import annotations
 
@@ -8,18 +8,8 @@ from typing import Any
 
 from benchlib.errors import InputError
 
-
-class Node(dict[str, Any]):
-    """A part of a notebook: its keys are attributes too."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
+Node = dict[str, Any]
+"""A notebook, or a part of one."""
 
 
 def read_notebook(path: Path) -> Node:
@@ -30,14 +20,14 @@ def read_notebook(path: Path) -> Node:
 
     """
     try:
-        notebook = json.loads(path.read_bytes(), object_hook=Node)
-        if not isinstance(notebook, Node) or notebook.get("nbformat") != 4:
+        notebook = json.loads(path.read_bytes())
+        if not isinstance(notebook, dict) or notebook.get("nbformat") != 4:
             raise ValueError("it is not of format 4")
     except (OSError, ValueError) as reason:
         raise InputError(f"{path.name} is not a notebook: {str(reason).splitlines()[0]}") from None
-    notebook.nbformat_minor = 5
-    for number, cell in enumerate(notebook.cells):
-        cell.source = "".join(cell.source)
+    notebook["nbformat_minor"] = 5
+    for number, cell in enumerate(notebook["cells"]):
+        cell["source"] = "".join(cell["source"])
         cell.setdefault("id", f"cell-{number}")
     return notebook
 
@@ -49,4 +39,4 @@ def write_notebook(notebook: Any, path: Path) -> None:
 
 def tags(cell: Node) -> set[str]:
     """The tags of a cell."""
-    return set(cell.metadata.get("tags", []))
+    return set(cell["metadata"].get("tags", []))

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 import benchlib
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.report.answers import Answer, Number, answers, headline, limits, panel
-from benchlib.report.sections.beside_published import beside
+from benchlib.report.sections.beside_published import PUBLISHED, beside
 from benchlib.stats.assumptions import assumptions_seen
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.published import published_for
@@ -25,7 +25,6 @@ from benchlib.study.store import ARCHIVE, CHECKSUMS, StudyFolder, project_root, 
 
 REPORTS_VARIABLE = "BENCHLIB_REPORTS"
 _PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "seaborn")
-_PUBLISHED = ["figure", "agreement", "published", "measured here", "levels", "source"]
 
 
 class Entry(BaseModel):
@@ -79,7 +78,7 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
     analysis, study, plan = experiment.analysis, experiment.study, experiment.plan
     good = experiment.trials[experiment.trials["error"].isna()]
     figures = published_for(study.notebook).query("against != ''") if study.notebook else pd.DataFrame()
-    rows = beside(experiment, figures)[_PUBLISHED].astype(str) if len(figures) else figures
+    rows = beside(experiment, figures)[PUBLISHED].astype(str) if len(figures) else figures
     return Entry(
         name=experiment.folder.name,
         fingerprint=fingerprint,

@@ -66,9 +66,9 @@ def notebook_parameters(path: Path) -> dict[str, Parameter]:
         InputError: it is no notebook, or has no cell tagged ``parameters``.
 
     """
-    for cell in read_notebook(path).cells:
+    for cell in read_notebook(path)["cells"]:
         if "parameters" in tags(cell):
-            return declared(cell.source)
+            return declared(cell["source"])
     raise InputError(f"{path.name} has no cell tagged 'parameters'")
 
 
@@ -95,10 +95,10 @@ def execute(
     values = checked(notebook_parameters(path), given)
     notebook = _with_parameters(path, {name: values[name] for name in given})
     if shared_alone:
-        notebook.cells = [c for c in notebook.cells if tags(c) & {"parameters", _INJECTED, "shared"}]
+        notebook["cells"] = [c for c in notebook["cells"] if tags(c) & {"parameters", _INJECTED, "shared"}]
     with _cells_of_one_notebook(listen) as shell, _interruptible(aloud=bool(values.get("run"))) as stopping:
-        for cell in notebook.cells:
-            reason = shell.execute(cell) if cell.cell_type == "code" else None
+        for cell in notebook["cells"]:
+            reason = shell.execute(cell) if cell["cell_type"] == "code" else None
             if isinstance(reason, BenchlibError):
                 raise reason
             if stopping or isinstance(reason, KeyboardInterrupt):
@@ -115,19 +115,16 @@ def execute(
 def _with_parameters(path: Path, given: Mapping[str, Any]) -> Node:
     """The notebook without outputs, and after its parameters a cell that sets those that are given, as papermill's."""
     notebook = read_notebook(path)
-    lines = ["# Parameters", *(f"{name} = {value!r}" for name, value in given.items())]
-    injected = Node(
-        cell_type="code", id=_INJECTED, metadata=Node(tags=[_INJECTED]), source="\n".join(lines) + "\n"
-    )
+    source = "\n".join(["# Parameters", *(f"{name} = {value!r}" for name, value in given.items()), ""])
+    injected = {"cell_type": "code", "id": _INJECTED, "metadata": {"tags": [_INJECTED]}, "source": source}
     cells = []
-    for cell in notebook.cells:
+    for cell in notebook["cells"]:
         cells += [] if _INJECTED in tags(cell) else [cell]
         cells += [injected] if "parameters" in tags(cell) else []
     for cell in cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    notebook.cells = cells
-    return notebook
+        if cell["cell_type"] == "code":
+            cell.update(outputs=[], execution_count=None)
+    return {**notebook, "cells": cells}
 
 
 @contextlib.contextmanager
@@ -216,7 +213,7 @@ class _Stream(io.TextIOBase):
         """Add to the stream's last output, unless there was another since."""
         outputs = self._shell.outputs
         if outputs and outputs[-1].get("name") == self._name:
-            outputs[-1].text += text
+            outputs[-1]["text"] += text
         elif text:
             self._shell.add("stream", name=self._name, text=text)
         return len(text)
@@ -239,9 +236,9 @@ class _Shell(InteractiveShell):
 
     def execute(self, cell: Node) -> BaseException | None:
         """Execute a cell, whose outputs are then its own; the error that ended it."""
-        cell.outputs = self.outputs = []
-        result: ExecutionResult = self.run_cell(cell.source, store_history=True)  # type: ignore[no-untyped-call]
-        cell.execution_count = result.execution_count
+        cell["outputs"] = self.outputs = []
+        result: ExecutionResult = self.run_cell(cell["source"], store_history=True)  # type: ignore[no-untyped-call]
+        cell["execution_count"] = result.execution_count
         return result.error_before_exec or result.error_in_exec
 
     def add(self, kind: str, **fields: Any) -> Node:
@@ -249,7 +246,7 @@ class _Shell(InteractiveShell):
         for name, part in fields.get("data", {}).items():
             if isinstance(part, bytes):
                 fields["data"][name] = base64.b64encode(part).decode()
-        output = Node(output_type=kind, **fields)
+        output = {"output_type": kind, **fields}
         self.outputs.append(output)
         return output
 

@@ -16,7 +16,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from benchlib.plan.words import printable
-from benchlib.report.cells import Node
+from benchlib.report.cells import Node, tags
 from benchlib.report.cleaned import cleaned
 from benchlib.report.figures.figure import FIGURE_CSS
 from benchlib.report.figures.style import DARK, LIGHT, mark_of
@@ -142,24 +142,24 @@ def render_page(notebook: Node, page: Page) -> str:
     `hide-output` or `progress`; prose whose code shows nothing goes with it. A heading tagged `folded` folds what is
     below it. What was shown before is not shown again.
     """
-    return render_prose(page, "cells.html.j2", sections=_sections(notebook.cells))
+    return render_prose(page, "cells.html.j2", sections=_sections(notebook["cells"]))
 
 
-def _sections(cells: Sequence[Any]) -> list[dict[str, Any]]:
+def _sections(cells: Sequence[Node]) -> list[dict[str, Any]]:
     """The cells that are shown, by section: `heading` of a folded one ("" of the others) and `cells`."""
     sections: list[list[list[dict[str, Any]]]] = [[]]  # of groups: prose, and the code after it
     before = set[str]()
     for cell in cells:
-        tags = set(cell.metadata.get("tags", ()))
-        if tags & _HIDDEN:
+        marks = tags(cell)
+        if marks & _HIDDEN:
             continue
-        prose = cell.cell_type == "markdown"
-        if prose and _SECTION.match(cell.source):
+        prose = cell["cell_type"] == "markdown"
+        if prose and _SECTION.match(cell["source"]):
             sections.append([])
         if prose or not sections[-1]:
             sections[-1].append([])
-        outputs = [] if prose or tags & _SILENT else [o for o in cell.outputs if _shows(o, before)]
-        sections[-1][-1].append({**cell, "outputs": outputs, "folded": "folded" in tags})
+        outputs = [] if prose or marks & _SILENT else [o for o in cell["outputs"] if _shows(o, before)]
+        sections[-1][-1].append({**cell, "outputs": outputs, "folded": "folded" in marks})
     shown = []
     for groups in sections:
         kept = [group for group in groups if _is_prose(group) or any(cell["outputs"] for cell in group)]

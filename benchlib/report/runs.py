@@ -167,8 +167,10 @@ def _around(root: Path, names: Sequence[str] = ()) -> tuple[list[str], dict[str,
     Lines that say which there are, the studies that are left out with the reasons, and the index.
     """
     kept, left_out = entries(names)
-    lines = []
-    for job, made in _make(_overviews(names)) if kept else ():
+    lines = list[str]()
+    given = {"studies": ",".join(names)} if names else {}
+    overviews = [path for path in notebooks().values() if kept and is_overview(notebook_parameters(path))]
+    for job, made in _make([_overview(path, given) for path in overviews]):
         failed = isinstance(made, BenchlibError)
         lines.append(f"left out: {made}" if failed else f"page: {root / job.name}.html")
     return lines, dict(left_out), write_site(root, kept, left_out)
@@ -196,11 +198,15 @@ def _study(name: str, fingerprint: str, notebook: Path | None = None) -> _Job:
     study = StudyFolder(name).read()
     own = notebook or _own(study.notebook)
     path = own or find_notebook("template")
-    known = notebook_parameters(path)
-    given = {**(study.parameters if own else {}), "study": name, "run": False}
-    given = {parameter: value for parameter, value in given.items() if parameter in known}
+    given = _known(path, {**(study.parameters if own else {}), "study": name, "run": False})
     compares = bool(study.plan.factor.pairs().keys() - {*study.plan.factor.controls})
     return _Job(name, path, given, fingerprint, borrowed=not own, compares=compares)
+
+
+def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that a notebook has parameters for."""
+    known = notebook_parameters(path)
+    return {name: value for name, value in given.items() if name in known}
 
 
 def _own(notebook: str | None) -> Path | None:
@@ -209,14 +215,7 @@ def _own(notebook: str | None) -> Path | None:
 
 
 def _overview(path: Path, given: Mapping[str, Any]) -> _Job:
-    known, given = notebook_parameters(path), {"run": False, **given}
-    return _Job(path.stem, path, {name: value for name, value in given.items() if name in known})
-
-
-def _overviews(names: Sequence[str]) -> list[_Job]:
-    """Every overview among the project's notebooks, by name, of these studies or of all."""
-    paths = [path for path in notebooks().values() if is_overview(notebook_parameters(path))]
-    return [_overview(path, {"studies": ",".join(names)} if names else {}) for path in paths]
+    return _Job(path.stem, path, _known(path, {"run": False, **given}))
 
 
 # --- making it ----------------------------------------------------------------------

@@ -43,7 +43,7 @@ def run(project: Path) -> Execute:
 
 
 def outputs(notebook: nbformat.NotebookNode) -> list[dict[str, object]]:
-    return notebook.cells[-1].outputs
+    return notebook["cells"][-1]["outputs"]
 
 
 def test_a_cell_leaves_what_it_prints_displays_and_ends_with_in_that_order(run: Execute) -> None:
@@ -77,8 +77,8 @@ def test_a_picture_that_a_cell_draws_is_shown(run: Execute) -> None:
 def test_what_is_given_is_set_after_the_parameters_and_refused_where_it_is_none(run: Execute) -> None:
     notebook, names = run("print(size, words)", given={"size": "5", "words": {"a": [None, "'\n"]}})
     assert (names["size"], names["words"]) == (5, {"a": [None, "'\n"]})
-    assert [cell.id for cell in notebook.cells] == ["parameters", "injected-parameters", "c0"]
-    assert notebook.cells[1].source.startswith("# Parameters\nsize = 5\n")
+    assert [cell["id"] for cell in notebook["cells"]] == ["parameters", "injected-parameters", "c0"]
+    assert notebook["cells"][1]["source"].startswith("# Parameters\nsize = 5\n")
     with pytest.raises(InputError, match="unknown parameter sizes: did you mean size"):
         run("", given={"sizes": 5})
 
@@ -152,7 +152,7 @@ def test_notebooks_are_read_as_their_files_have_them_and_written_so_that_others_
     cells = [v4.new_markdown_cell("# One\nTwo", id="a"), v4.new_code_cell("x = '\u00e9'\nx", id="b")]
     nbformat.write(v4.new_notebook(cells=cells), tmp_path / "one.ipynb")
     notebook = read_notebook(tmp_path / "one.ipynb")
-    assert [cell.source for cell in notebook.cells] == ["# One\nTwo", "x = '\u00e9'\nx"]
+    assert [cell["source"] for cell in notebook["cells"]] == ["# One\nTwo", "x = '\u00e9'\nx"]
     write_notebook(notebook, tmp_path / "two.ipynb")
     assert nbformat.read(tmp_path / "two.ipynb", as_version=4) == nbformat.read(tmp_path / "one.ipynb", as_version=4)  # fmt: skip
     for text in ("[1]", "{", '{"nbformat": 3}', "\xff"):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from benchlib.plan.workload import Script, Workload
-from benchlib.report.plan_text import differences, outline, plan_text
+from benchlib.report.sections.query_plans import differences, outline, plan_text
 from benchlib.server.cluster import Cluster
 from benchlib.server.explain import explained
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from benchlib.plan.metrics import METRICS
-from benchlib.report.figures.frames import MINUS, known, opening, signed
+from benchlib.report.figures.frames import MINUS, known, opening, quoted, signed
 from benchlib.report.figures.tables import Shaded, Table, html_table, mean_words, of_levels
 from benchlib.stats.correlation import within_trials
 
@@ -26,6 +26,7 @@ FIGURES = {
 }
 """What waits are correlated with, by its short name."""
 
+_CHANGES = ["metric", "level", "percent_change", "noteworthy"]
 _NAMED = 3  # levels in a sentence
 _EVENTS = 6
 _LEAST = 0.01  # of all sessions: what is rarer than that is nobody's explanation
@@ -41,38 +42,31 @@ def costs_table(
     ``costs``: ``level, block`` and metrics. ``changes``: those of :func:`comparable`, as ``stats.multiple.exploratory``
     returned them, against what ``against`` names; ``note`` ends the note.
     """
-    metrics = [str(name) for name in costs if name not in ("level", "block")]
-    recorded = [name for name in metrics if costs[name].notna().any()]
-    against_words = {
-        (row["metric"], row["level"]): f"\n{signed(row['percent_change'])}{'*' if row['noteworthy'] else ''}"
-        for row in changes.to_dict("records")
-        if known(row["percent_change"])
-    }
-    rows = []
-    for name in recorded:
+    below, rows = {}, []
+    for metric, level, change, starred in changes[_CHANGES].itertuples(index=False):
+        below[metric, level] = f"\n{signed(change)}{'*' * bool(starred)}" if known(change) else ""
+    for name in costs.drop(columns=["level", "block"]).dropna(axis=1, how="all"):
         # a thousandth of a page is no figure that one can read
         scale = 1000 if costs.groupby("level")[name].mean().max() < 0.02 else 1
         means = means_in_words(scale * costs[name], costs["level"], levels)
-        cells = [
-            mean and mean + against_words.get((name, level), "")
-            for level, mean in zip(levels, means, strict=True)
-        ]
+        pairs = zip(levels, means, strict=True)
+        cells = [mean and mean + below.get((name, level), "") for level, mean in pairs]
         unit, many = METRICS[name].unit, "per 1,000" if scale > 1 and costs[name].gt(0).any() else ""
-        rows.append([", ".join(filter(None, (opening(_short(name)), unit, many))), *cells])
+        # that most are per transaction is in the table's caption
+        title = opening(METRICS[name].title.removesuffix(" per transaction"))
+        rows.append([", ".join(filter(None, (title, unit, many))), *cells])
     text = (
         f"Mean ± one standard deviation between trials; below it the change against {against}. * stands out at a false "
         "discovery rate of 5 %: a lead, no verdict. Context switches and devices are the whole host's."
     )
-    frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
-    return of_levels(frame, "What a transaction cost", numbers=True, note=f"{text} {note}".strip())
+    return of_levels("figure", levels, rows, "What a transaction cost", note=f"{text} {note}".strip())
 
 
 def bottlenecks_table(frame: pd.DataFrame) -> Table:
     """What held each level back, a row per level; ``frame`` is that of :func:`benchlib.study.bottlenecks.bottlenecks`."""
     shares = 100 * frame[["processors_share", "cap_share"]].astype(float).round(3)
-    table = frame.assign(**shares, sessions=frame["sessions"].map(_sessions_in_words)).dropna(
-        axis=1, how="all"
-    )
+    table = frame.assign(**shares, sessions=frame["sessions"].map(_sessions_in_words))
+    table = table.dropna(axis=1, how="all")
     labels = {
         "processors_share": "processors busy, %",
         "server": "by the server",
@@ -95,9 +89,8 @@ def bottlenecks_sentence(frame: pd.DataFrame) -> str:
     """The same in a sentence: the bottlenecks, each with its levels."""
     parts = []
     for name, levels in frame.groupby("bottleneck", sort=False)["level"]:
-        named = levels.tolist()[:_NAMED]
         more = f" and {len(levels) - _NAMED} more" if len(levels) > _NAMED else ""
-        parts.append(f"{name} (“{'”, “'.join(named)}”{more})")
+        parts.append(f"{name} ({quoted(levels.head(_NAMED))}{more})")
     return f"What held the levels back: {'; '.join(parts)}."
 
 
@@ -117,11 +110,6 @@ def means_in_words(
 def comparable(costs: pd.DataFrame) -> list[str]:
     """The figures whose changes can be told as percentages: those that every trial has, and none has as 0."""
     return [str(name) for name in costs if name not in ("level", "block") and costs[name].gt(0).all()]
-
-
-def _short(name: str) -> str:
-    """The metric's title; that most are per transaction is in the table's caption."""
-    return METRICS[name].title.removesuffix(" per transaction")
 
 
 def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.DataFrame) -> Table | None:
@@ -172,13 +160,9 @@ def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:
 
     ``statements``: ``level, block, script, statement, latency_ms``.
     """
-    rows = [
-        [
-            textwrap.shorten(str(statement), 90, placeholder="…"),
-            *means_in_words(of["latency_ms"], of["level"], levels),
-        ]
-        for (_, statement), of in statements.groupby(["script", "statement"], sort=False)
-    ]
-    frame = pd.DataFrame(rows, columns=["statement", *levels], dtype=object)
+    rows = []
+    for (_, statement), of in statements.groupby(["script", "statement"], sort=False):
+        name = textwrap.shorten(str(statement), 90, placeholder="…")
+        rows.append([name, *means_in_words(of["latency_ms"], of["level"], levels)])
     note = "Mean ± one standard deviation between trials."
-    return of_levels(frame, "What a statement took, ms", numbers=True, note=note)
+    return of_levels("statement", levels, rows, "What a statement took, ms", note=note)

@@ -1,7 +1,7 @@
 """Frames as HTML tables that can be read aloud, scrolled with the keyboard, and copied."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -103,14 +103,17 @@ def html_table(
     return Table(caption, template.render(values))
 
 
-def of_levels(frame: pd.DataFrame, caption: str, *, numbers: bool, note: str = "") -> Table:
-    """A table whose first column heads its rows and whose others are levels, or the other way round where they are many.
+def of_levels(
+    head: str, levels: Sequence[str], rows: list[list[Any]], caption: str, note: str = "", numbers: bool = True
+) -> Table:
+    """A table of rows, each with its name below `head` and a cell for each level; turned round where levels are many.
 
     Many are more than six, and more than the rows. `numbers` aligns all but the first column right.
     """
-    rows, levels = frame.shape[0], frame.shape[1] - 1
-    if levels > max(rows, 6):
-        frame = frame.set_index(frame.columns[0]).T.rename_axis(index="level", columns=None).reset_index()
+    # of objects, since a column of texts would make plain ones of the muted
+    frame = pd.DataFrame(rows, columns=[head, *levels], dtype=object)
+    if len(levels) > max(len(frame), 6):
+        frame = frame.set_index(head).T.rename_axis(index="level", columns=None).reset_index()
     heads = [str(column) for column in frame]
     formats: Mapping[str, Format] = dict.fromkeys(heads[1:], str) if numbers else NOTHING
     # a setting's or a level's name is as it is, underscores included
@@ -135,9 +138,7 @@ def levels_table(study: Study) -> Table:
     baseline = 1 + names.index(factor.baseline)
     rows = [[Quiet(cell) if cell == row[baseline] else cell for cell in row] for row in rows]
     note = f"The same at every level: {'; '.join(alike)}." if alike else ""
-    # of objects, since a column of texts would make plain ones of the muted
-    frame = pd.DataFrame(rows, columns=["what", *names], dtype=object)
-    return of_levels(frame, "What differs between the levels", numbers=False, note=note)
+    return of_levels("what", names, rows, "What differs between the levels", numbers=False, note=note)
 
 
 def _crash_cost(study: Study, name: str) -> str:
@@ -159,7 +160,8 @@ def verdict_table(
     """
     metric, rows = analysis.metric, rows_of(analysis)
     lost = {level: text for level, text in durability.items() if level in rows}
-    confidence, spread = f"{100 * (1 - analysis.alpha):.3g} % interval", f"mean ± sd, {metric.unit}".rstrip(", ")
+    confidence = f"{100 * (1 - analysis.alpha):.3g} % interval"
+    spread = f"mean ± sd, {metric.unit}".rstrip(", ")
     ceilings, unshown = analysis.ceilings, analysis.unshown
     records = []
     for level, row in rows.items():

@@ -14,8 +14,10 @@ from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import agreement, matching, published_for
 
-_UNMEASURED = Quiet("not measured here")
+PUBLISHED = ["figure", "agreement", "published", "measured here", "levels", "source"]
+"""The columns of what was published beside what was measured."""
 ALONE = "‡"
+_UNMEASURED = Quiet("not measured here")
 
 
 @section
@@ -50,33 +52,22 @@ def published(experiment: Experiment) -> Table:
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
     rows["number"] = [f"[{number + 1}]" for number in sources.ngroup()]
     notes += [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
-    columns = ["figure", "agreement", "published", "measured here", "levels", "source"]
-    return html_table(
-        rows.assign(source=rows["number"])[columns],
-        "Published, and measured here",
-        note=Markup("<br>").join(notes),
-    )
+    table = rows.assign(source=rows["number"])[PUBLISHED]
+    return html_table(table, "Published, and measured here", note=Markup("<br>").join(notes))
 
 
 def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
-    """Each published figure in words: ``figure, published, measured here, agreement, levels, source, conditions``."""
+    """Each published figure in words: the columns of :data:`PUBLISHED`, and ``conditions``."""
     warnings = reversed(experiment.analysis.warnings)
     unmet = {str(warning.level): warning.message for warning in warnings if warning.code == "condition"}
     rows = []
     for figure in figures.itertuples():
         change, measured = _measured(experiment, figure)
-        rows.append(
-            {
-                "figure": figure.figure,
-                "published": _number(figure),
-                "measured here": measured,
-                "agreement": agreement(figure, change, experiment.plan.margin, unmet) or Quiet("–"),
-                "levels": _levels_words(str(figure.level), str(figure.against)) or Quiet("none"),
-                "source": figure.source,
-                "conditions": figure.conditions,
-            }
-        )
-    return pd.DataFrame(rows, dtype=object)
+        agrees = agreement(figure, change, experiment.plan.margin, unmet) or Quiet("–")
+        levels = _levels_words(str(figure.level), str(figure.against)) or Quiet("none")
+        row = (figure.figure, agrees, _number(figure), measured, levels, figure.source, figure.conditions)
+        rows.append(row)
+    return pd.DataFrame(rows, columns=[*PUBLISHED, "conditions"], dtype=object)
 
 
 def _number(row: Any) -> str:
@@ -94,13 +85,11 @@ def _number(row: Any) -> str:
 
 def _levels_words(level: str, against: str) -> str:
     """The level, or the two that are compared, without the parts between commas that they share."""
-    if not against:
-        return level
     parts, others = level.split(", "), against.split(", ")
-    if len(parts) == len(others):
+    if against and len(parts) == len(others):
         apart = [(part, other) for part, other in zip(parts, others, strict=True) if part != other]
         level, against = (", ".join(parts) for parts in zip(*apart, strict=True))
-    return f"{level} against {against}"
+    return f"{level} against {against}" if against else level
 
 
 def _with_unit(text: str, unit: str) -> str:
@@ -137,10 +126,9 @@ def _compared(
     of, judged = experiment.compared(row.level, row.against, row.metric)
     if not known(of["percent_change"]):
         return None, _UNMEASURED
-    ends = f", {of['verdict']}" if judged else f" {ALONE}"
-    words, between = percent_words(of["percent_change"], of["ci_low"], of["ci_high"])
-    within = f" ({between})" if between else ""
-    step = means[row.level] - means[row.against]
-    difference = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, "
-    change = f"{difference if row.unit not in ('', '%') else ''}{words}{within}{ends}"
+    change, between = percent_words(of["percent_change"], of["ci_low"], of["ci_high"])
+    change += f" ({between})" * bool(between) + (f", {of['verdict']}" if judged else f" {ALONE}")
+    if row.unit not in ("", "%"):
+        step = means[row.level] - means[row.against]
+        change = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, {change}"
     return of, change

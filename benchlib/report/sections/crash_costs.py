@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from benchlib.plan.level import Level, is_off
-from benchlib.report.figures.frames import amount, by_value
+from benchlib.report.figures.frames import amount, by_value, quoted
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.crashed import KILLED, KINDS, POWER_CUT, Crash, Kind, kept_crashes, left_out
@@ -41,11 +41,12 @@ def crashes(experiment: Experiment) -> Table:
         )
     rows, notes, harmless = [], [], []
     for kind in KINDS:
-        if not any(crash.kind == kind for crash in kept):
+        of_kind = [crash for crash in kept if crash.kind == kind]
+        if not of_kind:
             notes.append(_NOT_DONE[kind])
             continue
         for name in experiment.plan.factor.levels:
-            of_level = [crash for crash in kept if (crash.level, crash.kind) == (name, kind)]
+            of_level = [crash for crash in of_kind if crash.level == name]
             if not of_level:
                 continue
             promised = _promised(experiment.study.crash_costs.get(name, ()), kind)
@@ -54,16 +55,12 @@ def crashes(experiment: Experiment) -> Table:
             if not any(map(_harmed, of_level)):
                 harmless.append(len(of_level))
         for reason, names in by_value(left_out(experiment.plan, kind)).items():
-            notes.append(f"Not crashed: “{'”, “'.join(names)}”, {reason}.")
+            notes.append(f"Not crashed: {quoted(names)}, {reason}.")
     if harmless:
         notes.append(_bound(min(harmless)))
-    numbers = ("crashes", "commits lost", "oldest lost, ms before")
-    return html_table(
-        pd.DataFrame(rows, dtype=object),
-        "What crashes cost, found by crashing",
-        formats=dict.fromkeys(numbers, str),
-        note=" ".join(filter(None, [*dict.fromkeys(notes), _METHOD])),
-    )
+    formats = dict.fromkeys(("crashes", "commits lost", "oldest lost, ms before"), str)
+    frame, note = pd.DataFrame(rows, dtype=object), " ".join(filter(None, [*dict.fromkeys(notes), _METHOD]))
+    return html_table(frame, "What crashes cost, found by crashing", formats=formats, note=note)
 
 
 def _row(promised: Sequence[str], crashes: Sequence[Crash]) -> dict[str, str | None]:
@@ -71,11 +68,10 @@ def _row(promised: Sequence[str], crashes: Sequence[Crash]) -> dict[str, str | N
     readable = [crash for crash in crashes if crash.lost is not None]
     lost, acknowledged = sum(c.lost or 0 for c in readable), sum(c.acknowledged for c in readable)
     oldest = [crash.oldest_lost_ms for crash in crashes if crash.oldest_lost_ms is not None]
+    losing = sum(bool(crash.lost) for crash in readable)
     return {
         "crashes": str(len(crashes)),
-        "with lost commits": f"{sum(bool(c.lost) for c in readable)} of {len(readable)}"
-        if readable
-        else None,
+        "with lost commits": f"{losing} of {len(readable)}" if readable else None,
         "did not start": _damage([crash for crash in crashes if crash.recovery_s is None]),
         "damaged": _damage([crash for crash in crashes if crash.damage and crash.recovery_s is not None]),
         "commits lost": f"{lost:,} of {acknowledged:,}" if readable else None,

@@ -1,19 +1,45 @@
-"""The plans that servers made for the workload's statements: what they are, and what differs between levels."""
+"""The plans that servers made for the workload's statements: what they are, and what differs between levels.
+
+A plan is the root node of the server's own JSON (``EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)``), times in
+milliseconds. Source of the names of nodes: ``src/backend/commands/explain.c``.
+"""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import ndiff
 from string import ascii_uppercase
+from typing import Any
 
 import pandas as pd
 
 from benchlib.plan.words import size_words
+from benchlib.report.figures.frames import MINUS
 from benchlib.report.figures.tables import Quiet, Table, html_table
-from benchlib.report.plan_text import differences, outline, plan_text, worst_estimate
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Counters, Plans
+
+Node = Mapping[str, Any]
+"""A node of a plan, with its children in ``Plans``."""
+
+_ERROR = 2
+"""From this factor on, an estimate of rows counts as wrong."""
+_STRATEGIES = {"Sorted": "Group", "Hashed": "Hash", "Mixed": "Mixed"}
+_DETAILS = (
+    "Workers Launched",
+    "Sort Method",
+    "Sort Space Used",
+    "Sort Space Type",
+    "Hash Batches",
+    "HashAgg Batches",
+    "Peak Memory Usage",
+    "Disk Usage",
+    "Shared Hit Blocks",
+    "Shared Read Blocks",
+    "Temp Written Blocks",
+)
 
 
 @section
@@ -27,29 +53,27 @@ def plans(experiment: Experiment) -> Table:
     explained = _explained(experiment)
     if explained.empty:
         raise NothingToShowError("No plans were kept: the workload has no statements to explain.")
-    rows, folded = [], []
+    factor, rows, folded = experiment.plan.factor, [], []
     for number, of_all in explained.groupby("statement"):
         typical = of_all[of_all["typical"]].set_index("level")
         after, before = (typical[typical["when"] == when] for when in ("after", "before"))
         letters = _letters([*after["outline"], *of_all["outline"]])
         for level, plan in after.iterrows():
             outlines = of_all.loc[of_all["level"] == level, "outline"].map(letters)
-            letter = letters[plan["outline"]]
+            letter, ran = letters[plan["outline"]], plan["plan"]
             others = outlines[outlines != letter].value_counts().sort_index()
             vary = f" ({', '.join(f'{x} in {n}' for x, n in others.items())} of {len(outlines)})"
             rows.append(
                 {
                     "level": level,
                     "statement": str(number),
-                    "plan": letter + (vary if len(others) else ""),
-                    "what differs": _difference(
-                        after, str(level), experiment.plan.factor.pairs().get(str(level))
-                    ),
+                    "plan": letter + vary * bool(len(others)),
+                    "what differs": _difference(after, str(level), factor.pairs().get(str(level))),
                     "before, ms": before["plan"][str(level)]["Execution Time"],
-                    "after, ms": plan["plan"]["Execution Time"],
-                    "planning, ms": plan["plan"]["Planning Time"],
-                    "temporary_files": plan["plan"]["Plan"]["Temp Written Blocks"] * plan["page_bytes"],
-                    "worst estimate": worst_estimate(plan["plan"]["Plan"]),
+                    "after, ms": ran["Execution Time"],
+                    "planning, ms": ran["Planning Time"],
+                    "temporary_files": ran["Plan"]["Temp Written Blocks"] * plan["page_bytes"],
+                    "worst estimate": worst_estimate(ran["Plan"]),
                 }
             )
         for same_outline, letter in letters.items():
@@ -71,7 +95,6 @@ def plans(experiment: Experiment) -> Table:
         "level's nodes, + its own. The estimate is that of the node whose "
         "rows came most unlike those expected. Each plan is folded below."
     )
-    factor = experiment.plan.factor
     if absent := [name for name in factor.levels if name not in {*frame["level"], *factor.controls}]:
         note += f" No plans were kept of {', '.join(absent)}."
     caption = "Plans of the workload's statements"
@@ -99,23 +122,15 @@ def _explained(experiment: Experiment) -> pd.DataFrame:
     for level in dict.fromkeys(level for level, *_ in kept):
         blocks = sorted((metric[level, block], block) for of, block, _ in kept if of == level)
         medians[level] = blocks[(len(blocks) - 1) // 2][1]
-    return pd.DataFrame(
-        [
-            {
-                "level": level,
-                "statement": number,
-                "text": row["statement"],
-                "when": when,
-                "plan": row["plan"],
-                "outline": outline(row["plan"]["Plan"]),
-                "page_bytes": pages.get((level, block), 8192),
-                "typical": medians[level] == block,
-            }
-            for level, block, record in kept
-            for when, explained in (("after", record.after), ("before", record.before))
-            for number, row in enumerate(explained, 1)
-        ]
-    )
+    rows = [
+        (level, number, row["statement"], when, row["plan"], outline(row["plan"]["Plan"]),
+         pages.get((level, block), 8192), medians[level] == block)
+        for level, block, record in kept
+        for when, explained in (("after", record.after), ("before", record.before))
+        for number, row in enumerate(explained, 1)
+    ]  # fmt: skip
+    columns = ["level", "statement", "text", "when", "plan", "outline", "page_bytes", "typical"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _letters(outlines: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
@@ -133,3 +148,89 @@ def _difference(after: pd.DataFrame, level: str, reference: str | None) -> str:
     if own["text"] != other["text"]:
         text = "; ".join(["another statement", *filter(None, [text])])
     return f"against {reference}: {text}" if text else Quiet(f"as at {reference}")
+
+
+# --- a plan as text ------------------------------------------------------------------
+
+
+def nodes(plan: Node, depth: int = 0) -> Iterator[tuple[int, Node]]:
+    """A node and all below it, as they are shown, each with its depth."""
+    yield depth, plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child, depth + 1)
+
+
+def node_name(node: Node) -> str:
+    """A node as psql names it: ``Parallel Hash Left Join``, ``Index Scan using sales_day_idx on sales sale``."""
+    kind, join = str(node["Node Type"]), node.get("Join Type", "Inner")
+    if kind == "Aggregate":
+        kind = f"{_STRATEGIES.get(str(node.get('Strategy')), '')}Aggregate"
+    elif kind == "ModifyTable":
+        kind = str(node["Operation"])
+    if join != "Inner":
+        kind = f"{kind.removesuffix(' Join')} {join} Join"
+    source = next((node[key] for key in ("Relation Name", "Function Name", "CTE Name") if key in node), "")
+    alias, index = node.get("Alias", source), node.get("Index Name")
+    partial = node.get("Partial Mode") in ("Partial", "Finalize")
+    words = (
+        node["Partial Mode"] if partial else "",
+        "Parallel" if node.get("Parallel Aware") else "",
+        kind,
+        "Backward" if node.get("Scan Direction") == "Backward" else "",
+        f"{'using' if source else 'on'} {index}" if index else "",
+        f"on {source}" if source else "",
+        alias if alias != source else "",
+    )
+    return " ".join(filter(None, words))
+
+
+def on_disk(node: Node) -> bool:
+    """Whether a sort, a hash table or an aggregate had no room in memory, in one process or more."""
+    batches = max(node.get("Hash Batches", 1), node.get("HashAgg Batches", 1))
+    sorts = {process.get("Sort Space Type") for process in (node, *node.get("Workers", ()))}
+    return batches > 1 or "Disk" in sorts
+
+
+def outline(plan: Node) -> tuple[str, ...]:
+    """The names of a plan's nodes, indented, those marked that went to disk: what a reader calls the same plan has the same."""
+    return tuple(
+        f"{'  ' * depth}{node_name(node)}{' (on disk)' if on_disk(node) else ''}"
+        for depth, node in nodes(plan)
+    )
+
+
+def differences(plan: Node, reference: Node) -> str:
+    """The nodes that only the reference's plan has (−) and those that only the plan has (+); nothing where they are alike."""
+    if outline(plan) == outline(reference):
+        return ""
+    before, after = ([line.strip() for line in outline(root)] for root in (reference, plan))
+    lines = ndiff(before, after)
+    changed = [line.replace("-", MINUS, 1) for line in lines if line[0] in "+-"]
+    return "; ".join(changed) or "the same nodes, nested otherwise"
+
+
+def worst_estimate(plan: Node) -> str | None:
+    """By how much the planner erred most in a node's rows: ``×40 more: Hash Join``; None where nothing ran."""
+    # the planner never expects fewer rows than one
+    rows = [(max(float(node["Plan Rows"]), 1.0), max(float(node["Actual Rows"]), 1.0), node)
+            for _, node in nodes(plan) if node["Actual Loops"]]  # fmt: skip
+    if not rows:
+        return None
+    expected, actual, node = max(rows, key=lambda row: max(row[:2]) / min(row[:2]))
+    error = max(expected, actual) / min(expected, actual)
+    if error < _ERROR:
+        return Quiet(f"below ×{_ERROR}")
+    return f"×{error:,.3g} {'more' if actual > expected else 'fewer'}: {node_name(node)}"
+
+
+def plan_text(plan: Node) -> str:
+    """The plan as psql shows it, with the server's figures of each node: rows of one loop, time with that of its children."""
+    lines = []
+    for depth, node in nodes(plan):
+        name = ": ".join(filter(None, (node.get("Subplan Name"), node_name(node))))
+        rows, loops = node["Actual Rows"], node["Actual Loops"]
+        ran = f"actual time={node['Actual Total Time']} rows={rows} loops={loops}" if loops else "never executed"
+        lines.append(f"{'  ' * depth}{name} (rows={node['Plan Rows']}) ({ran})")
+        if details := ", ".join(f"{key}: {node[key]}" for key in _DETAILS if node.get(key)):
+            lines.append(f"{'  ' * depth}    {details}")
+    return "\n".join(lines)

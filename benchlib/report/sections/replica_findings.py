@@ -51,14 +51,10 @@ def replicas_verified(experiment: Experiment) -> Table:
 
     """
     levels = _replicated(experiment, "so there is nothing to fail over to")
-    kept = records(experiment, ReplicaReadings)
-    trials, readings = experiment.trials, _readings(kept)
+    kept, trials = records(experiment, ReplicaReadings), experiment.trials
+    readings = _readings(kept)
     verified = pd.DataFrame(
-        [
-            {"level": level, "block": block, **record.verified}
-            for level, block, record in kept
-            if record.verified
-        ]
+        [{"level": level, "block": block, **of.verified} for level, block, of in kept if of.verified]
     )
     failed = trials[trials["error"].notna() & trials["level"].isin(list(levels))]
     if verified.empty:
@@ -67,14 +63,9 @@ def replicas_verified(experiment: Experiment) -> Table:
     rows = []
     for level, replication in levels.items():
         of_level, ran = verified[verified["level"] == level], trials[trials["level"] == level]
-        rows.append(
-            {
-                "level": level,
-                **_promise(replication, of_level, readings[readings["level"] == level]),
-                "trials verified": f"{len(of_level)} of {len(ran)}",
-                **_holdings(of_level, ran),
-            }
-        )
+        promise = _promise(replication, of_level, readings[readings["level"] == level])
+        counts = {"trials verified": f"{len(of_level)} of {len(ran)}"}
+        rows.append({"level": level, **promise, **counts, **_holdings(of_level, ran)})
     note = (
         "Held at once: the replicas that were past a last commit of ours when it was acknowledged, and in how many trials; asked "
         "where a commit waits for them. Then all caught up, and the rows that the workload counts, the warm-up's among them, were counted on "

@@ -37,12 +37,9 @@ def server_settings(experiment: Experiment) -> Table:
         raise NothingToShowError(
             "What the servers run with was not kept with these trials, so their defaults are not known."
         )
-    settings = {
-        level: str({name: row["setting"] for name, row in parameters.items()})
-        for level, parameters in kept.items()
-    }
+    settings = {level: str({n: row["setting"] for n, row in of.items()}) for level, of in kept.items()}
     alike = list(by_value(settings).values())
-    servers = [kept[levels_alike[0]] for levels_alike in alike]
+    servers = [kept[names[0]] for names in alike]
     rows = []
     for name in sorted({name for parameters in servers for name in parameters}):
         of_servers = [parameters.get(name) for parameters in servers]
@@ -54,11 +51,13 @@ def server_settings(experiment: Experiment) -> Table:
     if not rows:
         raise NothingToShowError("Every server runs with PostgreSQL's own defaults.")
     rows.sort(key=lambda row: len(set(row[1:-1])) == 1)
-    note = "Those that differ between servers come first; what is as PostgreSQL has it is muted. Of texts that may name "
-    note += "a host, a folder or a user only that they are set is shown."
+    note = (
+        "Those that differ between servers come first; what is as PostgreSQL has it is muted. Of texts that may name "
+        "a host, a folder or a user only that they are set is shown."
+    )
     if absent := [level for level in levels if level not in kept]:
         note += f" Nothing was kept of {', '.join(absent)}."
-    columns = ["setting", *(_heading(levels_alike, list(kept)) for levels_alike in alike), OWN]
+    columns = ["setting", *(_heading(names, list(kept)) for names in alike), OWN]
     frame = pd.DataFrame(rows, columns=columns, dtype=object)
     return html_table(frame, "What the servers run with, beside PostgreSQL's own defaults", note=note)
 
@@ -92,22 +91,21 @@ def cost_per_million(experiment: Experiment, prices: Mapping[str, float], curren
         row: dict[str, str | None] = {**dict.fromkeys(columns, ""), "level": level}
         row[hourly] = "" if price is None else amount(price)
         row[cost] = "no transactions" if tps.empty else "no price given"
+        means = geometric_mean(tps.to_list())
         if len(tps):
-            means = geometric_mean(tps.to_list())
             row["tps"] = amount(means[0])
-            if price is not None:
-                row[cost], high, low = (amount(price * 1e6 / (_PER_HOUR * mean)) for mean in means)
-                row[ends] = f"[{low}, {high}]" if len(tps) > 1 else ""
-                row |= _change(experiment, by_level, level)
+        if len(tps) and price is not None:
+            row[cost], high, low = (amount(price * 1e6 / (_PER_HOUR * mean)) for mean in means)
+            row[ends] = f"[{low}, {high}]" if len(tps) > 1 else ""
+            row |= _change(experiment, by_level, level)
         rows.append(row)
-    return html_table(
-        pd.DataFrame(rows, columns=columns, dtype=object),
-        "What a million transactions cost",
-        formats={name: str for name in columns[1:] if name != "against"},
-        note="The server's price alone: the load's machine, storage and traffic that are paid apart are not in it. Means are "
+    note = (
+        "The server's price alone: the load's machine, storage and traffic that are paid apart are not in it. Means are "
         "geometric, with the interval of a level's own trials; a change and its interval are the verdicts', where "
-        "the baseline is the mean of its twins.",
+        "the baseline is the mean of its twins."
     )
+    frame, formats = pd.DataFrame(rows, dtype=object), dict.fromkeys({*columns} - {"level", "against"}, str)
+    return html_table(frame, "What a million transactions cost", formats=formats, note=note)
 
 
 def _asked(experiment: Experiment) -> list[str]:

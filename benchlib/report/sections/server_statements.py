@@ -46,10 +46,8 @@ def server_statements(experiment: Experiment) -> Table:
     levels = list(experiment.plan.factor.levels)
     share = figures.groupby(["query", "level"])["share"].mean().groupby("query", sort=False).max()
     longest = share.sort_values(ascending=False, kind="stable").index[:MOST]
-    tables = [
-        _table(f"{place}. {query}", figures[figures["query"] == query], levels)
-        for place, query in enumerate(longest, 1)
-    ]
+    queries = enumerate(longest, 1)
+    tables = [_table(f"{n}. {query}", figures[figures["query"] == query], levels) for n, query in queries]
     note = (
         f"Mean ± one standard deviation between trials, by pg_stat_statements. Of {len(share)} statements those on which a level's "
         "server spent most; what is 0 at all levels is left out. Planning is not in the time."
@@ -78,11 +76,10 @@ def _table(caption: str, figures: pd.DataFrame, levels: list[str]) -> str:
     """One statement: a row per figure, a column per level."""
     titles = {"share": "share of the time, %", "calls": "calls in a trial"}
     titles |= {name: f"{words} a call" for name, words in _EACH.items()}
-    rows = []
-    for name, title in titles.items():
-        if figures[name].fillna(0).eq(0).all():
-            continue
-        rows.append([title, *means_in_words(figures[name], figures["level"], levels)])
+    rows = [
+        [title, *means_in_words(figures[name], figures["level"], levels)]
+        for name, title in titles.items()
+        if figures[name].fillna(0).ne(0).any()
+    ]
     short = caption if len(caption) <= _QUERY else f"{caption[:_QUERY]}…"
-    frame = pd.DataFrame(rows, columns=["figure", *levels], dtype=object)
-    return of_levels(frame, short, numbers=True).html
+    return of_levels("figure", levels, rows, short).html

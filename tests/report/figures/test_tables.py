@@ -86,9 +86,7 @@ def test_a_level_without_values_is_not_measured(analysis):
 def test_many_levels_have_a_row_each(levels, turned):
     names = [f"level_{number}" for number in range(levels)]
     rows = [["work_mem", *map(str, range(levels))], ["max_wal_size", *[None] * levels]]
-    soup = parsed(
-        of_levels(pd.DataFrame(rows, columns=["what", *names], dtype=object), "Levels", numbers=True)
-    )
+    soup = parsed(of_levels("what", names, rows, "Levels"))
     heads = [th.get_text() for th in soup.thead.find_all("th")]
     assert heads == (["level", "work_mem", "max_wal_size"] if turned else ["what", *names])
     last = soup.tbody.find_all("tr")[-1]
