@@ -17,7 +17,7 @@ from benchlib.report.sections.replica_findings import replica_lag, replicas_veri
 from benchlib.report.sections.server_comparison import cost_per_million, server_settings
 from benchlib.report.sections.server_statements import server_statements
 from benchlib.report.sections.setting_curves import curve
-from benchlib.report.summary import Summary, read_summary
+from benchlib.report.site import Summary, read_summary
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder

@@ -17,9 +17,8 @@ from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import guarded
 from benchlib.report.figures.layout import canvas, styled
 from benchlib.report.figures.style import BAND, BLUE, INK, PAPER
-from benchlib.report.figures.tables import html_table
+from benchlib.report.figures.tables import TEMPLATES, html_table
 from benchlib.report.page import Link, Page, render_prose
-from benchlib.report.templates import TEMPLATES
 from benchlib.stats.means import geometric_mean
 from benchlib.stats.power import Plan, detectable
 from benchlib.stats.simulation import ALPHA

@@ -20,8 +20,7 @@ from benchlib.report.cells import Node, tags
 from benchlib.report.cleaned import cleaned
 from benchlib.report.figures.figure import FIGURE_CSS
 from benchlib.report.figures.style import DARK, LIGHT, mark_of
-from benchlib.report.figures.tables import TABLE_CSS
-from benchlib.report.templates import TEMPLATES
+from benchlib.report.figures.tables import TABLE_CSS, TEMPLATES
 
 SITE = "PostgreSQL benchmarks"
 LICENCE = "Data and page may be used under benchlib's MIT licence, unless the publisher names another."

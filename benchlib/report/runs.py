@@ -8,8 +8,10 @@ none of its own, and a page that is made after theirs.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +24,8 @@ from benchlib.errors import BenchlibError
 from benchlib.load.workloads import is_of_library, workload_paths
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
-from benchlib.report.cells import write_notebook
-from benchlib.report.downloads import write_downloads
+from benchlib.plan.words import unpublished
+from benchlib.report.cells import Node, write_notebook
 from benchlib.report.entries import (
     Entry,
     code_fingerprint,
@@ -36,6 +38,7 @@ from benchlib.report.entries import (
 )
 from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.figures.changes import card
+from benchlib.report.figures.frames import guarded
 from benchlib.report.page import LICENCE, Link, Page, render_page
 from benchlib.report.site import check_page_is_free, write_site
 from benchlib.report.view import View
@@ -302,3 +305,41 @@ def _page(job: _Job, entry: Entry, downloads: Sequence[Link]) -> Page:
         card=f"{entry.name}.png",
         cite=f"“{entry.title}” ({entry.name}), measured {entry.facts['Measured']} with benchlib {entry.facts.get('benchlib', '')}. {LICENCE}",
     )
+
+
+# --- what a page offers to take along --------------------------------------------------
+
+
+def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> list[Link]:
+    """Write a study's trials, its plan and its executed notebook beside its page; the links to them.
+
+    No path of the machine and no address of a server is in them.
+    """
+    name, replaced = experiment.folder.name, unpublished(experiment.plan)
+    levels = (experiment.plan.base, *experiment.plan.factor.levels.values())
+    patches = [experiment.study.parameters, *(level.model_dump() for level in levels)]
+    paths = {str(patch.get("workload")) for patch in patches}
+    replaced |= {path: Path(path).name for path in paths if "/" in path}
+    study = without(experiment.study.model_dump(mode="json"), replaced)
+    trials = experiment.trials.map(lambda cell: guarded(without(cell, replaced)))
+    trials.to_csv(root / f"{name}.trials.csv", index=False)
+    (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
+    write_notebook(without(notebook, replaced), root / f"{name}.ipynb")
+    return [
+        Link("trials (CSV)", f"{name}.trials.csv"),
+        Link("study (JSON)", f"{name}.study.json"),
+        Link("notebook", f"{name}.ipynb"),
+    ]
+
+
+def without(value: Any, replaced: Mapping[str, str]) -> Any:
+    """The value, of plain types, with what `replaced` names replaced in all its texts."""
+    if isinstance(value, str):
+        for hidden in sorted(replaced, key=len, reverse=True):
+            # a whole path: /mnt/fast is not in /mnt/faster, but it is in /mnt/fast/base
+            alias = replaced[hidden].replace("\\", r"\\")
+            value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", alias, value)
+        return value
+    if isinstance(value, Mapping):
+        return {without(key, replaced): without(inner, replaced) for key, inner in value.items()}
+    return [without(inner, replaced) for inner in value] if isinstance(value, list | tuple) else value

@@ -19,11 +19,10 @@ from benchlib.cli import main
 from benchlib.errors import BenchlibError
 from benchlib.plan.level import Level
 from benchlib.report import page
-from benchlib.report.downloads import write_downloads
 from benchlib.report.entries import entries, entry_of
 from benchlib.report.page import render_page
-from benchlib.report.site import write_site
-from benchlib.report.summary import Summary
+from benchlib.report.runs import write_downloads
+from benchlib.report.site import Summary, write_site
 from benchlib.report.view import View
 from benchlib.study.crashed import Crash, keep_crash
 from benchlib.study.experiment import shown

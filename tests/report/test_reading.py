@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-MODULES = ["notebook", "report.view", "report.site", "report.runs", "report.summary", "study.experiment"]
+MODULES = ["notebook", "report.view", "report.site", "report.runs", "study.experiment"]
 CODE = f"""
 import sys, {", ".join(f"benchlib.{name}" for name in MODULES)}
 print([name for name in sys.modules if name.startswith(("benchlib.levers", "psycopg"))])

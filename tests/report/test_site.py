@@ -12,9 +12,10 @@ from bs4 import BeautifulSoup
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
 from benchlib.plan.level import Level
-from benchlib.report.downloads import guarded, without, write_downloads
 from benchlib.report.entries import entries
 from benchlib.report.execute import find_notebook
+from benchlib.report.figures.frames import guarded
+from benchlib.report.runs import without, write_downloads
 from benchlib.report.site import check_page_is_free, write_site
 from benchlib.stats import sequential, validity
 from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM

@@ -11,7 +11,7 @@ from benchlib import notebook
 from benchlib.errors import InputError
 from benchlib.report.answers import Answer
 from benchlib.report.entries import Entry
-from benchlib.report.summary import Summary, by_panel, read_summary
+from benchlib.report.site import Summary, by_panel, read_summary
 
 ANSWER = Answer(
     level="tuned", against="defaults", words="the <tuned> set", percent_change=97.1, ci_low=90, ci_high=104,

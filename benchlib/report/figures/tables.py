@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import jinja2
 import pandas as pd
 
 from benchlib.plan.model import Study
@@ -22,10 +23,16 @@ from benchlib.report.figures.frames import (
     rows_of,
 )
 from benchlib.report.figures.style import mark_of
-from benchlib.report.templates import TEMPLATES
 from benchlib.stats import Analysis
 
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("benchlib.report", "template"),
+    autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+)  # fmt: skip
+"""The templates that tables and pages are made from."""
+
 Format = Callable[[Any], Any]
+Rows = list[list[Any]]
 _SEEN_AT_ONCE = 20  # rows
 
 TABLE_CSS = (
@@ -104,7 +111,7 @@ def html_table(
 
 
 def of_levels(
-    head: str, levels: Sequence[str], rows: list[list[Any]], caption: str, note: str = "", numbers: bool = True
+    head: str, levels: Sequence[str], rows: Rows, caption: str, note: str = "", numbers: bool = True
 ) -> Table:
     """A table of rows, each with its name below `head` and a cell for each level; turned round where levels are many.
 
