@@ -16,8 +16,8 @@ from simulation import SIGMA_D
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import guarded
 from benchlib.report.figures.layout import canvas, styled
-from benchlib.report.figures.style import BAND, BLUE, INK, PAPER
-from benchlib.report.figures.tables import TEMPLATES, html_table
+from benchlib.report.figures.style import BAND, BLUE, INK, PAPER, TEMPLATES
+from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Link, Page, render_prose
 from benchlib.stats.means import geometric_mean
 from benchlib.stats.power import Plan, detectable

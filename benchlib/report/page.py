@@ -18,9 +18,7 @@ from markupsafe import Markup
 from benchlib.plan.words import printable
 from benchlib.report.cells import Node, tags
 from benchlib.report.cleaned import cleaned
-from benchlib.report.figures.figure import FIGURE_CSS
-from benchlib.report.figures.style import DARK, LIGHT, mark_of
-from benchlib.report.figures.tables import TABLE_CSS, TEMPLATES
+from benchlib.report.figures.style import TEMPLATES
 
 SITE = "PostgreSQL benchmarks"
 LICENCE = "Data and page may be used under benchlib's MIT licence, unless the publisher names another."
@@ -97,10 +95,6 @@ TEMPLATES.filters.update(
     shown=lambda thing: cleaned(thing._repr_html_()),
 )
 TEMPLATES.globals.update(
-    light=LIGHT,
-    dark=DARK,
-    mark_of=mark_of,
-    shared_css=Markup(FIGURE_CSS + TABLE_CSS),
     script=Markup(_SCRIPT),
     script_hash=base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode(),
     site=SITE,

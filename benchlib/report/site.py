@@ -93,20 +93,22 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Sequence[tuple[str, 
 
 def assumptions_table(entries: Sequence[Entry]) -> Table | None:
     """How far the studies' own trials are what the model takes them for; None without a study."""
-    rows = []
-    for entry in entries:
-        seen = entry.assumptions
-        if not known(seen.get("noise")):
-            continue
-        row = {"study": entry.name, "blocks": entry.blocks}
-        row["a trial strays by"] = f"{100 * seen['noise']:.1f} %"
-        row["noisiest level"] = f"{seen['noisiest']:.1f} × ({p_words(seen['noisiest_p'])})"
-        row["luck of a cluster"] = (
-            f"{seen['luck']:.1f} × ({p_words(seen['luck_p'])})" if known(seen["luck"]) else "not known"
-        )
-        row["position"] = p_words(seen["position_p"])
-        row["a trial and the next"] = f"{seen['lag']:+.2f} ({p_words(seen['lag_p'])})".replace("-", "−")
-        rows.append(row)
+    def times(seen: dict[str, float], name: str) -> str:
+        return f"{seen[name]:.1f} × ({p_words(seen[f'{name}_p'])})" if known(seen[name]) else "not known"
+
+    rows = [
+        {
+            "study": entry.name,
+            "blocks": entry.blocks,
+            "a trial strays by": f"{100 * seen['noise']:.1f} %",
+            "noisiest level": times(seen, "noisiest"),
+            "luck of a cluster": times(seen, "luck"),
+            "position": p_words(seen["position_p"]),
+            "a trial and the next": f"{seen['lag']:+.2f} ({p_words(seen['lag_p'])})".replace("-", "−"),
+        }
+        for entry in entries
+        if known((seen := entry.assumptions).get("noise"))
+    ]
     note = (
         "From what the block model leaves over. The noisiest level's deviation is in units of the quietest one's, a cluster's luck in units of a "
         "trial's. Last: the correlation of neighbours in time. In brackets and under position: p, not adjusted."

@@ -12,24 +12,11 @@ from matplotlib.figure import Figure as Drawing
 
 from benchlib.report.figures.frames import TITLE, guarded, opening
 from benchlib.report.figures.layout import arrange
-from benchlib.report.figures.style import DARK, INK, LIGHT
+from benchlib.report.figures.style import INK, LIGHT, TEMPLATES
 
 _FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
 _MARK = re.compile(r'<g id="bl-mark-([0-9a-f]+)">')
 _ALT = 400
-
-_DARK_INK = ";".join(f"--bl-{name}:{value}" for name, value in DARK.items())
-
-FIGURE_CSS = (
-    ".bl-figure{margin:1.5em 0;max-width:45rem}.bl-figure .bl-title{font-weight:600;margin:0 0 .4em}"
-    ".bl-frame{overflow-x:auto}.bl-figure svg{display:block;width:100%;min-width:36rem;max-width:none;height:auto}"
-    ".bl-figure figcaption{font-size:.9em;margin-top:.4em}.bl-mark{pointer-events:all}"
-    "@media print{.bl-figure svg{min-width:0}}"
-)
-"""A narrow screen scrolls a figure in its frame. Every figure carries this, and a page may carry it once instead."""
-
-EDITOR_CSS = f":is([data-jp-theme-light=false],.vscode-dark) :is(.bl-figure,.bl-scroll){{{_DARK_INK}}}"
-"""The dark colours inside a dark editor; a page defines the colours itself."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +31,8 @@ class Figure:
     numbers: pd.DataFrame = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        name, csv = self.name, html.escape(self.numbers.map(guarded).to_csv(index=False, float_format="%.6g"))
-        return (
-            f'<figure class="bl-figure" id="figure-{name}" data-figure="{name}" data-csv="{csv}">'
-            f'<style>{FIGURE_CSS}{EDITOR_CSS}</style><p class="bl-title">{html.escape(self.title)}</p>'
-            f'<div class="bl-frame" role="group" tabindex="0" aria-label="drawing: {name}">{self.svg}</div>'
-            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
-        )
+        csv = self.numbers.map(guarded).to_csv(index=False, float_format="%.6g")
+        return TEMPLATES.get_template("figure.html.j2").render(vars(self), csv=csv)
 
 
 def render(name: str, drawing: Drawing, title: str, caption: str, numbers: pd.DataFrame) -> Figure:

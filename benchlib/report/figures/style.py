@@ -1,4 +1,4 @@
-"""One look for every figure: colours that survive dark mode and colour blindness, and a quiet axis.
+"""One look for every figure and table: colours that survive dark mode and colour blindness, and a quiet axis.
 
 Hues descend from Okabe and Ito's palette, darkened until each reaches 4.5:1 on the light page and
 lightened for the dark one. A colour is never the only carrier of a meaning: verdicts also differ
@@ -8,6 +8,8 @@ by marker and by word, levels by marker and label.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import jinja2
 
 _COLOURS = {
     "ink": ("#1a1a1a", "#e8e8ea"),
@@ -116,3 +118,11 @@ def looks(levels: Sequence[str]) -> dict[str, Look]:
         level: Look(hue, marker, size=4.5)
         for level, hue, marker in zip(levels, SERIES, ("o", "s", "^", "D", "v", "X"), strict=False)
     }
+
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("benchlib.report", "template"),
+    autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+)  # fmt: skip
+TEMPLATES.globals.update(light=LIGHT, dark=DARK, mark_of=mark_of)
+"""The templates that figures, tables and pages are made from."""

@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import jinja2
 import pandas as pd
 
 from benchlib.plan.model import Study
-from benchlib.report.figures.figure import EDITOR_CSS
 from benchlib.report.figures.frames import (
     DAGGER,
     NOTHING,
@@ -22,31 +20,12 @@ from benchlib.report.figures.frames import (
     reference_words,
     rows_of,
 )
-from benchlib.report.figures.style import mark_of
+from benchlib.report.figures.style import TEMPLATES, mark_of
 from benchlib.stats import Analysis
-
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("benchlib.report", "template"),
-    autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-)  # fmt: skip
-"""The templates that tables and pages are made from."""
 
 Format = Callable[[Any], Any]
 Rows = list[list[Any]]
 _SEEN_AT_ONCE = 20  # rows
-
-TABLE_CSS = (
-    ".bl-scroll{overflow-x:auto;margin:1.5em 0;max-width:100%}"
-    ".bl-table{border-collapse:collapse;font-size:.88em;line-height:1.35;font-variant-numeric:tabular-nums}"
-    ".bl-table caption{text-align:left;padding-bottom:.5em;font-weight:600}.bl-table caption span{"
-    "display:inline-block;position:sticky;left:0;max-width:min(45rem,calc(100vw - 2.5rem))}"
-    "table.bl-table th,table.bl-table td{padding:.35em .75em .35em 0;text-align:left;vertical-align:top;"
-    "border:0;border-bottom:1px solid var(--bl-grid,#dde0e6);background:none}"
-    ".bl-table thead th{border-bottom:1px solid var(--bl-muted,#5c6370);vertical-align:bottom}"
-    "table.bl-table .bl-number{text-align:right;white-space:pre}.bl-table th{font-weight:600}"
-    ".bl-table thead .bl-number{white-space:normal}.bl-table tbody th{min-width:7em}"
-    "table.bl-table .bl-quiet{color:var(--bl-muted,#5c6370)}.bl-table abbr{text-decoration:none}.bl-note{font-size:.9em;margin:.5em 0 0}"
-)
 
 
 class Quiet(str):
@@ -103,7 +82,6 @@ def html_table(
         [(value, None if value is None else write(value)) for value, write in zip(row, writers, strict=True)]
         for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
     ]
-    css = TABLE_CSS + EDITOR_CSS
     template = TEMPLATES.get_template("table.html.j2")
     folded = foldable and len(rows) > _SEEN_AT_ONCE
     values = {"caption": caption, "heads": heads, "rows": rows, "note": note, "css": css, "folded": folded}
