@@ -151,8 +151,9 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
 def _shaded(rho: float) -> Shaded | None:
     if not known(rho):
         return None
-    rgb = "0,104,165" if rho > 0 else "184,71,0"
-    return Shaded(f"{rho:+z.2f}".replace("-", MINUS), f"rgba({rgb},{0.5 * abs(rho):.2f})")
+    cell = Shaded(f"{rho:+z.2f}".replace("-", MINUS))
+    cell.ground = f"rgba({'0,104,165' if rho > 0 else '184,71,0'},{0.5 * abs(rho):.2f})"
+    return cell
 
 
 def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:

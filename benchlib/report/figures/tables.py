@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 
@@ -35,15 +35,9 @@ class Quiet(str):
 
 
 class Shaded(str):
-    """A cell's words on a ground whose colour, a CSS one that suits light and dark pages, repeats what they say."""
+    """A cell's words on a ``ground`` whose colour, a CSS one that suits light and dark pages, repeats what they say."""
 
     ground: str
-
-    def __new__(cls, text: str, ground: str) -> Self:
-        """The words, and the colour of their ground."""
-        made = super().__new__(cls, text)
-        made.ground = ground
-        return made
 
 
 @dataclass(frozen=True)
@@ -82,10 +76,9 @@ def html_table(
         [(value, None if value is None else write(value)) for value, write in zip(row, writers, strict=True)]
         for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
     ]
-    template = TEMPLATES.get_template("table.html.j2")
     folded = foldable and len(rows) > _SEEN_AT_ONCE
-    values = {"caption": caption, "heads": heads, "rows": rows, "note": note, "css": css, "folded": folded}
-    return Table(caption, template.render(values))
+    values = {"caption": caption, "heads": heads, "rows": rows, "note": note, "folded": folded}
+    return Table(caption, TEMPLATES.get_template("table.html.j2").render(values))
 
 
 def of_levels(
