@@ -102,7 +102,8 @@ def _as_declared(study: Study, level: str) -> bool:
     for name in (name for name in grid if along in ("", name)):
         # what is compared along a dimension is so with its first value, else with the first that is run
         run = None if along else only.get(name)
-        first[name] = next((end for end in _named(grid, name) if not isinstance(run, list) or end in run), None)
+        ends = (end for end in _named(grid, name) if not isinstance(run, list) or end in run)
+        first[name] = next(ends, None)
     return against is not None and factor.cells.get(against) == factor.cells[level] | first
 
 

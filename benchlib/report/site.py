@@ -24,6 +24,7 @@ from benchlib.report.sections.beside_published import ALONE
 from benchlib.report.view import Statement
 
 _INTRO = "Does this change make PostgreSQL faster, by how much, and how sure is that?"
+_ABOUT = "For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it."
 _PAGES = {
     "index.html": ("Studies", ""),
     "summary.html": ("Summary", "all answers in numbers, and what others published beside them"),
@@ -54,40 +55,31 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Sequence[tuple[str, 
     ordered = by_panel(kept)
     rendered = [entry for entry in ordered if (root / f"{entry.name}.html").is_file()]
     titles = Counter(entry.title for entry in rendered)
-    studies = {
-        e.name: Link(e.title if titles[e.title] == 1 else f"{e.title} ({e.name})", f"{e.name}.html")
-        for e in rendered
-    }
+    studies, panels = list[Link](), dict[str, list[tuple[Entry, Link]]]()
+    for entry in rendered:
+        title = entry.title if titles[entry.title] == 1 else f"{entry.title} ({entry.name})"
+        studies.append(Link(title, f"{entry.name}.html"))
+        panels.setdefault(PANELS[entry.panel], []).append((entry, studies[-1]))
     links = [
         Link(label, href)
         for href, (label, _) in _PAGES.items()
         if (root / href).is_file() or href in ("index.html", "methodology.html")
     ]
-    unpaged = [
-        (entry.name, f"it has no page yet: benchlib report {entry.name} makes one")
-        for entry in ordered
-        if entry not in rendered
-    ]
+    why = "it has no page yet: benchlib report {} makes one".format
     index = render_prose(
         Page(SITE, question=_INTRO),
         "listing.html.j2",
-        panels=[
-            (heading, [(entry, studies[entry.name]) for entry in rendered if entry.panel == panel])
-            for panel, heading in PANELS.items()
-        ],
+        panels=panels,
         figures=[index_panels(rendered)] if rendered else [],
         links=[Link(f"{link.label}: {_PAGES[link.href][1]}", link.href) for link in links[1:]],
-        left_out=[*left_out, *unpaged],
+        left_out=[*left_out, *((e.name, why(e.name)) for e in ordered if e not in rendered)],
     )
     (root / "index.html").write_text(index)
-    about = Page(
-        "How a verdict is made",
-        question="For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it.",
-    )
+    about = Page("How a verdict is made", question=_ABOUT)
     calibrated, assumptions = (root / "calibration.html").is_file(), assumptions_table(ordered)
     methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated, assumptions=assumptions)
     (root / "methodology.html").write_text(methodology)
-    _link_pages(root, links, list(studies.values()))
+    _link_pages(root, links, studies)
     return root / "index.html"
 
 
@@ -146,7 +138,7 @@ class Summary:
             return Statement("No study has a verdict yet. Run one, for example: benchlib run configuration")
         days = sorted({entry.facts["Measured"] for entry in self.entries} - {""})
         when = f", measured {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
-        machines = dict(zip(self._machines(), (entry.facts["Machine"] for entry in self.entries), strict=True))
+        machines = {letter: entry.facts["Machine"] for letter, entry in self._by_machine()}
         where = "; ".join(f"{letter}: {of}" if letter else of for letter, of in sorted(machines.items()))
         count = f"{len(self.entries)} {'study' if len(self.entries) == 1 else 'studies'}"
         return Statement(f"{count}{when}. {where}.")
@@ -157,11 +149,7 @@ class Summary:
 
     def answers(self) -> Table | None:
         """The same in numbers, with what is given up and what was compared."""
-        rows = [
-            _row(entry, letter, answer)
-            for letter, entry in zip(self._machines(), self.entries, strict=True)
-            for answer in entry.answers
-        ]
+        rows = [_row(entry, letter, of) for letter, entry in self._by_machine() for of in entry.answers]
         if not rows:
             return None
         table = pd.DataFrame(rows, dtype=object)
@@ -184,10 +172,11 @@ class Summary:
             return None
         return html_table(pd.DataFrame(self.unused, columns=["study", "why"]), "Studies that are left out")
 
-    def _machines(self) -> list[str]:
-        """A letter for each study's machine, where there are several."""
-        codes, hosts = pd.factorize(pd.Series([entry.host for entry in self.entries], dtype=object))
-        return [ascii_uppercase[code % 26] if len(hosts) > 1 else "" for code in codes]
+    def _by_machine(self) -> list[tuple[str, Entry]]:
+        """Each study, with a letter for its machine where there are several."""
+        hosts = list(dict.fromkeys(entry.host for entry in self.entries))
+        letters = ascii_uppercase if len(hosts) > 1 else [""]
+        return [(letters[hosts.index(entry.host) % len(letters)], entry) for entry in self.entries]
 
 
 def read_summary(names: Sequence[str] = ()) -> Summary:

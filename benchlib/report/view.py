@@ -164,13 +164,10 @@ class View:
 
     def verdicts(self) -> Table:
         """Means, deviations, intervals and verdicts, a row per level."""
-        bare = "as it is"  # which says nothing without its dimension
-        names = {
-            level: ", ".join(
-                f"{dimension} {bare}" if value == bare else value for dimension, value in cell.items()
-            )
-            for level, cell in self._plan.factor.cells.items()
-        }
+        bare, names = "as it is", {}  # which says nothing without its dimension
+        for level, cell in self._plan.factor.cells.items():
+            parts = (f"{name} {bare}" if value == bare else value for name, value in cell.items())
+            names[level] = ", ".join(parts)
         return verdict_table(self.experiment.analysis, durability=self.experiment.durability(), names=names)
 
     def sensitivity(self) -> Table | None:
@@ -349,7 +346,7 @@ class View:
         provenance.pop("builds_differ", None)
         (facts,) = pd.json_normalize(provenance, sep=", ").to_dict("records")
         words = {"None": "not known", "True": "yes", "False": "no"}
-        rows = [(str(name).replace("_", " "), words.get(str(value), str(value))) for name, value in facts.items()]
+        rows = [(str(name).replace("_", " "), words.get(str(of), str(of))) for name, of in facts.items()]
         for tunable, levels in tunables(self.experiment.folder).items():
             in_force = "; ".join(f"{value} ({names})" for value, names in levels.items())
             rows.append((f"tunable, {tunable}", in_force))

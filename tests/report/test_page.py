@@ -25,7 +25,7 @@ ENTRY = {
 
 def listing(**values):
     """The index."""
-    empty = {"panels": [], "figures": [], "links": [], "left_out": []}
+    empty = {"panels": {}, "figures": [], "links": [], "left_out": []}
     return render_prose(Page(SITE, question="What helps?"), "listing.html.j2", **{**empty, **values})
 
 
@@ -37,7 +37,7 @@ def html(notebook, page):
 @pytest.fixture(scope="module")
 def index(analysis):
     study = (ENTRY, Link("Configuration", "configuration.html"))
-    panels = [("Changes you can make", [study] * 29), ("Costs you accept", [study]), ("None", [])]
+    panels = {"Changes you can make": [study] * 29, "Costs you accept": [study]}
     return listing(panels=panels, figures=[forest(analysis)], links=[Link("How", "how.html")])
 
 

@@ -44,17 +44,17 @@ _ON_CARD = 3
 
 
 def _rows_of_changes(
-    changes: pd.DataFrame, title: str, also: Iterable[float], drawn: pd.DataFrame | None = None, **options: Any
+    changes: pd.DataFrame, title: str, also: Iterable[float], drawn: pd.DataFrame | None = None, **more: Any
 ) -> tuple[Drawing, Axes, list[float]]:
     """A row for each change; the axis shows the values in `also`, too.
 
-    `changes`: `name, percent_change, ci_low, ci_high, verdict`, and perhaps `quiet` words below the name, one `more` cell, or
+    `changes`: `name, percent_change, ci_low, ci_high, verdict`, and perhaps `quiet` words below the name, a `last` cell, or
     `muted`: grey, unless it is invalid. `drawn` has other places for the same rows.
     """
     labels, looks = [], []
     for row in changes.to_dict("records"):
-        more = [row["more"]] if "more" in row else []
-        labels.append(Label(row["name"], row.get("quiet", ""), [*_cells(row), *more]))
+        last = [row["last"]] if "last" in row else []
+        labels.append(Label(row["name"], row.get("quiet", ""), [*_cells(row), *last]))
         look = mark_of(row["verdict"])
         if row.get("muted"):
             hue = look.hue if verdict_word(row["verdict"]) == "invalid" else "muted"
@@ -67,7 +67,7 @@ def _rows_of_changes(
         marks.assign(row=range(len(marks)), look=pd.Series(looks, marks.index, dtype=object)),
         lambda axes: percent_axis(axes, "x", [*marks.to_numpy().flat, *also]),
         title,
-        **options,
+        **more,
     )
 
 
@@ -179,14 +179,11 @@ def shares(analysis: Analysis, full: str) -> Figure:
     for level in [f"{kind}{order[0]}" for kind in kinds if len(order)]:
         if level in changes.index:
             title += f"; {short(level)}: {_in_words(changes.loc[level])}"
-    return render(
-        "shares",
-        drawing,
-        title,
+    caption = (
         f"Filled: {analysis.baseline} with one parameter changed. Hollow: {full} with one put back. Dashed: {full}. "
-        f"Bars: {100 * (1 - analysis.alpha):.3g} % intervals.",
-        marks[["name", "kind", "value", "low", "high"]],
+        f"Bars: {100 * (1 - analysis.alpha):.3g} % intervals."
     )
+    return render("shares", drawing, title, caption, marks[["name", "kind", "value", "low", "high"]])
 
 
 @styled
@@ -289,13 +286,10 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
     caption = "Shaded: what noise alone would give the effect of that rank (half-normal)."
     if not known(noise[0]):
         caption = "There is no error to tell noise by."
-    return render(
-        f"half-normal-{metric}",
-        drawing,
-        finding(f"{len(large)} of {len(changes)} effects stand out of the noise", *names),
-        f"{caption} ▲ faster, ▼ slower: significant at 5 % (Holm). Bars: single 95 % intervals.",
-        changes[["name", *_ENDS, "verdict"]].assign(noise=noise),
-    )
+    caption += " ▲ faster, ▼ slower: significant at 5 % (Holm). Bars: single 95 % intervals."
+    title = finding(f"{len(large)} of {len(changes)} effects stand out of the noise", *names)
+    numbers = changes[["name", *_ENDS, "verdict"]].assign(noise=noise)
+    return render(f"half-normal-{metric}", drawing, title, caption, numbers)
 
 
 @styled
@@ -316,29 +310,25 @@ def waterfall(ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps"
     boxes = changes.copy()
     boxes[_ENDS] = 100 * ((1 + changes[_ENDS] / 100).mul(1 + before / 100, axis=0) - 1)
     so_far = [(signed(total), INK) for total in totals["percent_change"]]
-    changes["more"] = [*so_far, ("", INK)][: len(changes)]
-    title = metric_or_guess(metric).title
-    drawing, axes, middles = _rows_of_changes(
-        changes, f"change of {title}", drawn=boxes, also=before, heads=["step", "", "", "so far"]
-    )
+    changes["last"] = [*so_far, ("", INK)][: len(changes)]
+    of, heads = metric_or_guess(metric).title, ["step", "", "", "so far"]
+    drawing, axes, middles = _rows_of_changes(changes, f"change of {of}", before, boxes, heads=heads)
     for number, (base, box, y) in enumerate(zip(before, boxes.to_dict("records"), middles, strict=True)):
         end, colour = box["percent_change"], mark_of(box["verdict"]).colour
         axes.barh(y, end - base, 12, left=base, facecolor=BAND, edgecolor=colour, zorder=1.6)
         if number + 1 < len(steps):
             axes.plot([end] * 2, [y, middles[number + 1]], color=MUTED, linewidth=0.8, zorder=1.4)
     last, differ = changes.iloc[-1].to_dict(), int((steps["verdict"] != "inconclusive").sum())
-    return render(
-        f"waterfall-{start}",
-        drawing,
-        finding(
-            f"{last['name']}: {_in_words(last)} {title}, {last['verdict']}",
-            f"; {differ} of {len(steps)} steps significant" * (len(steps) > 1),
-            f"; from {short(start)}",
-        ),
-        f"Each box reaches from what the steps before brought, against {start}, to what this one makes of it. Lines: 95 % intervals "
-        "of the step's own change, adjusted for the number of steps. ▲ faster, ▼ slower: significant.",
-        changes[["name", *_ENDS, "verdict"]],
+    title = finding(
+        f"{last['name']}: {_in_words(last)} {of}, {last['verdict']}",
+        f"; {differ} of {len(steps)} steps significant" * (len(steps) > 1),
+        f"; from {short(start)}",
     )
+    caption = (
+        f"Each box reaches from what the steps before brought, against {start}, to what this one makes of it. Lines: 95 % intervals "
+        "of the step's own change, adjusted for the number of steps. ▲ faster, ▼ slower: significant."
+    )
+    return render(f"waterfall-{start}", drawing, title, caption, changes[["name", *_ENDS, "verdict"]])
 
 
 def _judged(table: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -234,6 +234,32 @@ def value_axis(axes: Axes, values: "pd.Series[float]", typical: "pd.Series[float
     return ""
 
 
+def places_axis(axes: Axes, labels: Mapping[float, str]) -> str:
+    """The horizontal axis of these values, labelled where there is room; what its title adds is returned.
+
+    Values that differ by multiples are spread by them; 0 has no logarithm, and stands apart on the left.
+    """
+    values = np.array(list(labels))
+    positive, title = values[values > 0], ""
+    if len(positive) > 1 and positive[-1] / positive[0] >= FAR and values[0] >= 0:
+        title = " (log scale)" if values[0] else " (log scale, 0 apart)"
+        apart: dict[str, Any] = {} if values[0] else {"linthresh": positive[0], "linscale": 0.5}
+        axes.set_xscale("symlog" if apart else "log", **apart)
+    to_axis = axes.xaxis.get_transform()
+    places = to_axis.transform(values)
+    pad = 0.06 * (places[-1] - places[0]) or 0.1
+    axes.set_xlim(*to_axis.inverted().transform([places[0] - pad, places[-1] + pad]))
+    middles = (places - places[0] + pad) / (places[-1] - places[0] + 2 * pad) * (WIDTH - 70)
+    texts, free = [], -np.inf
+    for middle, text in zip(middles, labels.values(), strict=True):
+        half = width_of(text) / 2
+        texts.append(text if middle - half >= free else "")
+        free = middle + half + 5 if texts[-1] else free
+    axes.set_xticks(values, texts)
+    axes.xaxis.set_minor_locator(NullLocator())
+    return title
+
+
 def factor_axis(axes: Axes, factors: NDArray[Any]) -> str:
     """A horizontal axis that shows all finite `factors`, labelled 0.5 ×, 0.8 ×, 1 × … where there is room; what its title adds."""
     shown = factors[np.isfinite(factors)]

@@ -86,14 +86,11 @@ def drift(trials: pd.DataFrame, metric: str) -> Figure:
     title = "One block does not tell how the host moved"
     if len(spans) > 1 and (moved := span(spans["value"], signed)):
         title = f"{metric_or_guess(metric).title} of all levels moved by {moved} between blocks"
-    return render(
-        f"drift-{metric}",
-        drawing,
-        title,
-        "Dots: trials; bars: the blocks' means, which a comparison inside blocks cancels; every other block is shaded."
-        + f" × a failed trial ({len(failed)})." * bool(len(failed)),
-        fine[["x", "block", "level", "percent"]].rename(columns={"x": "trial"}),
-    )
+    caption = "Dots: trials; bars: the blocks' means, which a comparison inside blocks cancels; every other block is shaded."
+    if len(failed):
+        caption += f" × a failed trial ({len(failed)})."
+    numbers = fine[["x", "block", "level", "percent"]].rename(columns={"x": "trial"})
+    return render(f"drift-{metric}", drawing, title, caption, numbers)
 
 
 @styled
@@ -193,9 +190,10 @@ def latency_over_time(latencies: Mapping[Trial, Latency], levels: Sequence[str])
     for level, total in list(totals.items())[:1]:
         half, most = (float(_below(total.sum(axis=0), share)) for share in (0.5, 0.99))
         title = f"{short(level)}: half take less than {amount(half)} ms, 99 % less than {amount(most)} ms"
+    when = f"those {step} seconds" if step > 1 else "that second"
     caption = (
-        f"The stronger the colour, the larger the share of the transactions that ended in {f'those {step} seconds' if step > 1 else 'that second'} "
-        "and took so long; shades are on a log scale."
+        f"The stronger the colour, the larger the share of the transactions that ended in {when} and took so long; shades "
+        "are on a log scale."
     )
     if instant:
         caption += f" Not shown: {instant:.2g} % that pgbench logged as less than 10 µs."
@@ -243,15 +241,13 @@ def device_panels(
     for figure, axes in zip(recorded, grid, strict=True):
         medians(axes, spans.rename(columns={"level": "series", figure: "value"}), hands)
     numbers = spans.groupby(["level", "second"])[recorded].median()
-    return render(
-        name,
-        drawing,
-        _most_apart(numbers.drop(columns="tps", errors="ignore").groupby("level").median(), titles),
-        f"Lines: medians over the trials{f', in spans of {step:g} s' if step > 1 else ''}; bands: their middle half. Devices: those of data "
-        "and WAL together, by iostat's definitions. Sessions that wait: neither on the CPU nor waiting for the load tool. "
-        f"{note}".rstrip(),
-        numbers.reset_index(),
+    title = _most_apart(numbers.drop(columns="tps", errors="ignore").groupby("level").median(), titles)
+    each = f", in spans of {step:g} s" if step > 1 else ""
+    caption = (
+        f"Lines: medians over the trials{each}; bands: their middle half. Devices: those of data and WAL together, by iostat's "
+        f"definitions. Sessions that wait: neither on the CPU nor waiting for the load tool. {note}"
     )
+    return render(name, drawing, title, caption.rstrip(), numbers.reset_index())
 
 
 def _most_apart(medians: pd.DataFrame, titles: Mapping[str, tuple[str, str]]) -> str:
@@ -260,9 +256,8 @@ def _most_apart(medians: pd.DataFrame, titles: Mapping[str, tuple[str, str]]) ->
     if len(medians) < 2 or ratios.empty:
         return "Speed and devices while the load ran"
     name = str(ratios.idxmax())
-    return finding(
-        f"Most apart, {titles[name][0].lower()}: {extremes(medians[name])}", f"; {titles[name][1]}"
-    )
+    figure, unit = titles[name]
+    return finding(f"Most apart, {figure.lower()}: {extremes(medians[name])}", f"; {unit}")
 
 
 def _device_frame(progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataFrame) -> pd.DataFrame:
@@ -307,14 +302,13 @@ def replay_lag(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
         labels, marks, lambda axes: log_axis(axes, "x", least / 1.5, most * 1.5, 4), "replay lag, ms",
         heads=["median, ms", "most, ms", "most WAL, KiB"], origin=np.nan,
     )  # fmt: skip
-    return render(
-        "replica-lag",
-        drawing,
-        f"Median replay lag: {extremes(table['value'], ' ms') or 'not known'}",
+    title = f"Median replay lag: {extremes(table['value'], ' ms') or 'not known'}"
+    caption = (
         "Marks: medians over all readings and replicas; bars: their middle 90 %. The time is how long the latest confirmed WAL took to "
-        "be replayed there; an idle server knows none. WAL: what was not yet replayed.",
-        table.drop(columns=["known", "read"]).reset_index(names="level"),
+        "be replayed there; an idle server knows none. WAL: what was not yet replayed."
     )
+    numbers = table.drop(columns=["known", "read"]).reset_index(names="level")
+    return render("replica-lag", drawing, title, caption, numbers)
 
 
 @styled
@@ -346,14 +340,13 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure | None:
         event = str(parts.iloc[0].idxmax())
         verb = "are" if event in _EVENTS.values() else "wait for"
         title = f"At “{short(levels[0])}” {100 * parts[event].iloc[0]:.0f} % of sessions {verb} {event}"
-    return render(
-        "waits",
-        drawing,
-        title,
+    caption = (
         "In the order of the key from left to right; means of the load's sessions and their parallel workers. A session that has a statement "
-        "and no processor yet counts as waiting for the load tool.",
-        means.rename_axis("level").reset_index().melt("level", var_name="waiting for", value_name="sessions"),
+        "and no processor yet counts as waiting for the load tool."
     )
+    numbers = means.rename_axis("level").reset_index()
+    numbers = numbers.melt("level", var_name="waiting for", value_name="sessions")
+    return render("waits", drawing, title, caption, numbers)
 
 
 def _colours_of(waits: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Look]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from benchlib.plan.metrics import METRICS, Metric, metric_or_guess, percent_words
 from benchlib.plan.words import size_words
@@ -31,17 +31,15 @@ from benchlib.report.figures.frames import (
     signed,
 )
 from benchlib.report.figures.layout import (
-    FAR,
-    WIDTH,
     canvas,
     entitle,
     handle,
     log_axis,
     panels,
     percent_axis,
+    places_axis,
     styled,
     value_axis,
-    width_of,
 )
 from benchlib.report.figures.style import BAND, INK, MUTED, Look, looks
 from benchlib.stats import Analysis
@@ -69,32 +67,6 @@ def _points(trials: pd.DataFrame, x: str, metric: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["series", "x", *_ENDS])
 
 
-def _value_axis(axes: Axes, labels: Mapping[float, str]) -> str:
-    """The horizontal axis of these values, labelled where there is room; returns what its title adds.
-
-    Values that differ by multiples are spread by them; 0 has no logarithm, and stands apart on the left.
-    """
-    values = np.array(list(labels))
-    positive, title = values[values > 0], ""
-    if len(positive) > 1 and positive[-1] / positive[0] >= FAR and values[0] >= 0:
-        title = " (log scale)" if values[0] else " (log scale, 0 apart)"
-        apart: dict[str, Any] = {} if values[0] else {"linthresh": positive[0], "linscale": 0.5}
-        axes.set_xscale("symlog" if apart else "log", **apart)
-    to_axis = axes.xaxis.get_transform()
-    places = to_axis.transform(values)
-    pad = 0.06 * (places[-1] - places[0]) or 0.1
-    axes.set_xlim(*to_axis.inverted().transform([places[0] - pad, places[-1] + pad]))
-    middles = (places - places[0] + pad) / (places[-1] - places[0] + 2 * pad) * (WIDTH - 70)
-    texts, free = [], -np.inf
-    for middle, text in zip(middles, labels.values(), strict=True):
-        half = width_of(text) / 2
-        texts.append(text if middle - half >= free else "")
-        free = middle + half + 5 if texts[-1] else free
-    axes.set_xticks(values, texts)
-    axes.xaxis.set_minor_locator(NullLocator())
-    return title
-
-
 @styled
 def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "") -> Figure:
     """The latency below which so many of a level's transactions stay, with intervals; on a log scale.
@@ -113,14 +85,10 @@ def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "")
     axes.set(xlabel="share of transactions that were faster", ylabel="latency, ms (log scale)")
     axes.set(xlim=(-0.5, len(names) - 0.5))
     axes.set_xticks(range(len(names)), names)
-    p99 = points[points["x"] == names.index("p99")].set_index("series")["value"]
-    return render(
-        "latency-quantiles",
-        drawing,
-        f"Latency, p99: {extremes(p99, ' ms') or 'not known'}",
-        f"{_MARKS} {note}".rstrip(),
-        points.assign(x=points["x"].map(dict(enumerate(names)))),
-    )
+    points["x"] = points["x"].map(dict(enumerate(names)))
+    p99 = points[points["x"] == "p99"].set_index("series")["value"]
+    title = f"Latency, p99: {extremes(p99, ' ms') or 'not known'}"
+    return render("latency-quantiles", drawing, title, f"{_MARKS} {note}".rstrip(), points)
 
 
 @styled
@@ -143,14 +111,9 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> F
     caption = _MARKS
     if len(levels) > len(hands):
         caption += f" Of {len(levels)} curves the first {len(hands)} are drawn."
-    title = f"Highest {measured.title}{f' of {name}' if name else ''}"
-    return render(
-        f"clients-{name or metric}",
-        drawing,
-        finding(f"{title}: {peaks[0] if peaks else 'not known'}", *(f", {peak}" for peak in peaks[1:])),
-        caption,
-        points.rename(columns={"x": "clients"}),
-    )
+    title = f"Highest {measured.title}{f' of {name}' if name else ''}: {peaks[0] if peaks else 'not known'}"
+    title = finding(title, *(f", {peak}" for peak in peaks[1:]))
+    return render(f"clients-{name or metric}", drawing, title, caption, points.rename(columns={"x": "clients"}))
 
 
 @styled
@@ -166,13 +129,12 @@ def change_by_clients(changes: pd.DataFrame, metric: Metric) -> Figure:
     axes.set(ylabel=f"change of {metric.title}{percent_axis(axes, 'y', changes[_ENDS].to_numpy().flat)}")
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
     ranges = [f"{short(name)}: {_range(changes[changes['series'] == name])}" for name in hands]
-    return render(
-        "change-by-clients",
-        drawing,
-        finding(ranges[0], *(f"; {each}" for each in ranges[1:])),
-        f"Change of {metric.title} against {' and '.join(changes['against'].unique())} with as many clients. Bars: intervals adjusted for the number of levels.",
-        changes.rename(columns={"x": "clients"}),
+    title, others = finding(ranges[0], *(f"; {each}" for each in ranges[1:])), changes["against"].unique()
+    caption = (
+        f"Change of {metric.title} against {' and '.join(others)} with as many clients. Bars: intervals adjusted for the "
+        "number of levels."
     )
+    return render("change-by-clients", drawing, title, caption, changes.rename(columns={"x": "clients"}))
 
 
 def _range(changes: pd.DataFrame) -> str:
@@ -188,7 +150,7 @@ def _over_clients(
     drawing = canvas(250, hands if len(hands) > 1 else None)
     axes = drawing.subplots()
     curves(axes, points, hands, lambda count: f"{plain(count)} clients", value_words)
-    axes.set(xlabel="clients" + _value_axis(axes, {n: plain(n) for n in sorted(clients)}))
+    axes.set(xlabel="clients" + places_axis(axes, {n: plain(n) for n in sorted(clients)}))
     return drawing, axes
 
 
@@ -232,15 +194,15 @@ def setting_curve(
     entitle(axes, "", f"change of {metric}{unit}")
     curves(axes, points, hands, value_words, signed)
     for panel, name in zip(below, mechanisms, strict=True):
-        title, divisor = _readable(METRICS[name], float(points[name].max()))
+        heading, divisor = _readable(METRICS[name], float(points[name].max()))
         bare = points.assign(value=points[name] / divisor, low=np.nan, high=np.nan)
-        entitle(panel, "", opening(title))
+        entitle(panel, "", opening(heading))
         curves(panel, bare.drop(columns=["least", "most"]), hands, value_words)
         panel.set_ylim(0, 1.15 * float(bare["value"].max()) or 1.0)
         panel.yaxis.set_major_locator(MaxNLocator(3))
         panel.yaxis.set_major_formatter(plain)
     values = sorted(points["x"].unique().tolist())
-    grid[-1, 0].set_xlabel(setting + _value_axis(axes, {value: value_words(value) for value in values}))
+    grid[-1, 0].set_xlabel(setting + places_axis(axes, {value: value_words(value) for value in values}))
     for curve in bends:
         if curve.knee is not None:
             change = curve.points.set_index("value")["change"][curve.knee]
@@ -248,15 +210,13 @@ def setting_curve(
             for panel in grid[:, 0]:
                 panel.axvline(curve.knee, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0.8)
     knees = [curve.words.partition(";")[0].rstrip(".") for curve in bends]
-    return render(
-        f"curve-{setting}",
-        drawing,
-        finding(knees[0], *(f"; {knee}" for knee in knees[1:])),
+    title = finding(knees[0], *(f"; {knee}" for knee in knees[1:]))
+    caption = (
         f"Change of {metric} against {reference}. Dark bars: {100 * (1 - analysis.alpha):.3g} % intervals, adjusted for the number of "
         f"levels; light: single trials against their blocks; shaded: ±{margin:g} %. Ring: smallest value no larger one beats by "
-        f"more than {margin:g} %. {' '.join(curve.words for curve in bends)}",
-        points.rename(columns={"x": setting}),
+        f"more than {margin:g} %. {' '.join(curve.words for curve in bends)}"
     )
+    return render(f"curve-{setting}", drawing, title, caption, points.rename(columns={"x": setting}))
 
 
 def _readable(metric: Metric, highest: float) -> tuple[str, float]:

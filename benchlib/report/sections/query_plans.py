@@ -229,7 +229,9 @@ def plan_text(plan: Node) -> str:
     for depth, node in nodes(plan):
         name = ": ".join(filter(None, (node.get("Subplan Name"), node_name(node))))
         rows, loops = node["Actual Rows"], node["Actual Loops"]
-        ran = f"actual time={node['Actual Total Time']} rows={rows} loops={loops}" if loops else "never executed"
+        ran = "never executed"
+        if loops:
+            ran = f"actual time={node['Actual Total Time']} rows={rows} loops={loops}"
         lines.append(f"{'  ' * depth}{name} (rows={node['Plan Rows']}) ({ran})")
         if details := ", ".join(f"{key}: {node[key]}" for key in _DETAILS if node.get(key)):
             lines.append(f"{'  ' * depth}    {details}")
