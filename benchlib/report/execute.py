@@ -167,9 +167,8 @@ class _Value(DisplayHook):
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
         """The value in all its forms."""
-        self.shell.add(
-            "execute_result", data=format_dict, metadata=md_dict, execution_count=self.prompt_count
-        )
+        count = self.prompt_count
+        self.shell.add("execute_result", data=format_dict, metadata=md_dict, execution_count=count)
 
     def finish_displayhook(self) -> None:
         """Without a line between this value and the next."""

@@ -94,11 +94,8 @@ TEMPLATES.filters.update(
     plain=lambda text: printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)),
     shown=lambda thing: cleaned(thing._repr_html_()),
 )
-TEMPLATES.globals.update(
-    script=Markup(_SCRIPT),
-    script_hash=base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode(),
-    site=SITE,
-)
+_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+TEMPLATES.globals.update(script=Markup(_SCRIPT), script_hash=_HASH, site=SITE)
 
 
 @dataclass(frozen=True)

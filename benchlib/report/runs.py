@@ -273,11 +273,8 @@ def _made(job: _Job) -> Entry | None:
     else:
         write_notebook(notebook, executed)
         question = notebook_parameters(job.notebook).get("question")
-        page = Page(
-            title=job.name.replace("_", " ").capitalize(),
-            question=str(question.default) if question else "",
-            downloads=[Link("notebook", executed.name)],
-        )
+        title, asked = job.name.replace("_", " ").capitalize(), str(question.default) if question else ""
+        page = Page(title, question=asked, downloads=[Link("notebook", executed.name)])
     (root / f"{job.name}.html").write_text(render_page(notebook, page))
     if entry:
         (root / f"{entry.name}.png").write_bytes(card(entry))

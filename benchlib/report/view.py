@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -372,10 +372,8 @@ class View:
         blocks = "auto" if self._plan.looks else study.blocks + 2
         command = f"benchlib run {study.notebook if study.notebook in notebooks() else 'template'}"
         repeat, extend = f"{command} -f {name}.study.json", f"{command} -p study {name} -p blocks {blocks}"
-        return Statement(
-            f"# repeat it, from its plan\n{repeat}\n\n# add blocks to it, where it is kept\n{extend}",
-            kind="command",
-        )
+        text = f"# repeat it, from its plan\n{repeat}\n\n# add blocks to it, where it is kept\n{extend}"
+        return Statement(text, kind="command")
 
 
 def alike(plan: Plan, setting: str) -> list[list[str]]:

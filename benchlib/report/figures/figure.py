@@ -58,9 +58,8 @@ def _inline(svg: str, name: str, alt: str) -> str:
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.S)
     body = re.sub(r' transform="rotate\(-?0 [^"]*"', "", body)
-    body = re.sub(
-        r' (d|x|y|points|transform|width|height)="([^"]*)"', lambda m: f' {m[1]}="{_shorter(m[2])}"', body
-    )
+    numeric = r' (d|x|y|points|transform|width|height)="([^"]*)"'
+    body = re.sub(numeric, lambda m: f' {m[1]}="{_shorter(m[2])}"', body)
     body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
     body = re.sub(r'(?<=style=")[^"]*', lambda m: _changeable(m[0]), body)
     body = body.replace("xlink:href", "href")

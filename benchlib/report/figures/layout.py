@@ -144,9 +144,8 @@ def tell_rows(axes: Axes, texts: Sequence[str], middles: Sequence[float], half: 
     """What each row says, wherever in it one points; a row without a text says nothing."""
     for text, middle in zip(texts, middles, strict=True):
         if text:
-            tell(
-                axes.axhspan(middle - half, middle + half, facecolor="none", edgecolor="none", zorder=5), text
-            )
+            row = axes.axhspan(middle - half, middle + half, facecolor="none", edgecolor="none", zorder=5)
+            tell(row, text)
 
 
 def write(
@@ -172,10 +171,8 @@ def write(
 def width_of(text: str, bold: bool = False) -> float:
     """How many points the longest line takes in matplotlib's font, which is wider than most that readers have."""
     font = FontProperties(family=["DejaVu Sans"], size=FONT, weight="bold" if bold else "normal")
-    return max(
-        float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
-        for line in text.split("\n")
-    )
+    size_of = text_to_path.get_text_width_height_descent
+    return max(float(size_of(line, font, ismath=False)[0]) for line in text.split("\n"))
 
 
 def tick_words(percent: float, _: object = None) -> str:
@@ -204,9 +201,8 @@ def percent_axis(axes: Axes, which: str, percents: Iterable[float]) -> str:
     (axes.set_xscale if which == "x" else axes.set_yscale)("function", functions=(_to_log, _from_log))
     axes.set(**{f"{which}lim": (low, high)})
     factors = sorted({1.0, *round_values(1 + low / 100, 1 + high / 100, 4)})
-    axis.set_ticks(
-        [100 * factor - 100 for factor in factors], [f"{plain(factor)}\u00a0×" for factor in factors]
-    )
+    ticks = [100 * factor - 100 for factor in factors]
+    axis.set_ticks(ticks, [f"{plain(factor)}\u00a0×" for factor in factors])
     return ", as a factor (log scale)"
 
 

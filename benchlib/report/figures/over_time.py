@@ -76,8 +76,8 @@ def drift(trials: pd.DataFrame, metric: str) -> Figure:
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
     for start, stop in spans[["min", "max"]].iloc[::2].itertuples(index=False):
         axes.axvspan(start - 0.5, stop + 0.5, color=BAND, linewidth=0, zorder=0.5)
-    crosses = {"markersize": 6, "clip_on": False, "transform": axes.get_xaxis_transform()}
-    axes.plot(failed, 0 * failed, "x", color=PURPLE, **crosses)
+    foot = axes.get_xaxis_transform()
+    axes.plot(failed, 0 * failed, "x", color=PURPLE, markersize=6, clip_on=False, transform=foot)
     shown = spans.iloc[:: math.ceil(len(spans) / 25)]
     axes.set_xticks((shown["min"] + shown["max"]) / 2, [str(block) for block in shown.index])
     axes.set(xlabel="blocks, each in the order of its trials", ylabel="against the level's own mean, %")
@@ -234,10 +234,8 @@ def device_panels(
     spans, step = binned(frame[frame["level"].isin(list(levels))], "second", _SPANS)
     # a time of reads or writes that hardly happened says nothing
     recorded = [figure for figure in DEVICES if spans[figure].notna().mean() > 0.1]
-    hands = looks(levels)
-    drawing, grid = panels(
-        [titles[figure] for figure in recorded], 122, _CLOCK, columns=2, keyed=hands, sharey=False
-    )
+    hands, shown = looks(levels), [titles[figure] for figure in recorded]
+    drawing, grid = panels(shown, 122, _CLOCK, columns=2, keyed=hands, sharey=False)
     for figure, axes in zip(recorded, grid, strict=True):
         medians(axes, spans.rename(columns={"level": "series", figure: "value"}), hands)
     numbers = spans.groupby(["level", "second"])[recorded].median()

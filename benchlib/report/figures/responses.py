@@ -183,9 +183,8 @@ def setting_curve(
     points = points.rename(columns={"value": "x", "change": "value"})
     mechanisms = [name for name in points if name in METRICS]
     drawing = canvas(250 + 90 * len(mechanisms), hands if len(bends) > 1 else None)
-    grid = drawing.subplots(
-        1 + len(mechanisms), 1, sharex=True, squeeze=False, height_ratios=[2.8, *[1] * len(mechanisms)]
-    )
+    heights = [2.8, *[1.0] * len(mechanisms)]
+    grid = drawing.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
     axes, *below = grid[:, 0]
     percents = points[[*_ENDS, "least", "most"]].to_numpy()
     unit = percent_axis(axes, "y", [*percents.flat, -1.2 * margin, 1.2 * margin])

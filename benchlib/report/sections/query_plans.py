@@ -193,10 +193,8 @@ def on_disk(node: Node) -> bool:
 
 def outline(plan: Node) -> tuple[str, ...]:
     """The names of a plan's nodes, indented, those marked that went to disk: what a reader calls the same plan has the same."""
-    return tuple(
-        f"{'  ' * depth}{node_name(node)}{' (on disk)' if on_disk(node) else ''}"
-        for depth, node in nodes(plan)
-    )
+    names = ((depth, node_name(node), " (on disk)" * on_disk(node)) for depth, node in nodes(plan))
+    return tuple(f"{'  ' * depth}{name}{where}" for depth, name, where in names)
 
 
 def differences(plan: Node, reference: Node) -> str:
