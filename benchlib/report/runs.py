@@ -322,11 +322,8 @@ def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> list[
     trials.to_csv(root / f"{name}.trials.csv", index=False)
     (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
     write_notebook(without(notebook, replaced), root / f"{name}.ipynb")
-    return [
-        Link("trials (CSV)", f"{name}.trials.csv"),
-        Link("study (JSON)", f"{name}.study.json"),
-        Link("notebook", f"{name}.ipynb"),
-    ]
+    files = {"trials (CSV)": "trials.csv", "study (JSON)": "study.json", "notebook": "ipynb"}
+    return [Link(label, f"{name}.{ending}") for label, ending in files.items()]
 
 
 def without(value: Any, replaced: Mapping[str, str]) -> Any:

@@ -85,6 +85,7 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Sequence[tuple[str, 
 
 def assumptions_table(entries: Sequence[Entry]) -> Table | None:
     """How far the studies' own trials are what the model takes them for; None without a study."""
+
     def times(seen: dict[str, float], name: str) -> str:
         return f"{seen[name]:.1f} × ({p_words(seen[f'{name}_p'])})" if known(seen[name]) else "not known"
 

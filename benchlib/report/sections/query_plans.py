@@ -112,11 +112,8 @@ def _explained(experiment: Experiment) -> pd.DataFrame:
         (level, block): int(dict(counters.after).get("block_size", 8192))
         for level, block, counters in records(experiment, Counters)
     }
-    kept = [
-        (level, block, record)
-        for level, block, record in records(experiment, Plans)
-        if record.after and level not in experiment.plan.factor.controls
-    ]
+    controls = experiment.plan.factor.controls
+    kept = [of for of in records(experiment, Plans) if of[2].after and of[0] not in controls]
     metric = experiment.trials.set_index(["level", "block"])[experiment.plan.metric]
     medians = {}
     for level in dict.fromkeys(level for level, *_ in kept):
