@@ -45,7 +45,7 @@ def costs_table(
     below, rows = {}, []
     for metric, level, change, starred in changes[_CHANGES].itertuples(index=False):
         below[metric, level] = f"\n{signed(change)}{'*' * bool(starred)}" if known(change) else ""
-    for name in costs.drop(columns=["level", "block"]).dropna(axis=1, how="all"):
+    for name in map(str, costs.drop(columns=["level", "block"]).dropna(axis=1, how="all")):
         # a thousandth of a page is no figure that one can read
         scale = 1000 if costs.groupby("level")[name].mean().max() < 0.02 else 1
         means = means_in_words(scale * costs[name], costs["level"], levels)

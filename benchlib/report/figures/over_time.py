@@ -294,7 +294,8 @@ def replay_lag(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
         cells = [(amount(row[name]), INK) for name in ("value", "most_ms", "most_kib")]
         labels.append(Label(str(level), quiet, cells))
     ends = table[["low", "value", "high"]].clip(lower=_LEAST_LAG)
-    least, most = (end(ends.to_numpy(float), initial=1.0) for end in (np.nanmin, np.nanmax))
+    values = ends.to_numpy(float)
+    least, most = np.nanmin(values, initial=1.0), np.nanmax(values, initial=1.0)
     marks = ends.assign(row=range(len(ends)), look=[Look("blue")] * len(ends))
     drawing, *_ = rows(
         labels, marks, lambda axes: log_axis(axes, "x", least / 1.5, most * 1.5, 4), "replay lag, ms",

@@ -181,7 +181,7 @@ def setting_curve(
     hands = looks([curve.name for curve in bends])
     points = pd.concat([curve.points.assign(series=curve.name) for curve in bends])
     points = points.rename(columns={"value": "x", "change": "value"})
-    mechanisms = [name for name in points if name in METRICS]
+    mechanisms = [str(name) for name in points if name in METRICS]
     drawing = canvas(250 + 90 * len(mechanisms), hands if len(bends) > 1 else None)
     heights = [2.8, *[1.0] * len(mechanisms)]
     grid = drawing.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
