@@ -71,9 +71,7 @@ def answers(experiment: Experiment) -> list[Answer]:
             level=level,
             against=(against := analysis.against[level]),
             words=words.get(level, f"“{level}”"),
-            percent_change=rows[level]["percent_change"],
-            ci_low=rows[level]["ci_low"],
-            ci_high=rows[level]["ci_high"],
+            **{name: rows[level][name] for name in ("percent_change", "ci_low", "ci_high")},
             verdict=UNSHOWN if level in analysis.unshown else rows[level]["verdict"],
             gives_up=cost if (cost := costs.get(level, "")) != costs.get(against) else "",
         )

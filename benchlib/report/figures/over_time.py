@@ -39,9 +39,6 @@ DEVICES = {
 }
 """The figures of a tuning ladder: their titles, and what is on the axis."""
 
-STAGES = {"write": "written", "flush": "flushed", "replay": "replayed"}
-"""How far a replica can have come with a piece of WAL: the server's word, and a reader's."""
-
 Trial = tuple[str, int]
 
 _CPU, _IDLE = "CPU", "Client: ClientRead"
@@ -278,8 +275,8 @@ def _device_frame(progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataF
 def replay_lag(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
     """A row per level: how long after the primary its replicas show what was committed, the median and the middle 90 %.
 
-    ``readings``: ``level, block, replica, second``, and for each of :data:`STAGES` its ``…_lag_s`` and ``…_lag_bytes``,
-    null where the server knows none; a row per reading and replica.
+    ``readings``: ``level``, and ``replay_lag_s`` and ``replay_lag_bytes``, null where the server knows none; a row per
+    reading and replica.
     """
     lags = readings.assign(ms=1000 * readings["replay_lag_s"], kib=readings["replay_lag_bytes"] / 1024)
     table = lags.groupby("level").agg(

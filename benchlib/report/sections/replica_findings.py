@@ -9,13 +9,13 @@ import pandas as pd
 
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import amount, known
-from benchlib.report.figures.over_time import STAGES, replay_lag
+from benchlib.report.figures.over_time import replay_lag
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import ReplicaReadings
 
-_LAGS = [f"{stage}_lag_{unit}" for stage in STAGES for unit in ("s", "bytes")]
+_LAGS = ["replay_lag_s", "replay_lag_bytes", "write_lag_bytes"]
 
 # What a commit waits for, and what is lost with the primary. Source: PostgreSQL documentation, "synchronous_commit".
 _PROMISES = {
