@@ -133,19 +133,15 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     still = table.isna().all(axis=1)
     if still.all():
         return None
-    heads = [_NAMES.get(event, event) for event in events]
     rows = [[FIGURES[str(name)], *map(_shaded, rhos)] for name, rhos in table[~still].iterrows()]
-    # of objects, since a column of texts would make plain ones of the shaded
-    cells = pd.DataFrame(rows, columns=["figure", *heads], dtype=object)
     trials = frame.groupby(["level", "block"]).ngroups
     note = (
         f"How many sessions waited for what, against speed and host: Spearman's rank correlation inside trials "
         f"({len(frame)} seconds of {trials} trials). Blue: they rise together; orange: one falls as the other rises. "
         "No p, since neighbouring seconds resemble each other; a correlation is no cause."
     )
-    caption = "Waits and what moved with them, second by second"
-    labels = dict(zip(heads, heads, strict=True))
-    return html_table(cells, caption, formats=dict.fromkeys(heads, str), labels=labels, note=note)
+    heads = [_NAMES.get(event, event) for event in events]
+    return of_levels("figure", heads, rows, "Waits and what moved with them, second by second", note)
 
 
 def _shaded(rho: float) -> Shaded | None:
