@@ -65,11 +65,17 @@ _VERDICT_COLUMNS = [
 @click.command()
 @click.option("--simulate", "simulated", is_flag=True, help="by simulation, without any server")
 @click.option("--show", is_flag=True, help="make the page of what is kept, and nothing else")
-@click.option("--sessions", type=click.IntRange(1), help="real studies (20), or simulated ones in each situation (100000)")
+@click.option(
+    "--sessions",
+    type=click.IntRange(1),
+    help="real studies (20), or simulated ones in each situation (100000)",
+)
 @click.option("--blocks", type=click.IntRange(3, 99), help="of each real study (5)")
 @click.option("--duration", "duration_s", type=click.IntRange(1, 3600), help="seconds of each real trial (2)")
 @click.option("--effect", type=click.FloatRange(0.005, 1), help="the injected change, a fraction (0.05)")
-@click.option("--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="where chance begins")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="where chance begins"
+)
 def main(simulated: bool, show: bool, seed: int, **given: Any) -> None:
     """Calibrate, keep the figures and make the page."""
     given = {name: value for name, value in given.items() if value is not None}

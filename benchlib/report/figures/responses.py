@@ -113,7 +113,9 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> F
         caption += f" Of {len(levels)} curves the first {len(hands)} are drawn."
     title = f"Highest {measured.title}{f' of {name}' if name else ''}: {peaks[0] if peaks else 'not known'}"
     title = finding(title, *(f", {peak}" for peak in peaks[1:]))
-    return render(f"clients-{name or metric}", drawing, title, caption, points.rename(columns={"x": "clients"}))
+    return render(
+        f"clients-{name or metric}", drawing, title, caption, points.rename(columns={"x": "clients"})
+    )
 
 
 @styled
@@ -266,7 +268,9 @@ def interaction(
     bars = "Bars are cut for pairs: two means differ, at 95 %, where theirs do not overlap."
     if not known(*values[..., 1].flat):
         bars = "No intervals are known."
-    caption = f"Parallel lines: the changes multiply; the interaction is half of the difference (log axis). {bars}"
+    caption = (
+        f"Parallel lines: the changes multiply; the interaction is half of the difference (log axis). {bars}"
+    )
     return render(f"interaction-{metric}", drawing, title, caption, pd.concat(means))
 
 

@@ -116,7 +116,9 @@ def make_lags(levels, *, blocks=3, seconds=12):
     for level in levels:
         for block in range(1, blocks + 1):
             for second in range(seconds + 1):
-                behind = dict(zip(("write", "flush", "replay"), np.sort(random.gamma(1, 0.01, 3)), strict=True))
+                behind = dict(
+                    zip(("write", "flush", "replay"), np.sort(random.gamma(1, 0.01, 3)), strict=True)
+                )
                 row = {f"{stage}_lag_s": s if second else None for stage, s in behind.items()}
                 row |= {f"{stage}_lag_bytes": 5e6 * s for stage, s in behind.items()}
                 rows.append({"level": level, "block": block, "replica": "replica1", "second": second, **row})

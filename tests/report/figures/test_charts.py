@@ -17,12 +17,19 @@ from matplotlib.figure import Figure as Drawing
 
 from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.changes import card, forest, half_normal, index_panels, shares, waterfall
-from benchlib.report.figures.over_time import device_panels, drift, latency_over_time, replay_lag, timeline, waits_by_level
-from benchlib.report.figures.responses import change_by_clients, client_sweep, interaction, quantile_ladder
-from benchlib.report.sections.device_flushes import flush_rates
 from benchlib.report.figures.frames import amount, finding, interval, signed, wrapped
 from benchlib.report.figures.layout import panels, percent_axis, round_values, tick_words
+from benchlib.report.figures.over_time import (
+    device_panels,
+    drift,
+    latency_over_time,
+    replay_lag,
+    timeline,
+    waits_by_level,
+)
+from benchlib.report.figures.responses import change_by_clients, client_sweep, interaction, quantile_ladder
 from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
+from benchlib.report.sections.device_flushes import flush_rates
 from benchlib.stats.crossed import effects, interaction_means
 from benchlib.stats.ladder import ladder
 
@@ -196,9 +203,7 @@ def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
     assert "no readings" in words(figure)
     assert figure.title.startswith("Steady inside trials")
     assert set(figure.numbers["level"]) == {"defaults", "control", "tuned", "tuned, synchronous_commit on"}
-    none = timeline(
-        progress, levels=["tuned"], checkpoints=checkpoints.head(0), unsteady={"tuned", "other"}
-    )
+    none = timeline(progress, levels=["tuned"], checkpoints=checkpoints.head(0), unsteady={"tuned", "other"})
     assert "No checkpoint was written" in none.caption
     assert none.title == "“tuned”: no steady state inside trials"
     assert "too short" in timeline(progress, levels=["tuned"], unsteady=None).title
@@ -248,9 +253,7 @@ def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(tri
     seconds = cases.make_seconds(LEVELS)
     seconds.loc[seconds["level"] == "tuned", "aqu_sz"] *= 40
     seconds.loc[0, "r_await_ms"] = 3.0
-    figure = device_panels(
-        cases.make_progress(trials, 12), seconds, waits, LEVELS, "A note.", relative=True
-    )
+    figure = device_panels(cases.make_progress(trials, 12), seconds, waits, LEVELS, "A note.", relative=True)
     assert "% of the level's mean" in words(figure)
     assert "r_await" not in words(figure)
     assert "w_await" in words(figure)

@@ -18,13 +18,26 @@ from matplotlib.textpath import text_to_path
 
 from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.changes import forest, half_normal, index_panels, shares, waterfall
-from benchlib.report.figures.over_time import device_panels, drift, latency_over_time, replay_lag, timeline, waits_by_level
-from benchlib.report.figures.responses import change_by_clients, client_sweep, interaction, quantile_ladder, setting_curve
-from benchlib.report.sections.device_flushes import flush_rates
 from benchlib.report.figures.figure import render
 from benchlib.report.figures.frames import plain
 from benchlib.report.figures.layout import canvas, styled
-from benchlib.report.figures.responses import Curve
+from benchlib.report.figures.over_time import (
+    device_panels,
+    drift,
+    latency_over_time,
+    replay_lag,
+    timeline,
+    waits_by_level,
+)
+from benchlib.report.figures.responses import (
+    Curve,
+    change_by_clients,
+    client_sweep,
+    interaction,
+    quantile_ladder,
+    setting_curve,
+)
+from benchlib.report.sections.device_flushes import flush_rates
 from benchlib.stats.crossed import effects, interaction_means
 from benchlib.stats.ladder import ladder
 
