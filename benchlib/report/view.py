@@ -29,7 +29,7 @@ from benchlib.report.figures.mechanism import (
     statements_table,
 )
 from benchlib.report.figures.style import FEW
-from benchlib.report.figures.tables import Table, html_table, levels_table, p_words, verdict_table
+from benchlib.report.figures.tables import Format, Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.bottlenecks import bottlenecks
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 EXPLORATORY = ("latency_average_ms", "latency_stddev_ms", "latency_p99_ms", "latency_p999_ms")
 CLIENTS = "clients"
-_FORMATS = {
+_FORMATS: dict[str, Format] = {
     **dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed),
     **dict.fromkeys(("p_value", "p_bh"), p_words),
 }

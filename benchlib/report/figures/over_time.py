@@ -113,7 +113,7 @@ def timeline(
     thin, step = binned(progress, "elapsed_s", bins)
     typical = thin.groupby("level")["tps"].median()
     notes = [f"median {amount(typical[name])} tps" if name in typical else "no readings" for name in levels]
-    numbers = thin.groupby(["level", "elapsed_s"], as_index=False)["tps"].median()
+    numbers = thin.groupby(["level", "elapsed_s"])["tps"].median().reset_index()
     if relative:
         thin["tps"] = percent_of_mean(thin, "tps")
     bold = thin.groupby(["level", "elapsed_s"])["tps"].median()
@@ -293,7 +293,8 @@ def replay_lag(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
     ends = table[["low", "value", "high"]].clip(lower=_LEAST_LAG)
     values = ends.to_numpy(float)
     least, most = np.nanmin(values, initial=1.0), np.nanmax(values, initial=1.0)
-    marks = ends.assign(row=range(len(ends)), look=[Look("blue")] * len(ends))
+    blue = pd.Series([Look("blue")] * len(ends), ends.index, dtype=object)
+    marks = ends.assign(row=range(len(ends)), look=blue)
     drawing, *_ = rows(
         labels, marks, lambda axes: log_axis(axes, "x", least / 1.5, most * 1.5, 4), "replay lag, ms",
         heads=["median, ms", "most, ms", "most WAL, KiB"], origin=np.nan,

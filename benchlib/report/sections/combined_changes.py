@@ -15,7 +15,7 @@ from benchlib.plan.design import SCREENING_RUNS
 from benchlib.report.figures import changes, responses
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import signed
-from benchlib.report.figures.tables import Table, html_table, p_words
+from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.stats.crossed import additivity, effects, interaction_means
 from benchlib.stats.ladder import ladder
@@ -65,7 +65,8 @@ def gains(experiment: Experiment) -> Table:
     except InputError as reason:
         raise NothingToShowError(f"Whether the gains add up is not known: {reason}.") from None
     names = {name: f"{name}: {high} instead of {low}" for name, (low, high) in ends.items()}
-    formats = {**dict.fromkeys(("percent", "ci_low", "ci_high"), signed), "p_value": p_words}
+    percents = dict.fromkeys(("percent", "ci_low", "ci_high"), signed)
+    formats: dict[str, Format] = {**percents, "p_value": p_words}
     labels = {"what": "", "percent": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
     note = (
         "Against everything as it was; single 95 % intervals by the block model. The last row tells by how much all together "
@@ -100,7 +101,7 @@ def _screened(experiment: Experiment) -> bool:
 
 def _factorial(
     experiment: Experiment, *, screened: bool = False
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, ...]]]:
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]]:
     """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values.
 
     Raises:
