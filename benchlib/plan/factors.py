@@ -164,9 +164,7 @@ def _grid(values: Values, only: Any) -> dict[str, dict[str, Any]]:
     only = only or {}
     for name, chosen in only.items() if isinstance(only, Mapping) else [("", only)]:
         if name not in grid or not isinstance(chosen, list) or not set(chosen) <= set(grid[name]):
-            raise InputError(
-                f"profile {values['profile']}: 'only' wants dimensions with some of their values"
-            )
+            raise InputError(f"profile {values['profile']}: 'only' wants dimensions with some values")
     return {
         name: {end: patch for end, patch in ends.items() if end in only.get(name, ends)}
         for name, ends in grid.items()

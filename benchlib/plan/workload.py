@@ -20,7 +20,7 @@ _EXPLAINED = re.compile(
 def _explainable(sql: str) -> str:
     if not _EXPLAINED.match(sql):
         raise ValueError(
-            "only queries, INSERT, UPDATE, DELETE and MERGE have plans: 'explain_after' is for others"
+            "only a query, INSERT, UPDATE, DELETE or MERGE has a plan; what has to go before belongs into 'explain_after'"
         )
     return sql
 
