@@ -52,11 +52,12 @@ def drawn(column: Mapping[str, Any], scales: int, place: str = "") -> tuple[str,
         values = [value for times, value in common for _ in range(times)]
         values += [bounds[i * len(bounds) // rest] for i in range(rest) if bounds]
         return f"random(1, {len(values)})", f"(ARRAY[{', '.join(map(literal, values))}])[{{}}]"
+    choices = [(times, str(int(value))) for times, value in common]
     cuts = [int(bounds[i * (len(bounds) - 1) // buckets]) for i in range(buckets + 1)]
     first = cuts[0]
     ends = [f"{first} + {cut - first} * :scale / {scales}" if count > _MANY else f"{cut}" for cut in cuts]
-    common += [(rest // buckets, f"random({low}, {high})") for low, high in pairwise(ends)]
-    return _choice(common), "{}"
+    choices += [(rest // buckets, f"random({low}, {high})") for low, high in pairwise(ends)]
+    return _choice(choices), "{}"
 
 
 def value_of(number: str, value: str, type_: str) -> str:

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from benchlib.errors import InputError, PreflightError
 from benchlib.load.workloads.drawn import can_draw, drawn, filled, value_of
 from benchlib.load.workloads.sql import for_pgbench, spoken
-from benchlib.server.server import Server, asking, reason_of
+from benchlib.server.server import Server, asking
 
 Row = Mapping[str, Any]
 _MIB_PER_SCALE = 32  # twice the data, as its indexes are made anew
@@ -123,10 +123,8 @@ class _Reader:
             self.connection.execute(f"PREPARE benchlib AS {sql}", prepare=True)
             parameters = self.rows("prepared")
             self.connection.execute("DEALLOCATE benchlib")
-        except InputError as reason:
-            raise _LeftOutError(f"{reason}") from None
-        except psycopg.Error as reason:
-            raise _LeftOutError(f"the server says: {reason_of(reason)}") from None
+        except (InputError, psycopg.Error) as reason:
+            raise _LeftOutError(f"they cannot be prepared: {str(reason).partition(chr(10))[0]}") from None
         names, tables = self._tables(texts)
         if not tables:
             raise _LeftOutError("they use no table")
