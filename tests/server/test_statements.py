@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchlib.study.scripts import written
 
 from benchlib.cli.workload import toml
 from benchlib.errors import InputError, PreflightError, ServerError
@@ -20,6 +19,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.statements import workload_of
 from benchlib.server.templates import load
+from benchlib.study.stand import written
 
 pytestmark = pytest.mark.pg
 
