@@ -28,7 +28,7 @@ def benches(data_root, tmp_path, monkeypatch):
         return 1e8 / steps * Random(trial.seed).gauss(1, 0.01)
 
     @contextmanager
-    def open_bench(plan, name, **_):
+    def open_bench(plan, name, *_, **__):
         bench = FakeBench(plan, tmp_path, partial(tps, plan), raising=raising.get(name))
         opened.append(name)
         yield bench
