@@ -50,11 +50,8 @@ def find_notebook(name: str) -> Path:
     known = notebooks()
     path = Path(name) if name.endswith(".ipynb") else known.get(name)
     if path is None or not path.is_file():
-        there = (
-            f"there is: {', '.join(known)}"
-            if known
-            else "'benchlib init FOLDER' makes a folder that has them"
-        )
+        names = ", ".join(known)
+        there = f"there is: {names}" if known else "'benchlib init FOLDER' makes a folder that has them"
         raise InputError(f"no notebook '{name}' ({there}); give a name or the path of an .ipynb file")
     return path
 
