@@ -30,6 +30,8 @@ class Analysis:
     ``against`` says what each level that is compared is compared with; the others, the baseline among them, have empty
     comparison columns. ``trials``: ``block, level, value``, those that were analysed.
     ``differences``: ``block, level, percent``, the same comparisons inside each block.
+    ``errors``: ``level, against, estimate, error, df``, each comparison's log-ratio, its standard error and degrees of
+    freedom.
     ``tiny``: the levels with a real difference that is equivalent all the same, by two one-sided tests.
     ``residual_sd`` is in log units, so about the fraction by which a trial strays, NaN where it cannot be known.
     """
@@ -45,6 +47,7 @@ class Analysis:
     warnings: tuple[Concern, ...]
     trials: pd.DataFrame
     differences: pd.DataFrame
+    errors: pd.DataFrame
     tiny: frozenset[str]
     residual_sd: float
 
@@ -115,7 +118,7 @@ class Analysis:
             if other not in ("", before):
                 clause = f"{'against' if clauses else 'Against'} {other}: "
             if row["verdict"] == "invalid":
-                reason = self._doubts(level)
+                reason = self.doubts(level)
                 clause += f"no verdict on {name}{' either' if reason in told else f': {reason}'}"
             else:
                 reason = gives_up.get(level, "")
@@ -130,8 +133,8 @@ class Analysis:
             before = other or before
         return f"{'; '.join(clauses) or 'No level is compared with the baseline'}.".replace("\u00a0", " ")
 
-    def _doubts(self, level: str) -> str:
-        """The reasons why a level has no verdict."""
+    def doubts(self, level: str) -> str:
+        """The grave reasons for doubt that make a level's comparison invalid."""
         concerned = (None, level, self.against[level], *self.controls)
         reasons = [
             concern.message for concern in self.warnings if concern.grave and concern.level in concerned

@@ -8,7 +8,7 @@ from benchlib.stats.block_model import Fit
 from benchlib.stats.dunnett import family_cut, family_tail, loadings
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
 
-_JUDGED = ("low", "high", "p", "p_adjusted", "p_tost", "detectable", "blocks_needed")
+_JUDGED = ("error", "df", "low", "high", "p", "p_adjusted", "p_tost", "detectable", "blocks_needed")
 # Log values whose differences agree to the ninth digit in every block were copied, not measured: a t of
 # them would be a quotient of rounding errors.
 SAME = 1e-9
@@ -26,7 +26,8 @@ def compare(
 ) -> pd.DataFrame:
     """Return a family's contrasts on the log scale: one row for each of ``weights`` (c, levels).
 
-    Columns: ``estimate``; ``low, high``, the simultaneous interval at 1 - alpha; ``p, p_adjusted``;
+    Columns: ``estimate``, its standard ``error`` and degrees of freedom ``df``; ``low, high``, the simultaneous interval at
+    1 - alpha; ``p, p_adjusted``;
     ``p_tost``, the larger p of the two one-sided tests against ``margin``, adjusted for the family (Sidak);
     ``detectable``, the smallest increase that is found with 80 % power; ``blocks_needed``, in all
     to settle the contrast. NaN where nothing can be said; the family is what has an estimate and noise.
@@ -58,6 +59,8 @@ def compare(
     tost = np.max(t.sf(np.array([[1], [-1]]) * (beyond - value) / error, df), axis=0)
     blocks = len(fit.residual)
     judged = {
+        "error": error,
+        "df": df,
         "low": value - cut * error,
         "high": value + cut * error,
         "p": (single := np.maximum(2.0 * t.sf(size, df), _SMALLEST_P)),

@@ -98,6 +98,7 @@ def analyze(
         else _verdict(row, measured, alpha)
         for (name, other), row in zip(pairs.items(), rows.itertuples(), strict=True)
     ]  # fmt: skip
+    rows["against"] = pd.Series(pairs)
     changes = percent(rows[["estimate", "low", "high"]])
     compared = changes.set_axis(["percent_change", "ci_low", "ci_high"], axis=1).assign(
         p_value=rows["p"],
@@ -120,6 +121,7 @@ def analyze(
         warnings=tuple(warnings),
         trials=_long(data.values, "value"),
         differences=_long(percent(_changes_in_blocks(data.logs, arms, pairs)), "percent"),
+        errors=rows[["against", "estimate", "error", "df"]].rename_axis("level").reset_index(),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
     )
