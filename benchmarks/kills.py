@@ -226,6 +226,7 @@ def main() -> None:
         LOCK_VARIABLE: str(root / "lock"),
         "PGSERVICEFILE": str(root / "services"),
     }
+    (root / "data").mkdir()
     shell = Shell(server_user())
     other = root / "other"
     other.mkdir()

@@ -34,7 +34,9 @@ from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 HERE = Path(__file__).parent
 BENCHLIB = Path(sys.executable).with_name("benchlib")
-LEVELS = "levels: {defaults: {}, more memory: {settings: {work_mem: 8MB}}}\n"
+LEVELS = (
+    "{question: Does more memory help?, levels: {defaults: {}, more memory: {settings: {work_mem: 8MB}}}}\n"
+)
 BLOCKS, ARMS = 9, 7
 
 
@@ -121,6 +123,7 @@ def studies(rounds: int, blocks: int) -> list[Row]:
         project = Path(scratch)
         shutil.copytree(HERE.parent / "notebooks", project / "notebooks", ignore=shutil.ignore_patterns(".*"))
         (project / "levels.yaml").write_text(LEVELS)
+        (project / "data").mkdir()
         place = {DATA_VARIABLE: str(project / "data")}
         for duration_s in [15] * rounds + [60]:
             name = f"bench-{len(pages)}"

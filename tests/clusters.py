@@ -51,6 +51,7 @@ def kernel_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     folder = short_folder()
     monkeypatch.setenv(SCRATCH_VARIABLE, str(folder))
+    (tmp_path / "data").mkdir(exist_ok=True)
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

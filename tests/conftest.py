@@ -45,6 +45,7 @@ APART = (
         "test_project",
         "test_recorded_verdicts",
         "test_readme_results",
+        "study/test_curate",
         "study/test_driver",
         "study/test_fleet",
         "study/test_generators",
@@ -101,6 +102,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty ``data/`` of the test's own; pages go beside it."""
     root = tmp_path / "data"
+    root.mkdir(exist_ok=True)
     monkeypatch.setenv(DATA_VARIABLE, str(root))
     monkeypatch.setenv("BENCHLIB_REPORTS", str(tmp_path / "reports"))
     return root

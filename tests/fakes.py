@@ -215,3 +215,9 @@ class FakeBench:
             error=error,
             error_kind="ServerError" if error else None,
         )
+
+
+def speeds(seed: int, noise: float = 0.003, **percent: float) -> Callable[[Trial], float]:
+    """Speeds around 1,000 tps, by so much more at the levels that are named; noise as a fraction."""
+    random = np.random.default_rng(seed)
+    return lambda trial: 10 * (100 + percent.get(trial.level, 0)) * float(np.exp(random.normal(0, noise)))

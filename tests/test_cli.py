@@ -47,6 +47,7 @@ Keep = Callable[..., StudyFolder]
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="bl", dir="/var/tmp") as scratch:
         monkeypatch.setenv(SCRATCH_VARIABLE, scratch)
+        (tmp_path / "data").mkdir(exist_ok=True)
         monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
         monkeypatch.chdir(tmp_path)
         (tmp_path / "notebooks").mkdir()
@@ -166,8 +167,8 @@ def test_a_reader_who_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
         (["configuration", "-p", "study", "../x"], "study name '../x'"),
         (["configuration", "-f", "list.yaml"], "list.yaml: want parameters and their values"),
         (["configuration", "-f", "broken.yaml"], "broken.yaml: not YAML"),
-        (["configuration", "-p", "levels", "{a: {}, b: {setings: {}}}", "-p", "baseline", "a"], "level “b”: setings"),
-        (["configuration", "-p", "levels", "{a: {}, b: {postgres: '9'}}", "-p", "baseline", "a"], "PostgreSQL 9 is not installed here"),
+        (["configuration", "-p", "levels", "{a: {}, b: {setings: {}}}", "-p", "question", "b?"], "level “b”: setings"),
+        (["configuration", "-p", "levels", "{a: {}, b: {postgres: '9'}}", "-p", "question", "b?"], "PostgreSQL 9 is not installed here"),
         (["configuration", "-p", "run", "false"], "no study 'configuration-quick'"),
         (["broken.ipynb"], "broken.ipynb is not a notebook"),
         (["empty.ipynb"], "empty.ipynb has no cell tagged 'parameters'"),
@@ -183,7 +184,7 @@ def test_what_cannot_run_is_refused_in_one_line_before_anything_is_made(
     outcome = run("run", *words)
     assert message in outcome.line
     assert outcome.status == 2
-    assert not (tmp_path / "data").exists()
+    assert not any((tmp_path / "data").iterdir())
     assert not (tmp_path / "reports").exists()
 
 

@@ -221,6 +221,10 @@ class _Provenance(Open):
     created: str = ""
 
 
+AS_RUN = "question_as_run"
+"""The fact of a study's provenance that has the question which it was run with, where that was changed since."""
+
+
 class Study(Model):
     """A plan, its ordered trials and the provenance of all of it.
 
@@ -228,6 +232,7 @@ class Study(Model):
     ``levels_in_words`` has what each level runs with by the heading of a table's row, the same headings for all, and
     ``crash_costs`` what a crash may cost at each; studies of earlier versions have neither. ``extended`` are the numbers
     of blocks that the study had when it was whole and got more: looks at its verdicts that were not planned.
+    ``notes`` are somebody's words on the study, for its page.
     Studies of ``format`` 1 have no checksums of what was measured.
     """
 
@@ -243,6 +248,7 @@ class Study(Model):
     levels_in_words: dict[str, dict[str, str]] = {}
     crash_costs: dict[str, tuple[str, ...]] = {}
     extended: tuple[int, ...] = ()
+    notes: str = ""
 
     @field_validator("provenance")
     @classmethod

@@ -152,6 +152,8 @@ def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any
 def _of_own_levels(values: dict[str, Any], given: Container[str]) -> dict[str, Any]:
     """The values without what names the notebook's levels, or its comparisons, where one's own are given."""
     own = "levels" in given or "grid" in given
+    if own and "question" in values and not ("question" in given and values["question"].strip()):
+        raise InputError("parameter question: levels of your own want one of their own, in the file or by -p")
     if not own and not any(name in given for name in ("baseline", "against", "along")):
         return values
     names = ["answers", "lead", "caveat"]

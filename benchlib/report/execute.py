@@ -89,10 +89,15 @@ def execute(
 
     """
     allow_open_files()
-    values = checked(notebook_parameters(path), given)
+    parameters = notebook_parameters(path)
+    values = checked(parameters, given)
     notebook = _with_parameters(path, {name: values[name] for name in given})
     if shared_alone:
         notebook["cells"] = [c for c in notebook["cells"] if tags(c) & {"parameters", _INJECTED, "shared"}]
+    if "question" in given and given["question"] != parameters["question"].default:
+        # what a notebook says before its cells that all share is of its own question
+        code = [c for c in notebook["cells"] if c["cell_type"] == "code" or tags(c) & {"own", "shared"}]
+        notebook["cells"] = code
     with _cells_of_one_notebook(listen) as shell, _interruptible(aloud=bool(values.get("run"))) as stopping:
         for cell in notebook["cells"]:
             reason = shell.execute(cell) if cell["cell_type"] == "code" else None
@@ -126,7 +131,7 @@ def _with_parameters(path: Path, given: Mapping[str, Any]) -> Node:
 
 @contextlib.contextmanager
 def _interruptible(*, aloud: bool) -> Iterator[list[bool]]:
-    """A Ctrl-C interrupts what is being executed and leaves its mark in a list: IPython swallows some of them.
+    """A Ctrl-C, or a SIGTERM, interrupts what is being executed and leaves its mark in a list: IPython swallows some of them.
 
     ``aloud``: trials may be running, so it is said at once what is being done about them.
     """
@@ -142,13 +147,14 @@ def _interruptible(*, aloud: bool) -> Iterator[list[bool]]:
         stopping.append(True)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopping
     except KeyboardInterrupt:
         raise Interrupted(_STOPPED) from None
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # --- the shell ----------------------------------------------------------------------

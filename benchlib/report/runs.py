@@ -14,13 +14,13 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchlib.errors import BenchlibError
+from benchlib.errors import BenchlibError, InputError
 from benchlib.load.workloads import is_of_library, workload_paths
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
@@ -40,13 +40,15 @@ from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.figures.changes import card
 from benchlib.report.figures.frames import guarded
 from benchlib.report.page import LICENCE, Link, Page, render_page
-from benchlib.report.site import check_page_is_free, write_site
+from benchlib.report.site import write_site
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 
 Listen = Callable[[str], None]
 
+_NAMING = {"run", "study", "factor", "profile", "shares_of"}
+"""The parameters that say which study is shown."""
 AT_A_TIME = 2
 """How many pages are made at a time: each keeps one processor busy."""
 
@@ -87,8 +89,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         index = write_site(root, kept, left_out)
         return [f"made from {len(kept)} kept studies", f"page: {root / path.stem}.html", f"index: {index}"]
     name = study_name(values)
-    check_page_is_free(name)
-    _refuse_early(name, values)
+    _refuse_early(name, values, given)
     root = writable_root()
     if values.get("run", True):
         execute(path, given, root / f"{name}.ipynb", listen)
@@ -100,10 +101,12 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
     return [entry.headline, f"page: {root / name}.html", f"index: {index}"]
 
 
-def _refuse_early(name: str, values: Mapping[str, Any]) -> None:
-    """Refuse what makes no study, or what is not kept, before anything starts; this machine is asked in the notebook."""
+def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) -> None:
+    """Refuse what makes no study, is not kept or would be ignored, before anything starts; this machine is asked in the notebook."""
     if not values.get("run", True):
-        StudyFolder(name).read()
+        kept = StudyFolder(name).read().parameters
+        if ignored := [each for each in given if each not in _NAMING and values[each] != kept.get(each)]:
+            raise InputError(f"parameter {ignored[0]}: run=false shows a study as it was run; leave it out")
         return
     from benchlib.study.runs import plan_study  # what is kept is shown without levers and servers
 
@@ -164,6 +167,16 @@ def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False)
     return [*lines, *overviews, f"index: {index}"]
 
 
+def follow(name: str, listen: Listen) -> list[str]:
+    """Have the site follow, where there is one, what has become of a study: its page, index and overviews; lines that say where."""
+    root = reports_root()
+    if not (root / "index.html").is_file():
+        return []
+    for ending in ("html", "ipynb", "png", "entry.json", "study.json", "trials.csv"):
+        (root / f"{name}.{ending}").unlink(missing_ok=True)
+    return [line for line in report_studies((), listen) if not line.endswith("(as it was)")]
+
+
 def _around(root: Path, names: Sequence[str] = ()) -> tuple[list[str], dict[str, str], Path]:
     """Make the pages that show several studies, those named or all that are kept, and the site's own.
 
@@ -197,7 +210,6 @@ def _study(name: str, fingerprint: str, notebook: Path | None = None) -> _Job:
         InputError: there is no such study, or its page would be another's.
 
     """
-    check_page_is_free(name)
     study = StudyFolder(name).read()
     own = notebook or _own(study.notebook)
     path = own or find_notebook("template")
@@ -236,6 +248,7 @@ def _make(jobs: Sequence[_Job]) -> Iterator[tuple[_Job, Entry | BenchlibError | 
 def help_parent() -> None:
     """Make this process a helper of the one that started it: it hears no Ctrl-C of its own, and ends when that one is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from benchlib.errors import InputError
 from benchlib.plan.planning import PANELS
 from benchlib.report.entries import Entry, entries
 from benchlib.report.figures.changes import index_panels
@@ -32,17 +31,6 @@ _PAGES = {
     "calibration.html": ("Calibration", "how far these verdicts can be trusted: the suite on trial"),
 }
 """The pages that are no study's, in the order in which every page links to them; the last two words for the index."""
-
-
-def check_page_is_free(name: str) -> None:
-    """Make sure that a study's page would not take the place of one of the site's own.
-
-    Raises:
-        InputError: it would.
-
-    """
-    if f"{name}.html" in _PAGES:
-        raise InputError(f"'{name}' is a page of the site: choose another name for the study (-p study NAME)")
 
 
 def write_site(root: Path, kept: Sequence[Entry], left_out: Sequence[tuple[str, str]]) -> Path:

@@ -370,9 +370,11 @@ class View:
         """The command that repeats this study anywhere, and apart from it the one that adds blocks to it here."""
         study, name = self.experiment.study, self.experiment.folder.name
         blocks = "auto" if self._plan.looks else study.blocks + 2
-        command = f"benchlib run {study.notebook if study.notebook in notebooks() else 'template'}"
-        repeat, extend = f"{command} -f {name}.study.json", f"{command} -p study {name} -p blocks {blocks}"
-        text = f"# repeat it, from its plan\n{repeat}\n\n# add blocks to it, where it is kept\n{extend}"
+        notebook = study.notebook if study.notebook in notebooks() else "template"
+        fleet = " --fleet fleet.yaml" if study.provenance.get("hosts") else ""
+        command = f"benchlib run {notebook} -f {name}.study.json{fleet}"
+        repeat, extend = f"{command} -p study {name}-again", f"{command} -p study {name} -p blocks {blocks}"
+        text = f"# repeat it as it was run\n{repeat}\n\n# add blocks to it, where it is kept\n{extend}"
         return Statement(text, kind="command")
 
 

@@ -170,6 +170,7 @@ class Experiment:
             ("Machine", _machines(self.study.provenance)),
             *((label, str(value)) for label, value in of_host.items() if value),
             ("Measured", str(self.study.provenance.get("created", ""))[:10]),
+            *([("Notes", self.study.notes)] if self.study.notes else []),
         ]  # fmt: skip
 
     def _nested(self, trials: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.plan.design import Trial
-from benchlib.plan.model import Measurement, Study
+from benchlib.plan.model import AS_RUN, Measurement, Study
 from benchlib.study.store import StudyFolder
 
 
@@ -105,7 +105,8 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
         return kept
     # from what is kept: the plan asked for may name its levels in another order
     more = tuple(trial for trial in kept.plan.design(study.blocks) if trial.block > kept.blocks)
-    changes: dict[str, Any] = {"trials": kept.trials + more, "parameters": study.parameters}
+    changes: dict[str, Any] = {"trials": kept.trials + more}
+    changes["parameters"] = study.parameters and {**study.parameters, "question": kept.plan.factor.question}
     if more and not kept.plan.looks and not missing(kept, folder.kept()):
         changes["extended"] = (*kept.extended, kept.blocks)
     now = kept.model_copy(update=changes)
@@ -124,13 +125,16 @@ def same_study(folder: StudyFolder, study: Study) -> Study:
 
     """
     kept = folder.read()
-    asked = study.plan.changed(capacity_tps=kept.plan.capacity_tps)
+    asked, factor = study.plan.changed(capacity_tps=kept.plan.capacity_tps), study.plan.factor
+    if factor.question == kept.provenance.get(AS_RUN):  # it has been changed since
+        asked = asked.changed(factor=factor.changed(question=kept.plan.factor.question))
     # what a lever did not have in an earlier version is as good as left out
     if paths := list(_differing(kept.plan.model_dump(), asked.model_dump())):
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        edit = ", or change its question: 'benchlib studies edit'" if paths == ["factor.question"] else ""
         raise InputError(
             f"study '{folder.name}' exists with another plan ({', '.join(paths[:3])}{more}): "
-            f"choose another name (-p study NAME), or remove {folder.path.parent.name}/{folder.name}"
+            f"choose another name (-p study NAME){edit}"
         )
     return kept
 

@@ -40,7 +40,7 @@ MEASUREMENT = "measurement.json"
 TRANSACTION_LOG = "transactions.parquet"
 CHECKSUMS = "SHA256SUMS"
 PENDING = ".pending-"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME = re.compile(r"(?!(index|summary|methodology|calibration)\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PATH = re.compile(r"trials/([A-Za-z0-9][\w.-]*)/([A-Za-z0-9][\w.-]*)", re.ASCII)
 _LISTED = re.compile(rf"([0-9a-f]{{64}})  {_PATH.pattern}", re.ASCII)
 _MOST = 256 << 20
@@ -71,9 +71,12 @@ def notebooks() -> dict[str, Path]:
 
 
 def data_root() -> Path:
-    """Where studies are kept: ``data/`` of the project, or the folder that ``BENCHLIB_DATA`` names."""
-    named = os.environ.get(DATA_VARIABLE)
-    return Path(named).absolute() if named else project_root() / "data"
+    """Where studies are kept: ``data/`` of the project, or the folder that ``BENCHLIB_DATA`` names, which must be there."""
+    if not (named := os.environ.get(DATA_VARIABLE)):
+        return project_root() / "data"
+    if not (root := Path(named).absolute()).is_dir():
+        raise InputError(f"{DATA_VARIABLE} names {root}, which is not there: make it, or name another")
+    return root
 
 
 class StudyFolder:
@@ -82,7 +85,7 @@ class StudyFolder:
     def __init__(self, name: str, root: Path | None = None) -> None:
         """Raise InputError if the name could not be a folder's everywhere."""
         if not _NAME.fullmatch(name):
-            raise InputError(f"study name {name!r}: want letters, digits, dots, dashes and underscores")
+            raise InputError(f"study name {name!r}: want letters, digits, '.', '-', '_', and no page's name")
         self.name = name
         self.path = (root or data_root()) / name
         self._trials = self.path / "trials"
@@ -186,7 +189,7 @@ class StudyFolder:
         if f"trials/{trial_id}/{MEASUREMENT}" in self.packed():
             raise InputError(
                 f"the trials of '{self.name}' are packed: unpack them (tar -xJf {ARCHIVE}, in its folder), "
-                "remove the archive and run again"
+                "move the archive out of it and run again"
             )
         spoilt = self.path / "spoilt"
         with self.disk():
@@ -235,7 +238,7 @@ class StudyFolder:
         """The error for a file of a trial that cannot be trusted."""
         return InputError(
             f"{self.name}: trials/{trial_id}/{name} is damaged ({why}): "
-            "bring it back from a copy, or remove that folder and run the trial again"
+            "bring it back from a copy, or move that folder out of the study and run the trial again"
         )
 
     def raw(self, trial_id: str, name: str) -> bytes | None:

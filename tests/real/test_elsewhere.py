@@ -14,6 +14,7 @@ __all__ = ["project"]
 pytestmark = [pytest.mark.pg, pytest.mark.slow]
 
 LEVELS = """\
+question: What does the way to another server cost?
 levels:
   here: {}
   elsewhere: {target: boss}

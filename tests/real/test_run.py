@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.slow]
 
 ROOT = Path(__file__).parent.parent.parent
 LEVELS = """\
+question: Does a larger work_mem help?
 levels:
   defaults: {}
   tuned: {settings: {work_mem: 8MB, synchronous_commit: 'off'}}
@@ -38,6 +39,7 @@ class Project:
         self.folder, self.scratch = folder, folder / "s"
         shutil.copytree(ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns(".*"))
         (folder / "levels.yaml").write_text(LEVELS)
+        (folder / "data").mkdir()
         self.environment = {
             **{name: text for name, text in os.environ.items() if not name.startswith(("PYTEST", "COV_"))},
             "BENCHLIB_SCRATCH": str(self.scratch),
@@ -272,7 +274,7 @@ def test_plain_papermill_does_the_same(project: Project) -> None:
 
 def test_a_server_that_will_not_take_a_setting_leaves_no_study_behind(project: Project) -> None:
     (project.folder / "levels.yaml").write_text(
-        "levels: {defaults: {}, tuned: {settings: {work_memory: 1}}}\n"
+        "{question: Does it help?, levels: {defaults: {}, tuned: {settings: {work_memory: 1}}}}\n"
     )
     refused = project.run()
     assert refused.returncode == 2
@@ -282,7 +284,7 @@ def test_a_server_that_will_not_take_a_setting_leaves_no_study_behind(project: P
     )
     assert eventually(lambda: project.left() == [])
     (project.folder / "levels.yaml").write_text(
-        "levels: {defaults: {}, tuned: {settings: {work_mem: 9MB}}}\n"
+        "{question: Does it help?, levels: {defaults: {}, tuned: {settings: {work_mem: 9MB}}}}\n"
     )
     again = project.run()
     assert again.returncode == 0, again.stderr

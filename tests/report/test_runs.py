@@ -44,6 +44,7 @@ def notebook(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Variables that keep all that is written in that project."""
+    (tmp_path / "data").mkdir(exist_ok=True)
     return {**os.environ, "BENCHLIB_DATA": str(tmp_path / "data")}
 
 

@@ -129,8 +129,8 @@ def test_grave_doubts_stand_apart(sampled, monkeypatch) -> None:
 
 def test_the_command_that_repeats_stands_apart_from_the_one_that_extends(kept) -> None:
     repeat, extend = str(kept().rerun()).split("\n\n")
-    assert ".study.json" in repeat
-    assert "-p blocks 5" in extend
+    assert repeat.endswith("benchlib run template -f small.study.json -p study small-again")
+    assert extend.endswith("benchlib run template -f small.study.json -p study small -p blocks 5")
 
 
 def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> None:

@@ -215,8 +215,7 @@ def test_another_plan_under_the_same_name_is_refused_saying_what_differs(
     with pytest.raises(InputError) as caught:
         keep_study(folder, study_of(5, **changes))
     assert one_line(caught) == (
-        f"study 'small' exists with another plan ({what}): "
-        "choose another name (-p study NAME), or remove data/small"
+        f"study 'small' exists with another plan ({what}): choose another name (-p study NAME)"
     )
     assert contents(folder) == before
 

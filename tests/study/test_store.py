@@ -48,11 +48,26 @@ def refused(kind, action, *args) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "..", "a/b", "/etc", ".hidden", "-p", "a b", "a\n", "é", "x" * 101, "a\0"],
+    [
+        "",
+        "..",
+        "a/b",
+        "/etc",
+        ".hidden",
+        "-p",
+        "a b",
+        "a\n",
+        "é",
+        "x" * 101,
+        "a\0",
+        "index",
+        "summary",
+        "calibration",
+    ],
 )
 def test_a_study_may_not_have_another_name(name: str, data_root: Path) -> None:
     assert refused(InputError, StudyFolder, name).startswith(f"study name {name!r}: want letters")
-    assert not data_root.exists()
+    assert not any(data_root.iterdir())
 
 
 def test_data_are_where_the_variable_says_else_in_the_project(
@@ -61,6 +76,10 @@ def test_data_are_where_the_variable_says_else_in_the_project(
     assert store.data_root() == data_root
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(store.DATA_VARIABLE, "here")
+    assert refused(InputError, store.data_root).startswith(
+        f"BENCHLIB_DATA names {tmp_path}/here, which is not there"
+    )
+    (tmp_path / "here").mkdir()
     assert store.data_root() == tmp_path / "here"
     monkeypatch.setenv(store.DATA_VARIABLE, "")
     (tmp_path / "notebooks").mkdir()
