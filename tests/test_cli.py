@@ -1,7 +1,9 @@
 """The command line as its callers meet it: what it prints, where, and with which exit status."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -137,6 +139,10 @@ def test_a_failed_run_is_status_1_and_an_unforeseen_error_one_line(
     assert "Traceback" in run("doctor", "--debug").err
     monkeypatch.setattr(doctor_module, "examine", fail(KeyboardInterrupt()))
     assert run("doctor") == Outcome(1, "", "\nbenchlib: stopped\n"), "below the ^C of the terminal"
+    monkeypatch.setattr(doctor_module, "examine", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert run("doctor") == Outcome(1, "", "\nbenchlib: stopped\n"), (
+        "what ends a service or a job is heard alike"
+    )
 
 
 def test_a_reader_who_leaves_early_gets_no_traceback(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""The command line: ``benchlib COMMAND``. Exit status 0 done, 1 the run failed, 2 bad usage or bad input."""
+"""The command line: ``benchlib COMMAND``. Exit status 0 done, 1 the run failed, 2 bad usage or bad input; of a gate 3 and 4."""
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping
@@ -11,8 +12,8 @@ from typing import Any
 import click
 
 from benchlib import __version__
-from benchlib.cli import fleet, init, postgres, workload
-from benchlib.cli.terminal import FILE, echo, echo_json, json_option
+from benchlib.cli import fleet, gate, init, postgres, studies, trends, workload
+from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last
 from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
 
 # Heavy imports (IPython, scipy, matplotlib) wait inside the commands: --help answers at once.
@@ -32,10 +33,9 @@ def cli(debug: bool) -> None:
     """
 
 
-cli.add_command(fleet.fleet)
-cli.add_command(init.init)
-cli.add_command(postgres.postgres)
-cli.add_command(workload.workload)
+_LOOKING_BACK = [gate.check, studies.import_command, studies.studies, trends.compare, trends.history]
+for command in (fleet.fleet, init.init, postgres.postgres, workload.workload, *_LOOKING_BACK):
+    cli.add_command(command)
 
 
 @cli.command()
@@ -78,7 +78,8 @@ def _plain(value: Any) -> Any:
 @click.option(
     "-p", "--parameter", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="Set a parameter."
 )
-@click.option("-f", "--file", "files", multiple=True, type=FILE, help="A YAML file of parameters, or levels.")
+@click.option("-f", "--file", "files", multiple=True, type=click.Path(dir_okay=False, path_type=Path),
+              help="A YAML file of parameters, or levels and their question; or NAME.study.json of a kept study.")  # fmt: skip
 @click.option("--profile", help="The sizes: quick, standard or full (the notebook's own).")
 @click.option("--fleet", "fleet_file", type=FILE, help="A YAML file of hosts to run on instead of this one.")
 @click.option("--help-notebook", is_flag=True, help="List the notebook's parameters and stop.")
@@ -130,7 +131,11 @@ def run(
 
 def _yaml_parameters(file: Path) -> dict[str, Any]:
     from benchlib.plan.parameters import from_yaml
+    from benchlib.study.store import StudyFolder
 
+    # as the page of a study that is kept here names it
+    if file.name.endswith(".study.json") and not file.exists():
+        file = StudyFolder(file.name.removesuffix(".study.json")).path / "study.json"
     try:
         values = from_yaml(file.read_bytes(), file.name)
     except OSError as reason:
@@ -193,8 +198,11 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
 @click.option("--lower-is-better", is_flag=True, help="Of a metric of your own: less of it is better.")
 @click.option("--margin", default=0.03, show_default=True, help="The smallest change that matters, a share.")
 @click.option("--alpha", default=0.05, show_default=True, help="The error rate of all comparisons together.")
+@click.option("--check", is_flag=True, help="Exit 3: slower by more than the margin; 4: it cannot be said.")
 @json_option
-def analyze(trials: Path, metric: str, lower_is_better: bool, as_json: bool, **options: Any) -> None:
+def analyze(
+    trials: Path, metric: str, lower_is_better: bool, check: bool, as_json: bool, **options: Any
+) -> None:
     """Give verdicts on anybody's TRIALS: a CSV file with the columns block, level and the metric.
 
     Where they exist, period (blocks that share clusters) and host (which ran the block) count too.
@@ -220,11 +228,17 @@ def analyze(trials: Path, metric: str, lower_is_better: bool, as_json: bool, **o
     analysis = judge(frame, **options, concerns=[Concern("reading", remark) for remark in remarks])
     if as_json:
         echo_json(analysis.to_dict())
-        return
-    echo(analysis.headline())
-    echo(analysis.table.to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
-    for warning in analysis.warnings:
-        echo(f"{'grave' if warning.grave else 'note'}: {warning.message}")
+    else:
+        echo(analysis.headline())
+        echo(analysis.table.to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
+        for warning in analysis.warnings:
+            echo(f"{'grave' if warning.grave else 'note'}: {warning.message}")
+    if check:
+        from benchlib.report.gate import gated, status, written
+
+        rows = gated(trials.name, analysis, analysis.asked, analysis.margin)
+        echo(written(rows), err=as_json)
+        sys.exit(status(rows))
 
 
 @cli.command()
@@ -265,47 +279,7 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
             if value is not None:
                 rows = isinstance(value, list) and len(value) > 3
                 echo(f"{name:<28} {f'{len(value)} rows (--json shows them)' if rows else value}")
-    _raise_last(errors)
-
-
-@cli.command()
-@json_option
-def studies(as_json: bool) -> None:
-    """List what is kept under data/, and how complete it is.
-
-    \b
-    Example:
-      benchlib studies
-    """
-    from benchlib.study.store import walk
-
-    rows, damaged = [], []
-    for folder in walk():
-        try:
-            study, kept = folder.read(), folder.kept()
-        except InputError as reason:
-            damaged.append(str(reason))
-            continue
-        failed = sum(m.error is not None for m in kept.values())
-        numbers = {"trials": len(study.trials), "kept": len(kept), "failed": failed}
-        rows.append({"study": folder.name, **numbers, "title": study.title})
-    if as_json:
-        echo_json(rows)
-    elif not rows and not damaged:
-        echo("no studies yet: 'benchlib run configuration' makes one")
-    for row in () if as_json else rows:
-        remark = f", {row['failed']} failed" if row["failed"] else ""
-        title = " ".join(str(row["title"]).split())
-        echo(f"{row['study']:<32} {row['kept']}/{row['trials']} trials{remark}  {title}")
-    _raise_last(damaged)
-
-
-def _raise_last(errors: list[str]) -> None:
-    """Say what is wrong, a line each, once all that is not has been shown."""
-    for line in errors[:-1]:
-        echo(f"benchlib: {' '.join(line.split())}", err=True)
-    if errors:
-        raise InputError(errors[-1])
+    raise_last(errors)
 
 
 @cli.command()
@@ -361,6 +335,7 @@ def main(argv: list[str] | None = None) -> None:
     given = sys.argv[1:] if argv is None else argv
     debug = "--debug" in given
     arguments = [word for word in given if word != "--debug"]  # it may stand anywhere
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends services and jobs of CI: as Ctrl-C
     try:
         cli.main(args=arguments, prog_name="benchlib", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as reason:

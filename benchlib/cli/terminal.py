@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from benchlib.errors import InputError
 from benchlib.plan.words import printable
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -20,3 +21,11 @@ def echo(text: str, **options: Any) -> None:
 def echo_json(value: Any) -> None:
     """Print a value as JSON."""
     echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def raise_last(errors: list[str]) -> None:
+    """Say what is wrong, a line each, once all that is not has been shown."""
+    for line in errors[:-1]:
+        echo(f"benchlib: {' '.join(line.split())}", err=True)
+    if errors:
+        raise InputError(errors[-1])

@@ -124,6 +124,25 @@ def forest(
     return render("forest", drawing, title, caption, changes[["level", *_ENDS, "verdict"]])
 
 
+@styled
+def changes_by_study(
+    name: str, changes: pd.DataFrame, title: str, axis: str, breaks: Sequence[bool] = ()
+) -> Figure:
+    """Changes that several studies found (see `_rows_of_changes`), in their order; a line stands above those in `breaks`.
+
+    Shaded is how far their `control` arms strayed from their twins, where that is a column.
+    """
+    noise = changes.get("control", pd.Series(dtype=float)).dropna()
+    band = (noise.min(), noise.max()) if len(noise) else None
+    drawing, axes, middles = _rows_of_changes(changes, axis, (), band=band)
+    for place in np.flatnonzero(breaks):
+        axes.axhline(float(np.mean(middles[place - 1 : place + 1])), color=INK, linestyle=(0, (4, 3)))
+    caption = "Bars: intervals, adjusted for the number of comparisons."
+    if band:
+        caption += " Shaded: lowest to highest change of the A/A controls. Dashed: a change point."
+    return render(name, drawing, title, caption, changes[["name", *_ENDS, "verdict"]])
+
+
 def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
     """`the tuned set: +97 % throughput, faster, against defaults; 2 of 5 others found to differ`."""
     level, words = answer or (analysis.asked[0],) * 2

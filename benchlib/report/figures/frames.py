@@ -83,6 +83,13 @@ def reference_words(analysis: Analysis) -> str:
     return analysis.baseline if analysis.one_reference else "the level named with each"
 
 
+def change_words(row: Mapping[Any, Any], of: str = "") -> str:
+    """A row's change and its interval, ``+5.0 % (3.1 to 7.0)``, or nothing; ``of`` is what the columns' names end with."""
+    ends = (row.get(f"{end}{of}", math.nan) for end in ("percent_change", "ci_low", "ci_high"))
+    change, interval = percent_words(*ends)
+    return f"{change} ({interval})" if interval else change.replace("–", "")
+
+
 def against_words(analysis: Analysis, level: str) -> str:
     """What a level is compared with, where it is not the one of all: the parts of its name that differ."""
     other = analysis.against.get(level)

@@ -1,0 +1,143 @@
+"""``benchlib studies``: what is kept, and what can be done with it; ``benchlib import``."""
+
+from pathlib import Path
+
+import click
+
+from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last
+from benchlib.errors import InputError
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def studies(context: click.Context, as_json: bool) -> None:
+    """List what is kept under data/, and how complete it is; rename, delete, edit or export one.
+
+    \b
+    Examples:
+      benchlib studies
+      benchlib studies rename configuration-quick before-the-upgrade
+      benchlib studies edit mine --question "Does a larger random_page_cost help?"
+      benchlib studies export mine
+    """
+    if context.invoked_subcommand is None:
+        _list(as_json)
+    elif as_json:
+        raise click.UsageError("--json is for the list, without a command after it")
+
+
+def _list(as_json: bool) -> None:
+    from benchlib.study.store import walk
+
+    rows, damaged = [], []
+    for folder in walk():
+        try:
+            study, kept = folder.read(), folder.kept()
+        except InputError as reason:
+            damaged.append(str(reason))
+            continue
+        failed = sum(m.error is not None for m in kept.values())
+        numbers = {"trials": len(study.trials), "kept": len(kept), "failed": failed}
+        rows.append({"study": folder.name, **numbers, "title": study.title})
+    if as_json:
+        echo_json(rows)
+    elif not rows and not damaged:
+        echo("no studies yet: 'benchlib run configuration' makes one")
+    for row in () if as_json else rows:
+        remark = f", {row['failed']} failed" if row["failed"] else ""
+        title = " ".join(str(row["title"]).split())
+        echo(f"{row['study']:<32} {row['kept']}/{row['trials']} trials{remark}  {title}")
+    raise_last(damaged)
+
+
+@studies.command()
+@click.argument("study")
+@click.argument("name")
+def rename(study: str, name: str) -> None:
+    """Give STUDY another NAME; its page, index and summary follow.
+
+    \b
+    Example:
+      benchlib studies rename configuration-quick before-the-upgrade
+    """
+    from benchlib.study import curate
+
+    curate.rename(study, name)
+    _follow(study)
+
+
+@studies.command()
+@click.argument("study")
+@click.confirmation_option(prompt="Remove it with all its trials, for good?", help="Do not ask.")
+def delete(study: str) -> None:
+    """Remove STUDY with all its trials, and its page, for good.
+
+    \b
+    Example:
+      benchlib studies delete first-try
+    """
+    from benchlib.study import curate
+
+    curate.delete(study)
+    _follow(study)
+
+
+@studies.command()
+@click.argument("study")
+@click.option("--question", help="The question that heads its page.")
+@click.option("--title", help="What it is called.")
+@click.option("--notes", help="A note for its page; '' takes it away.")
+def edit(study: str, **words: str | None) -> None:
+    """Change question, title or notes of STUDY, never its plan or data; the question that it was run with is told too.
+
+    \b
+    Example:
+      benchlib studies edit mine --question "Does a larger random_page_cost help?" --notes "On the old disk."
+    """
+    from benchlib.study import curate
+
+    given = {name: text for name, text in words.items() if text is not None}
+    curate.edit(study, given)
+    _follow(study)
+
+
+@studies.command()
+@click.argument("study")
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+def export(study: str, file: Path | None) -> None:
+    """Write STUDY into one FILE (STUDY.study.zip), which 'benchlib import' keeps elsewhere with the same numbers.
+
+    \b
+    Example:
+      benchlib studies export mine /mnt/usb/mine.study.zip
+    """
+    from benchlib.study import curate
+
+    file = file or Path(f"{study}.study.zip")
+    curate.export(study, file)
+    echo(f"{file}: {file.stat().st_size / 1000:,.0f} kB")
+
+
+@click.command("import")
+@click.argument("file", type=FILE)
+@click.option("--name", help="Keep it under this name instead of its own.")
+def import_command(file: Path, name: str | None) -> None:
+    """Keep the study in FILE, which 'benchlib studies export' has written.
+
+    \b
+    Example:
+      benchlib import mine.study.zip --name theirs
+    """
+    from benchlib.study import curate
+
+    folder = curate.import_study(file, name)
+    echo(f"kept as {folder.path}")
+    _follow(folder.name)
+
+
+def _follow(study: str) -> None:
+    from benchlib.report.runs import follow
+
+    for line in follow(study, listen=lambda line: echo(line, err=True)):
+        echo(" ".join(line.splitlines()))

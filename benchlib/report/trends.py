@@ -1,0 +1,128 @@
+"""Studies beside each other: several of the same comparisons, and one notebook's over time; each with page and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from benchlib.errors import BenchlibError, InputError
+from benchlib.plan.metrics import metric as known_metric
+from benchlib.report.answers import words_of
+from benchlib.report.entries import writable_root
+from benchlib.report.figures.changes import changes_by_study
+from benchlib.report.figures.frames import change_words, guarded
+from benchlib.report.figures.tables import html_table
+from benchlib.report.page import Link, Page, render_prose
+from benchlib.stats.between import ENDS, between
+from benchlib.stats.change_points import WITHOUT, change_points
+from benchlib.study.experiment import Experiment, shown
+from benchlib.study.store import StudyFolder, walk
+
+_WATCHED = ["Machine", "Server", "Kernel", "benchlib", "levels"]
+"""What may be new from one study to the next."""
+_HEADINGS = {"name": "study", "quiet": "new"}
+
+
+def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
+    """Hold the effects of studies against those of the first: a row for each comparison, in words, and the page.
+
+    Raises:
+        InputError: a study is not kept, or they have no comparison in common, by one metric.
+        StudyError: one has too few trials.
+
+    """
+    studies = {name: shown(StudyFolder(name)) for name in names}
+    first, *others = studies.values()
+    frames = [between(first.analysis, other.analysis).assign(study=other.folder.name) for other in others]
+    if len({each.analysis.metric for each in studies.values()}) > 1 or not any(map(len, frames)):
+        raise InputError("want two studies or more with a comparison in common, judged by one metric")
+    frame = pd.concat(frames, ignore_index=True)
+    frame["name"] = frame["level"] + " against " + frame["against"]
+    words = frame[["study", "name", "verdict"]].rename(columns={"name": "comparison"})
+    for heading, ending in {"first": "_first", "second": "_second", "difference": ""}.items():
+        words[heading] = [change_words(row, ending) for row in frame.to_dict("records")]
+    facts = pd.DataFrame({name: dict(each.facts()) for name, each in studies.items()}).rename_axis("of")
+    title = (
+        f"{frame['verdict'].eq('differs').sum()} of {len(frame)} effects differ from {first.folder.name}'s"
+    )
+    figure = changes_by_study("differences", frame.assign(quiet=frame["study"]), title, "difference")
+    parts = [figure, html_table(words, "The effects"), html_table(facts.reset_index(), "The studies")]
+    return words, _publish(f"compare~{'~'.join(studies)}", title, parts, frame)
+
+
+def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], Path]:
+    """Show what the kept studies of a notebook found over time, those with workload, load and size of the latest.
+
+    A row for each answer of each study, in words; remarks; and the page.
+
+    Raises:
+        InputError: there are none, or there is no such metric.
+
+    """
+    notebook = Path(notebook).stem
+    kept = [each for each in map(shown, walk()) if each.study.notebook == notebook]
+    if not kept:
+        raise InputError(f"no study of a notebook '{notebook}' is kept")
+    kept.sort(key=lambda each: str(each.study.provenance.get("created", "")))
+    measured = known_metric(metric or kept[-1].plan.metric)
+    effects, remarks, frames, figures = list[pd.DataFrame](), list[str](), [], []
+    for each in kept:
+        try:
+            effects.append(_effects(each, kept[-1], measured.name))
+        except BenchlibError as reason:
+            remarks.append(f"left out: {each.folder.name}: {reason}")
+    if not effects:
+        raise InputError("; ".join(remarks))
+    for name, rows in pd.concat(effects, ignore_index=True).groupby("comparison", sort=False):
+        sound = rows.index[rows["percent_change"].notna() & rows["verdict"].ne("invalid")]
+        places = change_points((1 + rows.loc[sound, "percent_change"] / 100).to_list(), kept[-1].plan.margin)
+        news = rows[_WATCHED].ne(rows[_WATCHED].shift())
+        news.iloc[0] = False
+        news["change point"] = rows.index.isin(sound[places or []])
+        frames.append(rows.assign(quiet=[", ".join(row.index[row]) for _, row in news.iterrows()]))
+        title = f"{name}: at last {change_words(rows.iloc[-1].to_dict())}"
+        words = f"history-{len(frames)}", frames[-1], title, f"change of {measured.title}"
+        figures.append(changes_by_study(*words, news["change point"].to_list()))
+    remarks += [WITHOUT] * (places is None)
+    frame = pd.concat(frames, ignore_index=True)
+    table = frame[["comparison", "name", "verdict", "quiet"]].rename(columns=_HEADINGS)
+    table.insert(2, "change", [change_words(row) for row in frame.to_dict("records")])
+    parts = [*figures, html_table(table, "The effects")]
+    return table, remarks, _publish(f"history~{notebook}", f"{notebook} over time", parts, frame)
+
+
+def _effects(experiment: Experiment, latest: Experiment, metric: str) -> pd.DataFrame:
+    """What a study found, a row for each answer, with what it was run with.
+
+    Raises:
+        InputError: it was run with another workload, load or size than the latest, or does not have the metric.
+        StudyError: it has too few trials.
+
+    """
+    asked, now = ((each.workloads(), each.clients(), each.plan.scale) for each in (experiment, latest))
+    if asked != now:
+        raise InputError("it has another workload, load or size than the latest")
+    plan, analysis, facts = experiment.plan, experiment.analysis, dict(experiment.facts())
+    answers = [level for level in words_of(experiment.study) if level in analysis.asked] or analysis.asked
+    pairs = {level: analysis.against[level] for level in (*answers, *analysis.controls[:1])}
+    rows = pd.DataFrame([experiment.compared(*pair, metric)[0] for pair in pairs.items()])
+    return rows[["level", *ENDS, "verdict"]][: len(answers)].assign(
+        comparison=[f"{level} against {pairs[level]}" for level in answers],
+        study=experiment.folder.name,
+        name=f"{facts['Measured']} {experiment.folder.name}",
+        control=rows["percent_change"][len(answers) :].mean(),
+        **{fact: facts.get(fact, "") for fact in _WATCHED[:-1]},
+        levels=[f"{plan.level(level)} {plan.level(pairs[level])}" for level in answers],
+    )
+
+
+def _publish(name: str, title: str, parts: Sequence[object], frame: pd.DataFrame) -> Path:
+    """Write a page of figures and tables and, beside it, the numbers."""
+    root = writable_root()
+    root.mkdir(parents=True, exist_ok=True)
+    frame.map(guarded).to_csv(root / f"{name}.csv", index=False)
+    page, links = root / f"{name}.html", [Link("numbers (CSV)", f"{name}.csv"), Link("studies", "index.html")]
+    page.write_text(render_prose(Page(title, downloads=links), "parts.html.j2", parts=parts))
+    return page
