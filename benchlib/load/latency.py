@@ -20,18 +20,8 @@ from numpy.typing import NDArray
 from benchlib.errors import InputError, ParseError, StudyError
 from benchlib.load.parse.transaction_log import STATUSES, Log, Span, ahead, narrow, quantiles_ms
 
-SCHEMA = pa.schema(
-    {
-        "time_us": pa.int64(),
-        "latency_us": pa.int64(),
-        "schedule_lag_us": pa.int64(),
-        "client": pa.int64(),
-        "transaction": pa.int64(),
-        "script": pa.int64(),
-        "retries": pa.int64(),
-        "status": pa.dictionary(pa.int8(), pa.string()),
-    }
-)
+_COUNTS = ("time_us", "latency_us", "schedule_lag_us", "client", "transaction", "script", "retries")
+SCHEMA = pa.schema({**dict.fromkeys(_COUNTS, pa.int64()), "status": pa.dictionary(pa.int8(), pa.string())})
 """A row per transaction: when it ended (since the epoch), its latency (null unless its status is ``ok``), how
 late it started (null without ``--rate``), the client and its own count of transactions, the script (from 0),
 how often it was tried again (null without ``--max-tries``), and ``ok`` or pgbench's word."""
@@ -41,12 +31,11 @@ EDGES_US = np.array([0, *np.ceil(10 ** (np.arange(10, 81) / 10))], np.int64)
 """Where the histogram's bins begin: ten per decade from 10 µs to 100 s, one below and one above."""
 
 _NOTE = b"benchlib"  # in the file's metadata: JSON, ``torn`` and ``thin``
-_NUMBERS = ("time_us", "latency_us", "schedule_lag_us", "client", "transaction", "retries")
 _THIN = ("time_us", "latency_us", "schedule_lag_us", "status")
 _FORMAT: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": ["script", "status"],
-    "column_encoding": dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+    "column_encoding": {name: "DELTA_BINARY_PACKED" for name in _COUNTS if name != "script"},
     "write_page_checksum": True,
 }
 _SECOND = 1_000_000  # µs
@@ -82,7 +71,7 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
     """
     if not files:
         raise InputError("no transaction log: pgbench writes one with --log")
-    log = Log({path.name: partial(pa.OSFile, str(path)) for path in files}, argv, strict=True)
+    log = Log({path.name: partial(pa.OSFile, str(path)) for path in files}, argv)
     if log.spans and not log.columns:
         raise log.fault(log.spans[0])
     if "lag_or_retries" in log.columns:
@@ -95,19 +84,20 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
         with pq.ParquetWriter(target, schema, **_FORMAT) as writer:
             for table in ahead(lambda span: _rows(log, span), log.spans):
                 writer.write_table(table)
-    except OSError as reason:
+    except BaseException as reason:
         target.unlink(missing_ok=True)
-        raise StudyError(
-            f"cannot keep the transaction log in {target.parent}: {reason}; free some space and run again"
-        ) from reason
-    except BaseException:
-        target.unlink(missing_ok=True)
+        if isinstance(reason, OSError):
+            raise StudyError(
+                f"cannot keep the transaction log in {target.parent}: {reason}; free some space and run again"
+            ) from reason
         raise
 
 
 def _rows(log: Log, span: Span) -> pa.Table:
     """The lines of a span as rows of ``SCHEMA``."""
-    columns, _ = log.columns_of(span, log.columns)
+    columns = log.rows(log.read(span), log.columns)
+    if columns is None:
+        raise log.fault(span)
     status = pa.array(columns["status"], pa.int8())
     absent = pa.nulls(len(status), pa.int64())
     rows = {

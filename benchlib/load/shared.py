@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 from benchlib.plan.model import Load
@@ -49,11 +48,8 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "latency_stddev_ms": _pooled(reports, counts),
         "complete": all(report["complete"] for report in reports),
         "errors": [line for report in reports for line in report["errors"]],
-        "progress": [
-            _reading(rows)
-            for rows in zip_longest(*(report["progress"] for report in reports))
-            if None not in rows
-        ],
+        # as far as all have readings
+        "progress": [*map(_reading, zip(*(report["progress"] for report in reports), strict=False))],
         "scripts": [
             {**rows[0], "transactions": _summed(row["transactions"] for row in rows)}
             for rows in zip(*(report["scripts"] for report in reports), strict=True)
@@ -94,11 +90,8 @@ def _pooled(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> fl
 def _reading(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The progress of all in one second; those that began within a millisecond print it at the same time."""
     speeds = [row["tps"] or 0.0 for row in rows]
-    return {
-        **rows[0],
-        "tps": sum(speeds),
-        "latency_ms": _weighted([row["latency_ms"] for row in rows], speeds),
-    }
+    latency_ms = _weighted([row["latency_ms"] for row in rows], speeds)
+    return {**rows[0], "tps": sum(speeds), "latency_ms": latency_ms}
 
 
 def overlap(windows: Sequence[tuple[float, float]]) -> float:

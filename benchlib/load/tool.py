@@ -23,9 +23,7 @@ _FIGURES = (
     "clients", "threads", "init_s",
 )  # fmt: skip
 _LISTS = ("progress", "scripts", "statements")
-_IDLE = re.compile(
-    r"^(?:number of transactions actually processed: 0(?:/\d+)?$| *transactions: +0 )", re.MULTILINE
-)
+_IDLE = re.compile(r"^(?:number of transactions actually processed: 0(?:/\d+)?$| *transactions: +0 )", re.M)
 _SEED = re.compile(
     r"^(?:pgbench: setting random seed to |Initializing random number generator from seed \()(\d+)", re.M
 )

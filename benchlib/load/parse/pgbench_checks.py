@@ -28,10 +28,8 @@ _ASKED = {
 
 def check(summary: Mapping[str, Any], command: Mapping[str, str]) -> None:
     """Raise ParseError with the first contradiction found; ``command`` holds pgbench's options."""
-    problems = _problems(summary, command)
-    first = next(problems, None)
-    if first is not None:
-        raise ParseError(f"pgbench summary: {first}; the text is garbled, torn or not of one run")
+    for problem in _problems(summary, command):
+        raise ParseError(f"pgbench summary: {problem}; the text is garbled, torn or not of one run")
 
 
 def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]:

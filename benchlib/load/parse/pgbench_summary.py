@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from benchlib.errors import ParseError
 from benchlib.load.parse.pgbench_checks import check
-from benchlib.load.parse.text import Line, Text, faults, keep, options, typed_options, wanted
+from benchlib.load.parse.text import Line, Text, faults, keep, options, require, typed_options, wanted
 
 KIND = "pgbench summary"
 INCLUDING = "including connections establishing"
@@ -82,6 +83,10 @@ _SCRIPT = [
     )
 ]
 _TPS = Line(rf"tps = {{tps:f}} \((?P<definition>{'|'.join(TPS_DEFINITIONS)})\)")
+_REQUIRED = {
+    "clients": "number of clients: …",
+    "transactions": "number of transactions actually processed: …",
+}
 _SCRIPT_START = Line("SQL script {script:d}: (?P<name>.+)")
 _DIGITS = re.compile(r"[\d/]+")
 _STATEMENTS = re.compile(
@@ -107,24 +112,57 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     Raises ParseError when a line that every run prints is missing or torn, when lines contradict
     each other or the command line, and when the text holds two summaries.
     """
-    top: dict[str, Any] = {}
+    top, command = _read(text), options(argv)
+    tps = top.pop("tps")
+    lists = {key: top.pop(key) for key in ("scripts", "statements", "progress")}
+    reconnect = "connect" in {**typed_options(text.lines), **command}
+    definition = _definition(tps, reconnect, "client_version" in top, text)
+    require(KIND, top, _REQUIRED, text)
+    if "transactions_per_client" not in top:
+        require(KIND, top, {"duration_s": "duration: … s"}, text)
+    for each in lists["scripts"]:
+        share = f"SQL script {each['script']}: … transactions (…% of total"
+        require(KIND, each, {"percent": share}, text)
+    errors = faults(text.lines)
+    result: dict[str, Any] = {
+        **_with_all(_SUMMARY, top),
+        "tps": tps[definition],
+        "tps_definition": definition,
+        "tps_including_connections": tps.get(INCLUDING),
+        "tps_excluding_connections": tps.get(EXCLUDING),
+        **lists,
+        "scripts": [_with_all([_SCRIPT_START, *_SCRIPT], each) for each in lists["scripts"]],
+        "errors": errors,
+        "notes": [],
+    }
+    result["transaction_type"] = _unbroken(result["transaction_type"] or "") or None
+    # pgbench names the server's version only where it differs from its own
+    result["server_version"] = result["server_version"] or result["client_version"]
+    if not result["latency_average_ms"] and result["latency_stddev_ms"] is None:
+        result["latency_average_ms"] = None  # 9.5 prints 0.000 under -t: it was not measured
+    check(result, command)
+    if result.pop("late_of") is None and result["late_transactions"] and result["skipped_transactions"]:
+        result["notes"].append("this version counts skipped transactions as processed, in tps too")
+    ended = sum(result[key] or 0 for key in ("transactions", "failed_transactions", "skipped_transactions"))
+    return {"complete": not errors and ended >= (result["transactions_planned"] or 0), **result}
+
+
+def _read(text: Text) -> dict[str, Any]:
+    """What the lines tell; each ``tps`` by its definition."""
     tps: dict[str, float | None] = {}
     scripts: list[dict[str, Any]] = []
     statements: list[dict[str, Any]] = []
     progress: list[dict[str, Any]] = []
+    top: dict[str, Any] = {"tps": tps, "scripts": scripts, "statements": statements, "progress": progress}
     rows: Line | None = None
     for once in ("transaction type: ", "number of transactions actually processed: "):
         if sum(line.startswith(once) for line in text.lines) > 1:
-            raise ParseError(
-                f'{KIND}: two summaries in one text (two lines "{once}…"); parse each on its own'
-            )
-    for index, line in enumerate(text.lines):
+            raise _two_summaries(f'two lines "{once}…"')
+    for index, (line, following) in enumerate(pairwise([*text.lines, ""])):
         if rate := _TPS.read(line):
             definition = rate["definition"].lower()
             if definition in tps:
-                raise ParseError(
-                    f'{KIND}: two summaries in one text (a second "{line}"); parse each on its own'
-                )
+                raise _two_summaries(f'a second "{line}"')
             tps[definition] = rate["tps"]
         elif reading := _PROGRESS.read(line):
             _add_reading(progress, reading, line)
@@ -141,59 +179,13 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         elif scripts:
             if not text.torn(index):
                 keep(line, _SCRIPT, scripts[-1], tool=KIND)
-        elif keep(line, _SUMMARY, top, tool=KIND) and _DIGITS.fullmatch(
-            "".join(text.lines[index + 1 : index + 2])
-        ):
+        elif keep(line, _SUMMARY, top, tool=KIND) and _DIGITS.fullmatch(following):
             raise ParseError(f'{KIND}: "{line}" is torn: only digits follow')
-    return _finish(text, argv, top, tps, scripts, statements, progress)
+    return top
 
 
-def _finish(
-    text: Text,
-    argv: list[str] | None,
-    top: dict[str, Any],
-    tps: dict[str, float | None],
-    scripts: list[dict[str, Any]],
-    statements: list[dict[str, Any]],
-    progress: list[dict[str, Any]],
-) -> dict[str, Any]:
-    command = options(argv)
-    reconnect = "connect" in {**typed_options(text.lines), **command}
-    definition = _definition(tps, reconnect, "client_version" in top, text)
-    for key, line in (
-        ("clients", "number of clients"),
-        ("transactions", "number of transactions actually processed"),
-    ):
-        if key not in top:
-            raise wanted(KIND, f"{line}: …", text)
-    if "duration_s" not in top and "transactions_per_client" not in top:
-        raise wanted(KIND, "duration: … s", text)
-    for each in scripts:
-        if "percent" not in each:
-            raise wanted(KIND, f"SQL script {each['script']}: … transactions (…% of total", text)
-    errors = faults(text.lines)
-    result: dict[str, Any] = {
-        **_with_all(_SUMMARY, top),
-        "tps": tps[definition],
-        "tps_definition": definition,
-        "tps_including_connections": tps.get(INCLUDING),
-        "tps_excluding_connections": tps.get(EXCLUDING),
-        "scripts": [_with_all([_SCRIPT_START, *_SCRIPT], each) for each in scripts],
-        "statements": statements,
-        "progress": progress,
-        "errors": errors,
-        "notes": [],
-    }
-    result["transaction_type"] = _unbroken(result["transaction_type"] or "") or None
-    # pgbench names the server's version only where it differs from its own
-    result["server_version"] = result["server_version"] or result["client_version"]
-    if not result["latency_average_ms"] and result["latency_stddev_ms"] is None:
-        result["latency_average_ms"] = None  # 9.5 prints 0.000 under -t: it was not measured
-    check(result, command)
-    if result.pop("late_of") is None and result["late_transactions"] and result["skipped_transactions"]:
-        result["notes"].append("this version counts skipped transactions as processed, in tps too")
-    ended = sum(result[key] or 0 for key in ("transactions", "failed_transactions", "skipped_transactions"))
-    return {"complete": not errors and ended >= (result["transactions_planned"] or 0), **result}
+def _two_summaries(sign: str) -> ParseError:
+    return ParseError(f"{KIND}: two summaries in one text ({sign}); parse each on its own")
 
 
 def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +200,7 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, 
     """Choose the comparable tps among those printed, and refuse where it is not there whole."""
     newer = [name for name in (WITHOUT, RECONNECTING) if name in tps]
     if len(newer) > 1 or (newer and len(tps) > 1):
-        raise ParseError(f"{KIND}: two summaries in one text (tps both {' and '.join(tps)})")
+        raise _two_summaries(f"tps both {' and '.join(tps)}")
     if banner and not newer and tps:
         raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
     if newer:
@@ -227,14 +219,8 @@ def _statement(row: dict[str, Any], scripts: list[dict[str, Any]], *, torn: bool
     statement = row["statement"]
     if torn and (not statement.endswith(";") or statement.endswith("\\;")):
         statement = ""  # the numbers are whole, the words may not be
-    script = scripts[-1]["script"] if scripts else 1
-    return {
-        "script": script,
-        "failures": None,
-        "retries": None,
-        **row,
-        "statement": _unbroken(statement) or None,
-    }
+    row["statement"] = _unbroken(statement) or None
+    return {"script": scripts[-1]["script"] if scripts else 1, "failures": None, "retries": None, **row}
 
 
 def _add_reading(progress: list[dict[str, Any]], row: dict[str, Any], line: str) -> None:

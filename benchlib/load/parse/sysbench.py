@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Line, Text, keep, wanted
+from benchlib.load.parse.text import Line, Text, keep, require
 
 KIND = "sysbench"
 _LINES = [
@@ -40,6 +40,11 @@ _READINGS = (
         r"err/s: {errors_per_s:f} reconn/s: {reconnects_per_s:f2}"
     ),
 )
+_REQUIRED = {
+    "transactions": "transactions: N (… per sec.)",
+    "duration_s": "total time: …s",
+    "latency_average_ms": "avg: …",
+}
 _FAULT = re.compile(r"\b(?:FATAL|ALERT): ")
 
 
@@ -55,13 +60,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     for line in text.lines:
         keep(line, _LINES, figures, tool=KIND)
         progress += [absent | row for reading in _READINGS if (row := reading.read(line))]
-    for key, line in (
-        ("transactions", "transactions: N (… per sec.)"),
-        ("duration_s", "total time: …s"),
-        ("latency_average_ms", "avg: …"),
-    ):
-        if key not in figures:
-            raise wanted(KIND, line, text)
+    require(KIND, figures, _REQUIRED, text)
     _check(figures, progress)
     errors = [line for line in text.lines if _FAULT.search(line)]
     return {
@@ -75,16 +74,11 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 def _check(figures: dict[str, Any], progress: list[dict[str, Any]]) -> None:
     for count, rate in (("transactions", "tps"), ("queries", "queries_per_s")):
-        if (
-            count in figures
-            and abs(figures[count] - figures[rate] * figures["duration_s"]) > 1 + 0.05 * figures[count]
-        ):
-            raise ParseError(
-                f"{KIND}: {figures[count]} {count} in {figures['duration_s']} s are not {figures[rate]} per second"
-            )
-    latency = [
-        figures[key] for key in ("latency_min_ms", "latency_average_ms", "latency_max_ms") if key in figures
-    ]
+        number, speed, seconds = figures.get(count, 0), figures.get(rate, 0.0), figures["duration_s"]
+        if abs(number - speed * seconds) > 1 + 0.05 * number:
+            raise ParseError(f"{KIND}: {number} {count} in {seconds} s are not {speed} per second")
+    order = ("latency_min_ms", "latency_average_ms", "latency_max_ms")
+    latency = [figures[key] for key in order if key in figures]
     if latency != sorted(latency):
         raise ParseError(f"{KIND}: latency min, avg, max are out of order: {latency}")
     if figures.get("latency_p95_ms", 0.0) > figures.get("latency_max_ms", float("inf")) * 1.2 + 0.01:

@@ -89,6 +89,13 @@ def wanted(kind: str, line: str, text: Text) -> ParseError:
     return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
 
 
+def require(kind: str, values: Mapping[str, Any], lines: Mapping[str, str], text: Text) -> None:
+    """Raise the error for the first key that is not among the values; ``lines`` has by key what tells it."""
+    for key, line in lines.items():
+        if key not in values:
+            raise wanted(kind, line, text)
+
+
 _FAULT = re.compile(
     r"client \d+ (?:script \d+ )?aborted"
     r"|Run was aborted"
@@ -136,6 +143,7 @@ _NAMES = {
 }  # fmt: skip
 
 
+_PROGRAM = re.compile(r"(?:^|[/\\])pgbench[^/\\\s]*$")
 _MOST_ARGUMENTS, _LONGEST_COMMAND = 1000, 20_000  # of getopt and shlex, long ones take too long
 
 
@@ -145,13 +153,9 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
     ``argv`` may begin with the program or with whatever ran it (``taskset -c 1 pgbench …``).
     """
     arguments = list(argv or ()) if len(argv or ()) <= _MOST_ARGUMENTS else []
-    programs = [
-        i for i, argument in enumerate(arguments) if re.search(r"(?:^|[/\\])pgbench[^/\\\s]*$", argument)
-    ]
-    if programs:
-        arguments = arguments[programs[0] + 1 :]
-    elif arguments and not arguments[0].startswith("-"):
-        arguments = arguments[1:]
+    programs = [n for n, word in enumerate(arguments, 1) if _PROGRAM.search(word)]
+    others = bool(arguments) and not arguments[0].startswith("-")
+    arguments = arguments[programs[0] if programs else int(others) :]
     try:
         pairs, _ = getopt.gnu_getopt(arguments, _SHORT, _LONG)
     except getopt.GetoptError:

@@ -40,8 +40,7 @@ _UNCLEAR = "lag_or_retries"
 _COUNTED = ("script", "epoch_s", "lag", "retries", _UNCLEAR)
 _LIMITS = {"client": 10**7, "transaction": 1 << 40, "script": 128, "epoch_s": 10**10, "epoch_us": 10**6}
 _FORMAT = pa.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False)
-_BY_LENGTH = np.zeros(1 + max(map(len, WORDS)), np.int8)
-_BY_LENGTH[[len(word) for word in WORDS]] = range(len(WORDS))
+_NUMBERS = {word.encode(): number for number, word in enumerate(WORDS)}
 _SPAN = 8 << 20  # bytes that one processor reads at a time
 _BEGINNING = 1 << 16  # bytes that tell the columns
 _LONGEST = 4096  # bytes of a line
@@ -98,14 +97,8 @@ class Log:
 
     """
 
-    def __init__(
-        self,
-        files: Mapping[str, Callable[[], pa.NativeFile]],
-        argv: Sequence[str] | None,
-        *,
-        strict: bool = False,
-    ) -> None:
-        self._files, self._strict = files, strict
+    def __init__(self, files: Mapping[str, Callable[[], pa.NativeFile]], argv: Sequence[str] | None) -> None:
+        self._files = files
         self.spans: list[Span] = []
         self.tails: dict[str, str] = {}
         for name in files:
@@ -150,51 +143,45 @@ class Log:
     def columns_of(self, span: Span, names: Sequence[str]) -> tuple[Columns, list[str]]:
         """Columns of a span by ``names``, with ``latency`` and ``status``, and its torn lines, which are left out.
 
-        The status is a place in ``STATUSES``; the latency is 0 where a word stands in its place. Lines that hold no
-        figures are left out too.
+        Lines that hold no figures are left out too.
 
         Raises:
-            ParseError: the log is ``strict``, and some line is none of it.
+            ParseError: figures that are none of a log.
 
         """
         columns = self.rows(self.read(span), names)
         if columns is not None:
             return columns, []
-        lines = [] if self._strict else Text(str(self.read(span), errors="replace")).lines
+        lines = Text(str(self.read(span), errors="replace")).lines
         whole = "".join(f"{line}\n" for line in lines if self.sound(line))
-        columns = None if self._strict else self.rows(whole.encode(), names)
+        columns = self.rows(whole.encode(), names)
         if columns is None:
             raise self.fault(span)
         return columns, [line for line in lines if _FIGURES.match(line) and not self.sound(line)]
 
     def rows(self, lines: pa.Buffer | bytes, names: Sequence[str]) -> Columns | None:
-        """Columns of some lines; None where one is no line of this log."""
+        """Columns of some lines; None where one is no line of this log.
+
+        The status is a place in ``STATUSES``; the latency is 0 where a word stands in its place.
+        """
         wanted = list(dict.fromkeys(["latency", *names]))
         if not len(lines):
             return {name: np.array([], np.int64) for name in (*wanted, "status")}
+        read = pa.csv.ReadOptions(column_names=self.columns, use_threads=False, block_size=len(lines) + 1)
+        types = dict.fromkeys(self.columns, pa.int64())
+        convert = pa.csv.ConvertOptions(include_columns=wanted, column_types=types, null_values=WORDS)
         try:
-            table = pa.csv.read_csv(
-                pa.BufferReader(lines),
-                read_options=pa.csv.ReadOptions(
-                    column_names=self.columns, use_threads=False, block_size=len(lines) + 1
-                ),
-                parse_options=_FORMAT,
-                convert_options=pa.csv.ConvertOptions(
-                    include_columns=wanted,
-                    column_types=dict.fromkeys(self.columns, pa.int64()),
-                    null_values=WORDS,
-                ),
-            )
+            table = pa.csv.read_csv(pa.BufferReader(lines), read, _FORMAT, convert)
         except pa.ArrowInvalid:
             return None
         status = np.full(len(table), _OK, np.int8)
-        statuses = _word_statuses(lines) if table["latency"].null_count else status[:0]
+        words = re.findall(rb"[a-z]+", lines) if table["latency"].null_count else []
         columns: Columns = {"status": status}
         for name, column in zip(wanted, table.columns, strict=True):
-            if column.null_count != (len(statuses) if name == "latency" else 0):
+            if column.null_count != (len(words) if name == "latency" else 0):
                 return None
             if column.null_count:
-                status[column.is_null()] = statuses
+                status[column.is_null()] = [_NUMBERS[word] for word in words]
                 column = column.fill_null(0)
             columns[name] = np.from_dlpack(column.chunk(0))  # to_numpy would import pandas
             # without a sign, a negative number is above all others
@@ -208,23 +195,14 @@ class Log:
 
     def fault(self, span: Span) -> ParseError:
         """The error that names the first line of a span that is none of this log's."""
-        place = 0
-        for each in (each for each in self.spans if each.name == span.name):
-            for line in str(self.read(each), errors="replace").split("\n")[:-1]:
-                place += 1
-                if not self.sound(line.rstrip("\r")):
-                    return ParseError(
-                        f'{span.name}, line {place}: "{line[:80]}" is no line of this log of transactions,'
-                        f" such as {_EXAMPLE}{' 0' * (len(self.columns) - 6)}"
-                    )
+        texts = (str(self.read(each), errors="replace") for each in self.spans if each.name == span.name)
+        for place, line in enumerate((line for text in texts for line in text.split("\n")[:-1]), 1):
+            if not self.sound(line.rstrip("\r")):
+                return ParseError(
+                    f'{span.name}, line {place}: "{line[:80]}" is no line of this log of transactions,'
+                    f" such as {_EXAMPLE}{' 0' * (len(self.columns) - 6)}"
+                )
         return ParseError(f"{span.name}: figures of a transaction log do not fit into 64 bits")
-
-
-def _word_statuses(lines: pa.Buffer | bytes) -> NDArray[np.int8]:
-    """Which of ``WORDS`` stand in some lines, in order: no two are of one length."""
-    letters = np.flatnonzero(np.frombuffer(lines, np.uint8) >= ord("a"))
-    beginnings = np.flatnonzero(np.diff(letters, prepend=-2) > 1)
-    return _BY_LENGTH[np.minimum(np.diff(beginnings, append=len(letters)), len(_BY_LENGTH) - 1)]
 
 
 def log_columns(columns: int, argv: Sequence[str] | None) -> tuple[str, ...]:
@@ -369,8 +347,7 @@ def _refuse_several_runs(log: Log) -> None:
 
 def _figures(values_us: NDArray[Any]) -> dict[str, float | int | None]:
     """Sum up durations given in microseconds, in milliseconds."""
-    n = len(values_us)
-    moments = (values_us.mean(), values_us.std(), values_us.min(), values_us.max()) if n else ()
-    known: list[float | None] = [float(moment) / 1000 for moment in moments] or [None] * 4
-    quantiles = quantiles_ms(values_us.copy(), QUANTILES)
-    return {"n": n, **dict(zip(("mean", "stddev", "min", "max"), known, strict=True)), **quantiles}
+    n, of = len(values_us), values_us
+    moments: dict[str, Callable[[], Any]] = {"mean": of.mean, "stddev": of.std, "min": of.min, "max": of.max}
+    known = {name: float(moment()) / 1000 if n else None for name, moment in moments.items()}
+    return {"n": n, **known, **quantiles_ms(values_us.copy(), QUANTILES)}
