@@ -77,7 +77,7 @@ def _measure(kind: str, scale: int, rounds: int) -> list[dict[str, object]]:
             cluster.execute(f"CREATE DATABASE {cluster.database}", dbname=cluster.maintenance)
 
             def work() -> None:
-                load(cluster, cluster.connection, workload, scale, shell, templates.pgbench())
+                load(cluster, workload, scale, shell, templates.pgbench())
 
             return work, cluster.stop
 

@@ -113,7 +113,7 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
         raise click.UsageError("take either --from (with --schema) or --from-statements")
     from benchlib.server.remote import Remote
     from benchlib.server.statements import workload_of
-    from benchlib.server.target import Target
+    from benchlib.server.rights import Target
 
     try:
         if folder:

@@ -20,7 +20,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, model_validator
 
-from benchlib.errors import PreflightError, StudyError
+from benchlib.errors import StudyError
 from benchlib.host.journal import Change
 from benchlib.host.ours import check_folder
 from benchlib.host.shell import Shell, admit_servers, ticks
@@ -96,11 +96,13 @@ def write_kernel_file(path: Path, value: str) -> None:
         OSError: the kernel refuses; ``FileNotFoundError`` if it has no such file.
 
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
-    try:
-        os.write(descriptor, value.encode())
-    finally:
-        os.close(descriptor)
+    with open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, os.O_WRONLY | os.O_TRUNC)) as file:
+        file.write(value.encode())
+
+
+def uncapped(line: str) -> str:
+    """What takes the caps away that a line sets: of version 2 (``7:0 riops=max wiops=50``), or of 1 (``7:0 50``)."""
+    return re.sub(r"=\w+", "=max", re.sub(r" \d+$", " 0", line))
 
 
 class Written(Change):
@@ -148,10 +150,8 @@ class Written(Change):
             write_kernel_file(_kernels(self.path.resolve()), self.former)
         except ValueError as reason:
             raise StudyError(f"{self.path} leads elsewhere: {reason}") from None
-        except FileNotFoundError:
-            return
         except OSError as reason:
-            if reason.errno not in (errno.ENODEV, errno.ENXIO):
+            if reason.errno not in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
                 raise StudyError(
                     f"the kernel refuses '{self.former}' for {self.path} ({reason.strerror})"
                 ) from reason
@@ -249,9 +249,8 @@ class Grouped(Change):
         for group in self._groups():
             for path in (*group.glob("blkio.throttle.*_device"), *group.glob("io.max")):
                 with contextlib.suppress(OSError):  # what cannot be lifted only takes longer
-                    for device, *limits in map(str.split, path.read_text().splitlines()):
-                        free = [limit.partition("=")[0] + "=max" for limit in limits]
-                        write_kernel_file(path, " ".join([device, *(free if path.name == "io.max" else "0")]))
+                    for line in path.read_text().splitlines():
+                        write_kernel_file(path, uncapped(line))
 
     def _groups(self) -> list[Path]:
         return [Path(folder) for folder, _, _ in os.walk(self.folder, topdown=False)]
@@ -314,13 +313,10 @@ def _check_ours(folder: Path) -> None:
     """See that a folder is ours, and that nobody else could have put another in its place.
 
     Raises:
-        StudyError: it is not.
+        PreflightError, StudyError: it is not.
 
     """
-    try:
-        check_folder(folder)
-    except PreflightError as reason:
-        raise StudyError(str(reason)) from reason
+    check_folder(folder)
     if folder.stat().st_uid != os.geteuid():
         raise StudyError(f"{folder} belongs to somebody else")
 

@@ -31,7 +31,7 @@ from benchlib.host.facts import existing
 from benchlib.host.journal import MODULES_OF_CHANGES, Journal
 from benchlib.host.lock import host_lock
 from benchlib.host.ours import check_folder
-from benchlib.host.shell import admit_servers, allow_open_files, ticks
+from benchlib.host.shell import admit_servers, allow_open_files, known, ticks
 from benchlib.host.sweep import JOURNAL, Swept, sweep
 
 SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
@@ -60,7 +60,9 @@ class Run:
 
     def check_guarded(self) -> None:
         """Start the guardian again if somebody has ended it."""
-        if not _on_guard(self._guardian):
+        # in a container without an init process a dead one stays as a zombie
+        status = known(lambda: psutil.Process(self._guardian).status(), psutil.STATUS_ZOMBIE)
+        if status == psutil.STATUS_ZOMBIE:
             os.close(self._pipe)
             self._pipe, self._guardian = _start_guardian(self.folder, self._lock)
 
@@ -76,17 +78,8 @@ class Run:
             raise StudyError(f"{how}; and something is left behind: {_remedy(swept)}")
 
 
-def _on_guard(pid: int) -> bool:
-    """Whether the guardian lives. In a container without an init process a dead one stays as a zombie."""
-    with contextlib.suppress(psutil.Error, OSError):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 @contextlib.contextmanager
-def guarded_run(
-    scratch: Path, what: str, tell: Callable[[str], None] = lambda message: None
-) -> Iterator[Run]:
+def guarded_run(scratch: Path, what: str, tell: Callable[[str], None] = lambda _: None) -> Iterator[Run]:
     """A new private folder under ``scratch`` whose processes, files and changes end with this process.
 
     ``what`` names the run to anyone who finds the host taken. What an earlier run left here is
@@ -159,11 +152,8 @@ def _make_root(scratch: Path) -> None:
         check_folder(existing(scratch.parent))  # before anything is made or changed there
         scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
         status = scratch.lstat()
-        if (
-            stat.S_ISDIR(status.st_mode)
-            and status.st_uid == os.geteuid()
-            and not status.st_mode & stat.S_ISVTX
-        ):
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if ours and not status.st_mode & stat.S_ISVTX:
             scratch.chmod(0o711 if os.geteuid() == 0 else 0o700)
         check_folder(scratch)
         with tempfile.TemporaryFile(dir=scratch):

@@ -24,8 +24,8 @@ import psutil
 from pydantic import Field, ValidationError
 
 from benchlib.errors import HostBusyError, PreflightError
-from benchlib.host.ours import one_line
-from benchlib.host.shell import ticks
+from benchlib.host.ours import one_line, open_plain
+from benchlib.host.shell import known, ticks
 from benchlib.plan.level import Model
 
 LOCK_VARIABLE = "BENCHLIB_LOCK"
@@ -59,13 +59,10 @@ def lock_path() -> Path:
 
 def held_by() -> str | None:
     """Who holds the lock by its content, if that process lives; nothing is locked to find out."""
-    with contextlib.suppress(OSError):  # no such file, or none that a run could hold
-        descriptor = os.open(lock_path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            holder = _read(descriptor)
-            return str(holder) if holder and holder.lives(descriptor) else None
-        finally:
-            os.close(descriptor)
+    # no such file, or none that a run could hold
+    with contextlib.suppress(OSError), open(lock_path(), opener=open_plain) as file:
+        holder = _read(file.fileno())
+        return str(holder) if holder and holder.lives(file.fileno()) else None
     return None
 
 
@@ -140,9 +137,8 @@ def _own_lock(path: Path, tell: Callable[[str], None]) -> int:
 def _locked_by(descriptor: int) -> set[int] | None:
     """The processes that have locked a file, as the kernel lists them; None where it does not (macOS)."""
     with contextlib.suppress(OSError):
-        rows = map(
-            str.split, Path("/proc/locks").read_text().splitlines()
-        )  # … FLOCK ADVISORY WRITE PID DEVICE:INODE 0 EOF
+        # … FLOCK ADVISORY WRITE PID DEVICE:INODE 0 EOF
+        rows = map(str.split, Path("/proc/locks").read_text().splitlines())
         inode = f":{os.fstat(descriptor).st_ino}"
         return {int(row[-4]) for row in rows if row[-3].endswith(inode)}
     return None
@@ -150,12 +146,8 @@ def _locked_by(descriptor: int) -> set[int] | None:
 
 def _guarded_users() -> set[int]:
     """The users of whom a guardian lives on this host."""
-    users = set()
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if "benchlib.host.guardian" in process.cmdline():
-                users.add(process.uids().real)
-    return users
+    guardians = [p for p in psutil.process_iter() if "benchlib.host.guardian" in known(p.cmdline, [])]
+    return {uids.real for guardian in guardians if (uids := known(guardian.uids, None))}
 
 
 def _no_run_here() -> bool:

@@ -23,6 +23,7 @@ import psutil
 from benchlib.errors import ServerError
 from benchlib.host.devices import ROOT
 from benchlib.host.facts import read
+from benchlib.host.shell import known
 
 Sample = dict[str, Any]
 """Figures of one moment, in plain JSON types."""
@@ -118,16 +119,13 @@ def host_counters(devices: Sequence[str], *, root: Path = ROOT) -> Sample:
     """
     stat, memory, io = (_table(root / "proc" / name) for name in ("stat", "meminfo", "pressure/io"))
     cpu, switches, dirty = stat.get("cpu"), stat.get("ctxt"), memory.get("Dirty:")
+    disks = {name: (read(root / "sys/class/block" / name / "stat") or "").split() for name in devices}
     return {
         "cpu": cpu and [int(ticks) for ticks in cpu[:8]],
         "context_switches": switches and int(switches[0]),
         "dirty_kib": dirty and int(dirty[0]),
         "pressure": {"io": {kind: int(row[-1].removeprefix("total=")) for kind, row in io.items()}},
-        "devices": {
-            name: [int(field) for field in (read(root / "sys/class/block" / name / "stat") or "").split()]
-            or None
-            for name in devices
-        },
+        "devices": {name: [*map(int, fields)] or None for name, fields in disks.items()},
         "network_bytes": _network_bytes(root),
     }
 
@@ -156,10 +154,8 @@ def server_ticks(pids: Sequence[int]) -> dict[str, int]:
 def _tree_seconds(server: psutil.Process) -> float:
     for _ in range(_TRIES):
         own = server.cpu_times()[:4]  # user, system, and both of the children that have ended
-        seconds = sum(own)
-        for child in server.children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                seconds += sum(child.cpu_times()[:4])
+        children = server.children(recursive=True)
+        seconds = sum(own) + sum(sum(known(child.cpu_times, ())[:4]) for child in children)
         if own[2:] == server.cpu_times()[2:4]:
             break  # else a child that ended meanwhile may have been seen neither living nor among the ended
     return float(seconds)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import Any, TypeVar
 
 import psutil
 
@@ -46,6 +46,15 @@ class Completed:
 
 Process = subprocess.Popen[bytes]
 """A running process of ours."""
+
+T = TypeVar("T")
+
+
+def known(ask: Callable[[], T], otherwise: T) -> T:
+    """What a process is asked; ``otherwise`` where it has gone, or is not ours to look into."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return ask()
+    return otherwise
 
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -110,11 +119,7 @@ def server_user() -> str | None:
 def _others_run_as(user: int) -> bool:
     """Whether a process that we have not started runs as a user."""
     ours = psutil.Process().children(recursive=True)
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if user in process.uids() and process not in ours:
-                return True
-    return False
+    return any(user in known(p.uids, ()) and p not in ours for p in psutil.process_iter())
 
 
 def allow_open_files() -> None:
@@ -174,7 +179,7 @@ class Shell:
             out, err = (
                 stack.enter_context(path.open("wb")) if path else subprocess.PIPE for path in (stdout, stderr)
             )
-            process = self._popen(argv, out, err, cwd, groups)
+            process = self._popen(argv, groups, stdout=out, stderr=err, cwd=cwd or "/")
         try:
             return _communicate(process, timeout_s, watch)
         except BaseException as reason:
@@ -193,24 +198,15 @@ class Shell:
 
         """
         with open(log, "ab", opener=open_plain) as out:  # in a folder that is not root's
-            return self._popen(argv, out, subprocess.STDOUT, None, groups)
+            return self._popen(argv, groups, stdout=out, stderr=subprocess.STDOUT, cwd="/")
 
-    def _popen(
-        self,
-        argv: Sequence[str | Path],
-        stdout: IO[bytes] | int,
-        stderr: IO[bytes] | int,
-        cwd: Path | None,
-        groups: Sequence[Path],
-    ) -> Process:
+    def _popen(self, argv: Sequence[str | Path], groups: Sequence[Path], **where: Any) -> Process:
         try:
             # a session of its own: a Ctrl-C at the terminal is ours to pass on, in order
-            process = subprocess.Popen(
+            process: Process = subprocess.Popen(
                 [*(_GATE if groups else ()), *map(str, argv)],
                 stdin=subprocess.PIPE if groups else subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=cwd or "/",
+                **where,
                 env=clean_environment(self.environment),
                 start_new_session=True,
                 user=self.user,

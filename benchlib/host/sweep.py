@@ -3,12 +3,18 @@
 In this order: what processes hold cannot be unmounted, and what is mounted in the folder must
 not be removed with it. Where something resists the folder stays whole, with the journal that tells of it,
 so that it can be tried again.
+
+A PostgreSQL server that is killed with -9 leaves shared memory. One that ends in any other way removes it, and so does
+its next start; but these servers have none. So the server's own program is asked to do here what it does at each start
+before anything else, and no more: initdb tries values of parameters so (``postgres --check``, before version 15
+``--boot -x0``). What others use it leaves alone. Source: ``src/backend/port/sysv_shmem.c`` (``PGSharedMemoryCreate``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shutil
 import signal
 from collections.abc import Collection
@@ -17,17 +23,19 @@ from pathlib import Path
 
 import psutil
 
+from benchlib.errors import BenchlibError
 from benchlib.host.changes import Made, mounts_below
 from benchlib.host.journal import Journal
-from benchlib.host.ours import check_run_folder, one_line
-from benchlib.host.shared_memory import remove_left_below
-from benchlib.host.shell import ticks
+from benchlib.host.ours import check_run_folder, one_line, open_plain
+from benchlib.host.shell import Shell, known, ticks
 
 JOURNAL = "journal"
 """The name of a run's journal in its folder."""
 
 _GENTLE_S = 3.0
 _PATIENCE_S = 6.0
+_MEMORY_PATIENCE_S = 1.0
+_MEMORY_LIMIT_S = 30.0
 
 
 @dataclass
@@ -71,11 +79,15 @@ def sweep(folder: Path) -> Swept:
     folders = [folder, *(change.folder for change in standing if isinstance(change, Made))]
     _stop_processes(folders, swept)
     for each in folders:
-        remove_left_below(each)
+        remove_shared_memory(each)
     swept.resisting += journal.undo()
     still = journal.standing()
     swept.undone = [str(change) for change in standing if change not in still]
-    _remove(folder, swept)
+    # never through a mount, and not while something resists that its journal tells of
+    swept.resisting += [f"a file system is mounted on {mount}" for mount in mounts_below(folder)[:1]]
+    if not swept.resisting:
+        shutil.rmtree(folder, ignore_errors=True)
+        swept.resisting += [f"{folder} cannot be removed whole"] if folder.exists() else []
     return swept
 
 
@@ -84,34 +96,16 @@ def processes_of(*folders: Path) -> list[psutil.Process]:
 
     What we may not stop is somebody else's, whatever it names.
     """
-    processes = []
-    for process in psutil.process_iter():
-        if os.geteuid() not in (0, _owner(process)):
-            continue
-        argv = _argv(process)
-        if process.pid != os.getpid() and "benchlib.host.guardian" not in argv:
-            named = any(str(folder) in word for word in argv for folder in folders)
-            if named or _works_inside(process, folders):
-                processes.append(process)
-    return processes
+    names = tuple(map(str, folders))
 
+    def belongs(process: psutil.Process) -> bool:
+        uids, argv = known(process.uids, None), known(process.cmdline, [])
+        ours = os.geteuid() == 0 or (uids and uids.real == os.geteuid())
+        if not ours or process.pid == os.getpid() or "benchlib.host.guardian" in argv:
+            return False
+        return any(name in word for word in argv for name in names) or known(process.cwd, "").startswith(names)
 
-def _argv(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.Error, OSError):
-        return process.cmdline()
-    return []
-
-
-def _owner(process: psutil.Process) -> int | None:
-    with contextlib.suppress(psutil.Error, OSError):
-        return process.uids().real
-    return None
-
-
-def _works_inside(process: psutil.Process, folders: Collection[Path]) -> bool:
-    with contextlib.suppress(psutil.Error, OSError):
-        return process.cwd().startswith(tuple(map(str, folders)))
-    return False
+    return [process for process in psutil.process_iter() if belongs(process)]
 
 
 def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
@@ -126,7 +120,7 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
         for _ in ticks(limit_s, 0.1):
             alive = processes_of(*folders)
             met.update(alive)
-            addressed = [process for process in alive if order == signal.SIGKILL or "-D" in _argv(process)]
+            addressed = [p for p in alive if order == signal.SIGKILL or "-D" in known(p.cmdline, [])]
             if not addressed:
                 break
             for process in addressed:
@@ -135,16 +129,34 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
     alive = processes_of(*folders)
     swept.stopped = len(met) - len(alive)
     swept.resisting += [
-        f"process {process.pid} does not die: {' '.join(_argv(process))[:100]}" for process in alive
+        f"process {p.pid} does not die: {' '.join(known(p.cmdline, []))[:100]}" for p in alive
     ]
 
 
-def _remove(folder: Path, swept: Swept) -> None:
-    """Remove the folder; but never through a mount, and not while something resists that its journal tells of."""
-    if mounts := mounts_below(folder):
-        swept.resisting.append(f"a file system is mounted on {mounts[0]}")
-    if swept.resisting:
+def remove_shared_memory(folder: Path) -> None:
+    """Remove the shared memory that killed servers left whose data directories are below the folder.
+
+    Where the program is gone or refuses, what is left stays until the machine starts again.
+    """
+    for data, inner, files in os.walk(folder):
+        if "PG_VERSION" in files:
+            inner.clear()
+        if "postmaster.pid" in files:
+            with contextlib.suppress(OSError, ValueError, KeyError, BenchlibError):
+                _remove_memory_of(Path(data))
+
+
+def _remove_memory_of(data: Path) -> None:
+    """Run the program that ``postmaster.opts`` names, as the user who wrote it: what that says is theirs to say."""
+    with open(data / "postmaster.opts", opener=open_plain) as options:
+        owner, program = os.fstat(options.fileno()).st_uid, options.readline(10_000).partition(' "')[0]
+    if owner == 0 or os.geteuid() not in (0, owner):
         return
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        swept.resisting.append(f"{folder} cannot be removed whole")
+    shell = Shell(pwd.getpwuid(owner).pw_name if os.geteuid() == 0 else None)
+    with open(data / "PG_VERSION", opener=open_plain) as version:
+        major = int(version.read(10))
+    check = ["--check"] if major >= 15 else ["--boot", "-x0"]
+    # a killed process is gone from sight a moment before it has let go of its memory
+    for _ in ticks(_MEMORY_PATIENCE_S, 0.1):
+        if shell.run([program, *check, "-D", data], timeout_s=_MEMORY_LIMIT_S).returncode == 0:
+            return

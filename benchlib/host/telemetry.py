@@ -182,9 +182,8 @@ def _host(readings: Sequence[Raw]) -> pd.DataFrame:
 def _device(readings: Sequence[Raw], name: str) -> pd.DataFrame:
     rises = _device_rises(readings, name)
     seconds = rises["seconds"]
-    frame = pd.DataFrame(
-        {"at_s": [reading["at_s"] for reading in readings[1:]], "device": name}, index=rises.index
-    )
+    at_s = [reading["at_s"] for reading in readings[1:]]
+    frame = pd.DataFrame({"at_s": at_s, "device": name}, index=rises.index)
     for way in "rw":
         requests = rises[f"{way}_requests"]
         frame[f"{way}_iops"] = requests / seconds

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,9 @@ from pydantic import Field
 
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host import changes
-from benchlib.host.changes import OURS, Grouped, Written, write_kernel_file
+from benchlib.host.changes import OURS, Grouped, Written, uncapped, write_kernel_file
 from benchlib.host.devices import number, queue_of
+from benchlib.host.facts import read
 from benchlib.host.journal import Chapter
 from benchlib.levers.lever import Size, refusal
 from benchlib.plan.level import Model
@@ -88,12 +90,14 @@ class Group:
             SettingError: the kernel has another value than the one that was asked for.
 
         """
-        if killed := self._killed():
+        files = [folder / name for folder in self.folders for name in ("memory.events", "memory.oom_control")]
+        counts = "\n".join(read(file) or "" for file in files)
+        if killed := sum(map(int, re.findall(r"^oom_kill (\d+)$", counts, re.MULTILINE))):
             raise ServerError(
                 f"the kernel killed {killed} process(es) of the server: its memory cap is too low for its settings"
             )
         for path, line in self.limits:
-            lines = path.read_text().splitlines() if path.exists() else []
+            lines = (read(path) or "").splitlines()
             if line not in lines:
                 raise SettingError(f"a cap did not take: {path} holds '{', '.join(lines)}', not '{line}'")
 
@@ -102,22 +106,12 @@ class Group:
         """Without the caps on block I/O until it is left: on a disk of 600 reads a second ANALYZE alone takes a minute."""
         capped = [(path, line) for path, line in self.limits if not path.name.startswith("memory.")]
         for path, line in capped:
-            _write(path, _without(line))
+            _write(path, uncapped(line))
         try:
             yield
         finally:
             for path, line in capped:
                 _write(path, line)
-
-    def _killed(self) -> int:
-        """How many of the group's processes the kernel has killed because the memory cap was reached."""
-        kills = 0
-        for folder in self.folders:
-            for path in (folder / "memory.events", folder / "memory.oom_control"):
-                for line in path.read_text().splitlines() if path.exists() else ():
-                    name, count = line.split()
-                    kills += int(count) if name == "oom_kill" else 0
-        return kills
 
 
 @dataclass(frozen=True)
@@ -172,8 +166,11 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
 
     """
     numbers = _numbers(devices) if caps.caps_io else []
-    for kind in _kinds(caps):
-        _enable(_hierarchy(kind), chapter)
+    for hierarchy in map(_hierarchy, _kinds(caps)):
+        control = hierarchy.parent / "cgroup.subtree_control"
+        for controller in hierarchy.missing:
+            chapter.note(Written(path=control, former=f"-{controller}", value=f"+{controller}"))
+            _write(control, f"+{controller}")
     folders: list[Path] = []
     limits: list[tuple[Path, str]] = []
     for kind in _kinds(caps):
@@ -195,13 +192,6 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
     group = Group(tuple(folders), tuple(limits))
     group.check()
     return group
-
-
-def _enable(hierarchy: _Hierarchy, chapter: Chapter) -> None:
-    control = hierarchy.parent / "cgroup.subtree_control"
-    for controller in hierarchy.missing:
-        chapter.note(Written(path=control, former=f"-{controller}", value=f"+{controller}"))
-        _write(control, f"+{controller}")
 
 
 def _make_folder(folder: Path, chapter: Chapter) -> None:
@@ -258,17 +248,8 @@ def _limits(kind: Kind, version: int, caps: Caps, numbers: Sequence[str]) -> lis
 
 def _in_force(path: Path, line: str) -> str:
     """The line of the same device in a file of caps; one of 0 where it has none."""
-    device = line.split()[0]
-    lines = [one for one in path.read_text().splitlines() if one.split()[0] == device]
-    return lines[0] if lines else f"{device} 0"
-
-
-def _without(line: str) -> str:
-    """What takes the caps of a line away."""
-    device, *caps = line.split()
-    return " ".join(
-        [device, *(f"{name}=max" if same else "0" for name, same, _ in (cap.partition("=") for cap in caps))]
-    )
+    lines = {each.split()[0]: each for each in path.read_text().splitlines()}
+    return lines.get(line.split()[0], uncapped(line))
 
 
 def _write(path: Path, value: str) -> None:

@@ -13,7 +13,7 @@ from benchlib.host.facts import existing
 from benchlib.host.journal import Chapter
 from benchlib.levers import tunables
 from benchlib.levers.lever import Finding, Lever, Site, Wish
-from benchlib.levers.storage import devices_of, storage_of
+from benchlib.levers.storage import storage_of
 from benchlib.plan.model import Plan
 
 
@@ -36,7 +36,7 @@ class Host(Lever):
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """See whether each can be set to its value; a remark on each optional one that is left out."""
-        remarks = tunables.check(wish.level.host, devices_of(storage_of(wish.level), wish.scratch))
+        remarks = tunables.check(wish.level.host, storage_of(wish.level).devices(wish.scratch))
         return [("remark", remark) for remark in remarks]
 
     def before_files(self, site: Site) -> None:

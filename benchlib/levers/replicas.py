@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -76,52 +76,43 @@ class Verified:
 
 @dataclass
 class Replicas:
-    """The replicas of one primary, for ``quorum`` of which a commit waits. Get them from :meth:`follow`; there may be none."""
+    """The replicas of one primary, for ``quorum`` of which a commit waits; there may be none."""
 
     primary: Cluster
     quorum: int = 0
     members: list[Replica] = field(default_factory=list)
     relay: Relay | None = None
 
-    @classmethod
     def follow(
-        cls,
-        primary: Cluster,
-        count: int,
-        quorum: int,
+        self,
         basebackup: Path,
-        *,
         delay_ms: float | None = None,
-        places: Mapping[str, Mapping[str, Path]] | None = None,
-        before_start: Callable[[Replica], None] = lambda replica: None,
-    ) -> Self:
-        """The replicas of a running primary, in folders inside its own, all of them streaming.
+        before_start: Callable[[Replica], None] = lambda _: None,
+    ) -> None:
+        """Make the replicas of the running primary, in folders inside its own, until all of them stream.
 
         ``basebackup`` is the program pg_basebackup, of the primary's major or a newer one. ``delay_ms`` is how much later
-        arrives what they and the primary say to each other, ``places`` has by name the folders of those that do not
-        share the primary's disk, and ``before_start`` is called with each replica when its files are there.
+        arrives what they and the primary say to each other, and ``before_start`` is called with each replica when its
+        files are there.
 
         Raises:
             ServerError: one could not be made or does not stream in time; in its own words.
             SettingError: it cannot be capped, or one runs with other settings than the primary's.
 
         """
-        replicas = cls(primary, quorum)
         try:
             if delay_ms:
-                replicas.relay = Relay(primary, delay_ms)
-            for number in range(1, count + 1):
-                replica = Replica(primary, number, places)
-                replicas.members.append(replica)
+                self.relay = Relay(self.primary, delay_ms)
+            for replica in self.members:
                 replica.copy_primary(basebackup)
                 before_start(replica)
-                replica.follow(replicas.relay.sockets if replicas.relay else primary.sockets)
+                replica.follow(self.relay.sockets if self.relay else self.primary.sockets)
             for _ in ticks(STREAM_LIMIT_S):
-                if (fault := replicas.check()) is None:
-                    return replicas
+                if (fault := self.check()) is None:
+                    return
             raise ServerError(f"not all replicas stream {STREAM_LIMIT_S:.0f} s after their start: {fault}")
         except BaseException:
-            replicas.stop()
+            self.stop()
             raise
 
     @property
@@ -246,11 +237,13 @@ class Replicas:
             timer.start()
             stack.callback(timer.join)
             stack.callback(timer.cancel)
-            position = str(_one(primary, "SELECT pg_logical_emit_message(true, 'benchlib', 'last')"))
+            last = "SELECT pg_logical_emit_message(true, 'benchlib', 'last')::text"
+            [(position,)] = primary.execute(last).fetchall()
             if late.is_set():
                 raise ServerError(f"no replica confirmed a commit within {ACKNOWLEDGE_LIMIT_S:.0f} s")
             past = f"SELECT ({how_far}) >= '{position}'"
-            return position, tuple(name for name, c in replicas.items() if how_far and _one(c, past))
+            asked = replicas.items() if how_far else ()
+            return position, tuple(name for name, c in asked if c.execute(past).fetchall() == [(True,)])
 
     def _catch_up(self, position: str, living: Sequence[Replica]) -> None:
         for replica in living:
@@ -350,9 +343,3 @@ class Watch:
             if name not in self._lost and len({row["pid"] for row in self.lag if row["replica"] == name}) > 1
         ]
         return losses + interruptions + self._failures
-
-
-def _one(connection: psycopg.Connection[Any], sql: str) -> Any:
-    row = connection.execute(sql).fetchone()
-    assert row is not None
-    return row[0]

@@ -10,17 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from benchlib.errors import PreflightError
 from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
 from benchlib.levers.replicas import Replicas
-from benchlib.levers.storage import (
-    Storage,
-    StorageLever,
-    cap,
-    check,
-    in_memory,
-    needs,
-    provide,
-    storage_of,
-    words,
-)
+from benchlib.levers.storage import Storage, StorageLever, storage_of
 from benchlib.plan.level import Level, Model, SettingValue, is_off
 from benchlib.plan.model import Plan
 from benchlib.server.installations import find_installation, find_program_for
@@ -133,13 +123,13 @@ class ReplicationLever(Lever):
                 raise PreflightError(f"{name} = {given} is too few for {count} replica(s): it takes {needed}")
         find_program_for(find_installation(wish.level.postgres), "pg_basebackup")
         if not asked.storage:
-            return check(storage_of(wish.level), wish, copies=1 + count)
-        return [remark for storage in asked.storages for remark in check(storage, wish)]
+            return storage_of(wish.level).check(wish, copies=1 + count)
+        return [remark for storage in asked.storages for remark in storage.check(wish)]
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
         """A copy of the data for each replica, beside the primary's or in places of its own."""
         asked, beside = replication_of(wish.level), 0 if storage_of(wish.level).data else wish.data_mib
-        each = [needs(storage, wish.data_mib) for storage in asked.storages]
+        each = [storage.needs(wish.data_mib) for storage in asked.storages]
         each = [so_far, *(each or [Needs(beside)] * asked.replicas)]
         return Needs(sum(need.scratch for need in each), sum(need.memory for need in each))
 
@@ -151,27 +141,25 @@ class ReplicationLever(Lever):
     def after_start(self, site: Site) -> None:
         """Make the replicas, and wait until they stream."""
         asked = replication_of(site.level)
-        if not asked.replicas:
-            return
-        own = {f"replica{number}": storage for number, storage in enumerate(asked.storages, 1)}
-        places = {name: provide(storage, f"{site.name}-{name}", site) for name, storage in own.items()}
+        members = [Replica(site.cluster, number) for number in range(1, asked.replicas + 1)]
+        own = dict(zip(members, asked.storages, strict=False))
+        for replica, storage in own.items():
+            replica.places = storage.provide(f"{site.name}-{replica.name}", site)
 
         def before_start(replica: Replica) -> None:
-            if storage := own.get(replica.name):
-                cap(storage, replica, places[replica.name], f"{site.name}-{replica.name}", site)
+            if storage := own.get(replica):
+                storage.cap(replica, replica.places or {}, f"{site.name}-{replica.name}", site)
 
-        program = site.program("pg_basebackup")
-        site.replicas = Replicas.follow(
-            site.cluster, asked.replicas, asked.waits_for, program,
-            delay_ms=asked.delay_ms, places=places, before_start=before_start,
-        )  # fmt: skip
+        if members:
+            site.replicas = Replicas(site.cluster, asked.waits_for, members)
+            site.replicas.follow(site.program("pg_basebackup"), asked.delay_ms, before_start)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """How many replicas there are, how many of them a commit waits for, and what each has of its own."""
         level = plan.level(name)
         cells = {"replication": _words(level)} if level.replication else {}
         for number, storage in enumerate(replication_of(level).storages, 1):
-            cells |= {f"replica {number}: {heading}": cell for heading, cell in words(storage, plan).items()}
+            cells |= {f"replica {number}: {heading}": cell for heading, cell in storage.words(plan).items()}
         return cells
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
@@ -185,7 +173,7 @@ class ReplicationLever(Lever):
     def crash_costs(self, level: Level) -> list[str]:
         """A replica in memory."""
         lost = "a power cut loses replicas that lie in memory (tmpfs)"
-        return [lost] if any(map(in_memory, replication_of(level).storages)) else []
+        return [lost] if any(storage.in_memory for storage in replication_of(level).storages) else []
 
 
 def _words(level: Level) -> str:

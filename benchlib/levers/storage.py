@@ -28,6 +28,95 @@ class Storage(control_groups.Caps):
     data: Place | None = None
     wal: Place | None = None
 
+    @property
+    def places(self) -> dict[str, Place]:
+        """The places by what they are for."""
+        places = {"data": self.data, "wal": self.wal}
+        return {kind: place for kind, place in places.items() if place}
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether a place is a file system in memory."""
+        return any(place.file_system == "tmpfs" for place in self.places.values())
+
+    @property
+    def on_our_devices(self) -> bool:
+        """Whether no part of a server lies on a disk that is not ours."""
+        return all(place and place.file_system for place in (self.data, self.wal or self.data))
+
+    def devices(self, scratch: Path) -> tuple[str, ...]:
+        """The block devices that a server will lie on, once each.
+
+        What is made for the study is not there yet: the disk below it stands for it.
+        """
+        return _devices({kind: Path(place.path or scratch) for kind, place in self.places.items()}, scratch)
+
+    def check(self, wish: Wish, copies: int = 1) -> list[tuple[str, str]]:
+        """See whether a server's places and caps can be had, and its data fit, in so many copies; remarks.
+
+        Raises:
+            PreflightError: they cannot; the message says why and what to do.
+
+        """
+        for place in self.places.values():
+            volumes.check(place, wish.scratch)
+        data, needed = self.data, copies * wish.data_mib
+        if data and data.size and data.size >> 20 < needed:
+            raise PreflightError(
+                f"its data takes about {needed:,} MiB, its storage has {data.size >> 20:,}"
+            )
+        control_groups.check(self, self.devices(wish.scratch))
+        return [("remark", remark) for remark in control_groups.remarks(self, ours=self.on_our_devices)]
+
+    def needs(self, data_mib: int) -> Needs:
+        """What a server takes: images in the scratch folder and file systems in memory whole, the data where they lie there."""
+        made = [place for place in self.places.values() if place.path is None]
+        memory = sum((place.size or 0) >> 20 for place in made if place.file_system == "tmpfs")
+        images = sum((place.size or 0) >> 20 for place in made) - memory
+        return Needs(images + (0 if self.data else data_mib), memory)
+
+    def provide(self, name: str, site: Site) -> dict[str, Path]:
+        """Make the places of a server that is called ``name`` in the run, as :func:`.volumes.provide`: folders by what they are for."""
+        return {
+            kind: volumes.provide(place, f"{name}-{kind}", site.scratch, site.shell, site.chapter)
+            for kind, place in self.places.items()
+        }
+
+    def cap(self, server: Cluster, places: Mapping[str, Path], name: str, site: Site) -> None:
+        """Cap a server, whose files are there, for its next start; each trial will look whether the caps hold.
+
+        What the copying filled the page cache with goes, since nobody's memory cap is charged for it.
+
+        Raises:
+            SettingError: the kernel refuses a cap.
+
+        """
+        if self.memory:
+            for folder in (server.data, *places.values()):
+                _evict(folder)
+        devices, ours = _devices(places, site.scratch), self.on_our_devices
+        group = control_groups.make(self, devices, f"{site.scratch.name}-{name}", site.chapter, ours=ours)
+        server.groups = group.folders
+        site.checks.append(group.check)
+        site.lifts.append(group.lifted)
+        site.remarks += control_groups.remarks(self, ours=ours)
+
+    def words(self, plan: Plan) -> dict[str, str]:
+        """The places and caps of a server, by headings."""
+        headings, folders = {"data": "data", "wal": "WAL"}, given_folders(plan)
+        cells = {headings[kind]: _place_words(place, folders) for kind, place in self.places.items()}
+        for heading, iops, rate in (
+            ("reads", self.read_iops, self.read_bytes),
+            ("writes", self.write_iops, self.write_bytes),
+        ):
+            caps = [f"{iops:,}\u00a0IOPS"] if iops else []
+            caps += [f"{size_words(rate)} a second"] if rate else []
+            if caps:
+                cells[heading] = f"capped at {' and '.join(caps)}"
+        if self.memory:
+            cells["memory"] = f"capped at {size_words(self.memory)}, page cache included"
+        return cells
+
 
 class StorageLever(Lever):
     """Places (see :mod:`.volumes`) and caps (see :mod:`.control_groups`)."""
@@ -45,38 +134,34 @@ class StorageLever(Lever):
     def survey(self, scratch: Path) -> list[Finding]:
         """Folders, each file system that can be made, and each kind of cap."""
         devices = block_devices(existing(scratch))
+        small = {kind: Place(file_system=kind, size=_SMALL) for kind in get_args(FileSystem)}
         return [
             Finding(self.key, no_server(), "in folders that are there"),
-            *(
-                Finding(
-                    f"storage: {kind}", refusal(volumes.check, Place(file_system=kind, size=_SMALL), scratch)
-                )
-                for kind in get_args(FileSystem)
-            ),
+            *(Finding(f"storage: {kind}", refusal(volumes.check, small[kind], scratch)) for kind in small),
             Finding("storage: caps on I/O", refusal(control_groups.check, Storage(read_iops=1), devices)),
             Finding("storage: cap on memory", refusal(control_groups.check, Storage(memory=1), ())),
         ]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """Try the places, and see whether there are caps; a remark on what the caps do not hold for."""
-        return check(storage_of(wish.level), wish)
+        return storage_of(wish.level).check(wish)
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """As :func:`needs`: of data that lie elsewhere nothing."""
-        return needs(storage_of(wish.level), so_far.scratch)
+        """As :meth:`Storage.needs`: of data that lie elsewhere nothing."""
+        return storage_of(wish.level).needs(so_far.scratch)
 
     def before_files(self, site: Site) -> None:
         """Make the places."""
-        site.places = provide(storage_of(site.level), site.name, site)
+        site.places = storage_of(site.level).provide(site.name, site)
         site.devices = _devices(site.places, site.scratch)
 
     def before_start(self, site: Site) -> None:
         """Set the caps, which did not slow the copying."""
-        cap(storage_of(site.level), site.cluster, site.places, site.name, site)
+        storage_of(site.level).cap(site.cluster, site.places, site.name, site)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """The places, and what is capped."""
-        return words(storage_of(plan.level(name)), plan)
+        return storage_of(plan.level(name)).words(plan)
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
         """Where a server lies by itself, and that nothing is capped."""
@@ -85,87 +170,12 @@ class StorageLever(Lever):
     def crash_costs(self, level: Level) -> list[str]:
         """A file system in memory."""
         lost = "a power cut loses the cluster, which lies in memory (tmpfs)"
-        return [lost] if in_memory(storage_of(level)) else []
+        return [lost] if storage_of(level).in_memory else []
 
 
 def storage_of(level: Level) -> Storage:
     """What a level asks for; without the key, nothing."""
     return Storage.model_validate(level.storage or {})
-
-
-def devices_of(storage: Storage, scratch: Path) -> list[str]:
-    """The block devices that a server will lie on, once each.
-
-    What is made for the study is not there yet: the disk below it stands for it.
-    """
-    folders = [Path(place.path) if place.path else scratch for place in _places(storage).values()]
-    folders += [] if storage.data else [scratch]
-    return list(dict.fromkeys(device for folder in folders for device in block_devices(existing(folder))))
-
-
-def check(storage: Storage, wish: Wish, copies: int = 1) -> list[tuple[str, str]]:
-    """See whether a server's places and caps can be had, and its data fit, in so many copies; remarks.
-
-    Raises:
-        PreflightError: they cannot; the message says why and what to do.
-
-    """
-    for place in _places(storage).values():
-        volumes.check(place, wish.scratch)
-    data, needed = storage.data, copies * wish.data_mib
-    if data and data.size and data.size >> 20 < needed:
-        raise PreflightError(f"its data takes about {needed:,} MiB, its storage has {data.size >> 20:,}")
-    control_groups.check(storage, devices_of(storage, wish.scratch))
-    remarks = control_groups.remarks(storage, ours=_on_our_devices(storage))
-    return [("remark", remark) for remark in remarks]
-
-
-def needs(storage: Storage, data_mib: int) -> Needs:
-    """What a server takes: images in the scratch folder and file systems in memory whole, the data where they lie there."""
-    made = [place for place in _places(storage).values() if place.path is None]
-    memory = sum((place.size or 0) >> 20 for place in made if place.file_system == "tmpfs")
-    images = sum((place.size or 0) >> 20 for place in made) - memory
-    return Needs(images + (0 if storage.data else data_mib), memory)
-
-
-def provide(storage: Storage, name: str, site: Site) -> dict[str, Path]:
-    """Make the places of a server that is called ``name`` in the run, as :func:`.volumes.provide`: folders by what they are for."""
-    return {
-        kind: volumes.provide(place, f"{name}-{kind}", site.scratch, site.shell, site.chapter)
-        for kind, place in _places(storage).items()
-    }
-
-
-def cap(storage: Storage, server: Cluster, places: Mapping[str, Path], name: str, site: Site) -> None:
-    """Cap a server, whose files are there, for its next start; each trial will look whether the caps hold.
-
-    What the copying filled the page cache with goes, since nobody's memory cap is charged for it.
-
-    Raises:
-        SettingError: the kernel refuses a cap.
-
-    """
-    if storage.memory:
-        for folder in (server.data, *places.values()):
-            _evict(folder)
-    devices, ours = _devices(places, site.scratch), _on_our_devices(storage)
-    group = control_groups.make(storage, devices, f"{site.scratch.name}-{name}", site.chapter, ours=ours)
-    server.groups = group.folders
-    site.checks.append(group.check)
-    site.lifts.append(group.lifted)
-    site.remarks += control_groups.remarks(storage, ours=ours)
-
-
-def words(storage: Storage, plan: Plan) -> dict[str, str]:
-    """The places and caps of a server, by headings."""
-    headings, folders = {"data": "data", "wal": "WAL"}, given_folders(plan)
-    places = {headings[key]: _place_words(place, folders) for key, place in _places(storage).items()}
-    return {**places, **_cap_words(storage)}
-
-
-def in_memory(storage: Storage) -> bool:
-    """Whether a place is a file system in memory."""
-    return any(place.file_system == "tmpfs" for place in _places(storage).values())
 
 
 def check_memory(needed_mib: int) -> None:
@@ -183,46 +193,19 @@ def check_memory(needed_mib: int) -> None:
 
 
 def _devices(places: Mapping[str, Path], scratch: Path) -> tuple[str, ...]:
-    """Those that hold a server with these places."""
+    """Those that hold a server with these places, as far as they are there."""
     folders = (places.get("data", scratch), *places.values())
-    return tuple(dict.fromkeys(device for folder in folders for device in block_devices(folder)))
+    return tuple(dict.fromkeys(device for folder in folders for device in block_devices(existing(folder))))
 
 
-def _on_our_devices(storage: Storage) -> bool:
-    """Whether no part of a server lies on a disk that is not ours."""
-    return all(place and place.file_system for place in (storage.data, storage.wal or storage.data))
-
-
-def _places(storage: Storage) -> dict[str, Place]:
-    return {
-        name: place for name, place in (("data", storage.data), ("wal", storage.wal)) if place is not None
-    }
-
-
-def _place_words(place: Place, folders: dict[str, str]) -> str:
+def _place_words(place: Place, folders: Mapping[str, str]) -> str:
     """A place: ``xfs of 4 GB (noatime)``; ``folders`` has what stands for its path."""
     folder = folders[place.path] if place.path else ""
     if not place.file_system:
         return folder
-    made = f"{place.file_system} of {size_words(place.size or 0)}"
-    if place.mount_options:
-        made += f" ({place.mount_options})"
+    options = f" ({place.mount_options})" if place.mount_options else ""
+    made = f"{place.file_system} of {size_words(place.size or 0)}{options}"
     return f"{made}, on a loop device in {folder}" if folder else made
-
-
-def _cap_words(storage: Storage) -> dict[str, str]:
-    cells = {}
-    for heading, iops, rate in (
-        ("reads", storage.read_iops, storage.read_bytes),
-        ("writes", storage.write_iops, storage.write_bytes),
-    ):
-        caps = [f"{iops:,}\u00a0IOPS"] if iops else []
-        caps += [f"{size_words(rate)} a second"] if rate else []
-        if caps:
-            cells[heading] = f"capped at {' and '.join(caps)}"
-    if storage.memory:
-        cells["memory"] = f"capped at {size_words(storage.memory)}, page cache included"
-    return cells
 
 
 def _evict(folder: Path) -> None:

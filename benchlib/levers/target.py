@@ -9,7 +9,7 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.plan.words import unpublished
 from benchlib.server.remote import Remote
-from benchlib.server.target import Target
+from benchlib.server.rights import Target
 
 
 class TargetLever(Lever):

@@ -113,22 +113,16 @@ class Cluster(Server):
         self.door = door
         lines = ["local all all trust", "local replication all trust"]
         lines += [f"host all {SUPERUSER} {ip_network(client)} scram-sha-256" for client in door.clients]
-        path = self.data / "pg_hba.conf"
-        with open(path, "w", opener=open_plain) as file:
-            file.write("\n".join([*lines, ""]))
-        self.shell.own(path)
+        self.write("pg_hba.conf", "\n".join([*lines, ""]))
 
     def admit(self) -> None:
         """Set the door's password. The server hears only what it keeps of it, so that its log has none."""
         if self.door:
             with asking(), self.connect(self.maintenance) as connection:
-                secret = self.door.password.encode()
-                kept = connection.pgconn.encrypt_password(
-                    secret, SUPERUSER.encode(), b"scram-sha-256"
-                ).decode()
-                connection.execute(
-                    SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(SUPERUSER), Literal(kept))
-                )
+                secret, user = self.door.password.encode(), SUPERUSER.encode()
+                kept = connection.pgconn.encrypt_password(secret, user, b"scram-sha-256").decode()
+                names = Identifier(SUPERUSER), Literal(kept)
+                connection.execute(SQL("ALTER ROLE {} PASSWORD {}").format(*names))
 
     def create(self, initdb_options: Sequence[str] = ()) -> None:
         """Make an empty cluster.
@@ -150,8 +144,7 @@ class Cluster(Server):
         )  # fmt: skip
         if done.returncode != 0:
             raise ServerError(f"initdb failed: {failure_reason(done.stderr)}")
-        with open(self.data / "postgresql.conf", "a", opener=open_plain) as file:
-            file.write(f"include_if_exists '{self.settings_file}'\n")
+        self.write("postgresql.conf", f"include_if_exists '{self.settings_file}'\n", "a")
 
     def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> Cluster:
         """A copy of this stopped cluster in another folder, by the fastest way that the file system has.
@@ -178,17 +171,19 @@ class Cluster(Server):
     def configure(self, settings: Mapping[str, SettingValue]) -> None:
         """Write the settings into the cluster's own file; they hold from the next start on."""
         self.want(settings)
-        conf = self.data / self.settings_file
         # the default since 15; a chart marks checkpoints
-        with open(conf, "w", opener=open_plain) as file:
-            file.write(conf_text({"log_checkpoints": True, **settings}))
-        self.shell.own(conf)
+        self.write(self.settings_file, conf_text({"log_checkpoints": True, **settings}))
+
+    def write(self, name: str, text: str, mode: str = "w") -> None:
+        """Write a file of the data directory, or append to it, never to what a link leads to."""
+        with open(self.data / name, mode, opener=open_plain) as file:
+            file.write(text)
+        self.shell.own(self.data / name)
 
     def refusal(self) -> str | None:
         """Why the server would not take its configured settings, in its own words; None if it would."""
-        done = self.shell.run(
-            [self.installation.program("postgres"), "-D", self.data, "-C", "port"], timeout_s=60
-        )
+        program = self.installation.program("postgres")
+        done = self.shell.run([program, "-D", self.data, "-C", "port"], timeout_s=60)
         return None if done.returncode == 0 else failure_reason(done.stderr)
 
     def start(self) -> None:
@@ -262,8 +257,6 @@ def failure_reason(output: str) -> str:
     errors = error_lines(lines)
     if errors and "contains errors" in errors[0]:
         # what is wrong in a configuration file stands in the lines before
-        faults = [
-            line.partition("LOG:")[2].strip() for line in lines if "LOG:" in line and "parameter" in line
-        ]
-        errors = [_IN_FILE.sub("", line) for line in faults] or errors
+        faults = re.findall(r"LOG: *(.*parameter.*)", output)
+        errors = [_IN_FILE.sub("", line.strip()) for line in faults] or errors
     return (errors or lines[-1:] or ["no output"])[0]

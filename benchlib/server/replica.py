@@ -57,19 +57,16 @@ class Relay:
 class Replica(Cluster):
     """A server that follows a primary. Its name is how the primary knows it.
 
-    ``places`` may have, under this name, empty folders for its ``data`` and its ``wal``; what has none lies in the
-    replica's own folder. Otherwise it shares the primary's disk and control groups.
+    ``places`` may have empty folders for its ``data`` and its ``wal``; what has none lies in the
+    replica's own folder. Without them it shares the primary's disk and control groups.
     """
 
-    def __init__(
-        self, primary: Cluster, number: int, places: Mapping[str, Mapping[str, Path]] | None = None
-    ) -> None:
-        super().__init__(
-            primary.shell, primary.installation, primary.folder / f"r{number}", groups=primary.groups
-        )
+    def __init__(self, primary: Cluster, number: int) -> None:
+        folder = primary.folder / f"r{number}"
+        super().__init__(primary.shell, primary.installation, folder, groups=primary.groups)
         self.primary = primary
         self.name = f"replica{number}"
-        self.places = (places or {}).get(self.name)
+        self.places: Mapping[str, Path] | None = None
 
     def copy_primary(self, basebackup: Path) -> None:
         """Make the data directory, by pg_basebackup through the replica's own replication slot.
@@ -86,9 +83,8 @@ class Replica(Cluster):
         elif self.places is None and disk != self.primary.folder.resolve():
             # the primary's data lies elsewhere: so do the replica's, since one disk is compared
             self.data.symlink_to(self.shell.make_directory(disk / self.folder.name))
-        self.primary.query(
-            "SELECT pg_create_physical_replication_slot(%s, true)", self.primary.maintenance, [self.name]
-        )
+        slot = "SELECT pg_create_physical_replication_slot(%s, true)"
+        self.primary.query(slot, self.primary.maintenance, [self.name])
         done = self.shell.run(
             [
                 basebackup, "--pgdata", self.data, "--wal-method=stream", f"--slot={self.name}", "--checkpoint=fast",
@@ -109,23 +105,17 @@ class Replica(Cluster):
             ServerError, SettingError: as :meth:`Cluster.start`.
 
         """
-        source: dict[str, SettingValue] = {
-            "primary_conninfo": make_conninfo(
-                host=str(sockets), port=self.primary.port, user=SUPERUSER, application_name=self.name
-            ),
-            "primary_slot_name": self.name,
-        }
-        settings = {k: v for k, v in self.primary.wanted.items() if k != "synchronous_standby_names"}
+        primary, name = self.primary, self.name
+        way = make_conninfo(host=str(sockets), port=primary.port, user=SUPERUSER, application_name=name)
+        source: dict[str, SettingValue] = {"primary_conninfo": way, "primary_slot_name": name}
+        settings = {k: v for k, v in primary.wanted.items() if k != "synchronous_standby_names"}
         settings["hot_standby"] = True  # or nobody could ask it for its rows
         if self.installation.major >= 12:
-            signal, text = self.data / "standby.signal", ""
+            self.write("standby.signal", "")
             settings |= source
         else:
-            signal = self.data / "recovery.conf"
-            text = conf_text({"standby_mode": True, "recovery_target_timeline": "latest", **source})
-        with open(signal, "w", opener=open_plain) as file:
-            file.write(text)
-        self.shell.own(signal)
+            source |= {"standby_mode": True, "recovery_target_timeline": "latest"}
+            self.write("recovery.conf", conf_text(source))
         self.configure(settings)
         self.start()
 

@@ -1,19 +1,23 @@
-"""What a server that is not ours allows: asked in SQL, nothing is changed to find out."""
+"""What names a server that is not ours, and what it allows: asked in SQL, nothing is changed to find out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any, Self
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
+from pydantic import Field, model_validator
 
 from benchlib.errors import PreflightError
-from benchlib.plan.level import SettingValue, is_off
+from benchlib.plan.level import Model, NotEmpty, SettingValue, is_off
 from benchlib.plan.settings import spelled
 from benchlib.server.server import reason_of
-from benchlib.server.target import Target
+
+_SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+"""The parameters of a libpq connection that are secrets."""
 
 _OUR_SESSIONS = 4
 """Connections beside the clients': the one that asks, those that sample, and pgbench's first."""
@@ -70,16 +74,51 @@ _PARAMETERS = """
 """
 _IN_AUTO_CONF = "SELECT lower(name) AS name, setting FROM {} WHERE sourcefile LIKE '%postgresql.auto.conf'"
 
-_NAME_LISTS = frozenset(
-    {"search_path", "local_preload_libraries", "session_preload_libraries", "temp_tablespaces"}
-)
+_NAME_LISTS = ("search_path", "local_preload_libraries", "session_preload_libraries", "temp_tablespaces")
 """``ALTER SYSTEM`` takes such a value name by name, so what stands in its file cannot be given back as it is."""
 
-_ENDANGERING = frozenset({"fsync", "full_page_writes"})
+_ENDANGERING = ("fsync", "full_page_writes")
 """Off, a crash may destroy every database of the server."""
 
-_OVERRULING = frozenset({"client", "user", "environment variable", "command line", "override"})
+_OVERRULING = ("client", "user", "environment variable", "command line", "override")
 """Sources of a value, in words of ``pg_settings``, that count more than the file which ``ALTER SYSTEM`` writes."""
+
+
+class Target(Model):
+    """A server that is not ours: a connection service, or a ``postgresql://`` URI.
+
+    The benchmark makes a database of its own there, or, with ``own_schema``, a schema whose name
+    begins so in the database that the service names; where that database holds tables of others it
+    is refused unless ``beside`` repeats its name. A text stands for the ``server``.
+    Passwords belong into ``.pgpass``, the service file or the environment.
+    """
+
+    server: NotEmpty
+    own_schema: Annotated[str | None, Field(pattern="^[a-z_][a-z0-9_]{0,49}$")] = None
+    beside: NotEmpty | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text(cls, value: Any) -> Any:
+        return {"server": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _no_secret(self) -> Self:
+        if "://" in self.server or "=" in self.server:
+            parts = urlsplit(self.server)
+            given = {name.lower() for name, _ in parse_qsl(parts.query)}
+            if parts.scheme not in ("postgresql", "postgres"):
+                raise ValueError("want the name of a connection service, or a postgresql:// URI")
+            if parts.password is not None or given & _SECRETS:
+                raise ValueError(
+                    "no password in a level: it would stand in notebooks and reports; "
+                    "put it into .pgpass, the service file or PGPASSWORD"
+                )
+        if self.own_schema and self.own_schema.startswith("pg_"):
+            raise ValueError("names that begin with pg_ are the server's own")
+        if self.beside and not self.own_schema:
+            raise ValueError("'beside' names the database that 'own_schema' is made in")
+        return self
 
 
 def check_place(connection: psycopg.Connection[Any], target: Target) -> None:
@@ -120,7 +159,7 @@ def connections(connection: psycopg.Connection[Any], target: Target, clients: in
         PreflightError: there are not so many.
 
     """
-    limit = _row(connection, _LIMIT, [target.own_schema is not None])
+    limit = _row(connection, _LIMIT, target.own_schema is not None)
     reserved = f" less {limit['reserved']} reserved" if limit["reserved"] else ""
     reason = f"{limit['name']} {limit['most']:,}{reserved} less {limit['in_use']} in use"
     free, needed = limit["free"], clients + _OUR_SESSIONS
@@ -178,13 +217,9 @@ def refusals(connection: psycopg.Connection[Any], settings: Mapping[str, Setting
         psycopg.Error: the server refuses to be asked.
 
     """
-    # before 15 no role but superusers could be given the right
-    granted = connection.info.server_version >= 150_000
-    privilege = (
-        "has_parameter_privilege(name, 'ALTER SYSTEM')"
-        if granted
-        else "current_setting('is_superuser') = 'on'"
-    )
+    privilege = "has_parameter_privilege(name, 'ALTER SYSTEM')"
+    if connection.info.server_version < 150_000:  # no role but superusers could be given the right
+        privilege = "current_setting('is_superuser') = 'on'"
     query = sql.SQL(_PARAMETERS).format(may_alter=sql.SQL(privilege), reads_file=sql.SQL(_READS_FILE))
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = {row["name"]: row for row in cursor.execute(query, [[name.lower() for name in settings]])}
@@ -205,17 +240,14 @@ def _reason(
         "was decided when the server was built or initialised": row["context"] == "internal",
         "would endanger every database of a server that is not ours": name in _ENDANGERING and is_off(value),
         "a list of names cannot be given back as it was: leave it to the server's owner": name in _NAME_LISTS,
-        f"decided elsewhere ({row['source']}), which ALTER SYSTEM does not overrule": row["source"]
-        in _OVERRULING,
+        f"decided elsewhere ({row['source']}), which ALTER SYSTEM does not overrule": row["source"] in _OVERRULING,
         "this server does not allow ALTER SYSTEM (allow_alter_system = off)": not row["allowed"],
-        "our role may not ALTER SYSTEM it (superusers may, and from PostgreSQL 15 on who was granted it)": not row[
-            "may_alter"
-        ],
-        "our role may not have the server reload its settings (GRANT EXECUTE ON FUNCTION pg_reload_conf())": not row[
-            "may_reload"
-        ],
+        "our role may not ALTER SYSTEM it (superusers may, and from PostgreSQL 15 on who was granted it)":
+            not row["may_alter"],
+        "our role may not have the server reload its settings (GRANT EXECUTE ON FUNCTION pg_reload_conf())":
+            not row["may_reload"],
         "our role may not see what it would replace (GRANT pg_read_all_settings)": not row["former_known"],
-    }
+    }  # fmt: skip
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         return reason
     if row["context"] in ("user", "superuser"):
@@ -247,8 +279,6 @@ def former_values(connection: psycopg.Connection[Any], names: Iterable[str]) -> 
     return {name: former.get(name.lower()) for name in names}
 
 
-def _row(
-    connection: psycopg.Connection[Any], query: str, parameters: list[bool] | None = None
-) -> dict[str, Any]:
+def _row(connection: psycopg.Connection[Any], query: str, *parameters: object) -> dict[str, Any]:
     with connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query, parameters).fetchall()[0]
+        return cursor.execute(query, parameters or None).fetchall()[0]

@@ -16,18 +16,12 @@ from benchlib.plan.settings import shown
 DATABASE = "bench"
 """The database that the load runs in, on a server of our own."""
 
-_TEXTS_KEPT = [
-    "shared_preload_libraries",
-    "session_preload_libraries",
-    "local_preload_libraries",
-    "log_destination",
-]
-"""Parameters that are texts and name no host, no folder and no user; of all others only that they are set."""
-
 _PARAMETERS = """
 SELECT name, CASE WHEN kept THEN setting ELSE 'set' END AS setting, unit,
        CASE WHEN kept THEN boot_val END AS boot_val, source
-FROM (SELECT *, vartype <> 'string' OR (name = ANY(%s) AND setting !~ '[/@]') AS kept FROM pg_settings) AS all_of_them
+-- of texts only these name no host, no folder and no user; of all others it is told that they are set
+FROM (SELECT *, vartype <> 'string' OR (name ~ '^((shared|session|local)_preload_libraries|log_destination)$' AND setting !~ '[/@]') AS kept
+      FROM pg_settings) AS all_of_them
 WHERE (kept OR source <> 'default') AND source NOT IN ('client', 'session')
   AND category NOT IN ('File Locations', 'Client Connection Defaults / Locale and Formatting')
   -- shown as octal; what a server listens at; what it has counted out from the others; what a transaction has, a text up to 11
@@ -137,7 +131,7 @@ class Server:
             ServerError: as :meth:`query`.
 
         """
-        return {row.pop("name"): row for row in self.query(_PARAMETERS, parameters=[_TEXTS_KEPT])}
+        return {row.pop("name"): row for row in self.query(_PARAMETERS)}
 
     def durability(self) -> dict[str, str]:
         """The settings that decide whether, and how, a commit of the load is flushed, as its sessions have them.
@@ -189,12 +183,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def asking() -> Iterator[None]:
+def asking(failed: str = "the server refused or went away") -> Iterator[None]:
     """Turn what the server refuses meanwhile, or that it is gone, into a :class:`ServerError` of one line."""
     try:
         yield
     except psycopg.Error as error:
-        raise ServerError(f"the server refused or went away: {reason_of(error)}") from error
+        raise ServerError(f"{failed}: {reason_of(error)}") from error
 
 
 def reason_of(error: psycopg.Error) -> str:
@@ -206,9 +200,5 @@ def reason_of(error: psycopg.Error) -> str:
 
 def error_lines(lines: Sequence[str]) -> list[str]:
     """The lines that tell an error, from their mark on, the gravest first."""
-    return [
-        line[line.index(mark) :]
-        for mark in ("FATAL:", "PANIC:", "ERROR:", "error:")
-        for line in lines
-        if mark in line
-    ]
+    marks = ("FATAL:", "PANIC:", "ERROR:", "error:")
+    return [line[line.index(mark) :] for mark in marks for line in lines if mark in line]

@@ -1,4 +1,5 @@
-"""What the server itself tells of a trial: its counters before and after, and what sessions wait for meanwhile.
+"""What a server tells of a trial: its counters and plans before and after, what sessions wait for meanwhile, and how
+often its disk can flush a write, which bounds the rate of durable commits.
 
 Each view exists from some version on; what a version lacks, or what we may not see on a server
 that is not ours, is null. What happened between two snapshots: :mod:`benchlib.server.counters`.
@@ -8,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from benchlib.errors import ServerError
-from benchlib.host.shell import ticks
+from benchlib.host.shell import Shell, ticks
+from benchlib.load.parse import parse_text
+from benchlib.plan.workload import Workload, at_scale
 from benchlib.server.server import Server, asking
 
 # how much larger than VACUUM or ANALYZE last saw it the table is that grew most; one that neither has seen is left out
@@ -24,14 +28,11 @@ SELECT jsonb_build_object(
 ) FROM pg_stat_user_tables AS s JOIN pg_class AS c ON c.oid = s.relid
 """
 _VIEWS = {
-    "database": (
-        10,
-        "SELECT to_jsonb(s) AS row FROM pg_stat_database AS s WHERE datname = current_database()",
-    ),
-    "bgwriter": (10, "SELECT to_jsonb(s) AS row FROM pg_stat_bgwriter AS s"),
-    "wal": (14, "SELECT to_jsonb(s) AS row FROM pg_stat_wal AS s"),
-    "io": (16, "SELECT jsonb_agg(to_jsonb(s)) AS rows FROM pg_stat_io AS s"),
-    "checkpointer": (17, "SELECT to_jsonb(s) AS row FROM pg_stat_checkpointer AS s"),
+    "database": (10, "SELECT to_jsonb(s) FROM pg_stat_database AS s WHERE datname = current_database()"),
+    "bgwriter": (10, "SELECT to_jsonb(s) FROM pg_stat_bgwriter AS s"),
+    "wal": (14, "SELECT to_jsonb(s) FROM pg_stat_wal AS s"),
+    "io": (16, "SELECT jsonb_agg(to_jsonb(s)) FROM pg_stat_io AS s"),
+    "checkpointer": (17, "SELECT to_jsonb(s) FROM pg_stat_checkpointer AS s"),
     "block_size": (10, "SELECT current_setting('block_size')::int"),
     "database_bytes": (10, "SELECT pg_database_size(current_database())"),
     "tables": (10, _TABLES),
@@ -63,9 +64,12 @@ _LOAD = f"""
 """A condition that holds for the rows of ``pg_stat_activity`` that belong to the load."""
 
 _WAITS = f"SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity WHERE {_LOAD} GROUP BY 1, 2"
+_REFUSED = (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.ObjectNotInPrerequisiteState)
+"""What a view that we may not see raises; and, the last, an extension that the server was not started with."""
 _HANDOVER_LIMIT_S = 5.0
 _BESIDE = f"datname = current_database() AND usename = current_user AND application_name = '{BESIDE}'"
 _ENDING_LIMIT_S = 60.0
+_FLUSHES_LIMIT_S = 110.0
 
 
 def snapshot(server: Server) -> dict[str, Any]:
@@ -121,12 +125,7 @@ def _visible(server: Server, sql: str) -> Any:
     try:
         return server.value(sql)
     except ServerError as reason:
-        refused = (
-            psycopg.ProgrammingError,
-            psycopg.NotSupportedError,
-            psycopg.errors.ObjectNotInPrerequisiteState,  # an extension that the server was not started with
-        )
-        if isinstance(reason.__cause__, refused):
+        if isinstance(reason.__cause__, _REFUSED):
             return None
         raise
 
@@ -166,3 +165,53 @@ def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
 
     with contextlib.closing(connection):
         yield sample
+
+
+def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, Any]]:
+    """Run what the workload has to ``explain``, one row each: ``statement`` and ``plan``, the server's own JSON.
+
+    All runs in one transaction that is rolled back: no data change, though an explained update leaves
+    dead rows for the next vacuum, and the statistics count what was read. Times are milliseconds.
+
+    Raises:
+        ServerError: the server refused a statement or went away; the message has its reason.
+
+    """
+    if not workload.explain:
+        return []
+    # which settings made a plan what it is, servers tell since 12
+    options = "ANALYZE, BUFFERS, FORMAT JSON" + (", SETTINGS" if server.major >= 12 else "")
+    rows = []
+    with (
+        asking("a plan cannot be had"),
+        server.connect() as connection,
+        connection.transaction(force_rollback=True),
+    ):
+        if workload.explain_after:
+            connection.execute(at_scale(workload.explain_after, scale))
+        for statement in (at_scale(sql, scale) for sql in workload.explain):
+            # prepared, so that the server refuses a second statement behind the first
+            plan = connection.execute(f"EXPLAIN ({options}) {statement}", prepare=True).fetchone()
+            rows.append({"statement": statement, "plan": plan and plan[0][0]})
+    return rows
+
+
+def fsync_rates(shell: Shell, program: Path, folder: Path) -> dict[str, Any]:
+    """What each way of flushing reaches in a folder of the shell's user; see ``pg_test_fsync`` in :mod:`benchlib.load.parse`.
+
+    It takes about 18 s, and writes and removes a file of 16 MiB.
+    Source: PostgreSQL documentation, "pg_test_fsync".
+
+    Raises:
+        ServerError: it could not write there.
+        ParseError: it did not print what it should.
+
+    """
+    file = folder / "pg_test_fsync.out"
+    try:
+        done = shell.run([program, f"--filename={file}", "--secs-per-test=1"], timeout_s=_FLUSHES_LIMIT_S)
+    finally:
+        file.unlink(missing_ok=True)
+    if done.returncode != 0:
+        raise ServerError(f"pg_test_fsync failed: {(done.stderr.splitlines() or ['no output'])[-1]}")
+    return parse_text(done.stdout, kind="pg_test_fsync")

@@ -7,19 +7,14 @@ from pathlib import Path
 
 from benchlib.errors import PreflightError, TrialError
 from benchlib.host.shell import Shell
-from benchlib.load.tool import Connection
 from benchlib.load.tools import load_tool
 from benchlib.plan.level import Level, SettingValue
 from benchlib.plan.workload import Workload, at_scale
 from benchlib.server.cluster import Cluster
-from benchlib.server.installations import (
-    Installation,
-    find_installation,
-    find_pgbench,
-    find_program_for,
-    runnable_by,
-)
-from benchlib.server.server import DATABASE, Server
+from benchlib.server import installations
+from benchlib.server.installations import Installation
+from benchlib.server.remote import Remote
+from benchlib.server.server import DATABASE
 
 FAST_LOADING: dict[str, SettingValue] = {
     "fsync": "off",
@@ -48,21 +43,23 @@ class Templates:
 
     def installation(self, level: Level) -> Installation:
         """What a level's server runs from, where the servers' user can reach it."""
-        return self.reach(find_installation(level.postgres))
+        return self.reach(installations.find_installation(level.postgres))
 
     def pgbench(self) -> Path:
         """The pgbench that drives every server, where the servers' user can reach it."""
-        return self.reach(find_pgbench()).program("pgbench")
+        return self.reach(installations.find_pgbench()).program("pgbench")
 
     def program(self, name: str, level: Level) -> Path:
         """A program for a level's server: of its own installation, or of one that will do."""
-        return self.reach(find_program_for(find_installation(level.postgres), name)).program(name)
+        its_own = installations.find_installation(level.postgres)
+        return self.reach(installations.find_program_for(its_own, name)).program(name)
 
     def reach(self, installation: Installation) -> Installation:
         """An installation itself, or a copy of it that the servers' user can run."""
-        if installation.bindir not in self._reachable:
-            self._reachable[installation.bindir] = runnable_by(self.shell, installation, self.folder)
-        return self._reachable[installation.bindir]
+        place = installation.bindir
+        if place not in self._reachable:
+            self._reachable[place] = installations.runnable_by(self.shell, installation, self.folder)
+        return self._reachable[place]
 
     def empty(self, level: Level) -> Cluster:
         """A cluster for a level as initdb leaves it; never started.
@@ -90,7 +87,7 @@ class Templates:
             template.start()
             try:
                 template.execute(f"CREATE DATABASE {DATABASE}", dbname=template.maintenance)
-                load(template, template.connection, workload, self.scale, self.shell, self.pgbench())
+                load(template, workload, self.scale, self.shell, self.pgbench())
             finally:
                 template.stop()
             self._loaded[key] = template
@@ -117,14 +114,7 @@ class Templates:
             template.stop(immediately=True)
 
 
-def load(
-    server: Server,
-    connection: Connection,
-    workload: Workload,
-    scale: int,
-    shell: Shell,
-    program: Path,
-) -> None:
+def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell, program: Path) -> None:
     """Load a workload's data and bring it to a known state; ``program`` is the pgbench that drives every server.
 
     Raises:
@@ -133,7 +123,7 @@ def load(
         ServerError: the server refused a statement.
 
     """
-    load_tool(workload.tool, program).fill(shell, connection, workload, scale)
+    load_tool(workload.tool, program).fill(shell, server.connection, workload, scale)
     if workload.load_sql:
         server.execute(at_scale(workload.load_sql, scale))
     server.execute("VACUUM (FREEZE, ANALYZE)")  # what is not frozen, the first scan would write to

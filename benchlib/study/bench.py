@@ -26,9 +26,8 @@ from benchlib.plan.design import Trial
 from benchlib.plan.model import Load, Measurement, Plan
 from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
-from benchlib.server.explain import explained
-from benchlib.server.fsync import fsync_rates
 from benchlib.server.server import Server
+from benchlib.server.statistics import explained, fsync_rates
 from benchlib.server.templates import Templates
 from benchlib.study.generators import Generators, put_together
 from benchlib.study.loop import Tell

@@ -26,7 +26,7 @@ from benchlib.plan.planning import make_study
 from benchlib.plan.words import given_folders
 from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.remote import Remote
-from benchlib.server.target import Target
+from benchlib.server.rights import Target
 from benchlib.stats.pilot import size_study
 from benchlib.study.at_host import elsewhere_of
 from benchlib.study.bench import open_bench

@@ -12,8 +12,8 @@ from benchlib.errors import LoadError, ServerError
 from benchlib.host.guardian import Run
 from benchlib.host.journal import Chapter
 from benchlib.host.sampler import Sampler
-from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import Process, Shell, stop
+from benchlib.host.sweep import remove_shared_memory
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Site
 from benchlib.levers.replicas import Replicas
@@ -208,7 +208,7 @@ class Stand:
             self.site.replicas.stop()
             self.site.cluster.stop(immediately=True)
             for server in (self.site.cluster, *self.site.replicas.members):
-                remove_left_below(server.data.resolve().parent)  # by one that was killed
+                remove_shared_memory(server.data.resolve().parent)  # by one that was killed
         self.chapter.undo()
         if self.site:
             shutil.rmtree(self.site.cluster.folder, ignore_errors=True)
@@ -230,7 +230,7 @@ def build(
         try:
             remote = Remote.open(target, f"{run.folder.name}-{folder.name}", chapter)
             client = remote.shell()
-            load(remote, remote.connection, workload, templates.scale, client, templates.pgbench())
+            load(remote, workload, templates.scale, client, templates.pgbench())
         except BaseException:
             chapter.undo()
             raise

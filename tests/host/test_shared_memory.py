@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchlib.host.shared_memory import remove_left_below
+from benchlib.host.sweep import remove_shared_memory
 from benchlib.server.cluster import Cluster
 
 pytestmark = [
@@ -55,7 +55,7 @@ def test_all_of_a_killed_server_is_removed_and_nothing_of_a_living_one(
     assert all(process.wait(60) in (-9, None) for process in processes)
     assert left <= segments(), "nobody else removes them"
     for cluster in (doomed, living):
-        remove_left_below(cluster.folder)
+        remove_shared_memory(cluster.folder)
     assert not left & segments()
     assert used <= segments()
     assert living.query("SELECT 1 AS one", dbname="postgres") == [{"one": 1}]
@@ -69,5 +69,5 @@ def test_a_data_directory_that_is_not_whole_is_passed_over(tmp_path: Path) -> No
         (tmp_path / data).mkdir()
         for name, content in {"postmaster.pid": "1\n", **files}.items():
             (tmp_path / data / name).write_text(content)
-    remove_left_below(tmp_path)
-    remove_left_below(tmp_path / "never")
+    remove_shared_memory(tmp_path)
+    remove_shared_memory(tmp_path / "never")

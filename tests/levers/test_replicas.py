@@ -19,7 +19,7 @@ from clusters import eventually
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
 from benchlib.host.lock import LOCK_VARIABLE
-from benchlib.host.shared_memory import remove_left_below
+from benchlib.host.sweep import remove_shared_memory
 from benchlib.host.shell import Completed, Shell, server_user
 from benchlib.host.sweep import processes_of
 from benchlib.levers import replicas as replicas_module
@@ -29,7 +29,7 @@ from benchlib.levers.replication import Replication
 from benchlib.plan.level import Level
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, find_program_for
-from benchlib.server.replica import Relay
+from benchlib.server.replica import Relay, Replica
 
 ROWS = "SELECT count(*) FROM t"
 Follow = Callable[..., Replicas]
@@ -48,6 +48,11 @@ def start_primary(cluster: Cluster, replication: Any, **settings: Any) -> Cluste
     cluster.execute(alone, "CREATE DATABASE bench", dbname="postgres")
     cluster.execute(alone, "CREATE TABLE t (n int)")
     return cluster
+
+
+def replicas_of(primary: Cluster, count: int, quorum: int = 0) -> Replicas:
+    """Replicas of a primary; nothing of them is there yet."""
+    return Replicas(primary, quorum, [Replica(primary, number) for number in range(1, count + 1)])
 
 
 @pytest.fixture(scope="session")
@@ -70,16 +75,15 @@ def follow(new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Pa
         primary = start_primary(new_cluster(version), replication, **settings)
         asked = Replication.model_validate(replication)
         program = basebackup(version)
-        made.append(
-            Replicas.follow(primary, asked.replicas, asked.waits_for, program, delay_ms=asked.delay_ms)
-        )
+        made.append(replicas_of(primary, asked.replicas, asked.waits_for))
+        made[-1].follow(program, asked.delay_ms)
         return made[-1]
 
     yield make
     for replicas in made:
         replicas.stop()
         replicas.primary.stop(immediately=True)
-        remove_left_below(replicas.primary.folder)  # what was killed leaves its shared memory
+        remove_shared_memory(replicas.primary.folder)  # what was killed leaves its shared memory
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +95,8 @@ def pair(
     replicas = None
     try:
         start_primary(primary, "asynchronous", work_mem="8MB", hot_standby=False)
-        replicas = Replicas.follow(primary, 2, 0, basebackup("18"))
+        replicas = replicas_of(primary, 2)
+        replicas.follow(basebackup("18"))
         yield replicas
     finally:
         if replicas:
@@ -443,6 +448,6 @@ def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(
 ) -> None:
     primary = start_primary(new_cluster("18"), "asynchronous", max_wal_senders=1)
     with pytest.raises(ServerError, match=r"^pg_basebackup failed for replica1: .*max_wal_senders"):
-        Replicas.follow(primary, 1, 0, basebackup("18"))
+        replicas_of(primary, 1).follow(basebackup("18"))
     primary.stop(immediately=True)
     assert processes_of(primary.folder) == []

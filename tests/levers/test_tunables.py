@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchlib.errors import PreflightError, SettingError
 from benchlib.host.changes import is_mounted
 from benchlib.host.journal import Chapter, Journal
-from benchlib.levers.tunables import apply, check, kinds, survey
+from benchlib.levers.tunables import SchedulerKnob, apply, check, survey
 
 PAIRS = {
     "vm.dirty_ratio": "vm.dirty_bytes",
@@ -242,13 +242,13 @@ def test_debugfs_is_mounted_for_a_knob_and_unmounted_again(chapter: Chapter) -> 
     name, folder = "kernel.sched_migration_cost_ns", Path("/sys/kernel/debug")
     if sysctl(name).exists() or os.geteuid() != 0 or not folder.is_dir() or is_mounted(folder):
         pytest.skip("this kernel has a sysctl for it, debugfs is mounted already, or we are not root")
-    why = kinds.SchedulerKnob(name, Path("/")).unavailable()
+    why = SchedulerKnob(name).unavailable()
     assert not is_mounted(folder), "the look leaves no mount"
     expected = (
         contextlib.nullcontext() if why is None else pytest.raises(SettingError, match=f"{name} 400000")
     )
     with expected:
-        kinds.SchedulerKnob(name, Path("/")).apply("400000", chapter)
+        SchedulerKnob(name).apply("400000", chapter)
         assert (folder / "sched/migration_cost_ns").read_text() == "400000\n"
     assert is_mounted(folder)
     chapter.undo()

@@ -11,7 +11,7 @@ from benchlib.errors import PreflightError
 from benchlib.host import changes
 from benchlib.host.journal import Chapter, Journal
 from benchlib.levers import tunables
-from benchlib.levers.tunables import apply, check, kinds
+from benchlib.levers.tunables import apply, check
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         mounts = [SimpleNamespace(mountpoint=debugfs, fstype="debugfs")] if debugfs else []
-        monkeypatch.setattr(kinds.psutil, "disk_partitions", lambda all: mounts)
+        monkeypatch.setattr(tunables.psutil, "disk_partitions", lambda all: mounts)
         for module in (tunables, changes):
             monkeypatch.setattr(module, "ROOT", tmp_path / "root")
         return tmp_path / "root"

@@ -15,7 +15,7 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Script, Workload
 from benchlib.server.cluster import Cluster
-from benchlib.server.explain import explained
+from benchlib.server.statistics import explained
 from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.templates import load
 
@@ -48,7 +48,7 @@ class Databases:
             name = f"d{len(self._loaded)}"
             self.cluster.execute(f"CREATE DATABASE {name}", dbname="postgres")
             self.cluster.database = name
-            load(self.cluster, self.cluster.connection, workload, SCALE, self.cluster.shell, self.pgbench)
+            load(self.cluster, workload, SCALE, self.cluster.shell, self.pgbench)
             self._loaded[workload.contents] = name
         self.cluster.database = self._loaded[workload.contents]
         return self.cluster
@@ -254,7 +254,7 @@ def test_little_memory_makes_a_vacuum_read_the_indexes_again(new_cluster: Callab
     cluster.start()
     cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
     workload = load_workload("vacuum")
-    load(cluster, cluster.connection, workload, 4, cluster.shell, find_pgbench().program("pgbench"))
+    load(cluster, workload, 4, cluster.shell, find_pgbench().program("pgbench"))
     update, vacuum = (workload.scripts[0].sql or "").strip().splitlines()
     passes = {}
     for memory in ("1MB", "64MB"):

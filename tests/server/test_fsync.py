@@ -7,7 +7,7 @@ import pytest
 
 from benchlib.errors import ServerError
 from benchlib.host.shell import Shell, server_user
-from benchlib.server.fsync import fsync_rates
+from benchlib.server.statistics import fsync_rates
 from benchlib.server.installations import Installation
 
 

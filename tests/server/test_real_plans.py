@@ -7,7 +7,7 @@ import pytest
 from benchlib.plan.workload import Script, Workload
 from benchlib.report.sections.query_plans import differences, outline, plan_text
 from benchlib.server.cluster import Cluster
-from benchlib.server.explain import explained
+from benchlib.server.statistics import explained
 
 SORTING = Workload(
     name="sorting",

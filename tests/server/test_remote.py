@@ -22,7 +22,7 @@ from benchlib.server import remote as remote_module
 from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench
 from benchlib.server.remote import Remote
-from benchlib.server.target import Target
+from benchlib.server.rights import Target
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 
@@ -237,7 +237,7 @@ LIVES = """
 import sys, time
 from pathlib import Path
 from benchlib.host.journal import Journal
-from benchlib.server.target import Target
+from benchlib.server.rights import Target
 from benchlib.server.remote import Remote
 journal = Journal(Path(sys.argv[1]))
 remote = Remote.open(Target.model_validate_json(sys.argv[2]), "dies", journal.chapter())

@@ -11,7 +11,7 @@ from foreign import Foreign
 from benchlib.errors import PreflightError
 from benchlib.plan.level import SettingValue
 from benchlib.server.remote import Remote
-from benchlib.server.target import Target
+from benchlib.server.rights import Target
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 

@@ -7,7 +7,7 @@ from foreign import Foreign
 
 from benchlib.host.journal import Journal
 from benchlib.server.remote import Remote
-from benchlib.server.target import Target
+from benchlib.server.rights import Target
 
 pytestmark = pytest.mark.pg
 

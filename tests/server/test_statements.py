@@ -119,7 +119,7 @@ def run_all(
     cluster, pgbench = elsewhere
     cluster.execute("DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop", dbname="postgres")
     cluster.database = "shop"
-    load(cluster, cluster.connection, workload, scale, cluster.shell, pgbench)
+    load(cluster, workload, scale, cluster.shell, pgbench)
     folder = cluster.shell.make_directory(shelter / "scripts")
     its_load = Load(clients=1, threads=1, duration_s=1, protocol=protocol)  # type: ignore[arg-type]
     for script in written(workload, folder, cluster.shell):

@@ -7,7 +7,7 @@ import pytest
 
 from benchlib.plan.level import Level
 from benchlib.server.installations import Installation
-from benchlib.server.target import Target
+from benchlib.server.rights import Target
 from benchlib.study import preflight, runs
 from benchlib.study.runs import provenance
 

@@ -34,8 +34,8 @@ import psutil
 from benchlib.errors import BenchlibError, InputError, Interrupted, PreflightError, ServerError, StudyError
 from benchlib.host.changes import OURS
 from benchlib.host.guardian import Run, guarded_run, scratch_root
-from benchlib.host.shared_memory import remove_left_below
 from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.host.sweep import remove_shared_memory
 from benchlib.levers import volumes
 from benchlib.levers.lever import Site
 from benchlib.levers.storage import storage_of
@@ -301,7 +301,7 @@ def _after_copy(site: Site, run: Run) -> Iterator[Cluster]:
                 yield cluster
             finally:
                 cluster.stop(immediately=True)
-                remove_left_below(disk)
+                remove_shared_memory(disk)
     finally:
         shutil.rmtree(cluster.folder, ignore_errors=True)
         copy.unlink(missing_ok=True)
