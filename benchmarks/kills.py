@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from benchlib.host.devices import block_devices, queue_of
+from benchlib.host.facts import block_devices, queue_of
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.shell import Shell, server_user

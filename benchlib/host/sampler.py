@@ -21,8 +21,7 @@ from typing import Any, Self
 import psutil
 
 from benchlib.errors import ServerError
-from benchlib.host.devices import ROOT
-from benchlib.host.facts import read
+from benchlib.host.facts import ROOT, read
 from benchlib.host.shell import known
 
 Sample = dict[str, Any]

@@ -40,8 +40,7 @@ from pydantic import Field
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host import changes
 from benchlib.host.changes import OURS, Grouped, Written, uncapped, write_kernel_file
-from benchlib.host.devices import number, queue_of
-from benchlib.host.facts import read
+from benchlib.host.facts import number, queue_of, read
 from benchlib.host.journal import Chapter
 from benchlib.levers.lever import Size, refusal
 from benchlib.plan.level import Model

@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from benchlib.host.devices import block_devices
-from benchlib.host.facts import existing
+from benchlib.host.facts import block_devices, existing
 from benchlib.host.journal import Chapter
 from benchlib.levers import tunables
 from benchlib.levers.lever import Finding, Lever, Site, Wish

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchlib.errors import PreflightError
-from benchlib.host.devices import block_devices
-from benchlib.host.facts import available_memory_mib, existing
+from benchlib.host.facts import available_memory_mib, block_devices, existing
 from benchlib.levers import control_groups, volumes
 from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
 from benchlib.levers.volumes import FileSystem, Place

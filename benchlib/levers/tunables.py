@@ -29,7 +29,7 @@ import psutil
 
 from benchlib.errors import PreflightError, SettingError, TrialError
 from benchlib.host.changes import DEBUGFS, Mounted, Written, write_kernel_file
-from benchlib.host.devices import ROOT, disks_below, queue_of
+from benchlib.host.facts import ROOT, disks_below, queue_of
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
 

@@ -77,7 +77,7 @@ class Pgbench(LoadTool):
             "--log": job.log_prefix is not None,
             "--log-prefix": job.log_prefix,
         }
-        argv = [str(self.program), *_options(_place(job.connection) | options)]
+        argv = [str(self.program), *_options(job.connection, options)]
         argv += [f"--define={name}={value}" for name, value in load.variables.items()]
         for script, path in job.scripts:
             # pgbench takes what follows the last @ for a weight, also inside a path
@@ -132,18 +132,17 @@ def _init_argv(program: Path, connection: Connection, workload: Workload, scale:
     """The command line that makes pgbench's tables: ``scale`` × 100,000 accounts, about 15 MB each."""
     fillfactor = workload.fillfactor if workload.fillfactor != 100 else None
     options = {"--scale": scale, "--fillfactor": fillfactor, "--quiet": True}
-    return [str(program), "--initialize", *_options(_place(connection) | options), connection.dbname]
+    return [str(program), "--initialize", *_options(connection, options), connection.dbname]
 
 
-def _place(connection: Connection) -> dict[str, Any]:
-    """Where to connect to, the database's name aside: it comes last."""
-    return {"--host": connection.host, "--port": connection.port, "--username": connection.user}
+def _options(connection: Connection, values: Mapping[str, Any]) -> list[str]:
+    """Long options: a flag for True, nothing for None and False, ``--name=value`` for the rest.
 
-
-def _options(values: Mapping[str, Any]) -> list[str]:
-    """Long options: a flag for True, nothing for None and False, ``--name=value`` for the rest."""
+    They begin with where to connect to, the database's name aside: it comes last.
+    """
+    place = {"--host": connection.host, "--port": connection.port, "--username": connection.user}
     argv = []
-    for name, value in values.items():
+    for name, value in {**place, **values}.items():
         if value is True:
             argv.append(name)
         elif value is not None and value is not False:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from benchlib.errors import PreflightError
-from benchlib.host import devices
-from benchlib.host.devices import block_devices, disks_below, number, queue_of
+from benchlib.host import facts
+from benchlib.host.facts import block_devices, disks_below, number, queue_of
 
 
 @pytest.fixture
@@ -84,5 +84,5 @@ def test_what_is_mounted_of_no_device_is_on_none(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounts = [SimpleNamespace(mountpoint="/", device=source)]
-    monkeypatch.setattr(devices.psutil, "disk_partitions", lambda all: mounts)
+    monkeypatch.setattr(facts.psutil, "disk_partitions", lambda all: mounts)
     assert block_devices(tmp_path, root=tmp_path) == []

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchlib.errors import PreflightError, ServerError
-from benchlib.host.devices import block_devices
+from benchlib.host.facts import block_devices
 from benchlib.host.sampler import Sampler, host_counters, server_ticks
 from benchlib.host.shell import ticks
 from benchlib.host.telemetry import telemetry, transaction_costs

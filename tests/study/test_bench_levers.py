@@ -15,7 +15,7 @@ import pytest
 from clusters import Trials, bench_plan
 
 from benchlib.errors import PreflightError
-from benchlib.host.devices import block_devices
+from benchlib.host.facts import block_devices
 from benchlib.host.sweep import processes_of
 from benchlib.host.telemetry import telemetry
 from benchlib.plan.model import Measurement, Plan
