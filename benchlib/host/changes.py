@@ -6,8 +6,6 @@ the kernel's files that we set, a device that is capped for all is a loop device
 has or lies below a name of ours (:data:`OURS`, or a run's), and belongs to us.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

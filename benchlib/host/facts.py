@@ -2,8 +2,6 @@
 a folder is on, by the kernel's names for them (``vda``, ``nvme0n1p2``, ``loop0``).
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

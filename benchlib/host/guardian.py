@@ -11,8 +11,6 @@ process tree or terminal spares it, and it holds the host's lock until all is cl
 Run as ``python -m benchlib.host.guardian FOLDER`` with the pipe as standard input.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -10,15 +10,13 @@ change was not made, so it counts for nothing. Any other line that cannot be rea
 reported, because it may stand for a change.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
 import secrets
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, SerializeAsAny, TypeAdapter, ValidationError
 
@@ -74,7 +72,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def chapter(self) -> Chapter:
+    def chapter(self) -> "Chapter":
         """A new chapter: changes that are undone together."""
         return Chapter(self)
 
@@ -184,7 +182,7 @@ class Chapter:
         if resisting := self._journal._undo(self._notes):
             raise StudyError("; ".join(resisting))
 
-    def __enter__(self) -> Chapter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,8 +8,6 @@ Every user can hold it and write what they like to it. So the content counts onl
 as the holder; and what another user holds counts as a run only where a guardian of theirs lives, as every run has one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

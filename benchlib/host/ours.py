@@ -5,8 +5,6 @@ only where it is sticky, so that what is ours in it can be renamed and removed b
 out of date when it is used.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

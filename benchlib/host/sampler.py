@@ -5,8 +5,6 @@ needs no rerun. Sources: man pages proc_stat(5), proc_meminfo(5); the kernel's d
 admin-guide/iostats and accounting/psi.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -5,8 +5,6 @@ PostgreSQL refuses root; as anybody else, as oneself. The environment is a clean
 the caller's ``PG*`` variables would silently change what is measured.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -10,8 +10,6 @@ before anything else, and no more: initdb tries values of parameters so (``postg
 ``--boot -x0``). What others use it leaves alone. Source: ``src/backend/port/sysv_shmem.c`` (``PGSharedMemoryCreate``).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

@@ -7,8 +7,6 @@ Sources: devices as iostat of sysstat 12 defines them (man page iostat(1), funct
 and ``compute_ext_disk_stats``); CPU shares as vmstat's; the kernel's documentation, accounting/psi.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a level can turn: one file for each of its keys, and here all of them in their order."""
 
-from __future__ import annotations
-
 from benchlib.levers.host import Host
 from benchlib.levers.initdb import Initdb
 from benchlib.levers.lever import Lever

@@ -23,8 +23,6 @@ Sources: the kernel's documentation, admin-guide/cgroup-v1/blkio-controller and 
 admin-guide/cgroup-v2: "IO Interface Files", "Writeback", "No Internal Process Constraint", "Delegation".
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What this machine can run, said before anybody starts a study: ``benchlib doctor``."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``host``: kernel tunables by the names that the studies use, set for each trial and restored by the journal."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

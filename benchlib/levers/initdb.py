@@ -1,7 +1,5 @@
 """``initdb``: further options of initdb, which decide what a cluster is made like."""
 
-from __future__ import annotations
-
 from benchlib.levers.lever import Lever
 from benchlib.plan.model import Plan
 

@@ -5,8 +5,6 @@ how it is set and read back, how a table words it, and what a crash may cost wit
 left as it is here does nothing, so a lever writes only what it has to say.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager

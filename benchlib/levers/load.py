@@ -1,7 +1,5 @@
 """``load``: what a level changes of the study's load."""
 
-from __future__ import annotations
-
 from benchlib.levers.lever import Lever
 from benchlib.plan.model import Plan
 from benchlib.plan.words import rate_words

@@ -1,7 +1,5 @@
 """``postgres``: which installation a level's server runs from."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BeforeValidator

@@ -4,8 +4,6 @@ They are servers of our own beside the primary, with its settings, on its file s
 control groups unless they have their own, each with a replication slot, so that no WAL that it needs is lost.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
@@ -168,7 +166,7 @@ class Replicas:
         for replica in self.members:
             replica.execute("CHECKPOINT")
 
-    def watch(self) -> Watch:
+    def watch(self) -> "Watch":
         """What to enter around a load and to call while it runs."""
         return Watch(self)
 

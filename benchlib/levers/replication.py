@@ -1,7 +1,5 @@
 """``replication``: how many replicas stream from a level's server, how many of them a commit waits for, and where they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Self
 

@@ -1,7 +1,5 @@
 """``settings``: the parameters of a level's server."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``storage``: where the data and the WAL of a level's server lie, and what caps its control group has."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

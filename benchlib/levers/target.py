@@ -1,7 +1,5 @@
 """``target``: a server that is not ours, instead of a cluster of our own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from benchlib.levers.lever import Finding, Lever, Wish

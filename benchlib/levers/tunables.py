@@ -16,8 +16,6 @@ A name with a ``?`` at its end is optional: where it cannot be set it is left ou
 Sources: Linux documentation, admin-guide/sysctl, block/queue-sysfs, admin-guide/mm/transhuge.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

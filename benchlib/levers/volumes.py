@@ -9,8 +9,6 @@ the background by themselves (ext4's late initialisation, discarding, which woul
 file) is off unless the mount options ask for it.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import tempfile

@@ -1,7 +1,5 @@
 """``workload``: another workload than the study's, by name."""
 
-from __future__ import annotations
-
 from benchlib.levers.lever import Lever, Wish
 from benchlib.load import tools
 from benchlib.plan.model import Plan

@@ -1,7 +1,5 @@
 """The latencies of a trial's transactions: pgbench's log kept as compressed Parquet, and the figures in it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

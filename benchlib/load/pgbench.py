@@ -4,8 +4,6 @@ Source of the options: PostgreSQL documentation, "pgbench". The newest pgbench d
 every server, so its spelling of options is the one used.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One load from several generators: how it is split among them, and how what each reports is put together."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Source of the options: ``sysbench --help`` and ``sysbench oltp_write_only help``
 empty of the connection, libpq finds in the environment, where passwords are too.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """What every load tool is: it fills a server, drives it by one job, and reports in the same words as the others."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

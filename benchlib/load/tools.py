@@ -1,7 +1,5 @@
 """Which program is a workload's load tool: pgbench, pgbench's loading of its tables, or sysbench."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ in the service file, ``.pgpass`` or the environment. To undo one twice, or one t
 made, does nothing and is no error. What does not bear our mark is somebody else's and stays.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, LiteralString

@@ -1,7 +1,5 @@
 """The checkpoints that a server wrote into its log (``log_checkpoints``), of any version from 10 on."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

@@ -5,8 +5,6 @@ number stand side by side without ports; where load comes from elsewhere, at one
 guardian process ends it when this process dies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import secrets
@@ -18,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
@@ -49,7 +47,7 @@ class Door:
     password: str = field(repr=False)
 
     @classmethod
-    def at(cls, address: str, clients: Sequence[str]) -> Door:
+    def at(cls, address: str, clients: Sequence[str]) -> Self:
         """A door at a free port of an address, with a password that nobody has seen.
 
         Raises:
@@ -146,7 +144,7 @@ class Cluster(Server):
             raise ServerError(f"initdb failed: {failure_reason(done.stderr)}")
         self.write("postgresql.conf", f"include_if_exists '{self.settings_file}'\n", "a")
 
-    def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> Cluster:
+    def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> "Cluster":
         """A copy of this stopped cluster in another folder, by the fastest way that the file system has.
 
         ``data`` and ``wal`` are empty folders elsewhere that its data and its WAL go into. The folder

@@ -5,8 +5,6 @@ the kernel moves the bytes (``copy_file_range``). ``cp`` of the GNU coreutils do
 ``data/benchmarks/restore.csv``, made by ``benchmarks/restore.py``.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -5,8 +5,6 @@ Source: PostgreSQL documentation, "The Cumulative Statistics System", of each ve
 17 moved the checkpointer's counters into a view of their own and those of backends to pg_stat_io.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

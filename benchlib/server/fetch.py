@@ -8,8 +8,6 @@ Mind what they are: from 11 on built for small size (``-Os``), 10 by another han
 (``-O2``); :func:`benchlib.server.installations.builders_differ` tells when that matters.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -10,8 +10,6 @@ and 18, so that versions can be compared out of the box), and it exists for ever
 Python on Linux (x86-64, ARM) and macOS (ARM). It has no contrib modules.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -5,8 +5,6 @@ is not slowed: what is under way is kept with the time when it is due, up to 64 
 needs the standard library alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pwd

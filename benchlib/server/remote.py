@@ -5,8 +5,6 @@ environment, and the load tool gets its connection by environment variables, so 
 argument list, file or message has one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -14,7 +12,7 @@ import secrets
 import statistics
 import timeit
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import psycopg
 
@@ -108,7 +106,7 @@ class Remote(Server):
             ]
 
     @classmethod
-    def open(cls, target: Target, mark: str, chapter: Chapter) -> Remote:
+    def open(cls, target: Target, mark: str, chapter: Chapter) -> Self:
         """The server with a database of our own, named after ``mark``, or a schema; both go with the chapter.
 
         Raises:

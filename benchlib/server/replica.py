@@ -1,7 +1,5 @@
 """One replica: a server of our own that follows a primary of our own, over a longer way if need be."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

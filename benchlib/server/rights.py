@@ -1,7 +1,5 @@
 """What names a server that is not ours, and what it allows: asked in SQL, nothing is changed to find out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 from urllib.parse import parse_qsl, urlsplit

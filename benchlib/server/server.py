@@ -1,7 +1,5 @@
 """A PostgreSQL server that can be asked, whether it is ours or somebody else's."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

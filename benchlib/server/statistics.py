@@ -5,8 +5,6 @@ Each view exists from some version on; what a version lacks, or what we may not 
 that is not ours, is null. What happened between two snapshots: :mod:`benchlib.server.counters`.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loaded data sets: stopped clusters that those of a study are copies of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -50,8 +50,6 @@ whatever its summary claims.
     ``reconnects_per_s``), ``error_lines``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial

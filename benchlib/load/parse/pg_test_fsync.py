@@ -4,8 +4,6 @@ Source of the format: PostgreSQL's ``src/bin/pg_test_fsync/pg_test_fsync.c`` (9.
 included); releases before 9.3 print no ``usecs/op``.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -6,8 +6,6 @@ number breaks such a tie. The tolerances are wide enough for every real run (slo
 connecting, rate limits, stalls, aborted clients) and narrow enough for a lost digit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

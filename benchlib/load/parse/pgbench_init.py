@@ -4,8 +4,6 @@ Source of the format: ``initGenerateDataClientSide`` and ``runInitSteps`` of Pos
 ``src/bin/pgbench/pgbench.c``; 9.6 patched for timing prints a line ``total time: …``.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ Source of the format: ``printResults`` and ``printProgressReport`` of PostgreSQL
 ``src/bin/pgbench/pgbench.c``, versions 9.5 to 19 in development.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -4,8 +4,6 @@ Source of the format: sysbench's ``src/sysbench.c`` and ``src/db_driver.c`` (0.4
 ``sysbench/sysbench.c``, ``sysbench/tests/oltp``).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

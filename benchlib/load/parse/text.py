@@ -1,7 +1,5 @@
 """What every format shares: a clean text, honest numbers, the command line, the signs of failure."""
 
-from __future__ import annotations
-
 import getopt
 import re
 import shlex

@@ -6,8 +6,6 @@ A log may hold gigabytes. It is read in spans of whole lines, on all processors 
 reader; line by line only where a span holds other lines too.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
