@@ -94,7 +94,7 @@ def write_kernel_file(path: Path, value: str) -> None:
         OSError: the kernel refuses; ``FileNotFoundError`` if it has no such file.
 
     """
-    with open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, os.O_WRONLY | os.O_TRUNC)) as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC), "wb", buffering=0) as file:
         file.write(value.encode())
 
 

@@ -160,13 +160,12 @@ def _open(path: Path, tell: Callable[[str], None]) -> int:
     file with ``O_CREAT``, even to root (fs.protected_regular): so it is made only if it is missing, and
     else opened without.
     """
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         with contextlib.suppress(FileExistsError):
-            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL)
+            descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             os.fchmod(descriptor, 0o666)
             return descriptor
-        descriptor = os.open(path, flags)
+        descriptor = open_plain(path, os.O_RDWR)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             return descriptor

@@ -178,15 +178,27 @@ class Shell:
                 stack.enter_context(path.open("wb")) if path else subprocess.PIPE for path in (stdout, stderr)
             )
             process = self._popen(argv, groups, stdout=out, stderr=err, cwd=cwd or "/")
+        # the kernel adds a child's CPU time to its parent's total when the child is reaped, so the total
+        # is read before and after: nothing else of ours ends meanwhile
+        before, started = os.times(), time.monotonic()
         try:
-            return _communicate(process, timeout_s, watch)
-        except BaseException as reason:
+            while (left_s := started + timeout_s - time.monotonic()) > 0:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    outputs = process.communicate(timeout=min(_WATCH_S, left_s))
+                    break
+                if watch:
+                    watch()
+            else:
+                name = Path(str(argv[0])).name
+                raise TrialError(f"{name} did not end within {timeout_s:g} s and was stopped")
+        except BaseException:
             stop(process)
-            if isinstance(reason, subprocess.TimeoutExpired):
-                raise TrialError(
-                    f"{Path(str(argv[0])).name} did not end within {timeout_s:g} s and was stopped"
-                ) from None
             raise
+        wall_s, after = time.monotonic() - started, os.times()
+        out, err = ((output or b"").decode(errors="replace") for output in outputs)
+        cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+        # a difference of rounded sums may fall below zero by the last bit
+        return Completed(process.returncode, out, err, wall_s, max(cpu_s, 0.0))
 
     def start(self, argv: Sequence[str | Path], *, log: Path, groups: Sequence[Path] = ()) -> Process:
         """Start a process that stays; its output is appended to ``log``; ``groups`` as in :meth:`run`.
@@ -254,30 +266,6 @@ def _admit(process: Process, groups: Sequence[Path]) -> None:
             ) from reason
         raise
     process.stdin = None
-
-
-def _communicate(process: Process, timeout_s: float, watch: Callable[[], None] | None) -> Completed:
-    """What the process left at its end.
-
-    The kernel adds a child's CPU time to its parent's total when the child is reaped,
-    so the total is read before and after: nothing else of ours ends meanwhile.
-    """
-    before, started = os.times(), time.monotonic()
-    while True:
-        left_s = started + timeout_s - time.monotonic()
-        try:
-            outputs = process.communicate(timeout=max(0.0, min(_WATCH_S, left_s)))
-            break
-        except subprocess.TimeoutExpired:
-            if left_s <= _WATCH_S:
-                raise
-            if watch:
-                watch()
-    wall_s, after = time.monotonic() - started, os.times()
-    out, err = ((output or b"").decode(errors="replace") for output in outputs)
-    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-    # a difference of rounded sums may fall below zero by the last bit
-    return Completed(process.returncode, out, err, wall_s, max(cpu_s, 0.0))
 
 
 def stop(process: Process) -> None:

@@ -14,6 +14,7 @@ from benchlib.host.ours import check_run_folder
 from benchlib.host.shell import server_user, which
 from benchlib.host.sweep import JOURNAL
 from benchlib.levers import LEVERS
+from benchlib.levers.lever import refusal
 from benchlib.server.installations import find_installation, find_pgbench, installations
 
 _TOOLS = {"sysbench": "sysbench", "iostat": "sysstat"}
@@ -115,7 +116,4 @@ def _remarks(machine: dict[str, Any], free: dict[str, int]) -> list[str]:
 
 def _label(find: Callable[[], str]) -> str:
     """What is found, or why nothing is."""
-    try:
-        return find()
-    except BenchlibError as reason:
-        return str(reason)
+    return refusal(find) or find()

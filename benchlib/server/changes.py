@@ -18,13 +18,13 @@ from pydantic import Field
 from benchlib.errors import StudyError
 from benchlib.host.journal import Change
 from benchlib.host.shell import connection_variables, ticks
-from benchlib.server.server import reason_of
+from benchlib.server.server import Session, reason_of
 
 _RELOAD_LIMIT_S = 15.0
 _LOCK_LIMIT = "30s"
 
 
-def connect_to(server: str, **parameters: Any) -> psycopg.Connection[Any]:
+def connect_to(server: str, **parameters: Any) -> Session:
     """A connection in autocommit mode to a connection service or URI; what is found there may be overruled.
 
     Raises:
@@ -38,7 +38,7 @@ def connect_to(server: str, **parameters: Any) -> psycopg.Connection[Any]:
         )
 
 
-def alter_system(connection: psycopg.Connection[Any], name: str, value: str | None) -> None:
+def alter_system(connection: Session, name: str, value: str | None) -> None:
     """Write a parameter into ``postgresql.auto.conf``, or with None take it out; it holds after a reload.
 
     Raises:
@@ -52,7 +52,7 @@ def alter_system(connection: psycopg.Connection[Any], name: str, value: str | No
         connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(parameter, sql.Literal(value)))
 
 
-def reload(connection: psycopg.Connection[Any]) -> None:
+def reload(connection: Session) -> None:
     """Have the server read its files again, and wait until this session has seen it do so.
 
     Raises:
@@ -84,7 +84,7 @@ class Altered(Change):
         before = "not there" if self.former is None else self.former
         return f"ALTER SYSTEM {self.name} = {self.value} on “{self.server}”, before {before}"
 
-    def make(self, connection: psycopg.Connection[Any]) -> None:
+    def make(self, connection: Session) -> None:
         """Set it; it holds once the server is told to :func:`reload`.
 
         Raises:
@@ -120,7 +120,7 @@ class Created(Change):
     def __str__(self) -> str:
         return f"{self.what} {self.name} on “{self.server}”"
 
-    def make(self, connection: psycopg.Connection[Any]) -> None:
+    def make(self, connection: Session) -> None:
         """Create and mark it.
 
         Raises:
@@ -162,19 +162,19 @@ class Created(Change):
                 connection.execute(f"SELECT pg_terminate_backend(pid) {ours}", [self.name])
                 self._execute(connection, "DROP DATABASE {name}")
 
-    def _execute(self, connection: psycopg.Connection[Any], statement: LiteralString) -> None:
+    def _execute(self, connection: Session, statement: LiteralString) -> None:
         names = {"name": sql.Identifier(self.name), "mark": sql.Literal(self.mark)}
         connection.execute(sql.SQL(statement).format(**names))
 
 
-def _one(connection: psycopg.Connection[Any], query: LiteralString, *parameters: str) -> Any:
+def _one(connection: Session, query: LiteralString, *parameters: str) -> Any:
     """The first column of the first row; None if there is none."""
     row = connection.execute(query, parameters or None).fetchone()
     return row[0] if row else None
 
 
 @contextlib.contextmanager
-def _undoing(change: Altered | Created) -> Iterator[psycopg.Connection[Any]]:
+def _undoing(change: Altered | Created) -> Iterator[Session]:
     try:
         with connect_to(change.server) as connection:
             yield connection

@@ -29,7 +29,7 @@ from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.copying import copy_tree
 from benchlib.server.installations import Installation
-from benchlib.server.server import Server, asking, error_lines
+from benchlib.server.server import Server, Session, asking, error_lines
 
 SUPERUSER = "postgres"
 PORT = 5432
@@ -224,7 +224,7 @@ class Cluster(Server):
                 break
         self._process = None
 
-    def connect(self, dbname: str | None = None) -> psycopg.Connection[Any]:
+    def connect(self, dbname: str | None = None) -> Session:
         """A connection in autocommit mode, as the superuser, whatever the caller's ``PG*`` variables say."""
         with connection_variables(kept=False):
             return psycopg.connect(

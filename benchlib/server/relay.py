@@ -69,10 +69,7 @@ def main() -> None:
         os.setuid(entry.pw_uid)
 
     # select waits by the microsecond, epoll by the millisecond
-    def loop() -> asyncio.AbstractEventLoop:
-        return asyncio.SelectorEventLoop(selectors.SelectSelector())
-
-    with asyncio.Runner(loop_factory=loop) as runner:
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
         runner.run(serve(near, far, float(delay_ms) / 1000))
 
 

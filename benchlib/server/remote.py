@@ -24,7 +24,7 @@ from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import spelled
 from benchlib.server import rights
 from benchlib.server.changes import Altered, Created, connect_to, reload
-from benchlib.server.server import Server, asking, reason_of
+from benchlib.server.server import Server, Session, asking, reason_of
 from benchlib.server.rights import Target
 
 _OLDEST = 10
@@ -138,7 +138,7 @@ class Remote(Server):
             )
         return remote
 
-    def connect(self, dbname: str | None = None) -> psycopg.Connection[Any]:
+    def connect(self, dbname: str | None = None) -> Session:
         """A connection in autocommit mode, by default to where the load runs; see :meth:`Server.connect`."""
         return connect_to(self.target.server, dbname=dbname or self.database, **self._parameters)
 
@@ -171,9 +171,8 @@ class Remote(Server):
             if info.password:
                 given["password"] = info.password
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-        return Shell(
-            environment=kept | {variables[name]: value for name, value in given.items() if name in variables}
-        )
+        environment = {variables[name]: value for name, value in given.items() if name in variables}
+        return Shell(environment=kept | environment)
 
     def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
         """Set what a level asks for by ``ALTER SYSTEM``, until the chapter is undone, and see that it holds.
@@ -230,7 +229,7 @@ class Remote(Server):
 
 
 @contextlib.contextmanager
-def _reaching(target: Target) -> Iterator[psycopg.Connection[Any]]:
+def _reaching(target: Target) -> Iterator[Session]:
     """A connection to the target as its user names it.
 
     Raises:

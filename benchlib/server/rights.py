@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from benchlib.errors import PreflightError
 from benchlib.plan.level import Model, NotEmpty, SettingValue, is_off
 from benchlib.plan.settings import spelled
-from benchlib.server.server import reason_of
+from benchlib.server.server import Session, reason_of
 
 _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 """The parameters of a libpq connection that are secrets."""
@@ -119,7 +119,7 @@ class Target(Model):
         return self
 
 
-def check_place(connection: psycopg.Connection[Any], target: Target) -> None:
+def check_place(connection: Session, target: Target) -> None:
     """Make sure that we may have a place of our own there, which touches nobody's tables.
 
     Raises:
@@ -150,7 +150,7 @@ def check_place(connection: psycopg.Connection[Any], target: Target) -> None:
         )
 
 
-def connections(connection: psycopg.Connection[Any], target: Target, clients: int) -> str:
+def connections(connection: Session, target: Target, clients: int) -> str:
     """How many connections the load needs, and of how many, in words.
 
     Raises:
@@ -169,7 +169,7 @@ def connections(connection: psycopg.Connection[Any], target: Target, clients: in
     return f"{needed:,} needed of {free:,} ({reason})"
 
 
-def disk(connection: psycopg.Connection[Any], needs_mib: int) -> str:
+def disk(connection: Session, needs_mib: int) -> str:
     """How much disk the data takes, and of how much, in words.
 
     Raises:
@@ -186,7 +186,7 @@ def disk(connection: psycopg.Connection[Any], needs_mib: int) -> str:
     return f"about {needs_mib:,} MiB of {free:,} MiB free"
 
 
-def _free_mib(connection: psycopg.Connection[Any]) -> int | None:
+def _free_mib(connection: Session) -> int | None:
     """Free space where the server's data lies, in MiB; None where we may not know.
 
     No function of PostgreSQL tells it. Who may run programs there (superusers and members of
@@ -205,7 +205,7 @@ def _free_mib(connection: psycopg.Connection[Any]) -> int | None:
         return None
 
 
-def refusals(connection: psycopg.Connection[Any], settings: Mapping[str, SettingValue]) -> list[str]:
+def refusals(connection: Session, settings: Mapping[str, SettingValue]) -> list[str]:
     """Why these settings cannot be set on this server, a line each; empty if they can.
 
     What only a restart changes, what we have no right to, what could not be restored, and values that the server
@@ -229,9 +229,7 @@ def refusals(connection: psycopg.Connection[Any], settings: Mapping[str, Setting
     return lines
 
 
-def _reason(
-    connection: psycopg.Connection[Any], name: str, value: SettingValue, row: Mapping[str, Any]
-) -> str | None:
+def _reason(connection: Session, name: str, value: SettingValue, row: Mapping[str, Any]) -> str | None:
     """Why one setting cannot be set, of the server's own ``row`` for its parameter; None if it can."""
     reasons = {
         "needs a restart of the server, which is not ours to restart": row["context"] == "postmaster",
@@ -261,7 +259,7 @@ def _reason(
     return None
 
 
-def former_values(connection: psycopg.Connection[Any], names: Iterable[str]) -> dict[str, str | None]:
+def former_values(connection: Session, names: Iterable[str]) -> dict[str, str | None]:
     """What ``postgresql.auto.conf`` holds of these parameters now; None for what is not in it.
 
     From the file itself where we may read it, otherwise from what the server says of its sources. Ask
@@ -277,6 +275,6 @@ def former_values(connection: psycopg.Connection[Any], names: Iterable[str]) -> 
     return {name: former.get(name.lower()) for name in names}
 
 
-def _row(connection: psycopg.Connection[Any], query: str, *parameters: object) -> dict[str, Any]:
+def _row(connection: Session, query: str, *parameters: object) -> dict[str, Any]:
     with connection.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(query, parameters or None).fetchall()[0]

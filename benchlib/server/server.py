@@ -11,6 +11,9 @@ from benchlib.errors import ServerError, SettingError
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import shown
 
+Session = psycopg.Connection[Any]
+"""A connection to a server."""
+
 DATABASE = "bench"
 """The database that the load runs in, on a server of our own."""
 
@@ -49,12 +52,7 @@ class Server:
         self.wanted: Mapping[str, SettingValue] = {}
         self._accepted: dict[str, str] = {}
 
-    @property
-    def running(self) -> bool:
-        """Whether the server is there, as far as can be told without asking it."""
-        return True
-
-    def connect(self, dbname: str | None = None) -> psycopg.Connection[Any]:
+    def connect(self, dbname: str | None = None) -> Session:
         """A connection in autocommit mode, by default to the database that the load runs in.
 
         Raises:

@@ -39,10 +39,6 @@ class Templates:
         self._loaded: dict[tuple[Path, tuple[object, ...]], Cluster] = {}
         self._reachable: dict[Path, Installation] = {}
 
-    def installation(self, level: Level) -> Installation:
-        """What a level's server runs from, where the servers' user can reach it."""
-        return self.reach(installations.find_installation(level.postgres))
-
     def pgbench(self) -> Path:
         """The pgbench that drives every server, where the servers' user can reach it."""
         return self.reach(installations.find_pgbench()).program("pgbench")
@@ -66,7 +62,7 @@ class Templates:
             ServerError: initdb refuses the level's options.
 
         """
-        installation = self.installation(level)
+        installation = self.reach(installations.find_installation(level.postgres))
         key = (installation.bindir, level.initdb)
         if key not in self._empty:
             cluster = Cluster(self.shell, installation, self.folder / f"e{len(self._empty)}")

@@ -193,7 +193,7 @@ class Stand:
         if self.site:
             for check in self.site.checks:
                 check()
-            if not self.server.running:
+            if not self.site.cluster.running:
                 lines = self.site.cluster.log_text().strip().splitlines() or ["it said nothing"]
                 raise ServerError(f"the server ended during the trial: {lines[-1]}")
 
