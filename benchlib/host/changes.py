@@ -30,9 +30,6 @@ MARKER = ".made-by-benchlib"
 """An empty file that says that a folder is ours, with all in it."""
 
 _PATIENCE_S = 2.0
-_COMMAND_LIMIT_S = 300.0
-"""Generous: before a file system is unmounted, what is not yet on its disk is written."""
-
 
 ROOT = Path("/")
 """Where the kernel's ``proc`` and ``sys`` are found."""
@@ -360,4 +357,5 @@ def _kill_members(group: Path) -> None:
 
 def _command(*argv: str | Path) -> str:
     """Run a command of the system; its complaint, empty if it has none."""
-    return " ".join(Shell().run(argv, timeout_s=_COMMAND_LIMIT_S).stderr.split())
+    # before a file system is unmounted, what is not yet on its disk is written
+    return " ".join(Shell().run(argv, timeout_s=300).stderr.split())

@@ -33,7 +33,6 @@ from benchlib.host.shell import admit_servers, allow_open_files, known, ticks
 from benchlib.host.sweep import JOURNAL, Swept, sweep
 
 SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
-_PERSISTENCE_S = 30.0
 
 
 def scratch_root() -> Path:
@@ -209,7 +208,7 @@ def main() -> None:
     os.dup2(nowhere, 2)
     os.chdir("/")
     if not os.read(0, 1024):
-        for _ in ticks(_PERSISTENCE_S, pause_s=1.0):  # a process that waits for its disk dies later
+        for _ in ticks(30.0, pause_s=1.0):  # a process that waits for its disk dies later
             if not sweep(folder).resisting:
                 break
 

@@ -26,7 +26,6 @@ Sample = dict[str, Any]
 """Figures of one moment, in plain JSON types."""
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_TRIES = 3
 
 
 @dataclass(kw_only=True)
@@ -149,7 +148,7 @@ def server_ticks(pids: Sequence[int]) -> dict[str, int]:
 
 
 def _tree_seconds(server: psutil.Process) -> float:
-    for _ in range(_TRIES):
+    for _ in range(3):
         own = server.cpu_times()[:4]  # user, system, and both of the children that have ended
         children = server.children(recursive=True)
         seconds = sum(own) + sum(sum(known(child.cpu_times, ())[:4]) for child in children)

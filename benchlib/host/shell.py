@@ -26,7 +26,6 @@ from benchlib.errors import PreflightError, TrialError
 from benchlib.host.ours import open_plain
 
 USER_VARIABLE = "BENCHLIB_USER"
-_WATCH_S = 0.2
 _OPEN_FILES = 256
 """What a notebook, a sampler and the servers of many levels keep open in one process, and as much again."""
 
@@ -184,7 +183,7 @@ class Shell:
         try:
             while (left_s := started + timeout_s - time.monotonic()) > 0:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    outputs = process.communicate(timeout=min(_WATCH_S, left_s))
+                    outputs = process.communicate(timeout=min(0.2, left_s))
                     break
                 if watch:
                     watch()

@@ -32,8 +32,6 @@ JOURNAL = "journal"
 
 _GENTLE_S = 3.0
 _PATIENCE_S = 6.0
-_MEMORY_PATIENCE_S = 1.0
-_MEMORY_LIMIT_S = 30.0
 
 
 @dataclass
@@ -155,6 +153,6 @@ def _remove_memory_of(data: Path) -> None:
         major = int(version.read(10))
     check = ["--check"] if major >= 15 else ["--boot", "-x0"]
     # a killed process is gone from sight a moment before it has let go of its memory
-    for _ in ticks(_MEMORY_PATIENCE_S, 0.1):
-        if shell.run([program, *check, "-D", data], timeout_s=_MEMORY_LIMIT_S).returncode == 0:
+    for _ in ticks(1.0, 0.1):
+        if shell.run([program, *check, "-D", data], timeout_s=30).returncode == 0:
             return

@@ -36,7 +36,6 @@ _PROMISES = {
     "on": ("flushed", "SELECT pg_last_wal_receive_lsn()"),
     "remote_apply": ("replayed", "SELECT pg_last_wal_replay_lsn()"),
 }
-_WRITTEN_SINCE = 13
 
 # A replica that is not connected has a row too, of nulls. What a replica has written,
 # flushed and replayed is compared with what the primary has written. The times are the server's own:
@@ -188,7 +187,7 @@ class Replicas:
         warnings = []
         if self.quorum and promise is None:
             warnings.append(f"synchronous_commit = {mode} waits for no replica, whatever the quorum")
-        if promise == "written" and self.primary.installation.major < _WRITTEN_SINCE:
+        if promise == "written" and self.primary.installation.major < 13:
             warnings.append("before PostgreSQL 13 no replica tells what it has written: checked later only")
             promise = None
         if promise and len(living) < self.quorum:

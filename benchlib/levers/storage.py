@@ -16,7 +16,6 @@ from benchlib.plan.words import given_folders, size_words
 from benchlib.server.cluster import Cluster
 
 _WAL_FOLDER = ("-X", "--waldir")
-_SMALL = 320 << 20
 
 
 class Storage(control_groups.Caps):
@@ -131,7 +130,7 @@ class StorageLever(Lever):
     def survey(self, scratch: Path) -> list[Finding]:
         """Folders, each file system that can be made, and each kind of cap."""
         devices = block_devices(existing(scratch))
-        small = {kind: Place(file_system=kind, size=_SMALL) for kind in get_args(FileSystem)}
+        small = {kind: Place(file_system=kind, size=320 << 20) for kind in get_args(FileSystem)}
         return [
             Finding(self.key, no_server(), "in folders that are there"),
             *(Finding(f"storage: {kind}", refusal(volumes.check, small[kind], scratch)) for kind in small),

@@ -38,7 +38,6 @@ _MAKE = {
 _MAKERS = "Debian: e2fsprogs, xfsprogs, btrfs-progs"
 _TRIAL_SIZE = 320 * facts.MEBIBYTE
 """Of the small file system that is made to see whether it can be: xfs wants 300 MiB."""
-_LIMIT_S = 3600
 _FILES = "files"
 
 
@@ -220,7 +219,7 @@ def _run(argv: list[str | Path], scratch: Path) -> str:
         TrialError: it failed.
 
     """
-    done = Shell().run(argv, cwd=scratch, timeout_s=_LIMIT_S)
+    done = Shell().run(argv, cwd=scratch, timeout_s=3600)
     if done.returncode != 0:
         raise TrialError(
             f"there is no place for the server: {_message(done.stderr)}; make room, or name another place"

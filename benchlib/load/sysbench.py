@@ -13,7 +13,6 @@ from benchlib.load.tool import Connection, Job, LoadTool
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 
-_PREPARING_THREADS = 4
 _UNDERSTOOD = {"clients", "threads", "protocol", "duration_s", "warmup_s", "rate", "waits_hz", "fsync_test"}
 """What of a load is sysbench's to do, or nothing that its load tool has to know."""
 
@@ -51,7 +50,7 @@ class Sysbench(LoadTool):
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
         """The command line that makes and fills a test's tables, several at a time."""
         assert workload.sysbench is not None
-        threads = min(_PREPARING_THREADS, workload.sysbench.tables)
+        threads = min(4, workload.sysbench.tables)
         return [*self._options(connection, workload, scale), f"--threads={threads}", "prepare"]
 
     def argv(self, job: Job) -> list[str]:

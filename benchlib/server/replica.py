@@ -15,7 +15,6 @@ from benchlib.server import relay
 from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason
 from benchlib.server.server import error_lines
 
-_RELAY_LIMIT_S = 30.0
 
 
 class Relay:
@@ -37,7 +36,7 @@ class Relay:
             sys.executable, "-I", "-S", relay.__file__, near, primary.sockets / name, str(delay_ms), user
         ]  # fmt: skip
         self._process = Shell().start(argv, log=log)
-        for _ in ticks(_RELAY_LIMIT_S):
+        for _ in ticks(30.0):
             if near.exists():
                 return
             if self._process.poll() is not None:

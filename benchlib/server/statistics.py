@@ -64,10 +64,7 @@ _LOAD = f"""
 _WAITS = f"SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity WHERE {_LOAD} GROUP BY 1, 2"
 _REFUSED = (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.ObjectNotInPrerequisiteState)
 """What a view that we may not see raises; and, the last, an extension that the server was not started with."""
-_HANDOVER_LIMIT_S = 5.0
 _BESIDE = f"datname = current_database() AND usename = current_user AND application_name = '{BESIDE}'"
-_ENDING_LIMIT_S = 60.0
-_FLUSHES_LIMIT_S = 110.0
 
 
 def snapshot(server: Server) -> dict[str, Any]:
@@ -99,7 +96,7 @@ def _await_handover(server: Server, major: int) -> None:
     Who shares a server with others may see sessions that never end, and goes on after a while.
     """
     now = server.value("SELECT clock_timestamp()")
-    for _ in ticks(_HANDOVER_LIMIT_S):
+    for _ in ticks(5.0):
         if server.value(f"SELECT count(*) FROM pg_stat_activity WHERE {_LOAD}") == 0 and (
             major >= 15 or server.value("SELECT pg_stat_get_snapshot_timestamp()") >= now
         ):
@@ -115,7 +112,7 @@ def end_beside(server: Server) -> bool:
     """
     server.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {_BESIDE}")
     sessions = f"SELECT count(*) FROM pg_stat_activity WHERE {_BESIDE}"
-    return any(server.value(sessions) == 0 for _ in ticks(_ENDING_LIMIT_S))
+    return any(server.value(sessions) == 0 for _ in ticks(60.0))
 
 
 def _visible(server: Server, sql: str) -> Any:
@@ -207,7 +204,7 @@ def fsync_rates(shell: Shell, program: Path, folder: Path) -> dict[str, Any]:
     """
     file = folder / "pg_test_fsync.out"
     try:
-        done = shell.run([program, f"--filename={file}", "--secs-per-test=1"], timeout_s=_FLUSHES_LIMIT_S)
+        done = shell.run([program, f"--filename={file}", "--secs-per-test=1"], timeout_s=110)
     finally:
         file.unlink(missing_ok=True)
     if done.returncode != 0:

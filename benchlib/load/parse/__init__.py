@@ -119,15 +119,14 @@ def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
 
     """
     size = path.stat().st_size if path.is_file() else 0
-    if size <= 2 * _ENOUGH:
-        return parse_text(decoded(path.read_bytes()), kind=kind)
-    if not kind:
+    large = size > 2 * _ENOUGH
+    if large and not kind:
         with path.open("rb") as file:
             beginning = file.read(_ENOUGH)
             file.seek(size - _ENOUGH)
             ends = beginning + b"\n" + file.read()
         kind = _recognise(Text(ends.decode(errors="replace")))
-    if kind == "transaction_log":
+    if large and kind == "transaction_log":
         log = transaction_log.Log({path.name: partial(pa.OSFile, str(path))}, None)
         return {"kind": kind, **transaction_log.parse_log(log, None)}
     return parse_text(decoded(path.read_bytes()), kind=kind)
