@@ -37,10 +37,9 @@ def server_settings(level: Level) -> dict[str, SettingValue]:
 def worded(study: Study) -> Study:
     """A study with its levels in words and what a crash may cost at each, so that its pages need no lever."""
     plan = study.plan
-    levels = {name: plan.level(name) for name in plan.factor.levels}
     costs = {
-        name: tuple(cost for lever in LEVERS for cost in lever.crash_costs(level))
-        for name, level in levels.items()
+        name: tuple(cost for lever in LEVERS for cost in lever.crash_costs(plan.level(name)))
+        for name in plan.factor.levels
     }
     return study.model_copy(update={"levels_in_words": _in_words(plan), "crash_costs": costs})
 
