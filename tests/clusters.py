@@ -19,7 +19,7 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Measurement, Plan
-from benchlib.server import templates
+from benchlib.server import installations
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, runnable_by
 from benchlib.study.bench import Bench, open_bench
@@ -134,7 +134,7 @@ def ready_clusters(shelter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Cluster, "create", copied)
     monkeypatch.setattr(os, "sync", lambda: None)  # no figure of a test depends on what is dirty elsewhere
-    monkeypatch.setattr(templates, "runnable_by", lambda shell, one, _: runnable_by(shell, one, shelter))
+    monkeypatch.setattr(installations, "runnable_by", lambda shell, one, _: runnable_by(shell, one, shelter))
 
 
 _READY: dict[tuple[str, ...], Cluster] = {}
