@@ -179,7 +179,7 @@ class Shell:
             process = self._popen(argv, groups, stdout=out, stderr=err, cwd=cwd or "/")
         # the kernel adds a child's CPU time to its parent's total when the child is reaped, so the total
         # is read before and after: nothing else of ours ends meanwhile
-        before, started = os.times(), time.monotonic()
+        before, started = sum(os.times()[2:4]), time.monotonic()
         try:
             while (left_s := started + timeout_s - time.monotonic()) > 0:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -193,9 +193,8 @@ class Shell:
         except BaseException:
             stop(process)
             raise
-        wall_s, after = time.monotonic() - started, os.times()
+        wall_s, cpu_s = time.monotonic() - started, sum(os.times()[2:4]) - before
         out, err = ((output or b"").decode(errors="replace") for output in outputs)
-        cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
         # a difference of rounded sums may fall below zero by the last bit
         return Completed(process.returncode, out, err, wall_s, max(cpu_s, 0.0))
 

@@ -102,10 +102,6 @@ class PgbenchInit(LoadTool):
         """The scale: there are no clients."""
         return {"scale": scale}
 
-    def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
-        """None: the job itself makes the tables."""
-        return []
-
     def argv(self, job: Job) -> list[str]:
         """Make the tables of the workload."""
         return _init_argv(self.program, job.connection, job.workload, job.scale)

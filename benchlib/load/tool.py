@@ -69,9 +69,9 @@ class LoadTool(ABC):
         """What a load asks for that the tool cannot do; None where it can do all of it."""
         return None
 
-    @abstractmethod
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
         """The command line that makes the tables which the tool itself brings; empty where there are none."""
+        return []
 
     @abstractmethod
     def argv(self, job: Job) -> list[str]:
