@@ -173,12 +173,10 @@ class Shell:
 
         """
         with contextlib.ExitStack() as stack:
-            out, err = (
-                stack.enter_context(path.open("wb")) if path else subprocess.PIPE for path in (stdout, stderr)
-            )
-            process = self._popen(argv, groups, stdout=out, stderr=err, cwd=cwd or "/")
-        # the kernel adds a child's CPU time to its parent's total when the child is reaped, so the total
-        # is read before and after: nothing else of ours ends meanwhile
+            to = [stack.enter_context(path.open("wb")) if path else subprocess.PIPE for path in (stdout, stderr)]
+            process = self._popen(argv, groups, stdout=to[0], stderr=to[1], cwd=cwd or "/")
+        # the kernel adds a child's CPU time to its parent's total (of those that have ended, the third and the
+        # fourth) when the child is reaped, so the total is read before and after: nothing else of ours ends meanwhile
         before, started = sum(os.times()[2:4]), time.monotonic()
         try:
             while (left_s := started + timeout_s - time.monotonic()) > 0:
