@@ -58,8 +58,8 @@ class Run:
     def check_guarded(self) -> None:
         """Start the guardian again if somebody has ended it."""
         # in a container without an init process a dead one stays as a zombie
-        status = known(lambda: psutil.Process(self._guardian).status(), psutil.STATUS_ZOMBIE)
-        if status == psutil.STATUS_ZOMBIE:
+        status = known(lambda: psutil.Process(self._guardian).status())
+        if status in (None, psutil.STATUS_ZOMBIE):
             os.close(self._pipe)
             self._pipe, self._guardian = _start_guardian(self.folder, self._lock)
 

@@ -144,8 +144,8 @@ def _locked_by(descriptor: int) -> set[int] | None:
 
 def _guarded_users() -> set[int]:
     """The users of whom a guardian lives on this host."""
-    guardians = [p for p in psutil.process_iter() if "benchlib.host.guardian" in known(p.cmdline, [])]
-    return {uids.real for guardian in guardians if (uids := known(guardian.uids, None))}
+    guardians = [p for p in psutil.process_iter() if "benchlib.host.guardian" in (known(p.cmdline) or ())]
+    return {uids.real for guardian in guardians if (uids := known(guardian.uids))}
 
 
 def _no_run_here() -> bool:

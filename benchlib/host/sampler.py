@@ -151,7 +151,7 @@ def _tree_seconds(server: psutil.Process) -> float:
     for _ in range(3):
         own = server.cpu_times()[:4]  # user, system, and both of the children that have ended
         children = server.children(recursive=True)
-        seconds = sum(own) + sum(sum(known(child.cpu_times, ())[:4]) for child in children)
+        seconds = sum(own) + sum(sum((known(child.cpu_times) or ())[:4]) for child in children)
         if own[2:] == server.cpu_times()[2:4]:
             break  # else a child that ended meanwhile may have been seen neither living nor among the ended
     return float(seconds)

@@ -47,11 +47,11 @@ Process = subprocess.Popen[bytes]
 T = TypeVar("T")
 
 
-def known(ask: Callable[[], T], otherwise: T) -> T:
-    """What a process is asked; ``otherwise`` where it has gone, or is not ours to look into."""
+def known(ask: Callable[[], T]) -> T | None:
+    """What a process is asked; None where it has gone, or is not ours to look into."""
     with contextlib.suppress(psutil.Error, OSError):
         return ask()
-    return otherwise
+    return None
 
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -116,7 +116,7 @@ def server_user() -> str | None:
 def _others_run_as(user: int) -> bool:
     """Whether a process that we have not started runs as a user."""
     ours = psutil.Process().children(recursive=True)
-    return any(user in known(p.uids, ()) and p not in ours for p in psutil.process_iter())
+    return any(user in (known(p.uids) or ()) and p not in ours for p in psutil.process_iter())
 
 
 def allow_open_files() -> None:
@@ -173,7 +173,9 @@ class Shell:
 
         """
         with contextlib.ExitStack() as stack:
-            to = [stack.enter_context(path.open("wb")) if path else subprocess.PIPE for path in (stdout, stderr)]
+            to = [
+                stack.enter_context(path.open("wb")) if path else subprocess.PIPE for path in (stdout, stderr)
+            ]
             process = self._popen(argv, groups, stdout=to[0], stderr=to[1], cwd=cwd or "/")
         # the kernel adds a child's CPU time to its parent's total (of those that have ended, the third and the
         # fourth) when the child is reaped, so the total is read before and after: nothing else of ours ends meanwhile

@@ -95,11 +95,12 @@ def processes_of(*folders: Path) -> list[psutil.Process]:
     names = tuple(map(str, folders))
 
     def belongs(process: psutil.Process) -> bool:
-        uids, argv = known(process.uids, None), known(process.cmdline, [])
+        uids, argv = known(process.uids), known(process.cmdline) or []
         ours = os.geteuid() == 0 or (uids and uids.real == os.geteuid())
         if not ours or process.pid == os.getpid() or "benchlib.host.guardian" in argv:
             return False
-        return any(name in word for word in argv for name in names) or known(process.cwd, "").startswith(names)
+        named = any(name in word for word in argv for name in names)
+        return named or (known(process.cwd) or "").startswith(names)
 
     return [process for process in psutil.process_iter() if belongs(process)]
 
@@ -116,7 +117,7 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
         for _ in ticks(limit_s, 0.1):
             alive = processes_of(*folders)
             met.update(alive)
-            addressed = [p for p in alive if order == signal.SIGKILL or "-D" in known(p.cmdline, [])]
+            addressed = [p for p in alive if order == signal.SIGKILL or "-D" in (known(p.cmdline) or ())]
             if not addressed:
                 break
             for process in addressed:
@@ -125,7 +126,7 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
     alive = processes_of(*folders)
     swept.stopped = len(met) - len(alive)
     swept.resisting += [
-        f"process {p.pid} does not die: {' '.join(known(p.cmdline, []))[:100]}" for p in alive
+        f"process {p.pid} does not die: {' '.join(known(p.cmdline) or [])[:100]}" for p in alive
     ]
 
 

@@ -58,9 +58,7 @@ class Storage(control_groups.Caps):
             volumes.check(place, wish.scratch)
         data, needed = self.data, copies * wish.data_mib
         if data and data.size and data.size >> 20 < needed:
-            raise PreflightError(
-                f"its data takes about {needed:,} MiB, its storage has {data.size >> 20:,}"
-            )
+            raise PreflightError(f"its data takes about {needed:,} MiB, its storage has {data.size >> 20:,}")
         control_groups.check(self, self.devices(wish.scratch))
         return [("remark", remark) for remark in control_groups.remarks(self, ours=self.on_our_devices)]
 

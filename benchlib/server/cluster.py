@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal

@@ -24,8 +24,8 @@ from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import spelled
 from benchlib.server import rights
 from benchlib.server.changes import Altered, Created, connect_to, reload
-from benchlib.server.server import Server, Session, asking, reason_of
 from benchlib.server.rights import Target
+from benchlib.server.server import Server, Session, asking, reason_of
 
 _OLDEST = 10
 _HINTS = {

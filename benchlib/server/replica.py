@@ -16,7 +16,6 @@ from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason
 from benchlib.server.server import error_lines
 
 
-
 class Relay:
     """A process of the servers' user through which replicas reach their primary, each way later by ``delay_ms``.
 

@@ -8,8 +8,8 @@ from benchlib.host.shell import Shell
 from benchlib.load.tools import load_tool
 from benchlib.plan.level import Level, SettingValue
 from benchlib.plan.workload import Workload, at_scale
-from benchlib.server.cluster import Cluster
 from benchlib.server import installations
+from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation
 from benchlib.server.remote import Remote
 from benchlib.server.server import DATABASE

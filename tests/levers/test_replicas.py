@@ -19,9 +19,8 @@ from clusters import eventually
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
 from benchlib.host.lock import LOCK_VARIABLE
-from benchlib.host.sweep import remove_shared_memory
 from benchlib.host.shell import Completed, Shell, server_user
-from benchlib.host.sweep import processes_of
+from benchlib.host.sweep import processes_of, remove_shared_memory
 from benchlib.levers import replicas as replicas_module
 from benchlib.levers import server_settings
 from benchlib.levers.replicas import Replicas

@@ -15,8 +15,8 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Script, Workload
 from benchlib.server.cluster import Cluster
-from benchlib.server.statistics import explained
 from benchlib.server.installations import Installation, find_pgbench
+from benchlib.server.statistics import explained
 from benchlib.server.templates import load
 
 pytestmark = pytest.mark.pg

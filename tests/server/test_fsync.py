@@ -7,8 +7,8 @@ import pytest
 
 from benchlib.errors import ServerError
 from benchlib.host.shell import Shell, server_user
-from benchlib.server.statistics import fsync_rates
 from benchlib.server.installations import Installation
+from benchlib.server.statistics import fsync_rates
 
 
 @pytest.mark.pg
