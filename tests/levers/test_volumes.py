@@ -1,5 +1,6 @@
 """Places are made for real, bear what was asked for, and go without a trace, however the run ends."""
 
+import contextlib
 import os
 import pwd
 import signal
@@ -68,7 +69,10 @@ def mount_line(folder: Path) -> list[str]:
 
 def hidden_loops() -> list[str]:
     """Loop devices over a trial's image, which is no path that anyone else sees."""
-    texts = [f.read_text().strip() for f in Path("/sys/block").glob("loop*/loop/backing_file")]
+    texts = []
+    for file in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # detached between the two looks
+            texts.append(file.read_text().strip())
     return [text for text in texts if text == "/tmp/image"]
 
 
