@@ -112,8 +112,8 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
     if (folder is None) == (service is None) or (service and schema):
         raise click.UsageError("take either --from (with --schema) or --from-statements")
     from benchlib.server.remote import Remote
-    from benchlib.server.statements import workload_of
     from benchlib.server.rights import Target
+    from benchlib.server.statements import workload_of
 
     try:
         if folder:
