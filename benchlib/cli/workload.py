@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from benchlib.cli.terminal import echo
 from benchlib.errors import InputError
-from benchlib.load.workloads import is_of_library, load_workload, workload_paths
+from benchlib.load.workloads import LIBRARY, load_workload, workload_paths
 from benchlib.load.workloads.sql import script_of
 from benchlib.plan.level import first_problem
 from benchlib.plan.workload import Workload
@@ -44,7 +44,7 @@ def workload_list() -> None:
             title = load_workload(str(path)).title
         except InputError as reason:
             title = f"cannot be used: {reason}"
-        echo(f"{name:<24} {title}{'' if is_of_library(path) else f' ({path})'}")
+        echo(f"{name:<24} {title}{'' if path.parent == LIBRARY else f' ({path})'}")
 
 
 @workload.command()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import BenchlibError, InputError
-from benchlib.load.workloads import is_of_library, workload_paths
+from benchlib.load.workloads import LIBRARY, workload_paths
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.plan.words import unpublished
@@ -121,7 +121,7 @@ def _absolute(value: Any, key: str = "") -> Any:
         return str(Path(value).absolute())
     if key == "workload" and isinstance(value, str):
         path = Path(value).absolute() if value.endswith(".toml") else workload_paths().get(value)
-        if path and not is_of_library(path) and path.parent != project_root() / "workloads":
+        if path and path.parent not in (LIBRARY, project_root() / "workloads"):
             return str(path)
     return value
 

@@ -14,7 +14,8 @@ from benchlib.host.ours import is_ours
 from benchlib.plan.level import problems
 from benchlib.plan.workload import Script, Workload
 
-_FOLDER = Path(__file__).parent
+LIBRARY = Path(__file__).parent
+"""Where the library's own are."""
 
 
 def workload_paths() -> dict[str, Path]:
@@ -24,13 +25,8 @@ def workload_paths() -> dict[str, Path]:
     """
     working = Path.cwd()
     own = (folder / "workloads" for folder in (*reversed(working.parents), working))
-    folders = (_FOLDER, *filter(is_ours, own))
+    folders = (LIBRARY, *filter(is_ours, own))
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
-
-
-def is_of_library(path: Path) -> bool:
-    """Whether a workload's file came with the library."""
-    return path.parent == _FOLDER
 
 
 def load_workload(name: str) -> Workload:
@@ -68,10 +64,10 @@ def _read(path: Path) -> dict[str, Any]:
     like = keys.pop("like", None)
     if like is None:
         return keys
-    known = sorted(path.stem for path in _FOLDER.glob("*.toml"))
+    known = sorted(path.stem for path in LIBRARY.glob("*.toml"))
     if like not in known:
         raise InputError(f"workload {path.name}: like: {like!r} is none of {', '.join(known)}")
-    return _read(_FOLDER / f"{like}.toml") | keys
+    return _read(LIBRARY / f"{like}.toml") | keys
 
 
 def _tables(value: object) -> list[dict[str, Any]]:

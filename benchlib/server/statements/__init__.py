@@ -20,7 +20,7 @@ from benchlib.server.server import Server, asking
 Row = Mapping[str, Any]
 _MIB_PER_SCALE = 32  # twice the data, as its indexes are made anew
 _HEAVIEST = 10_000
-_MOST_ELEMENTS = 20
+_MOST_ELEMENTS, _MOST_PARAMETERS = 20, 250
 _READING = {"SELECT", "WITH", "VALUES", "TABLE"}
 _WRITING = {"INSERT", "UPDATE", "DELETE", "MERGE"}
 _CHANGING = _WRITING | {"INTO", "NEXTVAL", "SETVAL"}
@@ -126,8 +126,10 @@ class _Reader:
         except (InputError, psycopg.Error) as reason:
             raise _LeftOutError(f"they cannot be prepared: {str(reason).partition(chr(10))[0]}") from None
         names, tables = self._tables(texts)
-        if not tables:
-            raise _LeftOutError("they use no table")
+        if not tables or len(parameters) > _MOST_PARAMETERS:
+            raise _LeftOutError(
+                "they use no table" if not tables else "they have too many parameters for pgbench"
+            )
         lines, values = list[str](), dict[str, str]()
         for number, parameter in enumerate(parameters, 1):
             source = _source(" ".join(texts), number, parameter, names, tables)
