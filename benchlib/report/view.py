@@ -266,8 +266,11 @@ class View:
         waits = self.experiment.recorded.waits
         return None if waits.empty else over_time.waits_by_level(waits, self._levels)
 
-    def devices(self, levels: Sequence[str] = ()) -> Figure | None:
-        """Speed, waits and the devices of data and WAL over time, of the levels named, or else of those that differ most."""
+    def devices(self, levels: Sequence[str] = (), figures: Sequence[str] = ()) -> Figure | None:
+        """Speed, waits and the devices of data and WAL over time, of the levels named, or else of those that differ most.
+
+        ``figures`` names others than a ladder's (:data:`benchlib.report.figures.over_time.DEVICES`).
+        """
         recorded = self.experiment.recorded
         named = [name for name in levels if name in self._plan.factor.levels]
         if recorded.seconds.empty or (levels and not named):
@@ -277,7 +280,8 @@ class View:
             note += f" The host of {', '.join(remote)} is not ours: nothing is known of its devices."
         return over_time.device_panels(
             self.experiment.progress, recorded.seconds, recorded.waits, shown, note.strip(),
-            relative=self._in_parts(shown), name=f"devices-{named[0]}" if named else "devices",
+            figures=figures or over_time.LADDER, relative=self._in_parts(shown),
+            name="-".join(["devices", *named[:1], *figures[:1]]),
         )  # fmt: skip
 
     def correlation(self) -> Table | None:

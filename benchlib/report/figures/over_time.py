@@ -29,15 +29,20 @@ from benchlib.report.figures.style import BAND, BLUE, INK, MUTED, ORANGE, PURPLE
 
 DEVICES = {
     "tps": ("Operational speed", "transactions/s"),
-    "waiting": ("DBMS waits", "sessions that wait"),
+    "waiting": ("Server waits", "sessions that wait"),
     "busy": ("Processors", "% busy, of all"),
-    "iops": ("I/O operations", "IOPS, reads and writes"),
+    "iops": ("Disk operations", "IOPS, reads and writes"),
     "mib_s": ("Transfer", "MiB/s, read and written"),
     "aqu_sz": ("Queue length", "aqu_sz, requests"),
     "r_await_ms": ("Time of a read", "r_await, ms"),
     "w_await_ms": ("Time of a write", "w_await, ms"),
+    "network_mib_s": ("Network", "MiB/s, of the load tool's host"),
+    "connections": ("Connections", "sessions of the load"),
 }
-"""The figures of a tuning ladder: their titles, and what is on the axis."""
+"""What can be drawn over time: titles, and what is on the axis."""
+
+LADDER = tuple(DEVICES)[:8]
+"""Those of a tuning ladder."""
 
 Trial = tuple[str, int]
 
@@ -213,10 +218,11 @@ def device_panels(
     levels: Sequence[str],
     note: str = "",
     *,
+    figures: Sequence[str] = LADDER,
     relative: bool = False,
     name: str = "devices",
 ) -> Figure:
-    """A panel for each of :data:`DEVICES` that was recorded, in each the levels: the median over trials, and their middle half.
+    """A panel for each of ``figures`` that was recorded, in each the levels: the median over trials, and their middle half.
 
     ``progress``: ``level, block, elapsed_s, tps``; ``seconds`` and ``waits`` are those of
     :class:`benchlib.study.instruments.Recorded`. ``levels`` are at most :data:`benchlib.report.figures.style.FEW`; ``note`` ends
@@ -230,7 +236,7 @@ def device_panels(
     frame = _device_frame(progress, seconds, waits)
     spans, step = binned(frame[frame["level"].isin(list(levels))], "second", _SPANS)
     # a time of reads or writes that hardly happened says nothing
-    recorded = [figure for figure in DEVICES if spans[figure].notna().mean() > 0.1]
+    recorded = [figure for figure in figures if spans[figure].notna().mean() > 0.1]
     hands, shown = looks(levels), [titles[figure] for figure in recorded]
     drawing, grid = panels(shown, 122, _CLOCK, columns=2, keyed=hands, sharey=False)
     for figure, axes in zip(recorded, grid, strict=True):
@@ -238,9 +244,14 @@ def device_panels(
     numbers = spans.groupby(["level", "second"])[recorded].median()
     title = _most_apart(numbers.drop(columns="tps", errors="ignore").groupby("level").median(), titles)
     each = f", in spans of {step:g} s" if step > 1 else ""
+    asleep = (
+        "Sessions that wait: neither on the CPU nor waiting for the load tool. "
+        if "waiting" in recorded
+        else ""
+    )
     caption = (
         f"Lines: medians over the trials{each}; bands: their middle half. Devices: those of data and WAL together, by iostat's "
-        f"definitions. Sessions that wait: neither on the CPU nor waiting for the load tool. {note}"
+        f"definitions. {asleep}{note}"
     )
     return render(name, drawing, title, caption.rstrip(), numbers.reset_index())
 
@@ -264,9 +275,11 @@ def _device_frame(progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataF
         iops=seconds["r_iops"] + seconds["w_iops"],
         mib_s=seconds["r_mib_s"] + seconds["w_mib_s"],
     )
-    asleep = waits.assign(waiting=waits[events].sum(axis=1))
+    every = waits.columns.difference(_BY)
+    sessions = waits.assign(waiting=waits[events].sum(axis=1), connections=waits[every].sum(axis=1))
     frame = speed.groupby(_BY, as_index=False).mean()
-    for other in (asleep[[*_BY, "waiting"]], device[[*_BY, *list(DEVICES)[2:]]]):
+    of_server = ["waiting", "connections"]
+    for other in (sessions[[*_BY, *of_server]], device[[*_BY, *list(DEVICES.keys() - {"tps", *of_server})]]):
         frame = frame.merge(other, "outer", on=_BY)
     return frame.astype(dict.fromkeys(DEVICES, float))
 

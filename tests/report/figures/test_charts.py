@@ -262,6 +262,13 @@ def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(tri
     )
     assert figure.caption.endswith("A note.")
     assert len(figure.numbers) <= 400
+    seconds["network_mib_s"] = np.nan  # as where a server is reached without a network
+    charted = device_panels(
+        cases.make_progress(trials, 12), seconds, waits, LEVELS, figures=["network_mib_s", "connections"]
+    )
+    assert "Connections" in words(charted)
+    assert "Network" not in words(charted)
+    assert "Sessions that wait" not in charted.caption
 
 
 def test_a_lag_has_a_row_per_level_and_says_what_is_not_known():
