@@ -46,7 +46,7 @@ _STATEMENTS = """
 SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') AS rows FROM {}.pg_stat_statements AS s
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND userid = (SELECT oid FROM pg_roles WHERE rolname = current_user)
-    AND query !~ 'pg_stat_|pg_extension|pg_current_wal|clock_timestamp|current_setting'
+    AND query !~ 'pg_stat_|pg_extension|pg_current_wal|pg_database_size|clock_timestamp|current_setting'
 """
 """Our own statements, those of this module and of the sampler, are none of the load."""
 
