@@ -41,7 +41,7 @@ check: $(READY)
 PURE := errors plan stats load.parse host.telemetry server.counters server.checkpoints
 
 coverage: $(READY)
-	@$(BIN)/python -m pytest -n 2 $(PURE:%=--cov=benchlib.%) --cov-report=json:.coverage.json --cov-report=
+	@$(BIN)/python -m pytest -n 3 $(PURE:%=--cov=benchlib.%) --cov-report=json:.coverage.json --cov-report=
 	@$(BIN)/python tests/coverage_of_pure_layers.py .coverage.json
 
 test-slow: $(READY)  ## what is too long for every day: real studies, kills, the browser

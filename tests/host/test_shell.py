@@ -251,7 +251,7 @@ def test_a_process_runs_as_the_unprivileged_user_with_no_group_of_root_s(tmp_pat
     done = Shell(user).run([SH, "-c", "id -u; id -g; id -G"])
     assert done.stdout.split() == [str(entry.pw_uid), str(entry.pw_gid), str(entry.pw_gid)]
     for _ in range(2):
-        status = Shell(user).make_directory(tmp_path / "data").stat()
+        status = Shell(user).make_directory(tmp_path / "private").stat()
         assert (status.st_uid, status.st_mode & 0o777) == (entry.pw_uid, 0o700)
 
 
