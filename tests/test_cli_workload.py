@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlib.cli import cli, init
@@ -33,6 +33,7 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(cli, [*map(str, words)])
 
 
+@settings(max_examples=25)
 @given(TABLES, TABLES, st.lists(TABLES, max_size=3))
 def test_what_is_written_as_toml_is_read_as_it_was(plain: Any, table: Any, several: Any) -> None:
     keys = {**plain, "TABLE": table, "SEVERAL": several}

@@ -67,8 +67,9 @@ def test_without_noise_nothing_can_be_told(make_trials):
     assert between(one, one)["verdict"].to_list() == ["cannot tell"]
 
 
+@pytest.mark.slow
 def test_effects_that_are_the_same_differ_in_one_pair_of_twenty_at_most(make_trials):
-    levels, differ, sessions = ["defaults", "control", "a", "b", "c"], 0, 60
+    levels, differ, sessions = ["defaults", "control", "a", "b", "c"], 0, 300
     trials = [make_trials(levels, seed=seed, blocks=5, sd=0.03) for seed in range(2 * sessions)]
     analyses = [benchlib.analyze(each, baseline="defaults", controls=["control"]) for each in trials]
     for one, other in zip(analyses[::2], analyses[1::2], strict=True):
