@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Outcome
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from benchlib.cli import main
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.levers import worded
 from benchlib.plan.level import Level
@@ -148,3 +150,18 @@ def folder_of(data_root: Path, study_of: Callable[..., Study]) -> Callable[..., 
         return folder
 
     return make
+
+
+@pytest.fixture
+def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Runs ``benchlib`` with some words, in this process."""
+
+    def call(*words: object) -> Outcome:
+        status = 0
+        try:
+            main([str(word) for word in words])
+        except SystemExit as reason:
+            status = reason.code if isinstance(reason.code, int) else 99
+        return Outcome(status, *capsys.readouterr())
+
+    return call

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -221,3 +222,17 @@ def speeds(seed: int, noise: float = 0.003, **percent: float) -> Callable[[Trial
     """Speeds around 1,000 tps, by so much more at the levels that are named; noise as a fraction."""
     random = np.random.default_rng(seed)
     return lambda trial: 10 * (100 + percent.get(trial.level, 0)) * float(np.exp(random.normal(0, noise)))
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The one line of an error."""
+        assert self.out == ""
+        assert self.err.count("\n") == 1, self.err
+        assert self.err.startswith("benchlib: ")
+        return self.err.strip()

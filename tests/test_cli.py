@@ -10,13 +10,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
-from fakes import pgbench_output
+from fakes import Outcome, pgbench_output
 
-from benchlib.cli import cli, main
+from benchlib.cli import cli
 from benchlib.errors import StudyError
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.levers import doctor as doctor_module
@@ -25,20 +25,6 @@ from benchlib.server.installations import Installation
 from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 SUMMARY, _ = pgbench_output(tps=1000.0, duration_s=1)
-
-
-class Outcome(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-    @property
-    def line(self) -> str:
-        """The one line of an error."""
-        assert self.out == ""
-        assert self.err.count("\n") == 1, self.err
-        assert self.err.startswith("benchlib: ")
-        return self.err.strip()
 
 
 Run = Callable[..., Outcome]
@@ -59,16 +45,8 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*words: object) -> Outcome:
-        status = 0
-        try:
-            main([str(word) for word in words])
-        except SystemExit as reason:
-            status = reason.code if isinstance(reason.code, int) else 99
-        return Outcome(status, *capsys.readouterr())
-
-    return call
+def run(command_line: Run) -> Run:
+    return command_line
 
 
 def commands(

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import nbformat
 import nbformat.v4 as v4
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
-from fakes import FakeBench, speeds
+from fakes import FakeBench, Outcome, speeds
 
-from benchlib.cli import cli, main
+from benchlib.cli import cli
 from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
 from benchlib.plan.parameters import checked
@@ -35,12 +35,6 @@ levels: dict = {"defaults": {}, "tuned": {}}
 clients: int = 4
 run: bool = True
 """
-
-
-class Outcome(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 @pytest.fixture
@@ -64,16 +58,8 @@ def project(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def run(project: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    def call(*words: object) -> Outcome:
-        status = 0
-        try:
-            main([str(word) for word in words])
-        except SystemExit as reason:
-            status = reason.code if isinstance(reason.code, int) else 99
-        return Outcome(status, *capsys.readouterr())
-
-    return call
+def run(project: Path, command_line: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    return command_line
 
 
 @pytest.fixture

@@ -1,26 +1,13 @@
 """``benchlib workload`` and ``benchlib init``, as their callers meet them."""
 
 import shutil
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from benchlib.cli import cli, init
-from benchlib.cli.workload import toml
 from benchlib.load.workloads import load_workload, workload_paths
-
-VALUES = (
-    st.text(st.characters(codec="utf-8"))
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.booleans()
-    | st.lists(st.text())
-)
-TABLES = st.dictionaries(st.from_regex(r"[a-z_]{1,9}", fullmatch=True), VALUES, max_size=4)
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +18,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*words: object) -> Result:
     return CliRunner().invoke(cli, [*map(str, words)])
-
-
-@settings(max_examples=25)
-@given(TABLES, TABLES, st.lists(TABLES, max_size=3))
-def test_what_is_written_as_toml_is_read_as_it_was(plain: Any, table: Any, several: Any) -> None:
-    keys = {**plain, "TABLE": table, "SEVERAL": several}
-    assert tomllib.loads(toml(keys)) == keys
 
 
 @pytest.mark.parametrize("name", sorted(workload_paths()))

@@ -1,12 +1,11 @@
 """``benchlib workload``: those that there are, one tried, and new ones from SQL files or from what a server runs."""
 
-import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+import tomli_w
 from pydantic import ValidationError
 
 from benchlib.cli.terminal import echo
@@ -56,7 +55,11 @@ def show(name: str) -> None:
     Example:
       benchlib workload show simple-update > workloads/mine.toml
     """
-    echo(toml(load_workload(name).model_dump(mode="json", exclude_defaults=True)))
+    echo(
+        tomli_w.dumps(
+            load_workload(name).model_dump(mode="json", exclude_defaults=True), multiline_strings=True
+        )
+    )
 
 
 @workload.command()
@@ -125,7 +128,7 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
     except ValidationError as reason:
         raise InputError(f"no workload: {first_problem(reason)}") from None
     path.parent.mkdir(exist_ok=True)
-    path.write_text(toml(keys), encoding="utf-8")
+    path.write_text(tomli_w.dumps(keys, multiline_strings=True), encoding="utf-8")
     echo("\n".join([*lines, f"{path}: {count} scripts; try 'benchlib workload check {name}'"]))
 
 
@@ -143,18 +146,3 @@ def _of_files(folder: Path, schema: Any) -> dict[str, Any]:
     if "FROM stdin;" in load:
         raise InputError(f"{schema.name} has rows for psql's COPY: make it with pg_dump --inserts")
     return {"pgbench_tables": not schema, "load_sql": load, "scripts": scripts}
-
-
-def toml(keys: Mapping[str, Any]) -> str:
-    """Plain types as the text of a TOML file."""
-    lines, tables = "", ""
-    for key, value in keys.items():
-        if isinstance(value, dict):
-            tables += f"\n[{key}]\n{toml(value)}"
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            tables += "".join(f"\n[[{key}]]\n{toml(each)}" for each in value)
-        elif "\n" in str(value) and not re.search(r"'''|[^\n\t -~\x80-\U0010ffff]", str(value)):
-            lines += f"{key} = '''\n{value}'''\n"
-        else:
-            lines += f"{key} = {json.dumps(value, ensure_ascii=False)}\n".replace("\x7f", "\\u007f")
-    return lines + tables
