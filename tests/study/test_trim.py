@@ -82,7 +82,7 @@ def test_the_page_of_a_trimmed_study_is_the_same_but_for_a_line(study: StudyFold
     assert {"forest", "waits", "devices", "latency_over_time"} <= before.keys()
     was, now = trim(study)
     assert (was, now) == (weighed, size(study))
-    assert now < 0.6 * was
+    assert now < was / 2
     assert page(study) == before
     assert NOTE in View(shown(study)).provenance().html
 
