@@ -138,8 +138,10 @@ def changes_by_study(
     for place in np.flatnonzero(breaks):
         axes.axhline(float(np.mean(middles[place - 1 : place + 1])), color=INK, linestyle=(0, (4, 3)))
     caption = "Bars: intervals, adjusted for the number of comparisons."
-    if band:
-        caption += " Shaded: lowest to highest change of the A/A controls. Dashed: a change point."
+    if band and band[0] < band[1]:
+        caption += " Shaded: lowest to highest change of the A/A controls."
+    if any(breaks):
+        caption += " Dashed: a change point."
     return render(name, drawing, title, caption, changes[["name", *_ENDS, "verdict"]])
 
 
