@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
-from benchlib.cli.workload import toml
 from benchlib.errors import InputError, PreflightError, ServerError
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job
@@ -109,7 +109,7 @@ def elsewhere(
 
 
 def made(keys: dict[str, Any], folder: Path) -> Workload:
-    (folder / "shop.toml").write_text(toml(keys))
+    (folder / "shop.toml").write_text(tomli_w.dumps(keys))
     return load_workload(str(folder / "shop.toml"))
 
 
