@@ -9,13 +9,11 @@ from benchlib.plan.parameters import from_history
 from benchlib.plan.planning import study_name
 from benchlib.report.progress import progress_line
 from benchlib.report.sections.beside_published import published
-from benchlib.report.sections.combined_changes import gains, half_normal, interactions, waterfall
-from benchlib.report.sections.crash_costs import crashes
-from benchlib.report.sections.device_flushes import flushes
+from benchlib.report.sections.combined_changes import gains, half_normal, waterfall
+from benchlib.report.sections.durability import crashes, flushes
 from benchlib.report.sections.query_plans import plans
 from benchlib.report.sections.replica_findings import replica_lag, replicas_verified
-from benchlib.report.sections.server_comparison import cost_per_million, server_settings
-from benchlib.report.sections.server_statements import server_statements
+from benchlib.report.sections.servers import cost_per_million, server_settings, server_statements
 from benchlib.report.sections.setting_curves import curve
 from benchlib.report.site import Summary, read_summary
 from benchlib.report.view import View

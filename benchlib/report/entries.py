@@ -11,19 +11,18 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-import pandas as pd
 from pydantic import BaseModel, ValidationError
 
 import benchlib
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.report.answers import Answer, Number, answers, headline, limits, panel
-from benchlib.report.sections.beside_published import PUBLISHED, beside
+from benchlib.report.sections.beside_published import PUBLISHED, UNMEASURED, beside
 from benchlib.stats.assumptions import assumptions_seen
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.published import published_for
 from benchlib.study.store import ARCHIVE, CHECKSUMS, StudyFolder, project_root, walk
 
-REPORTS_VARIABLE = "BENCHLIB_REPORTS"
+REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
 _PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "seaborn")
 
 
@@ -77,8 +76,9 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
     """
     analysis, study, plan = experiment.analysis, experiment.study, experiment.plan
     good = experiment.trials[experiment.trials["error"].isna()]
-    figures = published_for(study.notebook).query("against != ''") if study.notebook else pd.DataFrame()
-    rows = beside(experiment, figures)[PUBLISHED].astype(str) if len(figures) else figures
+    figures = published_for(study.notebook or "").query("against != ''")
+    rows = beside(experiment, figures)[PUBLISHED].astype(str)
+    rows = rows[rows["measured here"] != UNMEASURED]
     return Entry(
         name=experiment.folder.name,
         fingerprint=fingerprint,
@@ -155,6 +155,12 @@ def reports_root() -> Path:
     return Path(named).absolute() if named else project_root() / "reports"
 
 
+def address_of(file: str) -> str:
+    """Where a file of the site is published, if ``BENCHLIB_ADDRESS`` says where the site is; else nothing."""
+    site = os.environ.get(ADDRESS_VARIABLE, "")
+    return f"{site.rstrip('/')}/{file}" if site else ""
+
+
 def writable_root() -> Path:
     """The folder of the site, once it is certain that it can be made and written to.
 
@@ -174,8 +180,8 @@ def writable_root() -> Path:
 
 
 def code_fingerprint() -> str:
-    """The fingerprint of all that judges a study: the library, the packages that draw and reckon, what was published."""
-    digest = hashlib.sha256(" ".join([sys.version, *map(version, _PACKAGES)]).encode())
+    """The fingerprint of all that judges a study: the library, the packages that draw and reckon, what was published; and of the site's address."""
+    digest = hashlib.sha256(" ".join([sys.version, *map(version, _PACKAGES), address_of("")]).encode())
     library, project = Path(benchlib.__file__).parent, project_root()
     files = (path for path in library.rglob("*") if path.suffix not in (".pyc", ""))
     _add(digest, library, files)

@@ -111,7 +111,7 @@ class Page:
     """What a page says around its notebook.
 
     `verdicts` are among the five words, "" where none was reached; `limits` is what the headline does not show; `facts` are
-    (label, value) pairs; `card` is the picture that a link to the page shows.
+    (label, value) pairs; `card` is the picture that a link to the page shows, `address` the page's own where it is published.
     """
 
     title: str
@@ -123,6 +123,7 @@ class Page:
     downloads: Sequence[Link] = ()
     card: str = ""
     cite: str = ""
+    address: str = ""
 
 
 def render_page(notebook: Node, page: Page) -> str:
@@ -136,7 +137,7 @@ def render_page(notebook: Node, page: Page) -> str:
 
 
 def _sections(cells: Sequence[Node]) -> list[dict[str, Any]]:
-    """The cells that are shown, by section: `heading` of a folded one ("" of the others) and `cells`."""
+    """The cells that are shown, by section: `heading` of a folded one ("" of the others) and `cells`; the folded come last."""
     sections: list[list[list[dict[str, Any]]]] = [[]]  # of groups: prose, and the code after it
     before = set[str]()
     for cell in cells:
@@ -163,7 +164,7 @@ def _sections(cells: Sequence[Node]) -> list[dict[str, Any]]:
             heading, _, rest = first["source"].partition("\n")
             flat[:1] = [{**first, "source": rest}] if rest.strip() else []
         shown.append({"heading": heading, "cells": flat})
-    return shown
+    return sorted(shown, key=lambda section: bool(section["heading"]))
 
 
 def _is_prose(group: Sequence[Mapping[str, Any]]) -> bool:

@@ -28,6 +28,7 @@ from benchlib.plan.words import unpublished
 from benchlib.report.cells import Node, write_notebook
 from benchlib.report.entries import (
     Entry,
+    address_of,
     code_fingerprint,
     entries,
     entry_of,
@@ -312,7 +313,8 @@ def _page(job: _Job, entry: Entry, downloads: Sequence[Link]) -> Page:
         verdicts=list(dict.fromkeys(answer.verdict for answer in entry.answers)),
         facts=[*entry.facts.items(), *([none] if job.borrowed else [])],
         downloads=downloads,
-        card=f"{entry.name}.png",
+        card=address_of(f"{entry.name}.png") or f"{entry.name}.png",
+        address=address_of(f"{entry.name}.html"),
         cite=f"“{entry.title}” ({entry.name}), measured {entry.facts['Measured']} with benchlib {entry.facts.get('benchlib', '')}. {LICENCE}",
     )
 

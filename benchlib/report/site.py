@@ -144,7 +144,7 @@ class Summary:
         table = pd.DataFrame(rows, dtype=object)
         table = table.drop(columns=[name for name in ("machine", "gives up") if not table[name].any()])
         formats = dict.fromkeys(("change", "interval"), str)
-        return html_table(table, "What answers each study's question", formats=formats, foldable=False)
+        return html_table(table, "What answers each study's question", formats=formats, folded=False)
 
     def beside_published(self) -> Table | None:
         """The comparisons that other studies published of the same factors, beside what was measured here."""

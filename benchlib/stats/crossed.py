@@ -12,7 +12,6 @@ import pandas as pd
 from scipy.stats import norm, t
 
 from benchlib.errors import InputError
-from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import read_trials
 from benchlib.stats.verdicts import percent
@@ -55,27 +54,6 @@ def effects(
     rank = np.abs(effect).argsort().argsort()
     frame["noise"] = percent(norm.ppf(0.5 + 0.5 * (rank + 0.5) / len(terms)) * half)
     return frame.iloc[np.argsort(-np.abs(effect))].reset_index(drop=True)
-
-
-def interaction_means(
-    trials: pd.DataFrame, design: pd.DataFrame, a: str, b: str, *, effects: pd.DataFrame, metric: str = "tps"
-) -> pd.DataFrame:
-    """Return the block-adjusted geometric means for an interaction plot: ``<a>, <b>, mean, ci_low, ci_high`` (four rows).
-
-    The intervals are cut for pairs: two means differ where theirs do not overlap. They follow from the interaction's
-    interval among ``effects``, those that :func:`effects` returned.
-    """
-    logs = read_trials(trials, str(design.index[0]), (), metric).logs
-    fit = fit_blocks(logs)
-    adjusted = fit.effects - fit.effects.mean() + np.nanmean(logs)
-    signs = design.set_axis([str(level) for level in design.index]).loc[list(logs), [a, b]]
-    means = signs.assign(mean=adjusted).groupby([a, b])["mean"].mean()
-    adjusted_means: pd.DataFrame = np.exp(means).reset_index()
-    both = effects.set_index("effect").loc[f"{a} × {b}"]
-    # an effect compares halves of the trials, two means quarters: √2 of its interval, half for each
-    reach = np.log((100 + both["ci_high"]) / (100 + both["ci_low"])) / 2 / np.sqrt(2)
-    mean = adjusted_means["mean"]
-    return adjusted_means.assign(ci_low=mean * np.exp(-reach), ci_high=mean * np.exp(reach))
 
 
 def additivity(

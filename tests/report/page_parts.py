@@ -4,11 +4,13 @@ from bs4 import BeautifulSoup
 
 
 def rows(shown):
-    """A table's rows, each its cells by their headings."""
-    soup = BeautifulSoup(shown.html, "html.parser")
-    heads = [cell.get_text() for cell in soup.thead.find_all("th")]
-    cells = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in soup.tbody.find_all("tr")]
-    return [dict(zip(heads, row, strict=True)) for row in cells]
+    """The rows of all its tables, each its cells by their headings."""
+    cells_of = []
+    for table in BeautifulSoup(shown.html, "html.parser").find_all("table"):
+        heads = [cell.get_text() for cell in table.thead.find_all("th")]
+        cells = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in table.tbody.find_all("tr")]
+        cells_of += [dict(zip(heads, row, strict=True)) for row in cells]
+    return cells_of
 
 
 def named(shown):
@@ -17,5 +19,6 @@ def named(shown):
 
 
 def note(shown):
-    """What stands below a table."""
-    return BeautifulSoup(shown.html, "html.parser").find(class_="bl-note").get_text()
+    """What stands below its tables."""
+    soup = BeautifulSoup(shown.html, "html.parser")
+    return " ".join(part.get_text() for part in soup.find_all(class_="bl-note"))

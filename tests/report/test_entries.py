@@ -11,7 +11,7 @@ from benchlib.errors import InputError
 from benchlib.plan.model import Study
 from benchlib.report import entries as module
 from benchlib.report.answers import Answer
-from benchlib.report.entries import Entry, code_fingerprint, entries, study_fingerprint
+from benchlib.report.entries import Entry, address_of, code_fingerprint, entries, study_fingerprint
 from benchlib.study.store import StudyFolder
 
 
@@ -110,6 +110,14 @@ def test_a_fingerprint_changes_with_the_plan_the_trials_and_the_code(keep, folde
     seen.append(study_fingerprint(folder, "code"))
     assert len(set(seen)) == len(seen)
     assert code_fingerprint() == code_fingerprint()
+
+
+def test_where_the_site_is_published_is_part_of_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_fingerprint()
+    assert address_of("a.png") == ""
+    monkeypatch.setenv("BENCHLIB_ADDRESS", "https://example.org/benchmarks/")
+    assert address_of("a.png") == "https://example.org/benchmarks/a.png"
+    assert code_fingerprint() != before
 
 
 def test_a_link_in_a_study_is_not_read_for_its_fingerprint(folder_of) -> None:

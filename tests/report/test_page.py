@@ -108,6 +108,13 @@ def test_the_header_says_it_all(soup, page):
     ]
 
 
+def test_a_published_page_names_its_address(notebook, page):
+    address = "https://example.org/configuration.html"
+    soup = BeautifulSoup(render_page(notebook, dataclasses.replace(page, address=address)), "html.parser")
+    assert soup.find("meta", property="og:url")["content"] == address
+    assert soup.footer.a["href"] == address
+
+
 def test_links_to_other_pages_are_written_into_a_page_and_can_be_renewed(html, index):
     site = [Link("Studies", "index.html"), Link("Rerun", "rerun.html")]
     once = linked(html, "b.html", site, (Link("A & co", "a.html"), None))
@@ -283,7 +290,7 @@ def test_a_section_is_folded_from_its_heading_to_the_next(page):
     assert "inside" in fold.get_text()
     assert fold.h3.get_text() == "Part"
     assert "Open" not in fold.get_text()
-    assert [a.get_text() for a in soup.find("nav", class_="bl-side").find_all("a")] == ["Details", "Open"]
+    assert [a.get_text() for a in soup.find("nav", class_="bl-side").find_all("a")] == ["Open", "Details"]
 
 
 def test_figures_and_tables_are_numbered_in_their_order_and_each_shown_once(page, analysis):
@@ -326,7 +333,7 @@ def test_index_lists_every_study(index):
         "Configuration",
         "Does tuning help?",
         "the tuned set +118\u00a0%",
-        "5 blocks of 30 s · 2026-10-21 · 2 cores",
+        "5 blocks of 30 s · 2026-10-21",
     ):
         assert part in words
     assert studies[0].h3.a["href"] == "configuration.html"

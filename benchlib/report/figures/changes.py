@@ -20,11 +20,11 @@ from benchlib.report.figures.forms import Cell, Label, rows
 from benchlib.report.figures.frames import (
     DAGGER,
     NOTHING,
+    TITLE,
     Row,
     against_words,
     amount,
     finding,
-    given_up,
     known,
     reference_words,
     rows_of,
@@ -110,16 +110,12 @@ def forest(
     mean = amount(rows_of(analysis)[analysis.baseline]["mean"])
     base = f" (mean {mean} {analysis.metric.unit})".replace(" )", ")") if analysis.one_reference else ""
     caption = (
-        f"Change against {reference_words(analysis)}{base}, {analysis.blocks} blocks. Bars: {100 * (1 - analysis.alpha):.3g} % "
-        f"intervals, adjusted for the number of levels; dots: single blocks."
+        f"Against {reference_words(analysis)}{base}. Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals; dots: blocks"
     )
     low, high = axes.get_xlim()
     if 100 + high < 20 * (100 + low):  # else it is too narrow to be seen
-        caption += f" Shaded: ±{margin:g} %, the margin of equivalence."
-    if twins:
-        caption += " The A/A control is the baseline once more: its change is noise."
-    if lost:
-        caption += f" {DAGGER} gives up durability: {'; '.join(given_up(lost))}."
+        caption += f"; shaded: ±{margin:g} %"
+    caption += f". {DAGGER} gives up durability." if lost else "."
     title = _leads(analysis, answer) if analysis.asked else "Nothing but the baseline was measured"
     return render("forest", drawing, title, caption, changes[["level", *_ENDS, "verdict"]])
 
@@ -153,8 +149,9 @@ def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
     differ = sum(verdict_word(verdict) in ("faster", "slower") for verdict in others)
     judged = verdict_word(row["verdict"])
     change = f"{_in_words(row)} {analysis.metric.title}, " if judged not in ("", "invalid") else ""
+    rest = f": {change}{row['verdict'] if judged else 'not measured'}"
     return finding(
-        f"{short(words)}: {change}{row['verdict'] if judged else 'not measured'}",
+        textwrap.shorten(words, TITLE - len(rest), placeholder="…") + rest,
         f" {against_words(analysis, level) or f'against {short(analysis.against[level])}'}",
         *(f"; the other: {verdict}" for verdict in others if len(others) == 1),
         *[f"; {differ} of {len(others)} others found to differ"] * (len(others) > 1),
@@ -202,7 +199,7 @@ def shares(analysis: Analysis, full: str) -> Figure:
             title += f"; {short(level)}: {_in_words(changes.loc[level])}"
     caption = (
         f"Filled: {analysis.baseline} with one parameter changed. Hollow: {full} with one put back. Dashed: {full}. "
-        f"Bars: {100 * (1 - analysis.alpha):.3g} % intervals."
+        f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals."
     )
     return render("shares", drawing, title, caption, marks[["name", "kind", "value", "low", "high"]])
 
@@ -229,11 +226,11 @@ def index_panels(entries: Sequence[Any]) -> Figure:
             axes.axhspan(middle - 11, middle + 11, color=BAND, linewidth=0, zorder=2)
     better, worse = (answers["verdict"].map(verdict_word).eq(word).sum() for word in ("faster", "slower"))
     caption = (
-        "By what throughput, or another measure of speed, is multiplied; bars: each study's own intervals. Where less is better, half "
-        "counts as 2 ×. Each study had its own load, clients and disks: compare within one."
+        "Bars: each study's own intervals. Where less is better, half counts as 2 ×. Each study had its own load, clients and "
+        "disks: compare within one."
     )
     if answers["gives_up"].astype(bool).any():
-        caption += f" {DAGGER} gives up durability for it."
+        caption += f" {DAGGER} gives up durability."
     title = f"Of {len(answers)} answers {better} are faster and {worse} slower"
     return render("summary", drawing, title, caption, answers.drop(columns=["row", "gives_up"]))
 
@@ -307,7 +304,7 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
     caption = "Shaded: what noise alone would give the effect of that rank (half-normal)."
     if not known(noise[0]):
         caption = "There is no error to tell noise by."
-    caption += " ▲ faster, ▼ slower: significant at 5 % (Holm). Bars: single 95 % intervals."
+    caption += " Verdicts: at 5 % (Holm). Bars: single 95 % intervals."
     title = finding(f"{len(large)} of {len(changes)} effects stand out of the noise", *names)
     numbers = changes[["name", *_ENDS, "verdict"]].assign(noise=noise)
     return render(f"half-normal-{metric}", drawing, title, caption, numbers)
@@ -345,10 +342,7 @@ def waterfall(ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps"
         f"; {differ} of {len(steps)} steps significant" * (len(steps) > 1),
         f"; from {short(start)}",
     )
-    caption = (
-        f"Each box reaches from what the steps before brought, against {start}, to what this one makes of it. Lines: 95 % intervals "
-        "of the step's own change, adjusted for the number of steps. ▲ faster, ▼ slower: significant."
-    )
+    caption = f"Boxes: each step on top of those before, against {start}. Lines: adjusted 95 % intervals of its own change."
     return render(f"waterfall-{start}", drawing, title, caption, changes[["name", *_ENDS, "verdict"]])
 
 

@@ -68,7 +68,6 @@ def panels(
     *,
     columns: int = 0,
     keyed: Mapping[str, Look] | None = None,
-    sharex: bool = True,
     sharey: bool = True,
 ) -> tuple[Drawing, list[Axes]]:
     """A panel of this height for each title and muted note, up to three in a row; `x` and `y` name the axes of all."""
@@ -78,9 +77,7 @@ def panels(
     fig = canvas(30 + tall * rows, keyed)
     fig.supxlabel(x, color=MUTED)
     fig.supylabel(y, color=MUTED)
-    grid: list[Axes] = (
-        fig.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey).flatten().tolist()
-    )
+    grid: list[Axes] = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey).flatten().tolist()
     for axes, (title, note) in zip(grid, titles, strict=False):
         entitle(axes, title, note, columns)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

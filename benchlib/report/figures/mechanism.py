@@ -55,10 +55,7 @@ def costs_table(
         # that most are per transaction is in the table's caption
         title = opening(METRICS[name].title.removesuffix(" per transaction"))
         rows.append([", ".join(filter(None, (title, unit, many))), *cells])
-    text = (
-        f"Mean ± one standard deviation between trials; below it the change against {against}. * stands out at a false "
-        "discovery rate of 5 %: a lead, no verdict. Context switches and devices are the whole host's."
-    )
+    text = f"Mean ± standard deviation; below it the change against {against}. * stands out: a lead, no verdict."
     return of_levels("figure", levels, rows, "What a transaction cost", note=f"{text} {note}".strip())
 
 
@@ -69,20 +66,15 @@ def bottlenecks_table(frame: pd.DataFrame) -> Table:
     table = table.dropna(axis=1, how="all")
     labels = {
         "processors_share": "processors busy, %",
-        "server": "by the server",
-        "load_tool": "by the load tool",
+        "server": "processors of the server",
+        "load_tool": "of the load tool",
         "cap_share": "disk's cap used, %",
-        "queue": "disk's queue",
+        "queue": "disk's queue, median",
         "sessions": "sessions by what they do",
     }
-    note = (
-        "What was used up (90 % of the load tool's threads, 95 % of the disk's cap or of the processors), else a rate that "
-        "held, else what most sessions did: where they worked, the processors from 80 % on, below that the clients. By the "
-        "server, by the load tool: processors used. The disk: the median second."
-    )
     formats = dict.fromkeys(table.columns.intersection(["server", "load_tool", "queue"]), "{:.1f}".format)
     formats |= dict.fromkeys(table.columns.intersection([*shares]), "{:.0f}".format)
-    return html_table(table, "What held each level back", labels=labels, formats=formats, note=note)
+    return html_table(table, "What held each level back", labels=labels, formats=formats)
 
 
 def bottlenecks_sentence(frame: pd.DataFrame) -> str:
@@ -136,9 +128,8 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     rows = [[FIGURES[str(name)], *map(_shaded, rhos)] for name, rhos in table[~still].iterrows()]
     trials = frame.groupby(["level", "block"]).ngroups
     note = (
-        f"How many sessions waited for what, against speed and host: Spearman's rank correlation inside trials "
-        f"({len(frame)} seconds of {trials} trials). Blue: they rise together; orange: one falls as the other rises. "
-        "No p, since neighbouring seconds resemble each other; a correlation is no cause."
+        f"Rank correlation inside trials ({len(frame)} seconds of {trials} trials). Blue: they rise together; orange: one falls "
+        "as the other rises. A correlation is no cause."
     )
     heads = [_NAMES.get(event, event) for event in events]
     return of_levels("figure", heads, rows, "Waits and what moved with them, second by second", note)
@@ -161,5 +152,5 @@ def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:
     for (_, statement), of in statements.groupby(["script", "statement"], sort=False):
         name = textwrap.shorten(str(statement), 90, placeholder="…")
         rows.append([name, *means_in_words(of["latency_ms"], of["level"], levels)])
-    note = "Mean ± one standard deviation between trials."
+    note = "Mean ± standard deviation."
     return of_levels("statement", levels, rows, "What a statement took, ms", note=note)

@@ -88,7 +88,7 @@ def drift(trials: pd.DataFrame, metric: str) -> Figure:
     title = "One block does not tell how the host moved"
     if len(spans) > 1 and (moved := span(spans["value"], signed)):
         title = f"{metric_or_guess(metric).title} of all levels moved by {moved} between blocks"
-    caption = "Dots: trials; bars: the blocks' means, which a comparison inside blocks cancels; every other block is shaded."
+    caption = "Dots: trials; bars: the blocks' means, which a comparison inside blocks cancels."
     if len(failed):
         caption += f" × a failed trial ({len(failed)})."
     numbers = fine[["x", "block", "level", "percent"]].rename(columns={"x": "trial"})
@@ -244,15 +244,7 @@ def device_panels(
     numbers = spans.groupby(["level", "second"])[recorded].median()
     title = _most_apart(numbers.drop(columns="tps", errors="ignore").groupby("level").median(), titles)
     each = f", in spans of {step:g} s" if step > 1 else ""
-    asleep = (
-        "Sessions that wait: neither on the CPU nor waiting for the load tool. "
-        if "waiting" in recorded
-        else ""
-    )
-    caption = (
-        f"Lines: medians over the trials{each}; bands: their middle half. Devices: those of data and WAL together, by iostat's "
-        f"definitions. {asleep}{note}"
-    )
+    caption = f"Lines: medians over the trials{each}; bands: their middle half. {note}"
     return render(name, drawing, title, caption.rstrip(), numbers.reset_index())
 
 
@@ -313,10 +305,7 @@ def replay_lag(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
         heads=["median, ms", "most, ms", "most WAL, KiB"], origin=np.nan,
     )  # fmt: skip
     title = f"Median replay lag: {extremes(table['value'], ' ms') or 'not known'}"
-    caption = (
-        "Marks: medians over all readings and replicas; bars: their middle 90 %. The time is how long the latest confirmed WAL took to "
-        "be replayed there; an idle server knows none. WAL: what was not yet replayed."
-    )
+    caption = "Marks: medians over all readings and replicas; bars: their middle 90 %. An idle server knows no lag."
     numbers = table.drop(columns=["known", "read"]).reset_index(names="level")
     return render("replica-lag", drawing, title, caption, numbers)
 
@@ -350,10 +339,7 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure | None:
         event = str(parts.iloc[0].idxmax())
         verb = "are" if event in _EVENTS.values() else "wait for"
         title = f"At “{short(levels[0])}” {100 * parts[event].iloc[0]:.0f} % of sessions {verb} {event}"
-    caption = (
-        "In the order of the key from left to right; means of the load's sessions and their parallel workers. A session that has a statement "
-        "and no processor yet counts as waiting for the load tool."
-    )
+    caption = "Means of the load's sessions and their parallel workers."
     numbers = means.rename_axis("level").reset_index()
     numbers = numbers.melt("level", var_name="waiting for", value_name="sessions")
     return render("waits", drawing, title, caption, numbers)

@@ -1,10 +1,9 @@
-"""How a metric responds: to the number of clients, to a setting's values, to two changes at once; and the quantiles of latency."""
+"""How a metric responds: to the number of clients, and to a setting's values; and the quantiles of latency."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,13 +16,11 @@ from benchlib.plan.words import size_words
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.forms import curves
 from benchlib.report.figures.frames import (
-    NOTHING,
     amount,
     axis_words,
     extremes,
     finding,
     good,
-    interval,
     known,
     opening,
     plain,
@@ -33,9 +30,7 @@ from benchlib.report.figures.frames import (
 from benchlib.report.figures.layout import (
     canvas,
     entitle,
-    handle,
     log_axis,
-    panels,
     percent_axis,
     places_axis,
     styled,
@@ -55,7 +50,7 @@ QUANTILES = {
 
 Words = Callable[[float], str]
 _ENDS = ["value", "low", "high"]
-_MARKS = "Marks: geometric means over the trials; bars: their 95 % intervals, the host's drift between blocks included."
+_MARKS = "Geometric means over the trials; bars: 95 % intervals, which hold the host's drift."
 
 
 def _points(trials: pd.DataFrame, x: str, metric: str) -> pd.DataFrame:
@@ -132,10 +127,7 @@ def change_by_clients(changes: pd.DataFrame, metric: Metric) -> Figure:
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
     ranges = [f"{short(name)}: {_range(changes[changes['series'] == name])}" for name in hands]
     title, others = finding(ranges[0], *(f"; {each}" for each in ranges[1:])), changes["against"].unique()
-    caption = (
-        f"Change of {metric.title} against {' and '.join(others)} with as many clients. Bars: intervals adjusted for the "
-        "number of levels."
-    )
+    caption = f"Against {' and '.join(others)} with as many clients. Bars: adjusted intervals."
     return render("change-by-clients", drawing, title, caption, changes.rename(columns={"x": "clients"}))
 
 
@@ -213,9 +205,8 @@ def setting_curve(
     knees = [curve.words.partition(";")[0].rstrip(".") for curve in bends]
     title = finding(knees[0], *(f"; {knee}" for knee in knees[1:]))
     caption = (
-        f"Change of {metric} against {reference}. Dark bars: {100 * (1 - analysis.alpha):.3g} % intervals, adjusted for the number of "
-        f"levels; light: single trials against their blocks; shaded: ±{margin:g} %. Ring: smallest value no larger one beats by "
-        f"more than {margin:g} %. {' '.join(curve.words for curve in bends)}"
+        f"Against {reference}. Dark bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals; light: trials; shaded: ±{margin:g} %. "
+        f"Ring: no larger value beats it by more than {margin:g} %. {' '.join(curve.words for curve in bends)}"
     )
     return render(f"curve-{setting}", drawing, title, caption, points.rename(columns={"x": setting}))
 
@@ -227,56 +218,3 @@ def _readable(metric: Metric, highest: float) -> tuple[str, float]:
         return axis_words(metric), 1.0
     number, unit = size_words(int(highest * size)).split("\u00a0")
     return f"{metric.title}, {unit}", highest / float(number) if float(number) else 1.0
-
-
-@styled
-def interaction(
-    means: Sequence[pd.DataFrame],
-    *,
-    effects: pd.DataFrame,
-    changes: Mapping[str, Sequence[Any]] = NOTHING,
-    metric: str = "tps",
-) -> Figure:
-    """Means of a metric at low and high of two factors, a panel for each pair of factors.
-
-    `means`: of each pair what `stats.crossed.interaction_means` returned: columns of two factors (−1, +1) and
-    `mean, ci_low, ci_high` (the metric's unit). `effects` (as for `half_normal`) tell the interaction itself;
-    `changes`: factor -> (low value, high value), to name the ends by.
-    """
-    measured = metric_or_guess(metric)
-    factors = [(str(pair.columns[0]), str(pair.columns[1])) for pair in means]
-    named = {name: [str(v) for v in changes.get(name, ("low", "high"))] for pair in factors for name in pair}
-    titles = [(f"{a} × {b}", _meeting(a, b, effects)) for a, b in factors]
-    drawing, grid = panels(titles, 205, y=axis_words(measured), sharex=False)
-    drawing.set_layout_engine("constrained")  # for the keys below the panels
-    for axes, pair, (a, b) in zip(grid, means, factors, strict=True):
-        lines = {f"{b} {named[b][0]}": Look("orange", "D"), f"{b} {named[b][1]}": Look("blue")}
-        frame = pair.rename(columns={a: "x", "mean": "value", "ci_low": "low", "ci_high": "high"})
-        frame["series"] = pair[b].map(dict(zip((-1, 1), lines, strict=True)))
-        ends = dict(zip((-1, 1), (f"{a} {end}" for end in named[a]), strict=True))
-        curves(axes, frame, lines, ends.__getitem__)
-        axes.set(xlim=(-1.4, 1.4), xlabel=a)
-        axes.set_xticks([-1, 1], named[a])
-        axes.legend(map(handle, lines.values()), lines, loc="upper left", bbox_to_anchor=(0, -0.3))
-    values = np.array([pair[["mean", "ci_low", "ci_high"]].to_numpy(float) for pair in means])
-    log_axis(axes, "y", 0.94 * np.nanmin(values), 1.06 * np.nanmax(values))
-    met = effects[effects["effect"].isin([f"{a} × {b}" for a, b in factors])]
-    real = met[met["p_holm"] < 0.05].to_dict("records")
-    title = "No pair of changes is found to interact"
-    if real:
-        title = f"{len(real)} of {len(met)} pairs interact, most {real[0]['effect']}: {signed(real[0]['percent'])}"
-    bars = "Bars are cut for pairs: two means differ, at 95 %, where theirs do not overlap."
-    if not known(*values[..., 1].flat):
-        bars = "No intervals are known."
-    caption = (
-        f"Parallel lines: the changes multiply; the interaction is half of the difference (log axis). {bars}"
-    )
-    return render(f"interaction-{metric}", drawing, title, caption, pd.concat(means))
-
-
-def _meeting(a: str, b: str, effects: pd.DataFrame) -> str:
-    """What the effects say of two factors: `interaction −0.9 % [−3.8, 2.1]`."""
-    for row in effects[effects["effect"] == f"{a} × {b}"].to_dict("records"):
-        bounds = f" {interval(row['ci_low'], row['ci_high'])}" if known(row["ci_low"]) else ""
-        return f"interaction {signed(row['percent'])}{bounds}"
-    return ""

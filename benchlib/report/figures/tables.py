@@ -58,13 +58,15 @@ def html_table(
     formats: Mapping[str, Format] = NOTHING,
     labels: Mapping[str, str] = NOTHING,
     note: str = "",
-    foldable: bool = True,
+    details: str = "",
+    folded: bool | None = None,
 ) -> Table:
     """The frame's columns as they are, the first one heading its rows; the index is not shown.
 
     `formats` writes a column's values (default: four significant digits), `labels` its heading, with its
     unit. Numbers are aligned right; a missing value is an en dash that says "not measured". Words are escaped,
-    markup (a link) is not. More than twenty rows are folded, unless the table is not `foldable`.
+    markup (a link) is not. Below stand a `note` and, folded, `details`. The table itself is `folded` where it is not said
+    if it has more than twenty rows.
     """
     columns = [str(column) for column in frame]
     numbers = frame.select_dtypes("number").columns
@@ -76,9 +78,10 @@ def html_table(
         [(value, None if value is None else write(value)) for value, write in zip(row, writers, strict=True)]
         for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
     ]
-    folded = foldable and len(rows) > _SEEN_AT_ONCE
-    values = {"caption": caption, "heads": heads, "rows": rows, "note": note, "folded": folded}
-    return Table(caption, TEMPLATES.get_template("table.html.j2").render(values))
+    template = TEMPLATES.get_template("table.html.j2")
+    words = {"caption": caption, "note": note, "details": details}
+    folded = len(rows) > _SEEN_AT_ONCE if folded is None else folded
+    return Table(caption, template.render(words, heads=heads, rows=rows, folded=folded))
 
 
 def of_levels(
@@ -161,20 +164,20 @@ def verdict_table(
             record["verdict"] = "baseline" if level == analysis.baseline else "reference"
         records.append(record)
     table = pd.DataFrame(records, dtype=object).drop(columns=["compared"] if analysis.one_reference else [])
-    note = "± one standard deviation between trials; p is adjusted for the number of levels."
+    note = "± standard deviation."
     if len(counts := set(table["n"])) == 1:
         table, note = table.drop(columns="n"), f"{counts.pop()} trials of each level; {note}"
     if ceilings:
-        note += " Ceiling: the level used up the processors, so its change is what this machine allows."
+        note += " Ceiling: the processors were used up."
     if unshown:
-        note += " Cannot be shown here: a condition for the effect to show was not met."
+        note += " Cannot be shown here: a condition for it was not met."
     if lost:
         note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
     reference = reference_words(analysis)
     reference = names.get(reference, reference)
     caption = f"{opening(metric.title)} of each level, and its change against {reference}"
     formats = dict.fromkeys(table.columns.difference(["level", "verdict", "compared"]), str)
-    return html_table(table, caption, formats=formats, note=note, foldable=False)
+    return html_table(table, caption, formats=formats, note=note, folded=False)
 
 
 def mean_words(mean: float, deviation: float) -> str | None:

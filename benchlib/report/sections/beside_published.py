@@ -17,7 +17,7 @@ from benchlib.study.published import agreement, matching, published_for
 PUBLISHED = ["figure", "agreement", "published", "measured here", "levels", "source"]
 """The columns of what was published beside what was measured."""
 ALONE = "‡"
-_UNMEASURED = Quiet("not measured here")
+UNMEASURED = "not measured here"
 
 
 @section
@@ -33,27 +33,27 @@ def published(experiment: Experiment) -> Table:
         StudyError: too few trials are kept to compare anything.
 
     """
-    notebook = experiment.study.notebook
-    figures = published_for(notebook) if notebook else pd.DataFrame()
+    figures = published_for(experiment.study.notebook or "")
     if figures.empty:
-        raise NothingToShowError("No published figures are kept that this study could be set beside.")
+        raise NothingToShowError("No published figures are kept of this notebook.")
     rows = beside(experiment, figures)
     sources = rows.groupby(["source", "conditions"], sort=False)
-    plan, facts = experiment.plan, dict(experiment.facts())
-    notes = [
-        f"Measured here: {facts['Server']}; {facts['Machine']}; {experiment.clients()}, scale {plan.scale:,}, "
-        f"{plan.load.duration_s} s a trial."
-    ]
-    if rows["measured here"].str.contains(ALONE).any():
-        notes.append(
-            f"{ALONE} None of the study's own comparisons: the same model with that level as the baseline of all."
-        )
+    rows["number"] = [f"[{number + 1}]" for number in sources.ngroup()]
+    notes = [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
     for note, about in figures[figures["note"] != ""].groupby("note", sort=False)["figure"].unique().items():
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
-    rows["number"] = [f"[{number + 1}]" for number in sources.ngroup()]
-    notes += [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
-    table = rows.assign(source=rows["number"])[PUBLISHED]
-    return html_table(table, "Published, and measured here", note=Markup("<br>").join(notes))
+    table, measured = rows.assign(source=rows["number"])[PUBLISHED], rows["measured here"].ne(UNMEASURED)
+    caption, details = "Published, and measured here", Markup("<br>").join(notes)
+    tables = []
+    if measured.any():
+        alone = rows["measured here"].str.contains(ALONE).any()
+        note = f"{ALONE} None of the study's own comparisons." if alone else ""
+        tables.append(html_table(table[measured], caption, note=note, details=details).html)
+    if not measured.all():
+        rest = table.loc[~measured, ["figure", "published", "levels", "source"]]
+        caption, more = "Published, and not measured here", "" if tables else details
+        tables.append(html_table(rest, caption, details=more, folded=True).html)
+    return Table(caption, "".join(tables))
 
 
 def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
@@ -100,7 +100,7 @@ def _measured(experiment: Experiment, row: Any) -> tuple[Mapping[Hashable, Any] 
     """What was measured for the level, or for the pair, of a published figure: the change, if it is one, and the words."""
     trials = experiment.by_level()
     if row.metric not in trials:
-        return None, _UNMEASURED
+        return None, UNMEASURED
     trials = good(trials, row.metric)
     if row.against:
         return _compared(experiment, trials[trials[row.metric] > 0], row)
@@ -113,7 +113,7 @@ def _measured(experiment: Experiment, row: Any) -> tuple[Mapping[Hashable, Any] 
             text = f"{amount(mean)} ± {amount(sd)}" if known(sd) and sd > 0 else amount(mean)
             own = ", ".join(part for part in name.split(", ") if part not in row.level.split(", "))
             texts.append((f"{own}: " if own else "") + _with_unit(text, row.unit))
-    return None, "; ".join(texts) or _UNMEASURED
+    return None, "; ".join(texts) or UNMEASURED
 
 
 def _compared(
@@ -122,10 +122,10 @@ def _compared(
     """The change from one level to another, and in words: with its interval, and its verdict where the study gives one."""
     means = trials.groupby("level")[row.metric].mean()
     if row.level not in means or row.against not in means:
-        return None, _UNMEASURED
+        return None, UNMEASURED
     of, judged = experiment.compared(row.level, row.against, row.metric)
     if not known(of["percent_change"]):
-        return None, _UNMEASURED
+        return None, UNMEASURED
     change, between = percent_words(of["percent_change"], of["ci_low"], of["ci_high"])
     change += f" ({between})" * bool(between) + (f", {of['verdict']}" if judged else f" {ALONE}")
     if row.unit not in ("", "%"):

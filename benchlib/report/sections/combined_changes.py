@@ -1,4 +1,4 @@
-"""Changes combined: what each brings, how they meet, whether the gains add up, and what each step adds to those before.
+"""Changes combined: what each brings, whether the gains add up, and what each step adds to those before.
 
 A factorial is a study whose levels are a grid of dimensions with two values each, the first of which is "low". A
 dimension of which only one value was run is no change, and is left aside. A screening tells the changes' own effects alone.
@@ -12,24 +12,23 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.plan.design import SCREENING_RUNS
-from benchlib.report.figures import changes, responses
+from benchlib.report.figures import changes
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import signed
-from benchlib.report.figures.tables import Format, Table, html_table, p_words
+from benchlib.report.figures.frames import percent_words
+from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
-from benchlib.stats.crossed import additivity, effects, interaction_means
+from benchlib.stats.crossed import additivity, effects
 from benchlib.stats.ladder import ladder
 from benchlib.study.experiment import Experiment
 
-MOST_PAIRS = 4
 _ENOUGH = 7  # effects: the noise is told from the many that are small
 
 
 @section
 def half_normal(experiment: Experiment) -> Figure:
     """The effects of all changes and of their pairs (of a screening the changes' alone), those named that stand out of the noise."""
-    screened = _screened(experiment)
-    trials, design, _ = _factorial(experiment, screened=screened)
+    screened = bool(experiment.study.parameters.get("screen"))
+    trials, design, _ = _factorial(experiment, SCREENING_RUNS if screened else None)
     metric, alpha = experiment.plan.metric, experiment.analysis.alpha
     table = effects(trials, design, metric=metric, order=1 if screened else 2, alpha=alpha)
     if len(table) < _ENOUGH and not screened:
@@ -38,44 +37,30 @@ def half_normal(experiment: Experiment) -> Figure:
 
 
 @section
-def interactions(experiment: Experiment) -> Figure:
-    """How the pairs of changes meet that meet most: the means at the four corners."""
-    trials, design, ends = _factorial(experiment)
-    metric = experiment.plan.metric
-    table = effects(trials, design, metric=metric, alpha=experiment.analysis.alpha)
-    pairs = table.loc[table["order"] == 2, "effect"].head(MOST_PAIRS)
-    if pairs.empty:
-        raise NothingToShowError("With one change there is nothing that could meet.")
-    means = [
-        interaction_means(trials, design, *pair.split(" × "), metric=metric, effects=table) for pair in pairs
-    ]
-    return responses.interaction(means, effects=table, changes=ends, metric=metric)
-
-
-@section
 def gains(experiment: Experiment) -> Table:
-    """Each change alone, what they would bring if the gains multiplied, and what all of them bring."""
-    _, design, ends = _factorial(experiment)
+    """Each change alone, how each pair of them meets, what they would bring if the gains multiplied, and what all of them bring."""
+    if experiment.study.parameters.get("screen"):
+        raise NothingToShowError("A screening tells each change's effect alone: run those that stood out once more.")
+    trials, design, ends = _factorial(experiment)
     factor, metric, alpha = experiment.plan.factor, experiment.plan.metric, experiment.analysis.alpha
+    pairs = effects(trials, design, metric=metric, alpha=alpha).query("order == 2")
     controls = factor.controls if design.loc[factor.baseline].lt(0).all() else ()
-    trials = experiment.trials[experiment.trials["error"].isna()]
-    trials = trials[trials["level"].isin([*design.index, *controls])]
+    good = experiment.trials[experiment.trials["error"].isna()]
+    good = good[good["level"].isin([*design.index, *controls])]
     try:
-        rows = additivity(trials, design, controls=controls, metric=metric, alpha=alpha)
+        rows = additivity(good, design, controls=controls, metric=metric, alpha=alpha)
     except InputError as reason:
         raise NothingToShowError(f"Whether the gains add up is not known: {reason}.") from None
     names = {name: f"{name}: {high} instead of {low}" for name, (low, high) in ends.items()}
-    percents = dict.fromkeys(("percent", "ci_low", "ci_high"), signed)
-    formats: dict[str, Format] = {**percents, "p_value": p_words}
-    labels = {"what": "", "percent": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
-    note = (
-        "Against everything as it was; single 95 % intervals by the block model. The last row tells by how much all together "
-        "miss, or exceed, what they would bring if each still brought on top of the others what it brings alone."
-    )
-    if constant := [name for name in next(iter(factor.cells.values())) if name not in ends]:
-        note += f" One value only was run of {' and '.join(constant)}."
-    rows["what"] = rows["what"].replace(names)
-    return html_table(rows, "Do the gains add up?", labels=labels, formats=formats, note=note)
+    alone, whole = rows.iloc[: len(ends)].replace({"what": names}), rows.iloc[len(ends) :]
+    rows = pd.concat([alone, pairs.rename(columns={"effect": "what"}), whole])
+    words = [percent_words(*row) for row in rows[["percent", "ci_low", "ci_high"]].to_numpy().tolist()]
+    table = pd.DataFrame(words, columns=["change", "95 % interval"])
+    table.insert(0, "what", rows["what"].to_list())
+    constant = [name for name in next(iter(factor.cells.values())) if name not in ends]
+    note = f"One value only was run of {' and '.join(constant)}." if constant else ""
+    table["p"] = rows["p_value"].to_list()
+    return html_table(table, "Do the gains add up?", formats={"change": str, "95 % interval": str, "p": p_words}, note=note)
 
 
 @section
@@ -95,37 +80,23 @@ def waterfall(experiment: Experiment, steps: Sequence[str]) -> Figure:
     return changes.waterfall(table, start=start, metric=plan.metric)
 
 
-def _screened(experiment: Experiment) -> bool:
-    return bool(experiment.study.parameters.get("screen"))
-
-
 def _factorial(
-    experiment: Experiment, *, screened: bool = False
+    experiment: Experiment, runs: int | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]]:
     """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values.
 
     Raises:
-        NothingToShowError: the study is no whole factorial, or a screening where none will do.
+        NothingToShowError: the study is no factorial, or has fewer combinations than ``runs``, or than all.
 
     """
-    if _screened(experiment) and not screened:
-        raise NothingToShowError(
-            "A screening tells what each change brings by itself, not how changes meet: run those that stood out once more, in all their combinations."
-        )
     cells = pd.DataFrame.from_dict(experiment.plan.factor.cells, orient="index", dtype=object)
     values = {str(name): tuple(column.unique()) for name, column in cells.items()}
     ends = {name: pair for name, pair in values.items() if len(pair) == 2}
     if not ends or any(len(several) > 2 for several in values.values()):
-        raise NothingToShowError(
-            "This study is no factorial: it takes a grid of dimensions with two values each."
-        )
-    if len(cells) < (SCREENING_RUNS if screened else 2 ** len(ends)):
+        raise NothingToShowError("This study is no factorial, which is a grid of two values in each dimension.")
+    trials = experiment.trials[experiment.trials["error"].isna() & experiment.trials["level"].isin(cells.index)]
+    if len(cells) < (runs or 2 ** len(ends)) or set(trials["level"]) != set(cells.index):
         raise NothingToShowError("This study is no whole factorial: some of its combinations are left out.")
-    highs = pd.Series({name: high for name, (_, high) in ends.items()})
-    design = cells[[*ends]].eq(highs).astype(int) * 2 - 1
-    trials = experiment.trials[experiment.trials["error"].isna()]
-    trials = trials[trials["level"].isin(design.index)]
-    if set(trials["level"]) != set(design.index):
-        raise NothingToShowError("Not every combination has a good trial yet.")
     refuse_invalid(experiment)
-    return trials, design, ends
+    highs = pd.Series({name: high for name, (_, high) in ends.items()})
+    return trials, cells[[*ends]].eq(highs).astype(int) * 2 - 1, ends

@@ -14,12 +14,11 @@ from typing import Any
 
 import pandas as pd
 
-from benchlib.plan.words import size_words
 from benchlib.report.figures.frames import MINUS
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
-from benchlib.study.records import Counters, Plans
+from benchlib.study.records import Plans
 
 Node = Mapping[str, Any]
 """A node of a plan, with its children in ``Plans``."""
@@ -44,7 +43,7 @@ _DETAILS = (
 
 @section
 def plans(experiment: Experiment) -> Table:
-    """Each level's plan for each explained statement, from its median trial, and what differs from that of the level it is compared with.
+    """Each level's plan for each explained statement, from its median trial; folded the plans, and what differs from that of the level compared with.
 
     Raises:
         InputError: a file of plans is damaged.
@@ -53,12 +52,11 @@ def plans(experiment: Experiment) -> Table:
     explained = _explained(experiment)
     if explained.empty:
         raise NothingToShowError("No plans were kept: the workload has no statements to explain.")
-    factor, rows, folded = experiment.plan.factor, [], []
+    references, rows, folded = experiment.plan.factor.pairs(), [], []
     for number, of_all in explained.groupby("statement"):
         typical = of_all[of_all["typical"]].set_index("level")
-        after, before = (typical[typical["when"] == when] for when in ("after", "before"))
-        letters = _letters([*after["outline"], *of_all["outline"]])
-        for level, plan in after.iterrows():
+        letters = _letters([*typical["outline"], *of_all["outline"]])
+        for level, plan in typical.iterrows():
             outlines = of_all.loc[of_all["level"] == level, "outline"].map(letters)
             letter, ran = letters[plan["outline"]], plan["plan"]
             others = outlines[outlines != letter].value_counts().sort_index()
@@ -68,50 +66,37 @@ def plans(experiment: Experiment) -> Table:
                     "level": level,
                     "statement": str(number),
                     "plan": letter + vary * bool(len(others)),
-                    "what differs": _difference(after, str(level), factor.pairs().get(str(level))),
-                    "before, ms": before["plan"][str(level)]["Execution Time"],
-                    "after, ms": ran["Execution Time"],
+                    "execution, ms": ran["Execution Time"],
                     "planning, ms": ran["Planning Time"],
-                    "temporary_files": ran["Plan"]["Temp Written Blocks"] * plan["page_bytes"],
+                    "temporary pages": ran["Plan"]["Temp Written Blocks"],
                     "worst estimate": worst_estimate(ran["Plan"]),
                 }
             )
         for same_outline, letter in letters.items():
-            levels = list(after.index[after["outline"] == same_outline]) or ["in some trials alone"]
+            levels = [str(level) for level in typical.index[typical["outline"] == same_outline]]
             alike = of_all[of_all["outline"] == same_outline]
             shown = alike.sort_values("typical", ascending=False, kind="stable").iloc[0]
+            where = ", ".join(levels) or "in some trials alone"
+            differs = _difference(typical, levels[0], references.get(levels[0])) if levels else ""
             folded.append(
-                f"<details><summary>Statement {number}, plan {letter}: {html.escape(', '.join(levels))}</summary>"
-                f"<p><code>{html.escape(shown['text'])}</code></p>"
+                f"<details><summary>Statement {number}, plan {letter}: {html.escape(where)}</summary>"
+                f"<p><code>{html.escape(shown['text'])}</code></p>{f'<p>{html.escape(differs)}</p>' * bool(differs)}"
                 f'<pre tabindex="0">{html.escape(plan_text(shown["plan"]["Plan"]))}</pre></details>'
             )
     frame = pd.DataFrame(rows)
     if frame["statement"].nunique() == 1:
         frame = frame.drop(columns="statement")
-    note = (
-        "Each level by its median trial: one run of the statement before the load and one after it, which is where all "
-        "other columns are from; times are those of the server, under EXPLAIN. A letter stands for a plan with the same nodes, in "
-        "memory or on disk alike; where the plans of a level's trials vary, it says how many are another. What differs: − the other "
-        "level's nodes, + its own. The estimate is that of the node whose "
-        "rows came most unlike those expected. Each plan is folded below."
-    )
-    if absent := [name for name in factor.levels if name not in {*frame["level"], *factor.controls}]:
-        note += f" No plans were kept of {', '.join(absent)}."
     caption = "Plans of the workload's statements"
-    table = html_table(frame, caption, formats={"temporary_files": size_words}, note=note)
-    return Table(caption, "".join([table.html, *folded]))
+    nodes_of_all = f'<details class="bl-long"><summary>The plans ({len(folded)})</summary>{"".join(folded)}</details>'
+    return Table(caption, html_table(frame, caption).html + nodes_of_all)
 
 
 def _explained(experiment: Experiment) -> pd.DataFrame:
-    """What the good trials explained: ``level, statement`` (its number), ``text, when, plan, outline, page_bytes, typical``.
+    """What the good trials explained after the load: ``level, statement`` (its number), ``text, plan, outline, typical``.
 
     ``typical`` are those of a level's median trial by the study's metric. Controls are left out: their plans are the
-    baseline's once more. Pages are as large as PostgreSQL has them where a trial lacks the counters to tell it.
+    baseline's once more.
     """
-    pages = {
-        (level, block): int(dict(counters.after).get("block_size", 8192))
-        for level, block, counters in records(experiment, Counters)
-    }
     controls = experiment.plan.factor.controls
     kept = [of for of in records(experiment, Plans) if of[2].after and of[0] not in controls]
     metric = experiment.trials.set_index(["level", "block"])[experiment.plan.metric]
@@ -120,14 +105,11 @@ def _explained(experiment: Experiment) -> pd.DataFrame:
         blocks = sorted((metric[level, block], block) for of, block, _ in kept if of == level)
         medians[level] = blocks[(len(blocks) - 1) // 2][1]
     rows = [
-        (level, number, row["statement"], when, row["plan"], outline(row["plan"]["Plan"]),
-         pages.get((level, block), 8192), medians[level] == block)
+        (level, number, row["statement"], row["plan"], outline(row["plan"]["Plan"]), medians[level] == block)
         for level, block, record in kept
-        for when, explained in (("after", record.after), ("before", record.before))
-        for number, row in enumerate(explained, 1)
-    ]  # fmt: skip
-    columns = ["level", "statement", "text", "when", "plan", "outline", "page_bytes", "typical"]
-    return pd.DataFrame(rows, columns=columns)
+        for number, row in enumerate(record.after, 1)
+    ]
+    return pd.DataFrame(rows, columns=["level", "statement", "text", "plan", "outline", "typical"])
 
 
 def _letters(outlines: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
@@ -136,15 +118,14 @@ def _letters(outlines: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     return dict(zip(dict.fromkeys(outlines), names, strict=False))
 
 
-def _difference(after: pd.DataFrame, level: str, reference: str | None) -> str:
+def _difference(typical: pd.DataFrame, level: str, reference: str | None) -> str:
     """What differs between a level's plan and that of the level it is compared with."""
-    if reference not in after.index:
-        return Quiet("")
-    own, other = after.loc[level], after.loc[reference]
+    if reference not in typical.index:
+        return ""
+    own, other = typical.loc[level], typical.loc[reference]
     text = differences(own["plan"]["Plan"], other["plan"]["Plan"])
-    if own["text"] != other["text"]:
-        text = "; ".join(["another statement", *filter(None, [text])])
-    return f"against {reference}: {text}" if text else Quiet(f"as at {reference}")
+    another = "another statement" if own["text"] != other["text"] else ""
+    return f"Against {reference}: {'; '.join(filter(None, (another, text))) or 'the same'}"
 
 
 # --- a plan as text ------------------------------------------------------------------

@@ -19,9 +19,9 @@ _LAGS = ["replay_lag_s", "replay_lag_bytes", "write_lag_bytes"]
 
 # What a commit waits for, and what is lost with the primary. Source: PostgreSQL documentation, "synchronous_commit".
 _PROMISES = {
-    "remote_write": ("written", "nothing acknowledged, unless the replica's machine crashes with it"),
-    "on": ("flushed", "nothing acknowledged, even if the replica's machine crashes with it"),
-    "remote_apply": ("replayed", "nothing acknowledged, and the replica shows each commit at once"),
+    "remote_write": ("written", "nothing, unless the replica's machine crashes too"),
+    "on": ("flushed", "nothing"),
+    "remote_apply": ("replayed", "nothing, and readers there see each commit at once"),
 }
 
 
@@ -33,12 +33,10 @@ def replica_lag(experiment: Experiment) -> Figure:
         InputError: a file is damaged.
 
     """
-    levels = _replicated(experiment, "so there is no lag")
+    levels = _replicated(experiment)
     readings = _readings(records(experiment, ReplicaReadings))
     if readings.empty:
-        raise NothingToShowError(
-            "Nothing was sampled of the replicas in these trials, so their lag is not known."
-        )
+        raise NothingToShowError("Nothing was sampled of the replicas in these trials.")
     return replay_lag(readings, list(levels))
 
 
@@ -50,7 +48,7 @@ def replicas_verified(experiment: Experiment) -> Table:
         InputError: a file is damaged.
 
     """
-    levels = _replicated(experiment, "so there is nothing to fail over to")
+    levels = _replicated(experiment)
     kept, trials = records(experiment, ReplicaReadings), experiment.trials
     readings = _readings(kept)
     verified = pd.DataFrame(
@@ -64,20 +62,19 @@ def replicas_verified(experiment: Experiment) -> Table:
     for level, replication in levels.items():
         of_level, ran = verified[verified["level"] == level], trials[trials["level"] == level]
         promise = _promise(replication, of_level, readings[readings["level"] == level])
-        counts = {"trials verified": f"{len(of_level)} of {len(ran)}"}
-        rows.append({"level": level, **promise, **counts, **_holdings(of_level, ran)})
-    note = (
-        "Held at once: the replicas that were past a last commit of ours when it was acknowledged, and in how many trials; asked "
-        "where a commit waits for them. Then all caught up, and the rows that the workload counts, the warm-up's among them, were counted on "
-        "the primary and on each replica: verified are the trials where they are equal. Lags are read once a second: "
-        "what is lost is the most of any reading."
-    )
+        row: dict[str, Any] = {"level": level, **promise, "trials verified": f"{len(of_level)} of {len(ran)}"}
+        if len(of_level):
+            held = of_level["held"].explode().dropna().value_counts().sort_index()
+            row["held at once"] = ", ".join(f"{name} in {count}" for name, count in held.items()) or "not asked"
+            row["rows on each"] = of_level["count"].sum(skipna=False)
+        rows.append(row)
+    note = "Held at once: past a last commit of ours when it was acknowledged."
     for name, error in failed.groupby("level", sort=False)["error"].first().items():
         note += f" Failed, {name}: {error}."
     return html_table(pd.DataFrame(rows), "What the replicas were found to hold", note=note)
 
 
-def _replicated(experiment: Experiment, consequence: str) -> dict[str, Mapping[str, Any]]:
+def _replicated(experiment: Experiment) -> dict[str, Mapping[str, Any]]:
     """The levels that have replicas, with what they name.
 
     Raises:
@@ -88,7 +85,7 @@ def _replicated(experiment: Experiment, consequence: str) -> dict[str, Mapping[s
     named = {level: plan.level(level).part("replication") for level in plan.factor.levels}
     replicated = {level: wish for level, wish in named.items() if wish.get("replicas")}
     if not replicated:
-        raise NothingToShowError(f"No level of this study has a replica, {consequence}.")
+        raise NothingToShowError("No level of this study has a replica.")
     return replicated
 
 
@@ -125,17 +122,3 @@ def _promise(
     if int(quorum.split()[1]) < replicas:
         promise += ", if the replica furthest ahead is promoted"
     return {waits: f"{quorum} of {replicas}: {done} ({mode})", lost: promise}
-
-
-def _holdings(verified: pd.DataFrame, ran: pd.DataFrame) -> dict[str, Any]:
-    """What was acknowledged and found, over the trials of a level that were verified."""
-    if verified.empty:
-        return {}
-    held = verified["held"].explode().dropna().value_counts().sort_index()
-    acknowledged = ran.loc[ran["block"].isin(verified["block"]), "transactions"]
-    return {
-        "held at once": ", ".join(f"{replica} in {count}" for replica, count in held.items()) or "not asked",
-        "transactions acknowledged": acknowledged.sum(min_count=1),
-        "rows on each": verified["count"].sum(skipna=False),
-        "caught up after, s": verified["caught_up_s"].max(),
-    }

@@ -9,7 +9,7 @@ import pandas as pd
 from benchlib.plan.settings import quantity
 from benchlib.plan.words import size_words
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import in_common, interval, known, plain, signed, span
+from benchlib.report.figures.frames import change_words, in_common, plain, signed, span
 from benchlib.report.figures.responses import Curve, Words, setting_curve
 from benchlib.report.figures.style import FEW
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
@@ -55,10 +55,7 @@ def curve(experiment: Experiment, setting: str) -> Figure:
         if (reference := _reference(experiment, group)) is not None
     ][:FEW]
     if not shown:
-        raise NothingToShowError(
-            f"No two levels of this study differ in {setting} alone and are compared with the same level, "
-            "so there is no curve over it."
-        )
+        raise NothingToShowError(f"No two levels differ in {setting} alone and are compared with the same.")
     mechanisms = _mechanisms(experiment, [level for _, group, _ in shown for level in group])
     bends = [
         _curve(experiment, setting, name, _points(experiment, values, group, mechanisms), value_words)
@@ -123,33 +120,23 @@ def _curve(
     experiment: Experiment, setting: str, name: str, points: pd.DataFrame, value_words: Words
 ) -> Curve:
     """The points with the value at which they bend, and a sentence that says so."""
-    metric = experiment.analysis.metric
-    speed = 1 + points["change"] / 100
+    speed, metric = 1 + points["change"] / 100, experiment.analysis.metric
     if not metric.higher_is_better:
         speed = 1 / speed
-    place = enough(speed.to_list(), experiment.plan.margin)
-    texts, last = [value_words(value) for value in points["value"]], len(points) - 1
-    step, resolved = _step(experiment, *points["level"][place - 1 : place + 1]) if place else ("", False)
-    inside = resolved and place < last
-    facts = [f"bends at {texts[place]}" if inside else "no bend inside the range"]
-    if 0 < place < last and not resolved:
-        facts = ["no bend that the trials resolve"]
+    place, last = enough(speed.to_list(), experiment.plan.margin), len(points) - 1
+    texts, facts = [value_words(value) for value in points["value"]], ["no bend inside the range"]
+    bend: float | None = None
     if place:
-        facts.append(f"the step from {texts[place - 1]} to {texts[place]} changes {metric.title} by {step}")
+        row, _ = experiment.compared(points["level"][place], points["level"][place - 1], metric.name)
+        facts.append(f"{texts[place]} instead of {texts[place - 1]}: {change_words(row)}")
+        if place < last and (row["ci_low"] > 0 or row["ci_high"] < 0):
+            facts[0], bend = f"bends at {texts[place]}", float(points["value"][place])
+        elif place < last:
+            facts[0] = "no bend that the trials resolve"
     if place < last:
-        beyond = 100 * (speed[place + 1 :] / speed[place] - 1)
-        facts.append(f"beyond {texts[place]} the speed differs by {span(beyond, signed)}")
+        facts.append(f"beyond: {span(100 * (speed[place + 1 :] / speed[place] - 1), signed)}")
     about = f"{setting}, {name}" if name else setting
-    bend = float(points["value"][place]) if inside else None
     return Curve(name, points, bend, f"{about}: {'; '.join(facts)}.")
-
-
-def _step(experiment: Experiment, lower: str, upper: str) -> tuple[str, bool]:
-    """The change from one level of a group to another, with its interval, and whether that leaves out zero."""
-    row, _ = experiment.compared(upper, lower, experiment.plan.metric)
-    change, low, high = (float(row[name]) for name in ("percent_change", "ci_low", "ci_high"))
-    text = f"{signed(change)} {interval(low, high)}" if known(low, high) else signed(change)
-    return text, low > 0 or high < 0
 
 
 def _mechanisms(experiment: Experiment, levels: Sequence[str]) -> list[str]:

@@ -126,25 +126,6 @@ def make_lags(levels, *, blocks=3, seconds=12):
     return frame.astype({name: float for name in frame if "_lag_" in name})
 
 
-def make_rates():
-    place = "flushes a second, where the WAL of {} lies"
-    rows = [
-        (place.format("defaults and 3 other levels"), "fdatasync", 80.3, True),
-        (place.format("defaults and 3 other levels"), "open_sync", 39.1, False),
-        (place.format(LONG), "open_datasync", 48_817.0, True),
-    ]
-    return pd.DataFrame(rows, columns=["place", "method", "ops_per_s", "used"])
-
-
-def make_commits():
-    rows = [
-        (level, tps * factor, 4, flush)
-        for level, tps, flush in (("defaults", 170, 80.3), ("no wait", 3000, None), (LONG, 3000, 80.3))
-        for factor in (0.9, 1, 1.1)
-    ]
-    return pd.DataFrame(rows, columns=["level", "tps", "clients", "flushes_per_s"])
-
-
 def crossed(design, sizes, *, blocks=4, noise=0.02):
     """Trials of a design with known effects (logarithms), interactions as `a × b`."""
     random = np.random.default_rng(11)

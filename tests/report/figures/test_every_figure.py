@@ -33,12 +33,10 @@ from benchlib.report.figures.responses import (
     Curve,
     change_by_clients,
     client_sweep,
-    interaction,
     quantile_ladder,
     setting_curve,
 )
-from benchlib.report.sections.device_flushes import flush_rates
-from benchlib.stats.crossed import effects, interaction_means
+from benchlib.stats.crossed import effects
 from benchlib.stats.ladder import ladder
 
 LEVELS = ["defaults", "control", "tuned", cases.LONG]
@@ -76,8 +74,7 @@ def taken_apart():
 def factorial():
     design = full_factorial(FACTORS)
     trials = cases.crossed(design, {FACTORS[0]: 0.4, " × ".join(FACTORS): 2.0})
-    table = effects(trials, design)
-    return table, interaction_means(trials, design, *FACTORS, effects=table)
+    return effects(trials, design)
 
 
 def curves():
@@ -117,9 +114,7 @@ CHARTS = {
     "timeline of a long run": lambda: timeline(cases.make_progress(ordinary()[1], 900), levels=LEVELS, relative=True),
     "shares": lambda: shares(taken_apart(), full="tuned"),
     "no shares": lambda: shares(odd()[0], "huge"),
-    "half-normal": lambda: half_normal(factorial()[0]),
-    "interaction": lambda: interaction([factorial()[1]], effects=factorial()[0]),
-    "interactions": lambda: interaction([factorial()[1]] * 4, effects=factorial()[0].head(0)),
+    "half-normal": lambda: half_normal(factorial()),
     "waterfall": lambda: waterfall(ladder(cases.climb(STEPS, [3, -6, 0.1]), STEPS), start="base"),
     "waterfall, odd": lambda: waterfall(ladder(cases.climb(STEPS, [2400, -98, 0.01]), STEPS)),
     "devices": lambda: device_panels(
@@ -132,7 +127,6 @@ CHARTS = {
     "client sweep": lambda: client_sweep(cases.make_sweep(LEVELS, [2**power for power in range(10)])),
     "curve": lambda: curve(curves()[:1]),
     "curves": lambda: curve(curves()),
-    "flushes": lambda: flush_rates(cases.make_rates(), cases.make_commits()),
     "lag": lambda: replay_lag(cases.make_lags(["asynchronous", cases.LONG]), ["asynchronous", cases.LONG]),
     "lag of one reading": lambda: replay_lag(cases.make_lags(["a"], blocks=1, seconds=0), ["a"]),
     "change by clients": lambda: change_by_clients(by_clients(), metric_or_guess("tps")),

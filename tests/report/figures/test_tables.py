@@ -17,7 +17,8 @@ def parsed(table):
 
 def test_headers_alignment_and_gaps():
     frame = pd.DataFrame({"level": ["a<b", "c"], "wal_bytes": [1234.5, np.nan], "kept": ["yes", None]})
-    soup = parsed(html_table(frame, "Written", labels={"wal_bytes": "WAL, bytes"}, note="per trial"))
+    labels = {"wal_bytes": "WAL, bytes"}
+    soup = parsed(html_table(frame, "Written", labels=labels, note="per trial", details="by <pgbench>"))
     assert soup.caption.get_text() == "Written"
     assert [th["scope"] for th in soup.thead.find_all("th")] == ["col"] * 3
     assert [th.get_text() for th in soup.thead.find_all("th")] == ["level", "WAL, bytes", "kept"]
@@ -33,6 +34,7 @@ def test_headers_alignment_and_gaps():
     region = soup.find(class_="bl-scroll")
     assert (region["role"], region["tabindex"], region["aria-label"]) == ("region", "0", "Written")
     assert soup.find(class_="bl-note").get_text() == "per trial"
+    assert soup.details.p.get_text() == "by <pgbench>"
 
 
 def test_formats_write_a_column_and_align_it():

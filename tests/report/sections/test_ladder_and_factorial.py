@@ -12,7 +12,7 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Plan
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.tables import Table
-from benchlib.report.sections.combined_changes import gains, half_normal, interactions, waterfall
+from benchlib.report.sections.combined_changes import gains, half_normal, waterfall
 from benchlib.report.view import View
 from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder
@@ -50,6 +50,7 @@ def test_gains_that_overlap_do_not_add_up(crossed: View) -> None:
     assert {name: row["change"].partition(".")[0] for name, row in named(table).items()} == {
         "settings: tuned instead of defaults": "+49",
         "disk: fast instead of slow": "+99",
+        "settings × disk": "−16",
         "all, if they multiplied": "+199",
         "all, as measured": "+109",
         "measured / multiplied": "−29",
@@ -63,9 +64,7 @@ def test_a_dimension_of_which_one_value_was_run_is_no_change(crossing: Callable[
     assert isinstance(table, Table)
     assert "One value only was run of kernel." in table.html
     assert "kernel:" not in table.html
-    figure = interactions(view)
-    assert isinstance(figure, Figure)
-    assert "kernel" not in figure.svg
+    assert "× kernel" not in table.html
 
 
 def test_a_factorial_with_a_hole_is_none(crossing: Callable[..., View]) -> None:
@@ -86,8 +85,7 @@ def test_a_screening_tells_the_changes_that_matter_and_no_more(crossing: Callabl
     assert figure.title.startswith("2 of 6 effects stand out of the noise, most change 2: +50")
     assert re.search(r" change 2: \+50\.0 %[^;]*faster; change 4: −30\.0 %[^;]*slower;", figure.alt)
     assert "×" not in figure.alt
-    for section in (gains, interactions):
-        assert "run those that stood out once more" in str(section(screened))
+    assert "run those that stood out once more" in str(gains(screened))
     assert "no whole factorial" in str(half_normal(crossing(grid, tps)))
     del tps[others[0][0]]
     assert "some of its combinations are left out" in str(half_normal(crossing(grid, tps, screen=True)))
@@ -95,11 +93,7 @@ def test_a_screening_tells_the_changes_that_matter_and_no_more(crossing: Callabl
     assert "some of its combinations are left out" in str(half_normal(crossing(grid, rest, screen=True)))
 
 
-def test_the_way_that_effects_meet_is_drawn(crossed: View) -> None:
-    meeting = interactions(crossed)
-    assert isinstance(meeting, Figure)
-    assert meeting.title.startswith("1 of 1 pairs interact, most settings × disk: −")
-    assert "disk fast settings defaults: 2,000" in meeting.svg
+def test_few_effects_do_not_tell_noise(crossed: View) -> None:
     assert "too few to tell noise" in str(half_normal(crossed))
 
 
@@ -115,5 +109,5 @@ def test_a_ladder_tells_each_step_and_the_way_so_far(crossed: View) -> None:
 def test_what_was_not_measured_is_said(crossed: View, folder_of: Callable[..., StudyFolder]) -> None:
     assert "there is no good trial of 1 base" in str(waterfall(crossed, ["1 base", "tuned, fast"]))
     plain = folder_of(name="plain")
-    for section in (gains, half_normal, interactions):
+    for section in (gains, half_normal):
         assert "this study is no factorial" in str(section(View(shown(plain)))).lower()

@@ -4,7 +4,7 @@ import pytest
 from bs4 import BeautifulSoup
 from fakes import counters
 
-from benchlib.report.sections.server_statements import server_statements
+from benchlib.report.sections.servers import server_statements
 
 
 def entry(query: str, *, calls: int, ms: float, toplevel: bool = True, **more: float) -> dict[str, object]:

@@ -1,8 +1,8 @@
-"""Servers side by side: what their owners have set, and what a million transactions cost on each."""
+"""Servers side by side: what their owners have set, what statements took there, and what a million transactions cost."""
 
 from __future__ import annotations
 
-import math
+import html
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,17 +11,33 @@ import pandas as pd
 from benchlib.errors import InputError
 from benchlib.plan.settings import quantity, shown
 from benchlib.plan.words import size_words
-from benchlib.report.figures.frames import amount, by_value, interval, known, rows_of, signed
-from benchlib.report.figures.tables import Quiet, Table, html_table
+from benchlib.report.figures.frames import amount, by_value, change_words, known, rows_of
+from benchlib.report.figures.mechanism import means_in_words
+from benchlib.report.figures.tables import Quiet, Table, html_table, of_levels
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.stats.means import geometric_mean
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import matching
-from benchlib.study.records import Parameters
+from benchlib.study.records import Counters, Parameters
 
 OWN = "PostgreSQL's own"
 _HIDDEN = "not shown"
 _PER_HOUR = 3600
+MOST = 6
+"""So many statements are shown, those on which some level's server spent the largest share of its time."""
+
+_QUERY = 160  # characters of a statement that its table is headed by
+_EACH = {
+    "total_ms": "time, ms",
+    "rows": "rows",
+    "shared_blocks_hit": "pages hit",
+    "shared_blocks_read": "pages read",
+    "shared_blocks_dirtied": "pages dirtied",
+    "shared_blocks_written": "pages written",
+    "temp_blocks_written": "pages of temporary files written",
+    "wal_bytes": "WAL, B",
+}
+"""What is shown of each call, by the name of its count."""
 
 
 @section
@@ -34,9 +50,7 @@ def server_settings(experiment: Experiment) -> Table:
     levels = _asked(experiment)
     kept = {level: dict(record) for level, _, record in records(experiment, Parameters) if level in levels}
     if not kept:
-        raise NothingToShowError(
-            "What the servers run with was not kept with these trials, so their defaults are not known."
-        )
+        raise NothingToShowError("What the servers run with was not kept with these trials.")
     settings = {level: str({n: row["setting"] for n, row in of.items()}) for level, of in kept.items()}
     alike = list(by_value(settings).values())
     servers = [kept[names[0]] for names in alike]
@@ -51,10 +65,7 @@ def server_settings(experiment: Experiment) -> Table:
     if not rows:
         raise NothingToShowError("Every server runs with PostgreSQL's own defaults.")
     rows.sort(key=lambda row: len(set(row[1:-1])) == 1)
-    note = (
-        "Those that differ between servers come first; what is as PostgreSQL has it is muted. Of texts that may name "
-        "a host, a folder or a user only that they are set is shown."
-    )
+    note = "Those that differ between servers come first; muted: as PostgreSQL has it."
     if absent := [level for level in levels if level not in kept]:
         note += f" Nothing was kept of {', '.join(absent)}."
     columns = ["setting", *(_heading(names, list(kept)) for names in alike), OWN]
@@ -78,34 +89,23 @@ def cost_per_million(experiment: Experiment, prices: Mapping[str, float], curren
     levels = _asked(experiment)
     by_level = _prices(prices, levels)
     if not by_level:
-        raise NothingToShowError(
-            "No price per hour was given, so what a million transactions cost is not known."
-        )
-    unit = f", {currency}" if currency else ""
-    cost, ends, hourly = f"a million transactions{unit}", f"95 % interval{unit}", f"price an hour{unit}"
-    columns = ["level", cost, ends, "change", "interval", "against", hourly, "tps"]
+        raise NothingToShowError("No price per hour was given.")
+    unit, rows = f", {currency}" if currency else "", []
     good = experiment.trials[experiment.trials["error"].isna()]
-    rows = []
     for level in levels:
-        tps, price = good.loc[good["level"] == level, "tps"].dropna().astype(float), by_level.get(level)
-        row: dict[str, str | None] = {**dict.fromkeys(columns, ""), "level": level}
-        row[hourly] = "" if price is None else amount(price)
-        row[cost] = "no transactions" if tps.empty else "no price given"
-        means = geometric_mean(tps.to_list())
-        if len(tps):
-            row["tps"] = amount(means[0])
-        if len(tps) and price is not None:
-            row[cost], high, low = (amount(price * 1e6 / (_PER_HOUR * mean)) for mean in means)
-            row[ends] = f"[{low}, {high}]" if len(tps) > 1 else ""
-            row |= _change(experiment, by_level, level)
+        price = by_level.get(level)
+        mean, low, high = geometric_mean(good.loc[good["level"] == level, "tps"].dropna().astype(float).to_list())
+        cost = "no price given" if known(mean) else "no transactions"
+        if known(mean) and price is not None:
+            cost, most, least = (amount(price * 1e6 / (_PER_HOUR * tps)) for tps in (mean, low, high))
+            cost += f" ({least} to {most})" if known(low) else ""
+        change, against = _change(experiment, by_level, level)
+        row = {"level": level, f"a million transactions{unit}": cost, "change": change, "against": against}
+        row |= {f"price an hour{unit}": amount(price) if price else "", "tps": amount(mean) if known(mean) else ""}
         rows.append(row)
-    note = (
-        "The server's price alone: the load's machine, storage and traffic that are paid apart are not in it. Means are "
-        "geometric, with the interval of a level's own trials; a change and its interval are the verdicts', where "
-        "the baseline is the mean of its twins."
-    )
-    frame, formats = pd.DataFrame(rows, dtype=object), dict.fromkeys({*columns} - {"level", "against"}, str)
-    return html_table(frame, "What a million transactions cost", formats=formats, note=note)
+    frame = pd.DataFrame(rows, dtype=object)
+    formats = dict.fromkeys(frame.columns.difference(["level", "against"]), str)
+    return html_table(frame, "What a million transactions cost", formats=formats)
 
 
 def _asked(experiment: Experiment) -> list[str]:
@@ -149,9 +149,7 @@ def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
         if isinstance(price, bool) or not known(price) or price <= 0:
             raise InputError(f"prices: '{key}' is {price!r}: want a price per hour above 0, or leave it out")
         if not (priced := matching(key, levels)):
-            raise InputError(
-                f"prices: no level is called '{key}', or has it between commas; there are {'; '.join(levels)}"
-            )
+            raise InputError(f"prices: no level is called '{key}', or has it as a part: {'; '.join(levels)}")
         for level in priced:
             if level in prices and level != key:
                 continue
@@ -161,18 +159,69 @@ def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
     return {level: prices[key] for level, key in keys.items()}
 
 
-def _change(experiment: Experiment, prices: Mapping[str, float], level: str) -> dict[str, str | None]:
-    """How a level's cost differs from that of what it is compared with: ``change, interval, against``."""
+def _change(experiment: Experiment, prices: Mapping[str, float], level: str) -> tuple[str, str]:
+    """How a level's cost differs from that of what it is compared with, and what that is; nothing where it is not known."""
     analysis = experiment.analysis
-    other = analysis.against.get(level)
-    if other is None or other not in prices or analysis.metric.name not in ("tps", "speed"):
-        return {}
+    other = analysis.against.get(level, "")
+    if not {level, other} <= prices.keys() or analysis.metric.name not in ("tps", "speed"):
+        return "", ""
     row, ratio = rows_of(analysis)[level], prices[level] / prices[other]
     if row["verdict"] == "invalid":
-        return {"change": "invalid", "against": other}
-    change, low, high = (
-        100 * (ratio / (1 + row[name] / 100) - 1) if known(row[name]) else math.nan
-        for name in ("percent_change", "ci_high", "ci_low")
-    )
-    between = interval(low, high) if known(low, high) else None
-    return {"change": signed(change) if known(change) else None, "interval": between, "against": other}
+        return "invalid", other
+    # the higher a speed, the lower the cost
+    ends = {"percent_change": "percent_change", "ci_low": "ci_high", "ci_high": "ci_low"}
+    costs = {end: 100 * (ratio / (1 + row[of] / 100) - 1) for end, of in ends.items() if known(row[of])}
+    return change_words(costs), other
+
+
+# --- statements ---------------------------------------------------------------------
+
+
+@section
+def server_statements(experiment: Experiment) -> Table:
+    """The statements that took the servers longest, a table each: what a call took, levels side by side.
+
+    Raises:
+        InputError: a file of counters is damaged.
+
+    """
+    figures = _figures(experiment)
+    if figures.empty:
+        raise NothingToShowError("No statements were counted: set shared_preload_libraries = pg_stat_statements.")
+    levels = list(experiment.plan.factor.levels)
+    share = figures.groupby(["query", "level"])["share"].mean().groupby("query", sort=False).max()
+    longest = share.sort_values(ascending=False, kind="stable").index[:MOST]
+    queries = enumerate(longest, 1)
+    tables = [_table(f"{n}. {query}", figures[figures["query"] == query], levels) for n, query in queries]
+    note = f"Mean ± standard deviation. Of {len(share)} statements those that took a server longest."
+    if absent := [level for level in levels if level not in set(figures["level"])]:
+        note += f" The extension was not there at {', '.join(absent)}."
+    footer = f'<p class="bl-note">{html.escape(note)}</p>'
+    return Table("What each statement took on the server", "".join([*tables, footer]))
+
+
+def _figures(experiment: Experiment) -> pd.DataFrame:
+    """A row per good trial and statement: ``level, query, share`` of the time of all in percent, ``calls``, and each call's figures."""
+    trials = []
+    for level, _, record in records(experiment, Counters):
+        rows = pd.DataFrame(record.statements() or (), columns=["query", "calls", *_EACH])
+        rows["query"] = rows["query"].str.split().str.join(" ")
+        # one text may be several entries, such as inside a function and outside
+        trial = rows.groupby("query", sort=False).sum(min_count=1).reset_index()
+        trial["share"] = 100 * trial["total_ms"] / trial["total_ms"].sum()
+        trial[list(_EACH)] = trial[list(_EACH)].div(trial["calls"], axis=0)
+        trials.append(trial.assign(level=level))
+    return pd.concat(trials, ignore_index=True) if trials else pd.DataFrame()
+
+
+def _table(caption: str, figures: pd.DataFrame, levels: list[str]) -> str:
+    """One statement: a row per figure, a column per level."""
+    titles = {"share": "share of the time, %", "calls": "calls in a trial"}
+    titles |= {name: f"{words} a call" for name, words in _EACH.items()}
+    rows = [
+        [title, *means_in_words(figures[name], figures["level"], levels)]
+        for name, title in titles.items()
+        if figures[name].fillna(0).ne(0).any()
+    ]
+    short = caption if len(caption) <= _QUERY else f"{caption[:_QUERY]}…"
+    return of_levels("figure", levels, rows, short).html
