@@ -98,18 +98,14 @@ class View:
         text = (
             f"Study “{study.name}”: {len(self._levels)} arms × {study.blocks} blocks = "
             f"{len(study.trials)} trials of {load.duration_s} s{stops} ({state}). Load: {experiment.workloads()}, "
-            f"{experiment.clients()} on {threads} threads, {load.protocol} protocol{rates_words(self._plan)}. "
+            f"{experiment.clients()} on {threads} threads, {load.protocol} protocol{rates_words(self._plan)}."
         )
         if self.runner and self._plan.capacity_shares() and not self._plan.capacity_tps:
-            text += f"Before them {self.runner.CAPACITY_TRIALS} trials of the baseline without a limit show its capacity. "
+            text += f" Before them {self.runner.CAPACITY_TRIALS} trials of the baseline without a limit show its capacity."
         if (profile := study.parameters.get("profile", "full")) != "full":
-            text += f"These are the sizes of the profile “{profile}”, scaled down from the original study's, which are “full”."
-        if study.left_out:
-            pronoun = "it" if len(study.left_out) == 1 else "them"
-            levels = by_value(study.left_out)
-            reasons = "; ".join(f"{quoted(names)} ({reason})" for reason, names in levels.items())
-            text += f" Left out, since this machine cannot run {pronoun}: {reasons}."
-        return Statement(text)
+            text += f" Sizes of the profile “{profile}”; those of the original study are “full”."
+        left_out = [f"{quoted(names)} ({reason})" for reason, names in by_value(study.left_out).items()]
+        return Statement(text + f" This machine cannot run {'; '.join(left_out)}." * bool(left_out))
 
     def levels(self) -> Table:
         """What differs between the levels, and what each gives up if the machine crashes."""

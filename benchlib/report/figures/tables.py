@@ -154,7 +154,7 @@ def verdict_table(
             "change": change if known(row["percent_change"]) else None,
             "verdict": verdict and f"{mark_of(verdict).sign}\u00a0{word}{', ceiling' * (level in ceilings)}",
             confidence: ends or None,
-            "compared": against_words(analysis, level),
+            "against": against_words(analysis, level).removeprefix("against "),
             spread: mean_words(row["mean"], row["sd"]),
             "n": str(row["n"]),
             "adjusted p": p_words(row["p_adjusted"]),
@@ -163,7 +163,7 @@ def verdict_table(
             record |= dict.fromkeys(("change", confidence, "adjusted p"), "")
             record["verdict"] = "baseline" if level == analysis.baseline else "reference"
         records.append(record)
-    table = pd.DataFrame(records, dtype=object).drop(columns=["compared"] if analysis.one_reference else [])
+    table = pd.DataFrame(records, dtype=object).drop(columns=["against"] if analysis.one_reference else [])
     note = "± standard deviation."
     if len(counts := set(table["n"])) == 1:
         table, note = table.drop(columns="n"), f"{counts.pop()} trials of each level; {note}"
@@ -174,9 +174,8 @@ def verdict_table(
     if lost:
         note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
     reference = reference_words(analysis)
-    reference = names.get(reference, reference)
-    caption = f"{opening(metric.title)} of each level, and its change against {reference}"
-    formats = dict.fromkeys(table.columns.difference(["level", "verdict", "compared"]), str)
+    caption = f"{opening(metric.title)}, and its change against {names.get(reference, reference)}"
+    formats = dict.fromkeys(table.columns.difference(["level", "verdict", "against"]), str)
     return html_table(table, caption, formats=formats, note=note, folded=False)
 
 

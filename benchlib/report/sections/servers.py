@@ -42,7 +42,7 @@ _EACH = {
 
 @section
 def server_settings(experiment: Experiment) -> Table:
-    """The parameters that differ from PostgreSQL's own defaults, or between the servers: a column for each server.
+    """The parameters that differ between the servers, a column for each, and folded those that differ from PostgreSQL's own defaults alone.
 
     Levels that run with the same are in one column. Parameters that only the server itself
     has derived from others are left out where they are the same everywhere.
@@ -64,13 +64,15 @@ def server_settings(experiment: Experiment) -> Table:
             rows.append([name, *(_cell(row, own) for row in of_servers), own])
     if not rows:
         raise NothingToShowError("Every server runs with PostgreSQL's own defaults.")
-    rows.sort(key=lambda row: len(set(row[1:-1])) == 1)
-    note = "Those that differ between servers come first; muted: as PostgreSQL has it."
+    differ = [row for row in rows if len(set(row[1:-1])) > 1] or rows
+    same = [f"{row[0]} {row[1]}" for row in rows if row not in differ]
+    note = "Muted: as PostgreSQL has it."
     if absent := [level for level in levels if level not in kept]:
         note += f" Nothing was kept of {', '.join(absent)}."
     columns = ["setting", *(_heading(names, list(kept)) for names in alike), OWN]
-    frame = pd.DataFrame(rows, columns=columns, dtype=object)
-    return html_table(frame, "What the servers run with, beside PostgreSQL's own defaults", note=note)
+    frame = pd.DataFrame(differ, columns=columns, dtype=object)
+    details = f"The same on all, other than {OWN}: {'; '.join(same)}." if same else ""
+    return html_table(frame, "What the servers run with", note=note, details=details)
 
 
 @section
