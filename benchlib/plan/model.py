@@ -96,11 +96,6 @@ class Factor(Model):
                 chain.append(following)
         return self
 
-    @property
-    def one_reference(self) -> bool:
-        """Whether all levels are compared with the baseline."""
-        return set(self.against.values()) <= {self.baseline}
-
     def named(self, name: str) -> str | None:
         """The level of that name; of a grid the first that has all values that the name holds. None if there is none."""
         if name in self.levels:

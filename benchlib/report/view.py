@@ -16,10 +16,10 @@ import pandas as pd
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan
 from benchlib.plan.words import rates_words
-from benchlib.report.answers import headline, limits
+from benchlib.report.answers import headline, limits, words_of
 from benchlib.report.figures import changes, over_time, responses
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import by_value, in_common, quoted, signed, span
+from benchlib.report.figures.frames import by_value, in_common, quoted, reference_words, signed, span
 from benchlib.report.figures.mechanism import (
     bottlenecks_sentence,
     bottlenecks_table,
@@ -189,9 +189,8 @@ class View:
 
     def forest(self) -> Figure:
         """Percentage changes with their intervals."""
-        analysis = self.experiment.analysis
-        answers = self.experiment.study.parameters.get("answers") or {}
-        answer = next(((level, words) for level, words in answers.items() if level in analysis.asked), None)
+        analysis, words = self.experiment.analysis, words_of(self.experiment.study)
+        answer = next(((level, words[level]) for level in words if level in analysis.asked), None)
         return changes.forest(analysis, durability=self.experiment.durability(), answer=answer)
 
     def drift(self) -> Figure:
@@ -225,14 +224,9 @@ class View:
 
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled, and what its trials cost: CPU, switches, I/O, WAL, pages; under a rate the lag."""
-        factor, costs, note = self._plan.factor, self.experiment.recorded.costs, ""
-        if self.experiment.trials["rate_tps"].notna().any():
-            note = "Under a rate latency counts from the scheduled start, so the lag is in it."
-        else:
-            costs = costs.drop(columns=["schedule_lag_average_ms", "schedule_lag_max_ms"])
-        if not any(self._plan.level(name).replication for name in self._levels):
-            costs = costs.drop(columns="replay_lag_ms")
-        against = factor.baseline if factor.one_reference else "the level named with each"
+        costs, against = self.experiment.recorded.costs, reference_words(self.experiment.analysis)
+        rated = costs["schedule_lag_average_ms"].notna().any()
+        note = "Under a rate latency counts from the scheduled start, so the lag is in it." if rated else ""
         table = costs_table(costs, self._levels, self._leads(costs), against=against, note=note)
         if self.experiment.recorded.seconds.empty:
             return table

@@ -56,7 +56,7 @@ def test_where_one_value_of_the_direction_is_left_the_last_other_dimension_is_co
 
 def test_without_a_direction_the_cells_of_a_grid_are_compared_with_the_first() -> None:
     factor = planned(**{**CROSSED, "along": "", "grid": {"disk": GRID["disk"]}}).plan.factor
-    assert (factor.baseline, factor.against, factor.one_reference) == ("slow", {}, True)
+    assert (factor.baseline, factor.against) == ("slow", {})
 
 
 def test_a_screening_runs_24_of_the_combinations() -> None:

@@ -43,11 +43,11 @@ def gains(experiment: Experiment) -> Table:
         raise NothingToShowError("A screening tells each change's effect alone: run those that stood out once more.")
     trials, design, ends = _factorial(experiment)
     factor, metric, alpha = experiment.plan.factor, experiment.plan.metric, experiment.analysis.alpha
-    pairs = effects(trials, design, metric=metric, alpha=alpha).query("order == 2")
     controls = factor.controls if design.loc[factor.baseline].lt(0).all() else ()
     good = experiment.trials[experiment.trials["error"].isna()]
     good = good[good["level"].isin([*design.index, *controls])]
     try:
+        pairs = effects(trials, design, metric=metric, alpha=alpha).query("order == 2")
         rows = additivity(good, design, controls=controls, metric=metric, alpha=alpha)
     except InputError as reason:
         raise NothingToShowError(f"Whether the gains add up is not known: {reason}.") from None
