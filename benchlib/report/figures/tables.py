@@ -172,11 +172,12 @@ def verdict_table(
     if unshown:
         note += " Cannot be shown here: a condition for it was not met."
     if lost:
-        note += f" {DAGGER} gives up durability: " + "; ".join(given_up(lost)) + "."
+        note += f" {DAGGER} gives up durability."
+    details = f"{DAGGER} {'; '.join(given_up(lost))}." if lost else ""
     reference = reference_words(analysis)
     caption = f"{opening(metric.title)}, and its change against {names.get(reference, reference)}"
     formats = dict.fromkeys(table.columns.difference(["level", "verdict", "against"]), str)
-    return html_table(table, caption, formats=formats, note=note, folded=False)
+    return html_table(table, caption, formats=formats, note=note, details=details, folded=False)
 
 
 def mean_words(mean: float, deviation: float) -> str | None:

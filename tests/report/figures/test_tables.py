@@ -71,7 +71,7 @@ def test_verdicts(analysis):
     assert rows["tuned†"] == [change, "▲\u00a0faster", ends, mean, "< 0.001"]
     note = soup.find(class_="bl-note").get_text()
     assert note.startswith("5 trials of each level")
-    assert "the last commits" in note
+    assert "† tuned – the last commits." in soup.details.get_text()
     assert "mean ± sd, tps" in soup.thead.get_text()
 
 
