@@ -8,7 +8,9 @@ def rows(shown):
     cells_of = []
     for table in BeautifulSoup(shown.html, "html.parser").find_all("table"):
         heads = [cell.get_text() for cell in table.thead.find_all("th")]
-        cells = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in table.tbody.find_all("tr")]
+        cells = [
+            [cell.get_text() for cell in row.find_all(["th", "td"])] for row in table.tbody.find_all("tr")
+        ]
         cells_of += [dict(zip(heads, row, strict=True)) for row in cells]
     return cells_of
 

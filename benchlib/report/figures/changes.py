@@ -109,9 +109,7 @@ def forest(
     axes.plot(blocks["percent"], y, ".", color=MUTED, markersize=5, markeredgewidth=0)
     mean = amount(rows_of(analysis)[analysis.baseline]["mean"])
     base = f" (mean {mean} {analysis.metric.unit})".replace(" )", ")") if analysis.one_reference else ""
-    caption = (
-        f"Against {reference_words(analysis)}{base}. Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals; dots: blocks"
-    )
+    caption = f"Against {reference_words(analysis)}{base}. Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals; dots: blocks"
     low, high = axes.get_xlim()
     if 100 + high < 20 * (100 + low):  # else it is too narrow to be seen
         caption += f"; shaded: ±{margin:g} %"

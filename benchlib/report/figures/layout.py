@@ -77,7 +77,9 @@ def panels(
     fig = canvas(30 + tall * rows, keyed)
     fig.supxlabel(x, color=MUTED)
     fig.supylabel(y, color=MUTED)
-    grid: list[Axes] = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey).flatten().tolist()
+    grid: list[Axes] = (
+        fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey).flatten().tolist()
+    )
     for axes, (title, note) in zip(grid, titles, strict=False):
         entitle(axes, title, note, columns)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

@@ -55,7 +55,9 @@ def costs_table(
         # that most are per transaction is in the table's caption
         title = opening(METRICS[name].title.removesuffix(" per transaction"))
         rows.append([", ".join(filter(None, (title, unit, many))), *cells])
-    text = f"Mean ± standard deviation; below it the change against {against}. * stands out: a lead, no verdict."
+    text = (
+        f"Mean ± standard deviation; below it the change against {against}. * stands out: a lead, no verdict."
+    )
     return of_levels("figure", levels, rows, "What a transaction cost", note=f"{text} {note}".strip())
 
 

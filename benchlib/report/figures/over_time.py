@@ -305,7 +305,9 @@ def replay_lag(readings: pd.DataFrame, levels: Sequence[str]) -> Figure:
         heads=["median, ms", "most, ms", "most WAL, KiB"], origin=np.nan,
     )  # fmt: skip
     title = f"Median replay lag: {extremes(table['value'], ' ms') or 'not known'}"
-    caption = "Marks: medians over all readings and replicas; bars: their middle 90 %. An idle server knows no lag."
+    caption = (
+        "Marks: medians over all readings and replicas; bars: their middle 90 %. An idle server knows no lag."
+    )
     numbers = table.drop(columns=["known", "read"]).reset_index(names="level")
     return render("replica-lag", drawing, title, caption, numbers)
 

@@ -40,7 +40,9 @@ def half_normal(experiment: Experiment) -> Figure:
 def gains(experiment: Experiment) -> Table:
     """Each change alone, how each pair of them meets, what they would bring if the gains multiplied, and what all of them bring."""
     if experiment.study.parameters.get("screen"):
-        raise NothingToShowError("A screening tells each change's effect alone: run those that stood out once more.")
+        raise NothingToShowError(
+            "A screening tells each change's effect alone: run those that stood out once more."
+        )
     trials, design, ends = _factorial(experiment)
     factor, metric, alpha = experiment.plan.factor, experiment.plan.metric, experiment.analysis.alpha
     controls = factor.controls if design.loc[factor.baseline].lt(0).all() else ()
@@ -60,7 +62,9 @@ def gains(experiment: Experiment) -> Table:
     constant = [name for name in next(iter(factor.cells.values())) if name not in ends]
     note = f"One value only was run of {' and '.join(constant)}." if constant else ""
     table["p"] = rows["p_value"].to_list()
-    return html_table(table, "Do the gains add up?", formats={"change": str, "95 % interval": str, "p": p_words}, note=note)
+    return html_table(
+        table, "Do the gains add up?", formats={"change": str, "95 % interval": str, "p": p_words}, note=note
+    )
 
 
 @section
@@ -93,8 +97,12 @@ def _factorial(
     values = {str(name): tuple(column.unique()) for name, column in cells.items()}
     ends = {name: pair for name, pair in values.items() if len(pair) == 2}
     if not ends or any(len(several) > 2 for several in values.values()):
-        raise NothingToShowError("This study is no factorial, which is a grid of two values in each dimension.")
-    trials = experiment.trials[experiment.trials["error"].isna() & experiment.trials["level"].isin(cells.index)]
+        raise NothingToShowError(
+            "This study is no factorial, which is a grid of two values in each dimension."
+        )
+    trials = experiment.trials[
+        experiment.trials["error"].isna() & experiment.trials["level"].isin(cells.index)
+    ]
     if len(cells) < (runs or 2 ** len(ends)) or set(trials["level"]) != set(cells.index):
         raise NothingToShowError("This study is no whole factorial: some of its combinations are left out.")
     refuse_invalid(experiment)

@@ -48,7 +48,11 @@ def crashes(experiment: Experiment) -> Table:
     if harmless:
         notes.append(_bound(min(harmless)))
     notes += [_NOT_DONE[kind] for kind in KINDS if kind not in done]
-    absent = {f"{quoted(names)}: {reason}" for kind in done for reason, names in by_value(left_out(experiment.plan, kind)).items()}
+    absent = {
+        f"{quoted(names)}: {reason}"
+        for kind in done
+        for reason, names in by_value(left_out(experiment.plan, kind)).items()
+    }
     frame = pd.DataFrame(rows, columns=["level", *done, "may cost"], dtype=object)
     return html_table(
         frame, "What crashes cost, found by crashing", note=" ".join(filter(None, notes)),
@@ -112,7 +116,9 @@ def flushes(experiment: Experiment) -> Table:
     """
     kept = [(level, record) for level, _, record in records(experiment, Flushes)]
     if not kept:
-        raise NothingToShowError("pg_test_fsync was not run: fsync_test = True among a profile's sizes has it run.")
+        raise NothingToShowError(
+            "pg_test_fsync was not run: fsync_test = True among a profile's sizes has it run."
+        )
     trials, rows = good(experiment.by_level(), "tps"), []
     for level in dict.fromkeys(level for level, _ in kept):
         tests = [record for name, record in kept if name == level]

@@ -87,7 +87,9 @@ def plans(experiment: Experiment) -> Table:
     if frame["statement"].nunique() == 1:
         frame = frame.drop(columns="statement")
     caption = "Plans of the workload's statements"
-    nodes_of_all = f'<details class="bl-long"><summary>The plans ({len(folded)})</summary>{"".join(folded)}</details>'
+    nodes_of_all = (
+        f'<details class="bl-long"><summary>The plans ({len(folded)})</summary>{"".join(folded)}</details>'
+    )
     return Table(caption, html_table(frame, caption).html + nodes_of_all)
 
 

@@ -65,7 +65,9 @@ def replicas_verified(experiment: Experiment) -> Table:
         row: dict[str, Any] = {"level": level, **promise, "trials verified": f"{len(of_level)} of {len(ran)}"}
         if len(of_level):
             held = of_level["held"].explode().dropna().value_counts().sort_index()
-            row["held at once"] = ", ".join(f"{name} in {count}" for name, count in held.items()) or "not asked"
+            row["held at once"] = (
+                ", ".join(f"{name} in {count}" for name, count in held.items()) or "not asked"
+            )
             row["rows on each"] = of_level["count"].sum(skipna=False)
         rows.append(row)
     note = "Held at once: past a last commit of ours when it was acknowledged."

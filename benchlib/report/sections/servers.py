@@ -96,14 +96,19 @@ def cost_per_million(experiment: Experiment, prices: Mapping[str, float], curren
     good = experiment.trials[experiment.trials["error"].isna()]
     for level in levels:
         price = by_level.get(level)
-        mean, low, high = geometric_mean(good.loc[good["level"] == level, "tps"].dropna().astype(float).to_list())
+        mean, low, high = geometric_mean(
+            good.loc[good["level"] == level, "tps"].dropna().astype(float).to_list()
+        )
         cost = "no price given" if known(mean) else "no transactions"
         if known(mean) and price is not None:
             cost, most, least = (amount(price * 1e6 / (_PER_HOUR * tps)) for tps in (mean, low, high))
             cost += f" ({least} to {most})" if known(low) else ""
         change, against = _change(experiment, by_level, level)
         row = {"level": level, f"a million transactions{unit}": cost, "change": change, "against": against}
-        row |= {f"price an hour{unit}": amount(price) if price else "", "tps": amount(mean) if known(mean) else ""}
+        row |= {
+            f"price an hour{unit}": amount(price) if price else "",
+            "tps": amount(mean) if known(mean) else "",
+        }
         rows.append(row)
     frame = pd.DataFrame(rows, dtype=object)
     formats = dict.fromkeys(frame.columns.difference(["level", "against"]), str)
@@ -189,7 +194,9 @@ def server_statements(experiment: Experiment) -> Table:
     """
     figures = _figures(experiment)
     if figures.empty:
-        raise NothingToShowError("No statements were counted: set shared_preload_libraries = pg_stat_statements.")
+        raise NothingToShowError(
+            "No statements were counted: set shared_preload_libraries = pg_stat_statements."
+        )
     levels = list(experiment.plan.factor.levels)
     share = figures.groupby(["query", "level"])["share"].mean().groupby("query", sort=False).max()
     longest = share.sort_values(ascending=False, kind="stable").index[:MOST]
