@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
@@ -23,12 +24,12 @@ from psycopg.sql import SQL, Identifier, Literal
 
 from benchlib.errors import ServerError
 from benchlib.host.ours import open_plain
-from benchlib.host.shell import Process, Shell, connection_variables, ticks
+from benchlib.host.shell import Process, Shell, connection_variables, server_user, ticks
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.copying import copy_tree
-from benchlib.server.installations import Installation
+from benchlib.server.installations import Installation, runs
 from benchlib.server.server import Server, Session, asking, error_lines
 
 SUPERUSER = "postgres"
@@ -178,12 +179,6 @@ class Cluster(Server):
             file.write(text)
         self.shell.own(self.data / name)
 
-    def refusal(self) -> str | None:
-        """Why the server would not take its configured settings, in its own words; None if it would."""
-        program = self.installation.program("postgres")
-        done = self.shell.run([program, "-D", self.data, "-C", "port"], timeout_s=60)
-        return None if done.returncode == 0 else failure_reason(done.stderr)
-
     def start(self) -> None:
         """Start the server and wait until it answers.
 
@@ -246,6 +241,22 @@ class Cluster(Server):
         return self.log.stat().st_size if self.log.exists() else 0
 
 
+def refusal(installation: Installation, settings: Mapping[str, SettingValue]) -> str | None:
+    """Why a server of an installation would not take these settings, in its own words; None if it would.
+
+    It reads them and is not started, which takes no cluster.
+    """
+    shell = Shell(server_user())
+    if not runs(shell, installation):  # it lies where only we can go; with -C first root may run it too
+        shell = Shell()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "postgresql.conf").write_text(conf_text(settings))
+        shell.own(folder)
+        done = shell.run([installation.program("postgres"), "-C", "port", "-D", folder], timeout_s=60)
+    return None if done.returncode == 0 else failure_reason(done.stderr)
+
+
 _IN_FILE = re.compile(r' in file ".*" line \d+')
 
 
@@ -255,6 +266,6 @@ def failure_reason(output: str) -> str:
     errors = error_lines(lines)
     if errors and "contains errors" in errors[0]:
         # what is wrong in a configuration file stands in the lines before
-        faults = re.findall(r"LOG: *(.*parameter.*)", output)
-        errors = [_IN_FILE.sub("", line.strip()) for line in faults] or errors
+        faults = [_IN_FILE.sub("", line.strip()) for line in re.findall(r"LOG: *(.*parameter.*)", output)]
+        errors = ["; ".join(faults)] if faults else errors
     return (errors or lines[-1:] or ["no output"])[0]

@@ -269,7 +269,7 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
         PreflightError: even the copy does not run.
 
     """
-    if _runs(shell, installation):
+    if runs(shell, installation):
         return installation
     prefix = installation.bindir.parent
     build = hashlib.sha256(str(prefix).encode()).hexdigest()[:8]  # builds of one version stay apart
@@ -283,14 +283,14 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
             shutil.copytree(libraries, folder / libraries.name)
         shell.own(folder)
     copy = replace(installation, bindir=target / installation.bindir.name)
-    if not _runs(shell, copy):
+    if not runs(shell, copy):
         raise PreflightError(
             f"user '{shell.user}' cannot run {installation.label}, not even from a copy of it"
         )
     return copy
 
 
-def _runs(shell: Shell, installation: Installation) -> bool:
+def runs(shell: Shell, installation: Installation) -> bool:
     """Whether the server and a client program run; they load different libraries."""
     programs = map(installation.program, ("postgres", "initdb"))
     return all(_first_line([program, "--version"], shell) for program in programs)

@@ -87,20 +87,17 @@ class Templates:
             self._loaded[key] = template
         return self._loaded[key]
 
-    def check_settings(self, name: str, level: Level, settings: dict[str, SettingValue]) -> None:
-        """Ask a level's server whether it would take its settings, before anything is loaded.
+    def check_initdb(self, name: str, level: Level) -> None:
+        """Make a level's empty cluster, before anything is loaded.
 
         Raises:
-            PreflightError: it would not; the message has the server's reason.
+            PreflightError: initdb refuses the level's options; the message has its reason.
 
         """
         try:
-            probe = self.empty(level)
+            self.empty(level)
         except TrialError as error:
             raise PreflightError(f"level “{name}”: {error}") from error
-        probe.configure(settings)
-        if reason := probe.refusal():
-            raise PreflightError(f"level “{name}”: the server refuses its settings: {reason}")
 
     def close(self) -> None:
         """Stop what still runs."""

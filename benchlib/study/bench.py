@@ -16,7 +16,6 @@ from typing import Any
 from benchlib.errors import BenchlibError, InvariantError, StudyError
 from benchlib.host.guardian import Run, guarded_run, scratch_root
 from benchlib.host.shell import Shell, server_user
-from benchlib.levers import server_settings
 from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
 from benchlib.load.pgbench import Pgbench
@@ -282,7 +281,7 @@ def open_bench(
     ``generators`` are the hosts that levels may have their load from.
 
     Raises:
-        PreflightError: a server would not take its settings, or another run is under way.
+        PreflightError: a cluster cannot be made, or another run is under way.
 
     """
     with guarded_run(scratch_root(), f"study “{name}”", tell) as run:
@@ -291,7 +290,7 @@ def open_bench(
             for level_name in plan.factor.levels:
                 level = plan.level(level_name)
                 if not level.target:  # somebody else's server has been asked by the preflight
-                    bench.templates.check_settings(level_name, level, server_settings(level))
+                    bench.templates.check_initdb(level_name, level)
             yield bench
         finally:
             bench.tear_down()

@@ -4,10 +4,11 @@ from benchlib.errors import PreflightError
 from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
 from benchlib.host.shell import server_user
-from benchlib.levers import LEVERS
+from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Needs, Wish
 from benchlib.levers.storage import check_memory
 from benchlib.plan.model import Plan
+from benchlib.server.cluster import refusal
 from benchlib.server.installations import Installation, builders_differ, find_installation, find_pgbench
 
 _WAL_MIB = 1200
@@ -69,8 +70,12 @@ def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, str]]:
             for lever in LEVERS:
                 if lever.elsewhere or not wish.level.target:
                     answers += lever.check(wish)
-        except PreflightError as reason:
-            refused[name] = str(reason)
+            if not (level := wish.level).target and (
+                reason := refusal(find_installation(level.postgres), server_settings(level))
+            ):
+                raise PreflightError(f"the server refuses its settings: {reason}")
+        except PreflightError as error:
+            refused[name] = str(error)
     return answers, refused
 
 

@@ -17,7 +17,7 @@ from benchlib.errors import ServerError, SettingError
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.plan.level import SettingValue
 from benchlib.server import cluster as module
-from benchlib.server.cluster import Cluster, Door
+from benchlib.server.cluster import Cluster, Door, refusal
 from benchlib.server.installations import Installation
 
 pytestmark = pytest.mark.pg
@@ -107,10 +107,13 @@ def test_what_the_bench_decides_or_the_server_does_not_know_did_not_take(new_clu
 
 def test_settings_that_the_server_refuses_are_told_in_its_own_words(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
-    cluster.configure({"work_memory": "8MB"})
-    assert cluster.refusal() == 'unrecognized configuration parameter "work_memory"'
+    unknown = (
+        'unrecognized configuration parameter "work_memory"; unrecognized configuration parameter "jitt"'
+    )
+    assert refusal(cluster.installation, {"work_memory": "8MB", "jitt": False}) == unknown
+    wrong = 'invalid value for parameter "work_mem": "8 pigs"; parameter "jit" requires a Boolean value'
+    assert refusal(cluster.installation, {"work_mem": "8 pigs", "jit": "perhaps"}) == wrong
     cluster.configure({"work_mem": "8 pigs"})
-    assert cluster.refusal() == 'invalid value for parameter "work_mem": "8 pigs"'
     with pytest.raises(ServerError, match='did not start: invalid value for parameter "work_mem"'):
         cluster.start()
     cluster.configure({"shared_preload_libraries": "no_such_library"})
@@ -118,8 +121,8 @@ def test_settings_that_the_server_refuses_are_told_in_its_own_words(new_cluster:
         cluster.start()
     assert "\n" not in str(caught.value)
     assert not cluster.running
+    assert refusal(cluster.installation, {"work_mem": "8MB", "zero_damaged_pages": True}) is None
     cluster.configure({"work_mem": "8MB"})
-    assert cluster.refusal() is None
     cluster.start()
     assert cluster.running
 

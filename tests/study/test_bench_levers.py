@@ -210,6 +210,14 @@ def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials: Tri
         ({"storage": {"data": "/no/such/folder"}}, "/no/such/folder"),
         ({"host": {"vm.no_such_thing": 1}}, "vm.no_such_thing"),
         ({"target": "no-such-service"}, "no-such-service"),
+        (
+            {"settings": {"work_mem": "8 pigs", "jit": "perhaps"}},
+            'refuses its settings: invalid value for parameter "work_mem": "8 pigs"; parameter "jit"',
+        ),
+        (
+            {"postgres": "16", "settings": {"io_method": "worker"}},
+            'unrecognized configuration parameter "io_method"',
+        ),
     ],
 )
 def test_what_cannot_be_had_is_said_before_anything_starts(level: dict[str, Any], words: str) -> None:
