@@ -5,6 +5,10 @@ what was asked for is wrong. Every message is one line that says what happened a
 what to do about it.
 """
 
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+
 
 class BenchlibError(Exception):
     """Base of every error that benchlib raises on purpose."""
@@ -23,7 +27,21 @@ class ParseError(InputError):
 
 
 class PreflightError(InputError):
-    """The study cannot run here: said before anything has been started."""
+    """The study cannot run here: said before anything has been started.
+
+    ``grants`` are the SQL statements that would let it, each behind the server and database to paste it into.
+    """
+
+    def __init__(self, reason: str, grants: Iterable[tuple[str, str]] = ()) -> None:
+        super().__init__(reason)
+        self.reason, self.grants = reason, sorted(dict.fromkeys(grants), key=itemgetter(0))
+
+    def __str__(self) -> str:
+        pasted = (
+            f"as a superuser of {where}: {'; '.join(statement for _, statement in statements)};"
+            for where, statements in groupby(self.grants, itemgetter(0))
+        )
+        return "; ".join((self.reason, *pasted))
 
 
 class HostBusyError(PreflightError):

@@ -74,7 +74,10 @@ LEVELS: dict[str, dict[str, Any]] = {
         "settings": {"max_wal_size": "128MB", "min_wal_size": "32MB"},
     },
     "synchronous": {"replication": "synchronous"},
-    "elsewhere": {"target": "kills", "settings": {"work_mem": "9MB"}},
+    "elsewhere": {
+        "target": {"server": "kills", "server_wide": True},
+        "settings": {"work_mem": "9MB", "checkpoint_timeout": "7min"},
+    },
 }
 
 
@@ -121,14 +124,14 @@ class Outside:
         groups = [p for p in Path("/sys/fs/cgroup").rglob("benchlib-*") if self._ours(p.name)]
         conf = (self.server.data / "postgresql.auto.conf").read_text()
         databases = self.server.query("SELECT datname FROM pg_database ORDER BY 1", "postgres")
-        work_mem = self.server.value("SHOW work_mem", "postgres")
+        shown = [self.server.value(f"SHOW {name}", "postgres") for name in ("work_mem", "checkpoint_timeout")]
         return {
             **{str(path): path.read_text().strip() for path in self.files},
             "mounts": sorted(line for line in mounts if str(self.root) in line),
             "loop devices": sorted(line for line in loops.splitlines() if str(self.root) in line),
             "control groups": sorted(map(str, groups)),
             "ALTER SYSTEM": sorted(line for line in conf.splitlines() if not line.startswith("#")),
-            "work_mem": work_mem,
+            "settings": shown,
             "databases": [row["datname"] for row in databases],
             "processes": self._processes(),
         }

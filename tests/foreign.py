@@ -44,6 +44,15 @@ class Foreign:
         )
         return {row["name"]: row["setting"] for row in rows}
 
+    def set_for(self) -> dict[str, list[str]]:
+        """What ``ALTER DATABASE`` and ``ALTER ROLE`` have left, by database and role."""
+        rows = self.cluster.query(
+            "SELECT concat_ws('/', datname, rolname) AS whose, setconfig FROM pg_db_role_setting "
+            "LEFT JOIN pg_database AS d ON d.oid = setdatabase LEFT JOIN pg_roles AS r ON r.oid = setrole",
+            "postgres",
+        )
+        return {row["whose"]: row["setconfig"] for row in rows}
+
     def shows(self, name: str) -> str:
         return str(self.cluster.value(f"SHOW {name}", "postgres"))
 
@@ -128,8 +137,14 @@ def services(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def journal(tmp_path: Path, foreign: Foreign, services: Path) -> Iterator[Journal]:
     """A journal; whatever the test did, the server is then as it was."""
-    before = foreign.databases(), foreign.schemas(), foreign.altered(), foreign.shows("work_mem")
+
+    def state() -> tuple[object, ...]:
+        changes = foreign.altered(), foreign.set_for()
+        shown = foreign.shows("work_mem"), foreign.shows("checkpoint_timeout")
+        return foreign.databases(), foreign.schemas(), *changes, *shown
+
+    before = state()
     journal = Journal(tmp_path / "journal")
     yield journal
     assert journal.undo() == []
-    assert (foreign.databases(), foreign.schemas(), foreign.altered(), foreign.shows("work_mem")) == before
+    assert state() == before

@@ -6,11 +6,11 @@ admin-guide/iostats and accounting/psi.
 """
 
 import contextlib
-import functools
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,17 @@ from benchlib.host.shell import known
 Sample = dict[str, Any]
 """Figures of one moment, in plain JSON types."""
 
+Ask = Callable[[], Sample]
+Files = Mapping[str, str | None]
+"""The content of files of a kernel by their names below ``/proc``; None for one that is not there."""
+
+FILES = ("stat", "meminfo", "pressure/io", "diskstats")
+"""What is read of a host, below its ``/proc``."""
+
+_WORDS = {"waits": "wait events", "readings": "the host's counters"}
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_DISK = re.compile(r"(sd|vd|xvd|hd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+")
+"""The names of disks: what lies on them, partitions and mapped, RAID and loop devices, would count twice."""
 
 
 @dataclass(kw_only=True)
@@ -34,16 +44,19 @@ class Sampler:
 
     ``servers`` tells the pids of the trial's postmasters (none where they run elsewhere), ``devices``
     are those that data and WAL lie on. ``waits`` opens what is asked ``waits_hz`` times a second (0 for never), such as
-    :func:`benchlib.server.statistics.waits`; it may raise a :class:`ServerError`, as may what it gives.
+    :func:`benchlib.server.statistics.waits`; it may raise a :class:`ServerError`, as may what it gives. So does ``files``
+    for those of another host, the server's (:func:`benchlib.server.statistics.kernel_files`); all its disks are read.
 
     ``raw`` holds plain JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of
     :func:`host_counters`, the first and the last of them with the ``server_ticks`` of :func:`server_ticks`, and the
     samples of ``waits``, null if it could not be opened. ``at_s`` in all of them is seconds since ``started``.
+    ``of_target`` is there where the readings are of another host. Of that the network is not read, but this one's.
     """
 
     servers: Callable[[], Sequence[int]]
     devices: Sequence[str] = ()
-    waits: Callable[[], AbstractContextManager[Callable[[], Sample]]] | None = None
+    waits: Callable[[], AbstractContextManager[Ask]] | None = None
+    files: Callable[[], AbstractContextManager[Callable[[], Files]]] | None = None
     waits_hz: float = 10.0
     interval_s: float = 1.0
     raw: dict[str, Any] = field(default_factory=dict, init=False)
@@ -59,75 +72,93 @@ class Sampler:
             "ticks_per_s": _TICKS_PER_S,
             "readings": [],
         }
-        self._keep("readings", self._host_and_servers)  # before the load has begun
+        files: Callable[[], Files] = kernel_files
+        devices: Sequence[str] | None = self.devices
+        asking, waiting = ExitStack(), ExitStack()
+        if self.files:
+            with contextlib.suppress(ServerError):  # where it may not be read, nothing is known of it
+                files, devices = asking.enter_context(self.files()), None
+                self.raw["of_target"] = True
+
+        def host() -> Sample:
+            return {**host_counters(files(), devices), "network_bytes": network_bytes()}
+
+        def host_and_servers() -> Sample:
+            return {**host(), "server_ticks": server_ticks(self.servers())}
+
+        self._keep("readings", host_and_servers)  # before the load has begun
         if self.waits and self.waits_hz:
-            self.raw["waits"], connection = None, ExitStack()
+            self.raw["waits"] = None
             try:
-                sample = connection.enter_context(self.waits())
+                sample = waiting.enter_context(self.waits())
                 self.raw["waits"] = []
-                self._start("waits", "wait events", 1 / self.waits_hz, sample, connection)
+                self._start("waits", 1 / self.waits_hz, sample, waiting)
             except ServerError as reason:  # no reason to lose the trial
                 self.warnings.append(f"wait events were not sampled: {reason}")
-        host = functools.partial(host_counters, self.devices)
-        self._start("readings", "the host's counters", self.interval_s, host, ExitStack())
+        self._start("readings", self.interval_s, host, asking, host_and_servers)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(5)  # one that hangs ends with its server
-        self._keep("readings", self._host_and_servers)
+            thread.join(20)  # one that hangs ends with its server
 
-    def _host_and_servers(self) -> Sample:
-        return {**host_counters(self.devices), "server_ticks": server_ticks(self.servers())}
-
-    def _keep(self, key: str, sample: Callable[[], Sample]) -> None:
+    def _keep(self, key: str, sample: Ask) -> None:
         at_s = time.monotonic() - self._started
         self.raw[key].append({"at_s": at_s, **sample()})
 
     def _start(
-        self, key: str, what: str, every_s: float, sample: Callable[[], Sample], open_until_end: ExitStack
+        self, key: str, every_s: float, sample: Ask, opened: ExitStack, at_end: Ask | None = None
     ) -> None:
         def run() -> None:
             beat = 0
-            with open_until_end:
+            with opened:
                 try:
                     while True:
                         elapsed_s = time.monotonic() - self._started
                         beat = max(beat, int(elapsed_s / every_s)) + 1  # what comes too late is left out
                         if self._over.wait(beat * every_s - elapsed_s):
-                            return
+                            break
                         self._keep(key, sample)
+                    if at_end:
+                        self._keep(key, at_end)
                 except (ServerError, OSError) as reason:
-                    self.warnings.append(f"{what} were not sampled to the end: {reason}")
+                    self.warnings.append(f"{_WORDS[key]} were not sampled to the end: {reason}")
 
-        self._threads.append(threading.Thread(target=run, name=what, daemon=True))
+        self._threads.append(threading.Thread(target=run, name=_WORDS[key], daemon=True))
         self._threads[-1].start()
 
 
-def host_counters(devices: Sequence[str], *, root: Path = ROOT) -> Sample:
-    """What Linux has counted until now; null where a kernel lacks, hides or does not count it.
+def kernel_files(root: Path = ROOT) -> Files:
+    """The content of :data:`FILES` of this host; ``root`` is where its ``proc`` is found."""
+    return {name: read(root / "proc" / name) for name in FILES}
+
+
+def host_counters(files: Files, devices: Sequence[str] | None = None) -> Sample:
+    """What a Linux has counted until now, by its :data:`FILES`; null where a kernel lacks, hides or does not count it.
 
     ``cpu`` are the ticks of all CPUs (user, nice, system, idle, iowait, irq, softirq, steal), ``pressure`` the
-    microseconds in which some task waited for I/O, ``devices`` the fields of each device's ``stat`` file, ``network_bytes``
-    what all interfaces received and sent, what the host sent to itself once.
-    ``root`` is where ``proc`` and ``sys`` are found.
+    microseconds in which some task waited for I/O, ``devices`` the counts of each device that is named, or of all disks.
     """
-    stat, memory, io = (_table(root / "proc" / name) for name in ("stat", "meminfo", "pressure/io"))
+    stat, memory, io = (_table(files.get(name)) for name in ("stat", "meminfo", "pressure/io"))
     cpu, switches, dirty = stat.get("cpu"), stat.get("ctxt"), memory.get("Dirty:")
-    disks = {name: (read(root / "sys/class/block" / name / "stat") or "").split() for name in devices}
+    # each line begins with the device's two numbers and its name
+    disks = {row[2]: row[3:] for row in map(str.split, (files.get("diskstats") or "").splitlines())}
+    named = [name for name in disks if _DISK.fullmatch(name)] if devices is None else devices
     return {
         "cpu": cpu and [int(ticks) for ticks in cpu[:8]],
         "context_switches": switches and int(switches[0]),
         "dirty_kib": dirty and int(dirty[0]),
         "pressure": {"io": {kind: int(row[-1].removeprefix("total=")) for kind, row in io.items()}},
-        "devices": {name: [*map(int, fields)] or None for name, fields in disks.items()},
-        "network_bytes": _network_bytes(root),
+        "devices": {name: [*map(int, disks.get(name, ()))] or None for name in named},
     }
 
 
-def _network_bytes(root: Path) -> int | None:
-    """Source: man page proc_net(5), ``/proc/net/dev``: after two lines of headings an interface a line."""
+def network_bytes(root: Path = ROOT) -> int | None:
+    """What all interfaces received and sent, what the host sent to itself once.
+
+    Source: man page proc_net(5), ``/proc/net/dev``: after two lines of headings an interface a line.
+    """
     lines = (read(root / "proc/net/dev") or "").splitlines()[2:]
     interfaces = {name.strip(): rest.split() for name, _, rest in (line.partition(":") for line in lines)}
     moved = [int(of[8]) + (0 if name == "lo" else int(of[0])) for name, of in interfaces.items()]
@@ -157,6 +188,6 @@ def _tree_seconds(server: psutil.Process) -> float:
     return float(seconds)
 
 
-def _table(path: Path) -> dict[str, list[str]]:
+def _table(text: str | None) -> dict[str, list[str]]:
     """The lines of a file by their first word."""
-    return {row[0]: row[1:] for line in (read(path) or "").splitlines() if (row := line.split())}
+    return {row[0]: row[1:] for line in (text or "").splitlines() if (row := line.split())}

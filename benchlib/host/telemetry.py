@@ -155,7 +155,8 @@ def _host_rises(readings: Sequence[Raw]) -> pd.DataFrame:
 
 
 def _device_rises(readings: Sequence[Raw], name: str) -> pd.DataFrame:
-    rows = [dict(enumerate(reading["devices"][name] or ())) for reading in readings]
+    # a disk may be added meanwhile
+    rows = [dict(enumerate(reading["devices"].get(name) or ())) for reading in readings]
     frame = pd.DataFrame(rows, columns=list(_FIELDS.values()), dtype=float)
     return _rises(readings, frame.set_axis(list(_FIELDS), axis=1))
 

@@ -43,8 +43,11 @@ class TargetLever(Lever):
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """The server; of a URI nothing but that it is one."""
-        target = target_of(plan.level(name))
-        return {"server": target_words(plan, target)} if target else {}
+        target, settings = target_of(plan.level(name)), plan.level(name).settings
+        if target is None:
+            return {}
+        everybody = ", server-wide settings for everybody there" if target.server_wide and settings else ""
+        return {"server": target_words(plan, target) + everybody}
 
 
 def target_of(level: Level) -> Target | None:

@@ -5,6 +5,12 @@ from collections.abc import Iterator
 
 from benchlib.plan.model import Plan
 
+HOST_GRANTS = (
+    "GRANT pg_read_server_files TO our_role; "
+    "GRANT EXECUTE ON FUNCTION pg_read_file(text, bigint, bigint, boolean) TO our_role"
+)
+"""What it takes to sample the host of a server that is not ours."""
+
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAMING_NO_PLACE = {"settings", "initdb", "workload", "load", "host"}

@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan
-from benchlib.plan.words import rates_words
+from benchlib.plan.words import HOST_GRANTS, rates_words
 from benchlib.report.answers import headline, limits, words_of
 from benchlib.report.figures import changes, over_time, responses
 from benchlib.report.figures.figure import Figure
@@ -266,8 +266,12 @@ class View:
         if recorded.seconds.empty or (levels and not named):
             return None
         shown, note = (named, "") if named else self._few()
-        if remote := [name for name in shown if self._plan.level(name).target]:
-            note += f" The host of {', '.join(remote)} is not ours: nothing is known of its devices."
+        sampled = set(recorded.seconds.dropna(subset="cpu_user_percent")["level"])
+        remote = [name for name in shown if self._plan.level(name).target]
+        if hidden := [name for name in remote if name not in sampled]:
+            note += f" The host of {', '.join(hidden)} is not ours and was not sampled, which takes {HOST_GRANTS}."
+        if open_to_us := [name for name in remote if name in sampled]:
+            note += f" The devices of {', '.join(open_to_us)} are all disks of its host."
         return over_time.device_panels(
             self.experiment.progress, recorded.seconds, recorded.waits, shown, note.strip(),
             figures=figures or over_time.LADDER, relative=self._in_parts(shown),

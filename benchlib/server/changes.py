@@ -37,8 +37,8 @@ def connect_to(server: str, **parameters: Any) -> Session:
         )
 
 
-def alter_system(connection: Session, name: str, value: str | None) -> None:
-    """Write a parameter into ``postgresql.auto.conf``, or with None take it out; it holds after a reload.
+def alter(connection: Session, whose: sql.Composable, name: str, value: str | None) -> None:
+    """Set a parameter for new sessions of ``DATABASE ours``, say, or with None take it out; of ``SYSTEM`` it holds after a reload.
 
     Raises:
         psycopg.Error: the server refuses.
@@ -46,9 +46,9 @@ def alter_system(connection: Session, name: str, value: str | None) -> None:
     """
     parameter = sql.Identifier(*name.split("."))
     if value is None:
-        connection.execute(sql.SQL("ALTER SYSTEM RESET {}").format(parameter))
+        connection.execute(sql.SQL("ALTER {} RESET {}").format(whose, parameter))
     else:
-        connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(parameter, sql.Literal(value)))
+        connection.execute(sql.SQL("ALTER {} SET {} = {}").format(whose, parameter, sql.Literal(value)))
 
 
 def reload(connection: Session) -> None:
@@ -71,26 +71,37 @@ def reload(connection: Session) -> None:
 
 
 class Altered(Change):
-    """A server parameter with another value by ``ALTER SYSTEM``; ``former`` is None where it had none by it."""
+    """A server parameter with another value: by ``ALTER SYSTEM``, or for our role in a ``database`` of others.
+
+    ``former`` is None where it had none in the same way.
+    """
 
     kind: Literal["altered"] = "altered"
     server: str
     name: str
     former: str | None
     value: str
+    database: str | None = None
+
+    @property
+    def _whose(self) -> sql.Composable:
+        if self.database is None:
+            return sql.SQL("SYSTEM")
+        return sql.SQL("ROLE CURRENT_USER IN DATABASE {}").format(sql.Identifier(self.database))
 
     def __str__(self) -> str:
         before = "not there" if self.former is None else self.former
-        return f"ALTER SYSTEM {self.name} = {self.value} on “{self.server}”, before {before}"
+        whose = self._whose.as_string(None)
+        return f"ALTER {whose} {self.name} = {self.value} on “{self.server}”, before {before}"
 
     def make(self, connection: Session) -> None:
-        """Set it; it holds once the server is told to :func:`reload`.
+        """Set it: new sessions of ours have it, or once the server is told to :func:`reload` everybody.
 
         Raises:
             psycopg.Error: the server refuses.
 
         """
-        alter_system(connection, self.name, self.value)
+        alter(connection, self._whose, self.name, self.value)
 
     def undo(self) -> None:
         """Write the former value, or take the parameter out, and have it hold.
@@ -100,8 +111,9 @@ class Altered(Change):
 
         """
         with _undoing(self) as connection:
-            alter_system(connection, self.name, self.former)
-            reload(connection)
+            alter(connection, self._whose, self.name, self.former)
+            if self.database is None:
+                reload(connection)
 
 
 class Created(Change):

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
 import psycopg
+from psycopg.sql import SQL, Identifier
 
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.journal import Chapter
@@ -22,8 +23,9 @@ from benchlib.host.shell import Shell
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import spelled
+from benchlib.plan.words import HOST_GRANTS
 from benchlib.server import rights
-from benchlib.server.changes import Altered, Created, connect_to, reload
+from benchlib.server.changes import Altered, Created, alter, connect_to, reload
 from benchlib.server.rights import Target
 from benchlib.server.server import Server, Session, asking, reason_of
 
@@ -43,7 +45,9 @@ _PROVIDERS = {
 }
 """What stands before the dot in the names of the parameters that managed servers add."""
 
-_NO_CHECKPOINT = "no CHECKPOINT, so a trial starts with what is dirty"
+_NO_CHECKPOINT = (
+    "no CHECKPOINT, so a trial starts with what is dirty (from 15 on: GRANT pg_checkpoint TO our_role)"
+)
 _NOT_FOR_THE_LOAD = ("service", "servicefile", "password", "connect_timeout", "application_name")
 _KEPT_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
 
@@ -62,6 +66,7 @@ class Remote(Server):
         """
         super().__init__()
         self.target = target
+        self._server_wide: set[str] = set()
         with _reaching(target) as connection:
             # .pgpass may have the password for the target's own database only
             self._parameters = {"password": connection.info.password} if connection.info.password else {}
@@ -85,15 +90,16 @@ class Remote(Server):
             version = connection.info.parameter_status("server_version") or "of an unknown version"
             if connection.info.server_version < _OLDEST * 10_000:
                 raise PreflightError(f"the target runs PostgreSQL {version}: {_OLDEST} or later is needed")
-            rights.check_place(connection, target)
-            if reasons := rights.refusals(connection, settings):
-                raise PreflightError(
-                    f"the target “{target.server}” cannot run these settings: {'; '.join(reasons)}"
-                )
+            lacks = [*rights.of_place(connection, target), *rights.of_settings(connection, target, settings)]
+            rights.insist(connection, target, lacks)
             place = f"a schema {target.own_schema}" if target.own_schema else "a database"
-            may_checkpoint = connection.execute(rights.MAY_CHECKPOINT).fetchall()[0][0]
-            checkpoint = "CHECKPOINT" if may_checkpoint else _NO_CHECKPOINT
-            allowed = [f"{place} of our own", *(f"ALTER SYSTEM {name}" for name in settings), checkpoint]
+            asked = f"SELECT ({rights.MAY_CHECKPOINT}), ({rights.MAY_READ_FILES})"
+            ((may_checkpoint, may_read),) = connection.execute(asked).fetchall()
+            wide = rights.server_wide(connection, settings)
+            allowed = [f"{place} of our own", "CHECKPOINT" if may_checkpoint else _NO_CHECKPOINT]
+            allowed += [
+                f"{name} for {'everybody there' if name in wide else 'us alone'}" for name in settings
+            ]
             encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
             name = "server by URI" if "://" in target.server else f"service {target.server}"
             round_trips_s = timeit.repeat(lambda: connection.execute("SELECT 1"), number=1, repeat=9)
@@ -103,6 +109,7 @@ class Remote(Server):
                 (f"{name}, connections", rights.connections(connection, target, clients)),
                 (f"{name}, rights", ", ".join(allowed)),
                 (f"{name}, disk", rights.disk(connection, needs_mib)),
+                (f"{name}, host", "sampled by the server" if may_read else f"not sampled: {HOST_GRANTS}"),
             ]
 
     @classmethod
@@ -121,7 +128,7 @@ class Remote(Server):
         what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
         created = Created(server=target.server, what=what, name=name, mark=f"benchlib {token}")
         with _reaching(target) as connection:
-            rights.check_place(connection, target)
+            rights.insist(connection, target, rights.of_place(connection, target))
             chapter.note(created)
             created.make(connection)
         if target.own_schema:
@@ -175,7 +182,8 @@ class Remote(Server):
         return Shell(environment=kept | environment)
 
     def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
-        """Set what a level asks for by ``ALTER SYSTEM``, until the chapter is undone, and see that it holds.
+        """Set what a level asks for, and see that it holds: for our database or our role, and where no session may have its
+        own by ``ALTER SYSTEM``. What outlives our database goes when the chapter is undone.
 
         Raises:
             SettingError: the server would not take a setting, or it did not take.
@@ -185,18 +193,33 @@ class Remote(Server):
         self.want(settings)
         if settings:
             with asking(), self.connect(self.maintenance) as connection:
-                if reasons := rights.refusals(connection, settings):
-                    raise SettingError("the server would not take its settings: " + "; ".join(reasons))
-                for name, former in rights.former_values(connection, settings).items():
-                    value = spelled(settings[name])
-                    altered = Altered(server=self.target.server, name=name, former=former, value=value)
-                    chapter.note(altered)
+                if lacks := list(rights.of_settings(connection, self.target, settings)):
+                    raise SettingError(f"the server would not take its settings: {rights.reasons_of(lacks)}")
+                self._server_wide = rights.server_wide(connection, settings)
+                for name, value in settings.items():
                     try:
-                        altered.make(connection)
+                        self._set(connection, name, spelled(value), chapter)
                     except psycopg.errors.DataError as error:
                         raise SettingError(f"the server would not take {name}: {reason_of(error)}") from error
-                reload(connection)
+                if self._server_wide:
+                    reload(connection)
         self.check_settings(self.database)
+
+    def _set(self, connection: Session, name: str, value: str, chapter: Chapter) -> None:
+        wide = name in self._server_wide
+        if not wide and not self.target.own_schema:
+            alter(connection, SQL("DATABASE {}").format(Identifier(self.database)), name, value)
+            return
+        former = rights.former_value(connection, name, wide=wide)
+        database = None if wide else self.database
+        altered = Altered(server=self.target.server, name=name, former=former, value=value, database=database)
+        chapter.note(altered)
+        altered.make(connection)
+
+    def _set_by_us(self, row: Mapping[str, Any]) -> bool:
+        if row["name"] in self._server_wide:
+            return super()._set_by_us(row)
+        return bool(row["source"] == ("database user" if self.target.own_schema else "database"))
 
     def checkpoint(self) -> None:
         """Have the server write all that is dirty, where we have the right to; :meth:`identity` says whether.

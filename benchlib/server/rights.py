@@ -1,11 +1,10 @@
 """What names a server that is not ours, and what it allows: asked in SQL, nothing is changed to find out."""
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
-from psycopg import sql
 from psycopg.rows import dict_row
 from pydantic import Field, model_validator
 
@@ -26,10 +25,23 @@ MAY_CHECKPOINT = """
 """
 """Whether our role may have the server checkpoint: superusers, and since PostgreSQL 15 members of ``pg_checkpoint``."""
 
-_PLACE = """
-    SELECT current_user AS role, current_database() AS database, pg_is_in_recovery() AS replica,
-           rolsuper OR rolcreatedb AS may_create_database,
-           has_database_privilege(current_database(), 'CREATE') AS may_create_schema
+MAY_READ_FILES = """
+    SELECT current_setting('is_superuser') = 'on'
+        OR has_function_privilege('pg_read_file(text, bigint, bigint, boolean)', 'EXECUTE') AND EXISTS (
+            SELECT FROM pg_roles WHERE rolname = 'pg_read_server_files' AND pg_has_role(oid, 'USAGE'))
+"""
+"""Whether our role may have the server read files of its host, such as those of its kernel."""
+
+_READS_CONF = """
+    has_function_privilege('pg_show_all_file_settings()', 'EXECUTE') AND has_table_privilege('pg_file_settings', 'SELECT')
+"""
+_RIGHTS = f"""
+    SELECT quote_ident(current_user) AS role, quote_ident(current_database()) AS database, pg_is_in_recovery() AS replica,
+           rolsuper OR rolcreatedb AS may_create_database, current_setting('server_version_num')::int >= 150000 AS grantable,
+           has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
+           coalesce(current_setting('allow_alter_system', true), 'on') = 'on' AS alterable,
+           has_function_privilege('pg_reload_conf()', 'EXECUTE') AS may_reload, {_READS_CONF} AS reads_conf,
+           {_READS_CONF} OR pg_has_role('pg_read_all_settings', 'USAGE') AS sees_former
     FROM pg_roles WHERE rolname = current_user
 """
 _TABLES_OF_OTHERS = """
@@ -60,26 +72,31 @@ _LIMIT = """
 """
 """The limit on connections that leaves us the fewest; the database's counts where the load runs in it."""
 
-_READS_FILE = """
-    has_function_privilege('pg_show_all_file_settings()', 'EXECUTE') AND has_table_privilege('pg_file_settings', 'SELECT')
-"""
 _PARAMETERS = """
-    SELECT lower(name) AS name, context, source,
-           coalesce(current_setting('allow_alter_system', true), 'on') = 'on' AS allowed,
-           {may_alter} AS may_alter, has_function_privilege('pg_reload_conf()', 'EXECUTE') AS may_reload,
-           {reads_file} OR pg_has_role('pg_read_all_settings', 'MEMBER') OR source = 'default' AS former_known
+    SELECT lower(name) AS name, context, source, context NOT IN ('user', 'superuser') AS wide, {} AS may_alter
     FROM pg_settings WHERE lower(name) = ANY(%s)
 """
-_IN_AUTO_CONF = "SELECT lower(name) AS name, setting FROM {} WHERE sourcefile LIKE '%postgresql.auto.conf'"
+_IN_AUTO_CONF = "SELECT setting FROM {} WHERE lower(name) = %s AND sourcefile LIKE '%%postgresql.auto.conf'"
+_OF_OUR_ROLE = """
+    SELECT substr(item, strpos(item, '=') + 1) AS setting FROM pg_db_role_setting, unnest(setconfig) AS item
+    WHERE lower(split_part(item, '=', 1)) = %s
+      AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND setrole = (SELECT oid FROM pg_roles WHERE rolname = current_user)
+"""
 
 _NAME_LISTS = ("search_path", "local_preload_libraries", "session_preload_libraries", "temp_tablespaces")
-"""``ALTER SYSTEM`` takes such a value name by name, so what stands in its file cannot be given back as it is."""
+"""``ALTER`` takes such a value name by name, so what it had before cannot be given back as it is."""
 
 _ENDANGERING = ("fsync", "full_page_writes")
 """Off, a crash may destroy every database of the server."""
 
-_OVERRULING = ("client", "user", "environment variable", "command line", "override")
-"""Sources of a value, in words of ``pg_settings``, that count more than the file which ``ALTER SYSTEM`` writes."""
+_OVERRULING = {
+    "server": ("client", "override", "environment variable", "command line"),
+    "database": ("client", "override", "user"),
+    "role": ("client", "override"),
+}
+"""Sources of a value, in words of ``pg_settings``, that count more than what is set for the whole server, for a database, or for
+a role in a database."""
 
 
 class Target(Model):
@@ -87,13 +104,15 @@ class Target(Model):
 
     The benchmark makes a database of its own there, or, with ``own_schema``, a schema whose name
     begins so in the database that the service names; where that database holds tables of others it
-    is refused unless ``beside`` repeats its name. A text stands for the ``server``.
+    is refused unless ``beside`` repeats its name. A text stands for the ``server``. Settings are made for that database,
+    or for our role in the one that is named; those that no session may have for itself, with ``server_wide`` for everybody.
     Passwords belong into ``.pgpass``, the service file or the environment.
     """
 
     server: NotEmpty
     own_schema: Annotated[str | None, Field(pattern="^[a-z_][a-z0-9_]{0,49}$")] = None
     beside: NotEmpty | None = None
+    server_wide: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -119,32 +138,48 @@ class Target(Model):
         return self
 
 
-def check_place(connection: Session, target: Target) -> None:
-    """Make sure that we may have a place of our own there, which touches nobody's tables.
+class Lack(NamedTuple):
+    """Why a target does not do for a level, and the SQL that mends it; None where none does."""
+
+    reason: str
+    grant: str | None = None
+
+
+def insist(connection: Session, target: Target, lacks: Iterable[Lack]) -> None:
+    """Make sure that nothing is lacking.
 
     Raises:
-        PreflightError: we may not, or others have tables beside it.
+        PreflightError: something is: all of it, with what grants it.
 
     """
-    rights = _row(connection, _PLACE)
-    role, database = rights["role"], rights["database"]
+    if lacks := list(dict.fromkeys(lacks)):
+        reasons, where = reasons_of(lacks), f"“{target.server}”, in the database {connection.info.dbname}"
+        grants = [(where, lack.grant) for lack in lacks if lack.grant]
+        raise PreflightError(f"the target “{target.server}” will not do: {reasons}", grants)
+
+
+def reasons_of(lacks: Iterable[Lack]) -> str:
+    """Why, each reason once, in a line."""
+    return "; ".join(dict.fromkeys(lack.reason for lack in lacks))
+
+
+def of_place(connection: Session, target: Target) -> Iterator[Lack]:
+    """What keeps us from having a place of our own there, which touches nobody's tables."""
+    rights, database = _row(connection, _RIGHTS), connection.info.dbname
+    role = rights["role"]
     if rights["replica"]:
-        raise PreflightError(f"the target “{target.server}” is a replica, which can only be read")
+        yield Lack("it is a replica, which can only be read")
     if target.own_schema is None:
         if not rights["may_create_database"]:
-            raise PreflightError(
-                f"the role {role} may not create databases on the target: ALTER ROLE {role} CREATEDB, or name an "
-                "'own_schema' in a database where it may create one"
-            )
+            reason = f"the role {role} may not create databases (an 'own_schema' does without)"
+            yield Lack(reason, f"ALTER ROLE {role} CREATEDB")
         return
     if not rights["may_create_schema"]:
-        raise PreflightError(
-            f"the role {role} may not create a schema in the database {database}: "
-            f"GRANT CREATE ON DATABASE {database} TO {role}"
-        )
+        reason = f"the role {role} may not create a schema in the database {database}"
+        yield Lack(reason, f"GRANT CREATE ON DATABASE {rights['database']} TO {role}")
     others = _row(connection, _TABLES_OF_OTHERS)["tables"]
     if others and target.beside != database:
-        raise PreflightError(
+        yield Lack(
             f"the database {database} holds tables of others ({others}): leave 'own_schema' out to have a database "
             f"of our own, or say beside: {database} to work next to them"
         )
@@ -205,74 +240,115 @@ def _free_mib(connection: Session) -> int | None:
         return None
 
 
-def refusals(connection: Session, settings: Mapping[str, SettingValue]) -> list[str]:
-    """Why these settings cannot be set on this server, a line each; empty if they can.
+def of_settings(connection: Session, target: Target, settings: Mapping[str, SettingValue]) -> Iterator[Lack]:
+    """What keeps these settings from being made on this server.
 
-    What only a restart changes, what we have no right to, what could not be restored, and values that the server
-    would not take. Values of a parameter that no session may set cannot be tried: ``ALTER SYSTEM`` itself refuses them.
+    What only a restart changes, what could not be restored, what we have no right to, and values that the server would not
+    take. Values of a parameter that no session may set cannot be tried: ``ALTER SYSTEM`` itself refuses them.
 
     Raises:
         psycopg.Error: the server refuses to be asked.
 
     """
-    privilege = "has_parameter_privilege(name, 'ALTER SYSTEM')"
-    if connection.info.server_version < 150_000:  # no role but superusers could be given the right
-        privilege = "current_setting('is_superuser') = 'on'"
-    query = sql.SQL(_PARAMETERS).format(may_alter=sql.SQL(privilege), reads_file=sql.SQL(_READS_FILE))
-    with connection.cursor(row_factory=dict_row) as cursor:
-        rows = {row["name"]: row for row in cursor.execute(query, [[name.lower() for name in settings]])}
-    lines = []
+    rights, rows = _row(connection, _RIGHTS), _parameters(connection, settings)
     for name, value in settings.items():
         row = rows.get(name.lower())
-        if reason := _reason(connection, name, value, row) if row else "the server has no such parameter":
-            lines.append(f"{name} = {spelled(value)}: {reason}")
-    return lines
+        if reason := _unfit(target, row, value):
+            yield Lack(f"{name} = {spelled(value)}: {reason}")
+        elif row and row["wide"]:
+            yield from _for_everybody(target, row, rights)
+        elif lack := _for_us(connection, name, value, rights):
+            yield lack
 
 
-def _reason(connection: Session, name: str, value: SettingValue, row: Mapping[str, Any]) -> str | None:
-    """Why one setting cannot be set, of the server's own ``row`` for its parameter; None if it can."""
+def _unfit(target: Target, row: Mapping[str, Any] | None, value: SettingValue) -> str | None:
+    """Why nobody could make a setting, of the server's own ``row`` for its parameter; None if somebody could."""
+    if row is None:
+        return "the server has no such parameter"
+    name = row["name"]
+    whose = "server" if row["wide"] else "role" if target.own_schema else "database"
     reasons = {
         "needs a restart of the server, which is not ours to restart": row["context"] == "postmaster",
         "was decided when the server was built or initialised": row["context"] == "internal",
         "would endanger every database of a server that is not ours": name in _ENDANGERING and is_off(value),
         "a list of names cannot be given back as it was: leave it to the server's owner": name in _NAME_LISTS,
-        f"decided elsewhere ({row['source']}), which ALTER SYSTEM does not overrule": row["source"] in _OVERRULING,
-        "this server does not allow ALTER SYSTEM (allow_alter_system = off)": not row["allowed"],
-        "our role may not ALTER SYSTEM it (superusers may, and from PostgreSQL 15 on who was granted it)":
-            not row["may_alter"],
-        "our role may not have the server reload its settings (GRANT EXECUTE ON FUNCTION pg_reload_conf())":
-            not row["may_reload"],
-        "our role may not see what it would replace (GRANT pg_read_all_settings)": not row["former_known"],
-    }  # fmt: skip
-    if reason := next((reason for reason, holds in reasons.items() if holds), None):
-        return reason
-    if row["context"] in ("user", "superuser"):
-        try:
-            with connection.transaction(force_rollback=True):
-                connection.execute("SELECT set_config(%s, %s, true)", [name, spelled(value)])
-        except psycopg.errors.InsufficientPrivilege:
-            return None  # the right to alter it does not include this one
-        except psycopg.DatabaseError as error:
-            if connection.closed:
-                raise
-            return reason_of(error)
+        f"decided elsewhere ({row['source']}), which counts more": row["source"] in _OVERRULING[whose],
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _for_everybody(target: Target, row: Mapping[str, Any], rights: Mapping[str, Any]) -> Iterator[Lack]:
+    """What keeps us from setting a parameter for the whole server."""
+    name, role = row["name"], rights["role"]
+    if not target.server_wide:
+        yield Lack(
+            f"{name} is the whole server's: say server_wide: true in the level's target, and everybody there gets it"
+        )
+    if not rights["alterable"]:
+        yield Lack("this server does not allow ALTER SYSTEM (allow_alter_system = off)")
+    if not row["may_alter"]:
+        yield _ungranted("ALTER SYSTEM", name, rights)
+    if not rights["may_reload"]:
+        grant = f"GRANT EXECUTE ON FUNCTION pg_reload_conf() TO {role}"
+        yield Lack(f"the role {role} may not have the server reload its settings", grant)
+    if not rights["sees_former"] and row["source"] != "default":
+        grant = f"GRANT pg_read_all_settings TO {role}"
+        yield Lack(f"the role {role} may not see what ALTER SYSTEM would replace", grant)
+
+
+def _for_us(connection: Session, name: str, value: SettingValue, rights: Mapping[str, Any]) -> Lack | None:
+    """What keeps us from setting a parameter for our own sessions: it is tried for one transaction."""
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute("SELECT set_config(%s, %s, true)", [name, spelled(value)])
+    except psycopg.errors.InsufficientPrivilege:
+        return _ungranted("SET", name, rights)
+    except psycopg.DatabaseError as error:
+        if connection.closed:
+            raise
+        return Lack(f"{name} = {spelled(value)}: {reason_of(error)}")
     return None
 
 
-def former_values(connection: Session, names: Iterable[str]) -> dict[str, str | None]:
-    """What ``postgresql.auto.conf`` holds of these parameters now; None for what is not in it.
+def _ungranted(right: str, name: str, rights: Mapping[str, Any]) -> Lack:
+    """That our role has no right to a parameter."""
+    reason = f"the role {rights['role']} may not {right} {name}"
+    if not rights["grantable"]:
+        return Lack(f"{reason}, as before PostgreSQL 15 superusers alone may")
+    return Lack(reason, f"GRANT {right} ON PARAMETER {name} TO {rights['role']}")
 
-    From the file itself where we may read it, otherwise from what the server says of its sources. Ask
-    :func:`refusals` first: of a parameter that passes it, one of the two tells.
+
+def server_wide(connection: Session, names: Iterable[str]) -> set[str]:
+    """Those of some parameters that no session may have for itself."""
+    return {name for name, row in _parameters(connection, names).items() if row["wide"]}
+
+
+def former_value(connection: Session, name: str, *, wide: bool) -> str | None:
+    """What ``ALTER SYSTEM`` has set, or what our role has in this database; None for nothing.
+
+    The former from the file itself where we may read it, otherwise from what the server says of its sources: one of the two
+    tells it of a parameter that :func:`of_settings` has nothing against.
 
     Raises:
         psycopg.Error: the server refuses to be asked.
 
     """
-    reads_file = connection.execute(f"SELECT {_READS_FILE}").fetchall()[0][0]
-    view = sql.SQL("pg_file_settings" if reads_file else "pg_settings")
-    former = dict(connection.execute(sql.SQL(_IN_AUTO_CONF).format(view)).fetchall())
-    return {name: former.get(name.lower()) for name in names}
+    reads_conf = _row(connection, _RIGHTS)["reads_conf"]
+    query = (
+        _IN_AUTO_CONF.format("pg_file_settings" if reads_conf else "pg_settings") if wide else _OF_OUR_ROLE
+    )
+    row = connection.execute(query, [name.lower()]).fetchone()
+    return row[0] if row else None
+
+
+def _parameters(connection: Session, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What the server says of some parameters, by the name; of one that it does not have, nothing."""
+    may = "has_parameter_privilege(name, 'ALTER SYSTEM')"
+    if connection.info.server_version < 150_000:  # no role but superusers could be given the right
+        may = "current_setting('is_superuser') = 'on'"
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(_PARAMETERS.format(may), [[name.lower() for name in names]])
+        return {row["name"]: row for row in rows}
 
 
 def _row(connection: Session, query: str, *parameters: object) -> dict[str, Any]:

@@ -165,9 +165,7 @@ class Server:
                 faults.append(f"{name}: the server has no such parameter")
                 continue
             in_force[name] = shown(row["setting"], row["unit"])
-            # the file is not told to every role
-            ours = row["source"] == "configuration file" and row["file"] in (None, self.settings_file)
-            accepted = self._accepted.setdefault(name, in_force[name]) if ours else None
+            accepted = self._accepted.setdefault(name, in_force[name]) if self._set_by_us(row) else None
             if row["pending_restart"]:
                 faults.append(f"{name}: waits for a restart of the server")
             elif accepted != in_force[name] and row["source"] != "override":
@@ -176,6 +174,10 @@ class Server:
         if faults:
             raise SettingError("a setting did not take: " + "; ".join(faults))
         return in_force
+
+    def _set_by_us(self, row: Mapping[str, Any]) -> bool:
+        """Whether a parameter has its value from where we set it; the file is not told to every role."""
+        return bool(row["source"] == "configuration file") and row["file"] in (None, self.settings_file)
 
 
 @contextlib.contextmanager

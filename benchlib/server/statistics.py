@@ -13,9 +13,11 @@ from typing import Any
 import psycopg
 
 from benchlib.errors import ServerError
+from benchlib.host.sampler import FILES, Files
 from benchlib.host.shell import Shell, ticks
 from benchlib.load.parse import parse_text
 from benchlib.plan.workload import Workload, at_scale
+from benchlib.server.rights import MAY_READ_FILES
 from benchlib.server.server import Server, asking
 
 # how much larger than VACUUM or ANALYZE last saw it the table is that grew most; one that neither has seen is left out
@@ -46,7 +48,7 @@ _STATEMENTS = """
 SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') AS rows FROM {}.pg_stat_statements AS s
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND userid = (SELECT oid FROM pg_roles WHERE rolname = current_user)
-    AND query !~ 'pg_stat_|pg_extension|pg_current_wal|pg_database_size|clock_timestamp|current_setting'
+    AND query !~ 'pg_stat_|pg_extension|pg_current_wal|pg_database_size|clock_timestamp|current_setting|pg_read_file'
 """
 """Our own statements, those of this module and of the sampler, are none of the load."""
 
@@ -64,6 +66,7 @@ _LOAD = f"""
 _WAITS = f"SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity WHERE {_LOAD} GROUP BY 1, 2"
 _REFUSED = (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.ObjectNotInPrerequisiteState)
 """What a view that we may not see raises; and, the last, an extension that the server was not started with."""
+_READ = "SELECT name, pg_read_file('/proc/' || name, 0, 1000000, true) FROM unnest(%s::text[]) AS name"
 _BESIDE = f"datname = current_database() AND usename = current_user AND application_name = '{BESIDE}'"
 
 
@@ -160,6 +163,32 @@ def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
 
     with contextlib.closing(connection):
         yield sample
+
+
+@contextlib.contextmanager
+def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
+    """What has the server read :data:`benchlib.host.sampler.FILES` of its host, over one connection that is made at once.
+
+    Raises:
+        ServerError: the server cannot be reached, or does not read them for us; from what is given, that it is gone.
+
+    """
+    with asking():
+        connection = server.connect(server.maintenance)
+
+    def ask(query: str, *parameters: object) -> list[Any]:
+        with asking():
+            return connection.execute(query, parameters or None).fetchall()
+
+    with contextlib.closing(connection):
+        if not ask(MAY_READ_FILES)[0][0]:
+            raise ServerError("our role may not read files of the server's host")
+        readable = []
+        for name in FILES:
+            with contextlib.suppress(ServerError):  # some kernels have the file and refuse to read it
+                ask(_READ, [name])
+                readable.append(name)
+        yield lambda: dict(ask(_READ, readable))
 
 
 def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, Any]]:

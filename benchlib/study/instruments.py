@@ -22,6 +22,7 @@ SECONDS = (*TRIAL, "second", *HOST, *DEVICE)
 COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "latency_max_ms"))
 """What a trial cost: the metrics that are not of its speed."""
 
+_SERVER_SIDE = [name for name in (*HOST, *DEVICE) if name != "network_mib_s"]
 _COUNTED = (
     *("wal_full_page_images", "buffers_by_checkpointer", "buffers_by_bgwriter", "buffers_by_backends"),
     *("blocks_read", "temp_bytes"),
@@ -42,7 +43,7 @@ class Recorded:
     sessions waited for it on average; ``CPU`` are those that waited for nothing.
     ``checkpoints`` are those of :func:`benchlib.server.checkpoints.checkpoints` that touched the load, ``start_s`` and ``end_s``
     in seconds from its start; None where no log of a server was kept.
-    ``costs`` has a row per trial: :data:`COSTS`. Of the host of a server that is not ours all is null.
+    ``costs`` has a row per trial: :data:`COSTS`. Of the host of a server that is not ours all is null where it was not sampled.
     """
 
     seconds: pd.DataFrame
@@ -60,7 +61,6 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
     """
     good = {(row["level"], row["block"]): row for row in trials[trials["error"].isna()].to_dict("records")}
     plan = folder.read().plan
-    elsewhere = [name for name in plan.factor.levels if plan.level(name).target]
     seconds, waits, checkpointed, costs = Frames(), Frames(), Frames(), []
     for trial_id, measurement in folder.kept().items():
         trial = (measurement.trial.level, measurement.trial.block)
@@ -75,12 +75,14 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
             if samples and len(samples.readings) > 1:  # with one reading it ended before it could tell a rate
                 raw = dict(samples)
                 sampled = telemetry(raw)
-                seconds[trial] = _by_second(sampled, raw)
+                figures = seconds[trial] = _by_second(sampled, raw)
+                if samples.of_servers_host(plan.level(trial[0])):
+                    row |= transaction_costs(raw, alone)
+                else:
+                    figures[_SERVER_SIDE] = np.nan
                 waits[trial] = _sessions(sampled.waits, raw)
                 if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
                     checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
-                if trial[0] not in elsewhere:  # the host of the load tool tells nothing of the server's
-                    row |= transaction_costs(raw, alone)
             if measurement.load_cpu_s is not None and done:
                 row["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done
             if (counters := Counters.read(folder, trial_id)) and alone:
@@ -91,11 +93,8 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
             row["replay_lag_ms"] = _replay_lag_ms(ReplicaReadings.read(folder, trial_id))
             costs.append(row)
     per_trial = pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float))
-    by_second = _stacked(seconds, SECONDS[2:])
-    server_side = [name for name in (*HOST, *DEVICE) if name != "network_mib_s"]
-    by_second.loc[by_second["level"].isin(elsewhere), server_side] = np.nan
     return Recorded(
-        seconds=by_second,
+        seconds=_stacked(seconds, SECONDS[2:]),
         waits=_frequent_first(_stacked(waits, ("second",))),
         checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")) if checkpointed else None,
         costs=per_trial,

@@ -23,8 +23,12 @@ def preflight(plan: Plan) -> Pairs:
 
     """
     answers, refused = _ask_levers(plan)
-    for name, reason in refused.items():
-        raise PreflightError(f"level “{name}”: {reason}")
+    if refused:
+        reasons: dict[str, str] = {}
+        for name, error in refused.items():
+            reasons.setdefault(error.reason, f"level “{name}”: {error.reason}")
+        grants = (grant for error in refused.values() for grant in error.grants)
+        raise PreflightError("; ".join(reasons.values()), grants)
     difference = builds_differ(plan)
     ours = installations(plan)
     memory = f"{facts.memory_bytes() // facts.MEBIBYTE:,} MiB, {facts.available_memory_mib():,} MiB available"
@@ -42,7 +46,7 @@ def preflight(plan: Plan) -> Pairs:
 
 def cannot_run(plan: Plan) -> dict[str, str]:
     """The levels of a plan that this machine cannot run, each with the reason."""
-    return _ask_levers(plan)[1]
+    return {name: str(error) for name, error in _ask_levers(plan)[1].items()}
 
 
 def builds_differ(plan: Plan) -> str | None:
@@ -60,10 +64,10 @@ def builds_differ(plan: Plan) -> str | None:
     return builders_differ(apart)
 
 
-def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, str]]:
+def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, PreflightError]]:
     """What the levers have to say of this machine, and why levels cannot run."""
     scratch, answers = scratch_root(), Pairs()
-    refused: dict[str, str] = {}
+    refused: dict[str, PreflightError] = {}
     for name in plan.factor.levels:
         wish = Wish(plan, name, scratch)
         try:
@@ -75,7 +79,7 @@ def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, str]]:
             ):
                 raise PreflightError(f"the server refuses its settings: {reason}")
         except PreflightError as error:
-            refused[name] = str(error)
+            refused[name] = error
     return answers, refused
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from benchlib.errors import InputError
 from benchlib.host import telemetry
-from benchlib.plan.level import Open
+from benchlib.plan.level import Level, Open
 from benchlib.server import counters
 from benchlib.study.store import StudyFolder
 
@@ -167,6 +167,10 @@ class Samples(Record):
     interval_s: float
     readings: Rows
     waits: Rows | None = None
+
+    def of_servers_host(self, level: Level) -> bool:
+        """Whether the readings are of the host that a level's server runs on: not those of a load tool elsewhere."""
+        return not level.target or bool(dict(self).get("of_target"))
 
     def thinned(self) -> Self:
         """The same with the sums of each second in place of the single samples of waits."""

@@ -188,9 +188,8 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
     figures["rate_tps"] = _rate(measurement.load_argv)
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         figures["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
-    samples = Samples.read(folder, trial_id)
-    # the host of the load tool tells nothing of a server elsewhere
-    if samples and len(samples.readings) > 1 and not plan.level(measurement.trial.level).target:
+    samples, level = Samples.read(folder, trial_id), plan.level(measurement.trial.level)
+    if samples and len(samples.readings) > 1 and samples.of_servers_host(level):
         figures["processors_share"] = processors_share(dict(samples))
     if latency := _latency(folder, trial_id):
         if (logged := int(latency.counts.sum())) != report["transactions"]:

@@ -24,7 +24,7 @@ from benchlib.plan.level import Level
 from benchlib.plan.workload import Script, Workload
 from benchlib.server.cluster import SUPERUSER, Cluster, Door
 from benchlib.server.remote import Remote
-from benchlib.server.statistics import BESIDE, end_beside, waits
+from benchlib.server.statistics import BESIDE, end_beside, kernel_files, waits
 from benchlib.server.templates import Templates, load
 from benchlib.study.records import ReplicaReadings
 
@@ -65,15 +65,15 @@ class Stand:
             yield in_force
 
     def sampler(self, waits_hz: float) -> Sampler:
-        """What samples the processes and devices of our servers, and the sessions of the load, while it is entered."""
+        """What samples the servers' host and processes, and the sessions of the load, while it is entered."""
         servers = [self.site.cluster, *self.site.replicas.members] if self.site else []
 
         def postmasters() -> list[int]:
             return [pid for server in servers if (pid := server.pid)]
 
         devices = self.site.devices if self.site else ()
-        asked = partial(waits, self.server)
-        return Sampler(servers=postmasters, devices=devices, waits=asked, waits_hz=waits_hz)
+        asked, files = partial(waits, self.server), None if self.site else partial(kernel_files, self.server)
+        return Sampler(servers=postmasters, devices=devices, waits=asked, waits_hz=waits_hz, files=files)
 
     def settle(self) -> None:
         """Bring the server to the known state: emptied and vacuumed tables, nothing dirty."""

@@ -16,7 +16,7 @@ import pytest
 
 from benchlib.errors import PreflightError, ServerError
 from benchlib.host.facts import block_devices
-from benchlib.host.sampler import Sampler, host_counters, server_ticks
+from benchlib.host.sampler import Files, Sampler, host_counters, kernel_files, network_bytes, server_ticks
 from benchlib.host.shell import ticks
 from benchlib.host.telemetry import telemetry, transaction_costs
 from benchlib.load.pgbench import Pgbench
@@ -39,27 +39,30 @@ def no_servers() -> list[int]:
 
 
 def test_another_hosts_files_and_what_it_lacks(tmp_path: Path) -> None:
-    nothing = host_counters(["sda"], root=tmp_path)
+    nothing = host_counters(kernel_files(tmp_path), ["sda"])
     assert (nothing["cpu"], nothing["dirty_kib"], nothing["devices"]) == (None, None, {"sda": None})
-    assert nothing["network_bytes"] is None
+    assert host_counters({})["devices"] == {}
+    assert network_bytes(tmp_path) is None
     files = {
         "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5 0 0\nctxt 4711\n",
         "proc/meminfo": "MemTotal:       24684092 kB\nDirty:               64 kB\nWriteback:             0 kB\n",
         "proc/pressure/io": "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n",
         "proc/net/dev": "Inter-|   Receive\n face |bytes\n"
         "    lo:    100 1 0 0 0 0 0 0      100 1 0 0 0 0 0 0\n  eth0:1000 9 0 0 0 0 0 0  20 9 0 0 0 0 0 0\n",
-        "sys/class/block/sda/stat": "   1    2   3    4   5   6   7   8    0   10   11\n",
+        "proc/diskstats": "   8  0 sda 1 2 3 4 5 6 7 8 0 10 11\n   8  1 sda1 1 1 1 1 1 1 1 1 0 1 1\n"
+        " 253  0 dm-0 1 1 1 1 1 1 1 1 0 1 1\n 259  0 nvme0n1 1 1 1 1 1 1 1 1 0 1 1\n",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert host_counters(["sda"], root=tmp_path) == {
+    assert list(host_counters(kernel_files(tmp_path))["devices"]) == ["sda", "nvme0n1"], "all disks"
+    assert network_bytes(tmp_path) == 100 + 1000 + 20
+    assert host_counters(kernel_files(tmp_path), ["sda"]) == {
         "cpu": [1, 2, 3, 4, 5, 6, 7, 8],
         "context_switches": 4711,
         "dirty_kib": 64,
         "pressure": {"io": {"some": 12}},
         "devices": {"sda": [1, 2, 3, 4, 5, 6, 7, 8, 0, 10, 11]},
-        "network_bytes": 100 + 1000 + 20,
     }
 
 
@@ -131,6 +134,34 @@ def test_waits_that_cannot_be_asked_for_cost_their_own_samples_alone() -> None:
     assert sampler.raw["waits"] is None
     assert len(sampler.raw["readings"]) >= 2
     assert telemetry(sampler.raw).waits.empty
+
+
+def test_another_host_that_is_lost_costs_what_follows_and_one_that_is_closed_is_left_alone() -> None:
+    left = [3, 2, 1, 0]
+
+    @contextlib.contextmanager
+    def failing() -> Iterator[Callable[[], Files]]:
+        def read() -> Files:
+            if not left.pop(0):
+                raise ServerError("the server went away")
+            return {"stat": f"ctxt {left[0]}\n", "diskstats": " 8 0 sda 1 2 3 4 5 6 7 8 9\n"}
+
+        yield read
+
+    @contextlib.contextmanager
+    def closed() -> Iterator[Callable[[], Files]]:
+        raise ServerError("our role may not")
+        yield
+
+    with Sampler(servers=no_servers, files=failing, interval_s=0.01) as sampler:
+        assert any(sampler.warnings for _ in ticks(30))
+    assert sampler.warnings == ["the host's counters were not sampled to the end: the server went away"]
+    assert [reading["context_switches"] for reading in sampler.raw["readings"]] == [2, 1, 0]
+    assert sampler.raw["of_target"] is True
+    with Sampler(servers=no_servers, files=closed) as sampler:
+        pass
+    assert sampler.warnings == []
+    assert "of_target" not in sampler.raw
 
 
 # --- real ones ------------------------------------------------------------------------------

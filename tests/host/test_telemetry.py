@@ -76,6 +76,11 @@ def test_what_older_kernels_do_not_count_of_a_device_is_null(trial: dict[str, An
     assert {name for name in DEVICE if pd.isna(row[name])} == {"f_iops"}
 
 
+def test_a_device_that_was_added_meanwhile_tells_nothing_yet(trial: dict[str, Any]) -> None:
+    del trial["readings"][0]["devices"]["sda"]
+    assert telemetry(trial).devices[list(DEVICE)].isna().all(axis=None)
+
+
 def test_a_counter_that_went_back_gives_null_and_nothing_else(trial: dict[str, Any]) -> None:
     first = trial["readings"][0]
     first["devices"]["sda"][3] = 4_294_967_295  # ms spent reading, of 32 bits

@@ -61,6 +61,10 @@ def rows(asked: Plan) -> dict[str, list[str]]:
         ({"host": {"vm.swappiness": 0, "sched.x?": 5}}, {"vm.swappiness": ["as found", "0"], "sched.x": ["as found", "5, where it can be set"]}),
         ({"target": "production"}, {"server": ["the study's own", "service production"]}),
         ({"target": {"server": "crm", "own_schema": "bench"}}, {"server": ["the study's own", "service crm, schema bench"]}),
+        (
+            {"target": {"server": "crm", "server_wide": True}, "settings": {"work_mem": "8MB"}},
+            {"server": ["the study's own", "service crm, server-wide settings for everybody there"], "work_mem": ["default", "8MB"]},
+        ),
     ],
 )  # fmt: skip
 def test_each_lever_in_words(patch: dict[str, Any], wanted: dict[str, list[str]]) -> None:

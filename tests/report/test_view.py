@@ -17,6 +17,7 @@ from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 from benchlib.report.view import View
 from benchlib.stats import Concern
+from benchlib.study.records import Samples
 from benchlib.study.store import TRANSACTION_LOG
 
 
@@ -135,13 +136,31 @@ def test_the_command_that_repeats_stands_apart_from_the_one_that_extends(kept) -
 
 def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> None:
     view = sampled(base=Level(target="crm"))
-    assert "The host of defaults, control, tuned is not ours" in view.devices().caption
+    assert "The host of defaults, control, tuned is not ours and was not sampled" in view.devices().caption
+    assert "GRANT pg_read_server_files TO our_role; GRANT EXECUTE" in view.devices().caption
     assert "Operational speed" in view.devices().svg
     assert "Queue length" not in view.devices().svg
     assert view.correlation() is None
     costs = view.experiment.recorded.costs
     assert costs[["server_cpu_ms_per_transaction", "context_switches_per_transaction"]].isna().all(axis=None)
     assert costs["tool_cpu_ms_per_transaction"].notna().all()
+
+
+def test_the_host_of_a_server_that_is_not_ours_is_shown_where_it_was_sampled(sampled) -> None:
+    view = sampled(base=Level(target="crm"))
+    for path in view.experiment.folder.path.glob(f"trials/*tuned*/{Samples.FILE}"):
+        Samples.model_validate({**dict(Samples.from_bytes(path.read_bytes())), "of_target": True}).write(
+            path.parent
+        )
+    seal(view.experiment.folder)
+    assert "The host of defaults, control is not ours" in view.devices().caption
+    assert "The devices of tuned are all disks of its host" in view.devices().caption
+    assert "Queue length" in view.devices().svg
+    assert view.experiment.trials.set_index("level")["processors_share"].dropna().index.unique().tolist() == [
+        "tuned"
+    ]
+    costs = view.experiment.recorded.costs.set_index("level")["context_switches_per_transaction"]
+    assert costs.dropna().index.unique().tolist() == ["tuned"]
 
 
 def test_latencies_are_shown_where_logs_are_kept(sampled, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """On a server that is not ours everything happens in a place of our own, is given back, and no password is seen."""
 
+import json
 import logging
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,13 @@ from foreign import Foreign
 
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.journal import Journal
+from benchlib.host.sampler import Sampler, host_counters, kernel_files
+from benchlib.host.telemetry import telemetry
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
+from benchlib.plan.words import HOST_GRANTS
 from benchlib.server import remote as remote_module
 from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench
@@ -120,40 +125,80 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(
         Remote.open(Target(server="boss", own_schema="bench_own"), "any", chapter)
 
 
-def test_settings_hold_for_new_sessions_and_the_former_ones_return(
+def test_settings_hold_for_our_database_alone(foreign: Foreign, journal: Journal) -> None:
+    with journal.chapter() as chapter:
+        remote, other = (Remote.open(Target(server="maker"), "any", chapter) for _ in range(2))
+        with journal.chapter() as trial:
+            remote.configure({"work_mem": "8MB", "jit": False, "random_page_cost": 1.1}, trial)
+            in_force = {"work_mem": "8192 kB", "jit": "off", "random_page_cost": "1.1"}
+            assert remote.check_settings(remote.database) == in_force
+            shown = [remote.value("SHOW work_mem"), other.value("SHOW work_mem"), foreign.shows("work_mem")]
+            assert shown == ["8MB", "4MB", "4MB"]
+        with pytest.raises(SettingError, match="checkpoint_timeout is the whole server's: say server_wide"):
+            remote.configure({"work_mem": "8MB", "checkpoint_timeout": "7min"}, chapter)
+        assert foreign.altered() == {}
+
+
+def test_beside_the_tables_of_others_they_hold_for_our_role_and_its_former_ones_return(
     foreign: Foreign, journal: Journal
 ) -> None:
     with foreign.given(
-        "ALTER SYSTEM SET work_mem = '5MB'",
+        "GRANT CREATE ON DATABASE postgres TO maker",
+        "ALTER ROLE maker IN DATABASE postgres SET work_mem = '5MB'",
+        back="REVOKE CREATE ON DATABASE postgres FROM maker;ALTER ROLE maker IN DATABASE postgres RESET ALL",
+    ):
+        former = foreign.set_for()
+        with journal.chapter() as chapter:
+            remote = Remote.open(Target(server="maker", own_schema="bench_own"), "any", chapter)
+            with journal.chapter() as trial:
+                remote.configure({"work_mem": "8MB", "random_page_cost": 1.1}, trial)
+                assert set(remote.check_settings(remote.database)) == {"work_mem", "random_page_cost"}
+                assert foreign.set_for() == {"postgres/maker": ["work_mem=8MB", "random_page_cost=1.1"]}
+                assert foreign.shows("work_mem") == "4MB"
+            assert foreign.set_for() == former
+            assert remote.value("SHOW work_mem") == "5MB"
+
+
+def test_what_no_session_may_have_for_itself_everybody_gets_and_the_former_return(
+    foreign: Foreign, journal: Journal
+) -> None:
+    with foreign.given(
+        "ALTER SYSTEM SET checkpoint_timeout = '9min'",
         "ALTER SYSTEM SET application_name = 'it''s, \"theirs\"'",
-        back="ALTER SYSTEM RESET work_mem;ALTER SYSTEM RESET application_name;SELECT pg_reload_conf()",
+        back="ALTER SYSTEM RESET checkpoint_timeout;ALTER SYSTEM RESET application_name;SELECT pg_reload_conf()",
     ):
         former = foreign.altered()
         with journal.chapter() as chapter:
-            remote = Remote.open(Target(server="boss"), "any", chapter)
-            wanted = {"work_mem": "8MB", "checkpoint_timeout": "7min", "jit": False, "random_page_cost": 1.1}
-            for level in (wanted, {"work_mem": "9MB"}, {}):
+            remote = Remote.open(Target(server="boss", server_wide=True), "any", chapter)
+            for wide in (
+                {"checkpoint_timeout": "7min", "autovacuum": False},
+                {"checkpoint_timeout": "8min"},
+                {},
+            ):
+                level = {**wide, "work_mem": "8MB"}
                 with journal.chapter() as trial:
                     remote.configure(level, trial)
                     assert set(remote.check_settings(remote.database)) == set(level)
-                    assert {n: foreign.altered()[n] for n in level} == {
-                        n: "off" if v is False else str(v) for n, v in level.items()
-                    }
+                    values = {name: "off" if value is False else value for name, value in wide.items()}
+                    assert foreign.altered() == {**former, **values}
+                    assert foreign.shows("work_mem") == "4MB"
                 assert foreign.altered() == former
-                assert foreign.shows("work_mem") == "5MB"
-    foreign.wait_until_it_shows("work_mem", "4MB")
+                assert not wide or foreign.shows("checkpoint_timeout") == "9min"
+    foreign.wait_until_it_shows("checkpoint_timeout", "5min")
 
 
 def test_what_its_owner_alters_meanwhile_is_noticed(foreign: Foreign, journal: Journal) -> None:
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server="tuner"), "any", chapter)
+        remote = Remote.open(Target(server="tuner", server_wide=True), "any", chapter)
         with journal.chapter() as trial:
-            remote.configure({"work_mem": "8MB"}, trial)
+            remote.configure({"checkpoint_timeout": "7min"}, trial)
             foreign.cluster.execute(
-                "ALTER SYSTEM SET work_mem = '9MB'", "SELECT pg_reload_conf()", dbname="postgres"
+                "ALTER SYSTEM SET checkpoint_timeout = '8min'", "SELECT pg_reload_conf()", dbname="postgres"
             )
-            foreign.wait_until_it_shows("work_mem", "9MB")
-            with pytest.raises(SettingError, match="work_mem: asked for 8MB, the server runs with 9216 kB"):
+            foreign.wait_until_it_shows("checkpoint_timeout", "8min")
+            with pytest.raises(
+                SettingError, match="checkpoint_timeout: asked for 7min, the server runs with 480 s"
+            ):
                 remote.check_settings(remote.database)
 
 
@@ -161,10 +206,9 @@ def test_a_setting_that_is_refused_or_does_not_take_ends_the_trial(
     foreign: Foreign, journal: Journal
 ) -> None:
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server="boss"), "any", chapter)
+        remote = Remote.open(Target(server="boss", server_wide=True), "any", chapter)
         with pytest.raises(SettingError, match="shared_buffers = 1GB: needs a restart"):
             remote.configure({"work_mem": "8MB", "shared_buffers": "1GB"}, chapter)
-        assert foreign.altered() == {}
         # no session may set it, so ALTER SYSTEM alone can refuse it
         with (
             journal.chapter() as trial,
@@ -174,9 +218,34 @@ def test_a_setting_that_is_refused_or_does_not_take_ends_the_trial(
         ):
             remote.configure({"work_mem": "8MB", "checkpoint_timeout": "1s"}, trial)
         assert foreign.altered() == {}
-        foreign.cluster.execute(f"ALTER DATABASE {remote.database} SET work_mem = '6MB'", dbname="postgres")
+        overruled = f"ALTER ROLE boss IN DATABASE {remote.database} SET work_mem = '6MB'"
+        foreign.cluster.execute(overruled, dbname="postgres")
         with journal.chapter() as trial, pytest.raises(SettingError, match="work_mem: asked for 8MB"):
             remote.configure({"work_mem": "8MB"}, trial)
+
+
+def test_the_host_is_sampled_where_the_role_may_have_its_files_read(
+    foreign: Foreign, journal: Journal
+) -> None:
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="maker"), "any", chapter)
+        files = partial(statistics.kernel_files, remote)
+        with Sampler(servers=lambda: [], files=files) as sampler:
+            pass
+        assert "of_target" not in sampler.raw
+        grants = HOST_GRANTS.replace("our_role", "maker")
+        back = grants.replace("GRANT", "REVOKE").replace(" TO ", " FROM ")
+        with foreign.given(*grants.split("; "), back=back.replace("; ", ";")):
+            before = host_counters(kernel_files())
+            with Sampler(servers=lambda: [], files=files, interval_s=0.2) as sampler:
+                run(remote)
+        raw = sampler.raw
+        first, last = raw["readings"][0], raw["readings"][-1]
+        assert (raw["of_target"], sampler.warnings) == (True, [])
+        assert set(first["devices"]) == set(before["devices"])
+        assert before["context_switches"] < first["context_switches"] < last["context_switches"]
+        figures = telemetry(raw).host
+        assert figures[["cpu_user_percent", "context_switches_per_s", "dirty_mib"]].notna().all(axis=None)
 
 
 def test_the_provenance_says_what_it_is_and_not_where(
@@ -217,8 +286,8 @@ def test_an_ordinary_role_goes_without_what_it_may_not(foreign: Foreign, journal
 def test_a_server_that_vanishes_is_one_clear_line_and_what_was_changed_is_given_back_later(
     foreign: Foreign, journal: Journal
 ) -> None:
-    remote = Remote.open(Target(server="boss"), "any", journal.chapter())
-    remote.configure({"work_mem": "8MB"}, journal.chapter())
+    remote = Remote.open(Target(server="boss", server_wide=True), "any", journal.chapter())
+    remote.configure({"checkpoint_timeout": "7min"}, journal.chapter())
     foreign.cluster.stop(immediately=True)
     try:
         for ask in (lambda: remote.query("SELECT 1"), remote.shell, lambda: remote.configure({"jit": 0}, journal.chapter()),
@@ -234,33 +303,54 @@ def test_a_server_that_vanishes_is_one_clear_line_and_what_was_changed_is_given_
 
 
 LIVES = """
-import sys, time
+import json, sys, time
 from pathlib import Path
 from benchlib.host.journal import Journal
 from benchlib.server.rights import Target
 from benchlib.server.remote import Remote
 journal = Journal(Path(sys.argv[1]))
 remote = Remote.open(Target.model_validate_json(sys.argv[2]), "dies", journal.chapter())
-remote.configure({"work_mem": "8MB", "checkpoint_timeout": "7min"}, journal.chapter())
+remote.configure(json.loads(sys.argv[3]), journal.chapter())
 remote.execute("CREATE TABLE ours (n int)")
-print("ready", flush=True)
+print("ready", remote.database, flush=True)
 time.sleep(60)
 """
 
 
-def test_after_kill_9_the_journal_gives_everything_back(foreign: Foreign, journal: Journal) -> None:
-    argv = [sys.executable, "-c", LIVES, str(journal.path), Target(server="boss").model_dump_json()]
+@pytest.mark.parametrize(
+    ("target", "settings", "altered", "role"),
+    [
+        ({"server": "maker"}, {"work_mem": "8MB"}, {}, ""),
+        ({"server": "boss", "own_schema": "bench_own"}, {"work_mem": "8MB"}, {}, "/boss"),
+        (
+            {"server": "boss", "server_wide": True},
+            {"work_mem": "8MB", "checkpoint_timeout": "7min"},
+            {"checkpoint_timeout": "7min"},
+            "",
+        ),
+    ],
+)
+def test_after_kill_9_the_journal_gives_everything_back(
+    foreign: Foreign,
+    journal: Journal,
+    target: dict[str, object],
+    settings: dict[str, str],
+    altered: dict[str, str],
+    role: str,
+) -> None:
+    argv = [sys.executable, "-c", LIVES, str(journal.path), json.dumps(target), json.dumps(settings)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        assert foreign.shows("work_mem") == "8MB"
-        assert set(foreign.altered()) == {"work_mem", "checkpoint_timeout"}
+        ready, database = process.stdout.readline().split()
+        assert ready == "ready"
+        assert foreign.altered() == altered
+        assert foreign.set_for() == {f"{database}{role}": ["work_mem=8MB"]}
+        assert foreign.shows("work_mem") == "4MB"
         os.kill(process.pid, signal.SIGKILL)
-    assert len(journal.standing()) == 3
+    assert len(journal.standing()) == 1 + len(altered) + bool(role)
     assert "zebra" not in journal.path.read_text()
     assert journal.undo() == []
-    assert foreign.altered() == {}
-    assert foreign.shows("work_mem") == "4MB"
+    assert (foreign.altered(), foreign.set_for()) == ({}, {})
     assert foreign.databases() == {"postgres"}
     assert foreign.schemas() == {"public"}
 

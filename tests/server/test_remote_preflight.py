@@ -1,21 +1,25 @@
 """What a server that is not ours does not allow is said in one line, before anything is changed on it."""
 
+import re
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters import bench_plan
 from foreign import Foreign
 
 from benchlib.errors import PreflightError
+from benchlib.plan.design import Trial
 from benchlib.plan.level import SettingValue
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
+from benchlib.study.bench import open_bench
+from benchlib.study.preflight import preflight
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 
-Check = Callable[..., list[tuple[str, str]]]
+WIDE = {"server": "boss", "server_wide": True}
 
 
 def check(
@@ -41,22 +45,27 @@ def refusal(*args: Any, **kwargs: Any) -> str:
 
 def test_what_the_server_offers_is_told_in_pairs_of_words(foreign: Foreign) -> None:
     foreign.wait_until_alone()
-    before = foreign.databases(), foreign.schemas(), foreign.altered()
-    offers = check(settings={"work_mem": "8MB", "checkpoint_timeout": "7min"})
+    before = foreign.databases(), foreign.schemas(), foreign.altered(), foreign.set_for()
+    offers = check(WIDE, {"work_mem": "8MB", "checkpoint_timeout": "7min"})
     assert offers[""].startswith(f"PostgreSQL {foreign.cluster.version()}, answers in ")
     assert offers["connections"] == "8 needed of 97 (max_connections 100 less 3 reserved less 0 in use)"
     assert (
         offers["rights"]
-        == "a database of our own, ALTER SYSTEM work_mem, ALTER SYSTEM checkpoint_timeout, CHECKPOINT"
+        == "a database of our own, CHECKPOINT, work_mem for us alone, checkpoint_timeout for everybody there"
     )
     assert offers["disk"].startswith("about 50 MiB of ")
-    check(settings={"fsync": True, "synchronous_commit": False})
-    assert (foreign.databases(), foreign.schemas(), foreign.altered()) == before, "nothing was changed"
+    assert offers["host"] == "sampled by the server"
+    check(WIDE, {"fsync": True, "synchronous_commit": False})
+    after = foreign.databases(), foreign.schemas(), foreign.altered(), foreign.set_for()
+    assert after == before, "nothing was changed"
 
 
 def test_an_ordinary_role_is_told_what_it_may_not_know_or_do() -> None:
     offers = check("maker")
-    assert offers["rights"] == "a database of our own, no CHECKPOINT, so a trial starts with what is dirty"
+    assert offers["rights"].startswith(
+        "a database of our own, no CHECKPOINT, so a trial starts with what is dirty"
+    )
+    assert offers["host"].startswith("not sampled: GRANT pg_read_server_files TO ")
     assert (
         offers["disk"] == "about 50 MiB needed; what is free there, the server does not tell: look yourself"
     )
@@ -123,44 +132,101 @@ def test_too_little_space() -> None:
     ],
 )
 def test_settings_that_no_role_may_have_there(settings: dict[str, SettingValue], reason: str) -> None:
-    message = refusal(settings=settings)
-    assert message.startswith("the target “boss” cannot run these settings: ")
+    message = refusal(WIDE, settings)
+    assert message.startswith("the target “boss” will not do: ")
     assert reason in message
 
 
-def test_rights_that_the_role_lacks(foreign: Foreign) -> None:
-    message = refusal("maker", {"work_mem": "8MB"})
-    assert "work_mem = 8MB: our role may not ALTER SYSTEM it" in message
-    assert "the role guest may not create databases" in refusal("guest")
-    schema = {"server": "guest", "own_schema": "bench_own"}
-    assert "GRANT CREATE ON DATABASE postgres TO guest" in refusal(schema)
+def test_what_the_whole_server_has_wants_to_be_asked_for(foreign: Foreign) -> None:
+    message = refusal("maker", {"work_mem": "8MB", "checkpoint_timeout": "7min"})
+    assert "checkpoint_timeout is the whole server's: say server_wide: true" in message
+    assert "work_mem" not in message
+    assert "GRANT ALTER SYSTEM ON PARAMETER checkpoint_timeout TO maker" in message, (
+        "that it takes too is told at once"
+    )
+
+
+def test_all_that_levels_lack_is_told_at_once_as_sql_to_paste_which_is_enough(
+    foreign: Foreign, tmp_path: Path
+) -> None:
+    target = {"server": "guest", "own_schema": "bench_own", "server_wide": True}
+    statements = {"log_min_duration_statement": "1h", "max_wal_size": "2GB"}
+    levels = {
+        "work_mem": {"target": target, "settings": {"work_mem": "8MB"}},
+        "both": {"target": target, "settings": {"checkpoint_timeout": "7min", **statements}},
+        "timeout": {"target": target, "settings": {"checkpoint_timeout": "8min"}},
+    }
+    plan = bench_plan(levels, arrangement="fresh")
+    with pytest.raises(PreflightError) as caught:
+        preflight(plan)
+    message, _, grants = str(caught.value).partition(
+        "; as a superuser of “guest”, in the database postgres: "
+    )
+    assert all(f"level “{name}”: the target “guest” will not do: " in message for name in levels)
+    assert sorted(grants.split(";")) == [
+        "",
+        " GRANT ALTER SYSTEM ON PARAMETER checkpoint_timeout TO guest",
+        " GRANT ALTER SYSTEM ON PARAMETER max_wal_size TO guest",
+        " GRANT EXECUTE ON FUNCTION pg_reload_conf() TO guest",
+        " GRANT SET ON PARAMETER log_min_duration_statement TO guest",
+        " GRANT pg_read_all_settings TO guest",
+        "GRANT CREATE ON DATABASE postgres TO guest",
+    ]
+    before = foreign.schemas(), foreign.altered(), foreign.set_for()
+    back = grants.replace("GRANT", "REVOKE").replace(" TO ", " FROM ")
+    with foreign.given(*filter(None, grants.split(";")), back=back):
+        preflight(plan)
+        (kept := tmp_path / "kept").mkdir()
+        with open_bench(plan, "test") as bench:
+            measurement = bench.measure(Trial(block=1, position=1, level="both", seed=1), kept)
+        assert measurement.error is None
+        shown = {
+            "checkpoint_timeout": "420 s",
+            "log_min_duration_statement": "3600000 ms",
+            "max_wal_size": "2048 MB",
+        }
+        assert measurement.settings == shown
+    assert (foreign.schemas(), foreign.altered(), foreign.set_for()) == before
+
+
+def test_the_grants_in_the_readme_are_what_a_server_takes(foreign: Foreign) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    statements = [part for part in re.sub("--.*", "", block).split(";") if part.strip()]
     with foreign.given(
-        "REVOKE EXECUTE ON FUNCTION pg_reload_conf() FROM tuner",
-        back="GRANT EXECUTE ON FUNCTION pg_reload_conf() TO tuner",
+        "CREATE ROLE bench",
+        "CREATE DATABASE shop",
+        back="DROP DATABASE shop;DROP OWNED BY bench;DROP ROLE bench",
     ):
-        assert "may not have the server reload its settings" in refusal("tuner", {"work_mem": "8MB"})
+        foreign.cluster.execute(*statements, dbname="shop")
+    assert len(statements) == 9
+
+
+def test_who_may_not_have_a_database_is_told_how() -> None:
+    assert refusal("guest").endswith("in the database postgres: ALTER ROLE guest CREATEDB;")
 
 
 def test_a_granted_parameter_may_be_set_if_what_it_replaces_is_known(foreign: Foreign) -> None:
-    assert "ALTER SYSTEM work_mem" in check("tuner", {"work_mem": "8MB"})["rights"]
-    assert "maintenance_work_mem = 8MB: our role may not" in refusal("tuner", {"maintenance_work_mem": "8MB"})
-    altered = "ALTER SYSTEM SET work_mem = '9MB'"
+    wide = {"server": "tuner", "server_wide": True}
+    assert "checkpoint_timeout for everybody" in check(wide, {"checkpoint_timeout": "7min"})["rights"]
     with foreign.given(
-        altered,
+        "ALTER SYSTEM SET checkpoint_timeout = '9min'",
         "SELECT pg_reload_conf()",
-        back="ALTER SYSTEM RESET work_mem;SELECT pg_reload_conf()",
+        back="ALTER SYSTEM RESET checkpoint_timeout;SELECT pg_reload_conf()",
     ):
-        foreign.wait_until_it_shows("work_mem", "9MB")
-        assert "may not see what it would replace" in refusal("tuner", {"work_mem": "8MB"})
+        foreign.wait_until_it_shows("checkpoint_timeout", "9min")
+        assert "may not see what ALTER SYSTEM would replace" in refusal(wide, {"checkpoint_timeout": "7min"})
         with foreign.given(
             "GRANT pg_read_all_settings TO tuner", back="REVOKE pg_read_all_settings FROM tuner"
         ):
-            check("tuner", {"work_mem": "8MB"})
+            check(wide, {"checkpoint_timeout": "7min"})
+    foreign.wait_until_it_shows("checkpoint_timeout", "5min")
 
 
-def test_what_alter_system_would_not_overrule(foreign: Foreign) -> None:
+def test_what_counts_more_than_we_could_set(foreign: Foreign) -> None:
     with foreign.given("ALTER ROLE boss SET work_mem = '5MB'", back="ALTER ROLE boss RESET work_mem"):
         assert "decided elsewhere (user)" in refusal(settings={"work_mem": "8MB"})
+        check({"server": "boss", "own_schema": "bench_own"}, {"work_mem": "8MB"})
 
 
 def test_a_server_that_forbids_alter_system(foreign: Foreign) -> None:
@@ -172,7 +238,8 @@ def test_a_server_that_forbids_alter_system(foreign: Foreign) -> None:
         conf.write_text(f"{former}allow_alter_system = off\n")
         foreign.cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
         foreign.wait_until_it_shows("allow_alter_system", "off")
-        assert "this server does not allow ALTER SYSTEM" in refusal(settings={"work_mem": "8MB"})
+        assert "this server does not allow ALTER SYSTEM" in refusal(WIDE, {"checkpoint_timeout": "7min"})
+        check(WIDE, {"work_mem": "8MB"})
     finally:
         conf.write_text(former)
         foreign.cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
@@ -183,7 +250,7 @@ def test_a_database_with_tables_of_others_is_refused_unless_it_is_named(foreign:
     assert check(own)["rights"].startswith("a schema bench_own of our own")
     with foreign.given("CREATE TABLE theirs (n int)", back="DROP TABLE theirs"):
         message = refusal(own)
-        assert message.startswith("the database postgres holds tables of others (1)")
+        assert "will not do: the database postgres holds tables of others (1)" in message
         assert "say beside: postgres" in message
         assert refusal({**own, "beside": "another"}) == message
         check({**own, "beside": "postgres"})
