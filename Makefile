@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-slow coverage check format reports readme calibrate bench kills fleet-test restore clean
+.PHONY: help setup demo lab test test-slow coverage check format reports readme calibrate bench kills fleet-test fleet-scale restore clean
 
 ifneq ($(findstring $$,$(CURDIR))$(findstring :,$(CURDIR)),)
 $(error the path of this checkout has a "$$" or ":" in it, with which no virtual environment can be made: move it)
@@ -67,8 +67,11 @@ bench: $(READY)  ## what the suite itself costs, in an hour on a quiet machine: 
 kills: $(READY)  ## as root: studies with every lever killed a hundred times, and what remains, in half an hour
 	@$(BIN)/python benchmarks/kills.py --out data/benchmarks/kills.csv $(BENCH_OPTIONS)
 
-fleet-test: $(READY)  ## as root: a fleet of network namespaces, its workers killed twenty times
+fleet-test: $(READY)  ## as root: a fleet of network namespaces, load and replicas elsewhere, its workers killed twenty times
 	@$(BIN)/python benchmarks/fleet.py $(BENCH_OPTIONS)
+
+fleet-scale: $(READY)  ## what a study on 200 hosts costs whoever drives it, with a fake bench, in minutes
+	@$(BIN)/python benchmarks/fleet_scale.py $(BENCH_OPTIONS)
 
 restore: $(READY)  ## how much faster a data set is restored than loaded
 	@$(BIN)/python benchmarks/restore.py $(BENCH_OPTIONS)

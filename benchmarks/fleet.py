@@ -1,10 +1,12 @@
 """A fleet on hosts of our own making: network namespaces with an address, a worker, a scratch folder and a lock each.
 
-    python benchmarks/fleet.py --kills 20
+    python benchmarks/fleet.py --kills 20 --follower-kills 3
 
-Two generators drive one server; then six blocks run on three hosts, and at a random moment one worker is killed with all that it
-started, and started again; so many times. Each time every trial has to be kept once and good, each block by one host, and of what was
-killed nothing may be alive or left after 10 s. All run on one machine, so nothing here is a measurement. Needs root.
+Two generators drive one server. A replica two namespaces away is waited for over a way of 0, 1 and 5 ms: commits wait for it, and no
+packet on the network, no file and no command line has the password. Then six blocks run on three hosts, and at a random moment one
+worker is killed with all that it started, and started again; so many times; and so often the worker of a replica's host. Each time every
+trial has to be kept once and good, each block by one host, and of what was killed nothing may be alive or left after 10 s. All run on
+one machine, so nothing here is a measurement. Needs root.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, Self
 
 import psutil
 
@@ -35,6 +39,7 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan, Study
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.fleet import Hosts, make_certificates
+from benchlib.study.records import ReplicaReadings
 from benchlib.study.results import trials_frame
 from benchlib.study.store import StudyFolder
 
@@ -141,12 +146,22 @@ class Made:
         return fleet
 
 
-def study(name: str, root: Path, blocks: int, load: Load) -> StudyFolder:
-    """A small study of one level and its twin."""
-    factor = Factor(question="Is anything lost?", baseline="one", levels={"one": Level(), "other": Level()})
-    plan = Plan(factor=factor, workload=load_workload("simple-update"), load=load, scale=1, seed=blocks)
+TWINS = {"one": Level(), "other": Level()}
+
+
+def study(
+    name: str,
+    root: Path,
+    blocks: int,
+    load: Load,
+    levels: Mapping[str, Level] = TWINS,
+    workload: str = "simple-update",
+) -> StudyFolder:
+    """A small study of some levels, of which the first is the baseline."""
+    factor = Factor(question="Is anything lost?", baseline=next(iter(levels)), levels=dict(levels))
+    plan = Plan(factor=factor, workload=load_workload(workload), load=load, scale=1, seed=blocks)
     folder = StudyFolder(name, root / "data")
-    trials = randomised_blocks(["one", "other"], blocks, 1)
+    trials = randomised_blocks([*levels], blocks, 1)
     folder.write(worded(Study(name=name, title="A fleet on trial", plan=plan, trials=trials)))
     return folder
 
@@ -161,12 +176,108 @@ def complaints(folder: StudyFolder) -> list[str]:
     return wrong + [f"block {block} ran on {count} hosts" for block, count in hosts.items() if count != 1]
 
 
+class Eavesdropper:
+    """Listens to what the hosts say to each other, and looks for passwords of runs: in the environment of servers they are to be
+    found, and nowhere else. ``found`` are the places where one was, ``passwords`` how many there were."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._packets, self._secrets = root, list[bytes](), set[bytes]()
+        self._lines = set[bytes]()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=act, daemon=True) for act in (self._capture, self._look)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _capture(self) -> None:
+        everything = socket.htons(3)  # ETH_P_ALL
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, everything) as tap:
+            tap.bind((_BRIDGE, 0))
+            tap.settimeout(0.5)
+            while not self._over.is_set():
+                with contextlib.suppress(TimeoutError):
+                    if len(packet := tap.recv(1 << 17)) < 2000:  # larger ones carry files and WAL
+                        self._packets.append(packet)
+
+    def _look(self) -> None:
+        while not self._over.wait(0.2):
+            for process in psutil.process_iter():
+                with contextlib.suppress(psutil.Error, OSError):
+                    self._lines.add(" ".join(process.cmdline()).encode())
+                    if secret := process.environ().get("PGPASSWORD"):
+                        self._secrets.add(secret.encode())
+
+    def complaints(self) -> list[str]:
+        """Where a password was seen, or that there was none to look for."""
+        files = [path for path in self._root.rglob("*") if path.is_file() and "tls" not in path.parts]
+        places = {
+            "a packet": self._packets,
+            "a command line": self._lines,
+            "a file": [path.read_bytes() for path in files],
+        }
+        seen = [
+            f"a password was in {place}"
+            for place, texts in places.items()
+            if any(secret in text for secret in self._secrets for text in texts)
+        ]
+        return seen + ([] if self._secrets and self._packets else ["nothing was heard, so nothing is known"])
+
+
+def generators(made: Made) -> list[str]:
+    """Two generators against one server; what is wrong."""
+    load = Load(
+        clients=4, threads=2, duration_s=3, warmup_s=1, transaction_log=True, generators=("db2", "db3")
+    )
+    folder = study("generators", made.root, 1, load)
+    run_on_fleet(folder, made.hosts(db1="server", db2="load", db3="load"))
+    return complaints(folder)
+
+
+def far(delay_ms: float | None) -> Level:
+    """A level whose commits wait for a replica on another host, so much later each way."""
+    replication: dict[str, Any] = {"on": ["db3"], "quorum": "FIRST 1", "delay_ms": delay_ms}
+    return Level(replication={"replicas": 1, **replication}, settings={"synchronous_commit": "on"})
+
+
+def followers(made: Made) -> list[str]:
+    """A replica two namespaces away at three delays; what is wrong."""
+    delays = {"0 ms": None, "1 ms": 1.0, "5 ms": 5.0}
+    load, levels = (
+        Load(clients=1, threads=1, duration_s=3, warmup_s=1),
+        {k: far(v) for k, v in delays.items()},
+    )
+    folder = study("followers", made.root, 2, load, levels, "insert")
+    with Eavesdropper(made.root) as heard:
+        run_on_fleet(folder, made.hosts(db1="server", db3="follower"))
+    wrong, frame = complaints(folder) + heard.complaints(), trials_frame(folder)
+    latency = frame.groupby("level")["latency_average_ms"].mean()
+    for trial_id, measurement in folder.kept().items():
+        record, level = ReplicaReadings.read(folder, trial_id), measurement.trial.level
+        if record is None or not record.verified or record.verified["held"] != ["replica1"]:
+            wrong.append(f"the promise of {level} was not verified")
+            continue
+        trip_ms, least_ms = 1000 * record.elsewhere["replica1"].round_trip_s, 2 * (delays[level] or 0)
+        print(f"  {level}: round trip {trip_ms:.2f} ms, a commit {latency[level]:.2f} ms", flush=True)
+        if trip_ms < least_ms or latency[level] < least_ms:
+            wrong.append(f"{level} away is nearer than that")
+    return wrong
+
+
 def main() -> int:
     """Put a fleet on trial; 0 where nothing was lost or left."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=20, help="of a server's worker")
+    parser.add_argument("--follower-kills", type=int, default=3, help="of a replica's worker")
+    parser.add_argument("--only-kills", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     os.environ.pop(SCRATCH_VARIABLE, None)
@@ -175,32 +286,30 @@ def main() -> int:
     bad = 0
     try:
         with Made(["db1", "db2", "db3"], root).up() as made:
-            load = Load(
-                clients=4,
-                threads=2,
-                duration_s=3,
-                warmup_s=1,
-                transaction_log=True,
-                generators=("db2", "db3"),
-            )
-            folder = study("generators", root, 1, load)
-            run_on_fleet(folder, made.hosts(db1="server", db2="load", db3="load"))
-            wrong = complaints(folder)
-            bad += bool(wrong)
-            print(f"two generators, one server: {'; '.join(wrong) or 'good'}", flush=True)
+            for part in () if options.only_kills else (generators, followers):
+                wrong = part(made)
+                bad += bool(wrong)
+                print(f"{part.__name__}: {'; '.join(wrong) or 'good'}", flush=True)
             chance = random.Random(options.seed)
             for number in range(1, options.kills + 1):
-                bad += not round_of_kills(made, number, chance)
+                bad += not round_of_kills(
+                    made, f"kill {number}", chance, db1="server", db2="server", db3="server"
+                )
+            for number in range(1, options.follower_kills + 1):
+                bad += not round_of_kills(made, f"follower {number}", chance, db1="server", db3="follower")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return 1 if bad else 0
 
 
-def round_of_kills(made: Made, number: int, chance: random.Random) -> bool:
-    """Six blocks on three hosts, one of which is killed at a random moment; whether all was as it should be."""
-    hosts = made.hosts(db1="server", db2="server", db3="server")
-    folder = study(f"kills-{number}", made.root, 6, Load(clients=2, duration_s=1, warmup_s=0))
-    victim, after_s, gone = chance.choice(made.names), chance.uniform(2, 30), []
+def round_of_kills(made: Made, name: str, chance: random.Random, **roles: str) -> bool:
+    """Six blocks, and one host is killed at a random moment, of followers one; whether all was as it should be."""
+    hosts = made.hosts(**roles)
+    able = [host for host, role in roles.items() if role == "follower"]
+    levels = {"one": far(None), "other": far(None)} if able else TWINS
+    load = Load(clients=2, duration_s=1, warmup_s=0)
+    folder = study(name.replace(" ", "-"), made.root, 6, load, levels)
+    victim, after_s, gone = chance.choice(able or [*roles]), chance.uniform(2, 30), []
 
     def kill() -> None:
         gone.append(made.kill(victim))
@@ -213,7 +322,7 @@ def round_of_kills(made: Made, number: int, chance: random.Random) -> bool:
     wrong = complaints(folder) + [f"{victim} was clean only after {s:.1f} s" for s in gone if s > LIMIT_S]
     spoilt = len(list(folder.path.glob("spoilt/*")))
     print(
-        f"{number}: {victim} killed after {after_s:.1f} s, clean after {gone[0]:.1f} s, {spoilt} trials spoilt: "
+        f"{name}: {victim} killed after {after_s:.1f} s, clean after {gone[0]:.1f} s, {spoilt} trials spoilt: "
         f"{'; '.join(wrong) or 'good'}",
         flush=True,
     )

@@ -23,6 +23,7 @@ from benchlib.plan.level import Level, SettingValue, first_problem
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import installations
+from benchlib.server.replica import Replica
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?", re.IGNORECASE)
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
@@ -92,7 +93,7 @@ class Site:
     ``name`` is short and unique in the run, whose folder is ``scratch``. ``places`` has the folders of
     the ``data`` and the ``wal`` where they lie elsewhere, and ``devices`` those that hold them. ``checks`` are
     called after each trial, and raise where something did not hold; ``lifts`` are entered while no trial runs, where what
-    makes a trial slow would make its preparation slow.
+    makes a trial slow would make its preparation slow. ``follower`` gives a replica, by its number, at a host of a fleet.
     """
 
     level: Level
@@ -107,6 +108,7 @@ class Site:
     checks: list[Callable[[], None]] = field(default_factory=list)
     lifts: list[Callable[[], AbstractContextManager[None]]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    follower: "Callable[[Site, int, str], Replica] | None" = None
     replicas: Replicas = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,15 +1,14 @@
 """The replicas of one primary: made, streaming, watched, and held to what they promise.
 
-They are servers of our own beside the primary, with its settings, on its file system and in its
-control groups unless they have their own, each with a replication slot, so that no WAL that it needs is lost.
+They are servers of our own beside the primary or at other hosts, with its settings, each with a replication slot, so that
+no WAL that it needs is lost.
 """
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import psycopg
@@ -18,7 +17,7 @@ from psycopg.rows import dict_row
 from benchlib.errors import InvariantError, ServerError
 from benchlib.host.shell import ticks
 from benchlib.server.cluster import Cluster
-from benchlib.server.replica import Relay, Replica
+from benchlib.server.replica import Replica
 from benchlib.server.server import asking, reason_of
 
 STREAM_LIMIT_S = 60.0
@@ -78,32 +77,20 @@ class Replicas:
     primary: Cluster
     quorum: int = 0
     members: list[Replica] = field(default_factory=list)
-    relay: Relay | None = None
 
-    def follow(
-        self,
-        basebackup: Path,
-        delay_ms: float | None = None,
-        before_start: Callable[[Replica], None] = lambda _: None,
-    ) -> None:
-        """Make the replicas of the running primary, in folders inside its own, until all of them stream.
-
-        ``basebackup`` is the program pg_basebackup, of the primary's major or a newer one. ``delay_ms`` is how much later
-        arrives what they and the primary say to each other, and ``before_start`` is called with each replica when its
-        files are there.
+    def follow(self) -> None:
+        """Have the replicas follow the running primary, until all of them stream.
 
         Raises:
             ServerError: one could not be made or does not stream in time; in its own words.
             SettingError: it cannot be capped, or one runs with other settings than the primary's.
 
         """
+        slot = "SELECT pg_create_physical_replication_slot(%s, true)"
         try:
-            if delay_ms:
-                self.relay = Relay(self.primary, delay_ms)
             for replica in self.members:
-                replica.copy_primary(basebackup)
-                before_start(replica)
-                replica.follow(self.relay.sockets if self.relay else self.primary.sockets)
+                self.primary.query(slot, self.primary.maintenance, [replica.name])
+                replica.follow()
             for _ in ticks(STREAM_LIMIT_S):
                 if (fault := self.check()) is None:
                     return
@@ -134,8 +121,6 @@ class Replicas:
             ServerError: the primary is gone.
 
         """
-        if not self.members:
-            return None
         rows = self.primary.query(_LAG, self.primary.maintenance, [self.names])
         state = {row["replica"]: row["state"] for row in rows}
         faults = [
@@ -157,8 +142,6 @@ class Replicas:
             ServerError: one is lost, or has not caught up within the limit.
 
         """
-        if not self.members:
-            return
         if fault := self.check():
             raise ServerError(fault)
         self._catch_up(str(self.primary.value("SELECT pg_current_wal_flush_lsn()")), self.members)
@@ -254,11 +237,9 @@ class Replicas:
                 )
 
     def stop(self) -> None:
-        """Stop all at once. Their files lie in the primary's folder."""
+        """Stop all at once."""
         for replica in self.members:
             replica.stop(immediately=True)
-        if self.relay:
-            self.relay.stop()
 
 
 class Watch:

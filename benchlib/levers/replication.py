@@ -1,5 +1,6 @@
 """``replication``: how many replicas stream from a level's server, how many of them a commit waits for, and where they are."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -9,10 +10,10 @@ from benchlib.errors import PreflightError
 from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
 from benchlib.levers.replicas import Replicas
 from benchlib.levers.storage import Storage, StorageLever, storage_of
-from benchlib.plan.level import Level, Model, SettingValue, is_off
+from benchlib.plan.level import HostName, Level, Model, SettingValue, is_off
 from benchlib.plan.model import Plan
 from benchlib.server.installations import find_installation, find_program_for
-from benchlib.server.replica import Replica
+from benchlib.server.replica import Replica, Source
 
 _USUAL: dict[str, dict[str, Any]] = {
     "standalone": {"replicas": 0},
@@ -30,8 +31,9 @@ class Replication(Model):
     ``"asynchronous"`` and ``"synchronous"`` stand for none, one, and one with ``"FIRST 1"``.
 
     ``storage`` has places and caps of each replica's own, as the key ``storage`` has the primary's; one stands for all.
-    Without it replicas share the primary's disk and caps. What primary and replicas say to each other arrives
-    ``delay_ms`` later, each way: a round trip takes twice that longer.
+    Without it replicas share the primary's disk and caps. ``on`` names a host of a fleet for each replica: it lives there, on
+    that host's processors and its disk or storage. What primary and replicas say to each other arrives ``delay_ms`` later,
+    each way: a round trip takes twice that longer.
     """
 
     replicas: Annotated[int, Field(ge=0, le=8)] = 1
@@ -41,6 +43,7 @@ class Replication(Model):
         BeforeValidator(lambda value: [value] if isinstance(value, dict) else value),
     ] = None
     delay_ms: Annotated[float, Field(gt=0, le=1000)] | None = None
+    on: Annotated[tuple[HostName, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -49,6 +52,8 @@ class Replication(Model):
             if value not in _USUAL:
                 raise ValueError(f"{value!r} is not one of {', '.join(_USUAL)}")
             return _USUAL[value]
+        if isinstance(value, dict) and isinstance(value.get("on"), list | tuple):
+            return {"replicas": len(value["on"]), **value}
         return value
 
     @model_validator(mode="after")
@@ -57,6 +62,8 @@ class Replication(Model):
             raise ValueError(f"a quorum of {self.quorum} can never be met by {self.replicas} replica(s)")
         if self.storage is not None and len(self.storage) not in (1, self.replicas):
             raise ValueError(f"{self.replicas} replica(s) want a storage each, or one for all")
+        if self.on is not None and len({*self.on}) != self.replicas:
+            raise ValueError(f"{self.replicas} replica(s) want a host each, which has one of them")
         return self
 
     @property
@@ -120,13 +127,17 @@ class ReplicationLever(Lever):
             if given.isdigit() and int(given) < needed:
                 raise PreflightError(f"{name} = {given} is too few for {count} replica(s): it takes {needed}")
         find_program_for(find_installation(wish.level.postgres), "pg_basebackup")
+        if asked.on:  # which say so themselves when they are to have it
+            return []
         if not asked.storage:
             return storage_of(wish.level).check(wish, copies=1 + count)
         return [remark for storage in asked.storages for remark in storage.check(wish)]
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """A copy of the data for each replica, beside the primary's or in places of its own."""
+        """A copy of the data for each replica that is here, beside the primary's or in places of its own."""
         asked, beside = replication_of(wish.level), 0 if storage_of(wish.level).data else wish.data_mib
+        if asked.on:
+            return so_far
         each = [storage.needs(wish.data_mib) for storage in asked.storages]
         each = [so_far, *(each or [Needs(beside)] * asked.replicas)]
         return Needs(sum(need.scratch for need in each), sum(need.memory for need in each))
@@ -138,19 +149,17 @@ class ReplicationLever(Lever):
 
     def after_start(self, site: Site) -> None:
         """Make the replicas, and wait until they stream."""
-        asked = replication_of(site.level)
-        members = [Replica(site.cluster, number) for number in range(1, asked.replicas + 1)]
-        own = dict(zip(members, asked.storages, strict=False))
-        for replica, storage in own.items():
-            replica.places = storage.provide(f"{site.name}-{replica.name}", site)
-
-        def before_start(replica: Replica) -> None:
-            if storage := own.get(replica):
-                storage.cap(replica, replica.places or {}, f"{site.name}-{replica.name}", site)
-
+        asked, primary, members = replication_of(site.level), site.cluster, list[Replica]()
+        source = Source(str(primary.sockets), primary.port, primary.wanted, asked.delay_ms)
+        for number in range(1, asked.replicas + 1):
+            if asked.on:
+                assert site.follower
+                members.append(site.follower(site, number, asked.on[number - 1]))
+            else:
+                members.append(replica_beside(site, number, source))
         if members:
-            site.replicas = Replicas(site.cluster, asked.waits_for, members)
-            site.replicas.follow(site.program("pg_basebackup"), asked.delay_ms, before_start)
+            site.replicas = Replicas(primary, asked.waits_for, members)
+            site.replicas.follow()
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """How many replicas there are, how many of them a commit waits for, and what each has of its own."""
@@ -166,12 +175,31 @@ class ReplicationLever(Lever):
         number, _, part = heading.removeprefix("replica ").partition(": ")
         if not part or int(number) > asked.replicas:
             return self.unchanged
-        return StorageLever().left_alone(plan, name, part) if asked.storage else "as the primary"
+        own = asked.storage or asked.on
+        return StorageLever().left_alone(plan, name, part) if own else "as the primary"
 
     def crash_costs(self, level: Level) -> list[str]:
         """A replica in memory."""
         lost = "a power cut loses replicas that lie in memory (tmpfs)"
         return [lost] if any(storage.in_memory for storage in replication_of(level).storages) else []
+
+
+def replica_beside(site: Site, number: int, source: Source) -> Replica:
+    """A replica with the places and caps that the site's level asks for, or on the disk and in the groups of the site's cluster.
+
+    Nothing of it runs yet. At another host than the primary's the cluster is one that is never made.
+    """
+    asked, beside = replication_of(site.level), site.cluster
+    replica = Replica(beside, number, source, site.program("pg_basebackup"))
+    name = f"{site.name}-{replica.name}"
+    if asked.storages:
+        storage = asked.storages[number - 1]
+        replica.places = storage.provide(name, site)
+        replica.before_start = partial(storage.cap, replica, replica.places, name, site)
+    elif (disk := beside.data.resolve().parent) != beside.folder.resolve():
+        # the primary's data lies elsewhere: so do the replica's, since one disk is compared
+        replica.places = {"data": beside.shell.make_directory(disk / replica.folder.name)}
+    return replica
 
 
 def _words(level: Level) -> str:
@@ -181,6 +209,8 @@ def _words(level: Level) -> str:
     commit = level.settings.get("synchronous_commit")
     if not count:
         return replicas
+    if asked.on:
+        replicas += f" on {', '.join(asked.on)}"
     if asked.delay_ms:
         replicas += f", {asked.delay_ms:g}\u00a0ms longer each way"
     if not quorum:

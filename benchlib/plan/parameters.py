@@ -115,10 +115,19 @@ def _comments(source: str) -> dict[int, str]:
     return {t.start[0]: t.string.lstrip("# ").strip() for t in tokens if t.type == tokenize.COMMENT}
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads the keys ``on`` and ``off`` as the words that they are."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        for key, _ in node.value:
+            key.tag = key.tag.replace(":bool", ":str")
+        return super().construct_mapping(node, deep)
+
+
 def from_yaml(text: str | bytes, where: str) -> Any:
     """The value that a YAML text describes; ``where`` it stands is what an InputError begins with."""
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _Loader)
     except yaml.YAMLError as reason:
         raise InputError(f"{where}: not YAML: {str(reason).splitlines()[0]}") from None
 

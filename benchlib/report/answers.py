@@ -22,6 +22,7 @@ from benchlib.stats.ladder import enough
 from benchlib.study.bottlenecks import bottlenecks
 from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
 from benchlib.study.experiment import Experiment
+from benchlib.study.records import ReplicaReadings
 
 UNSHOWN = "cannot be shown here"
 _MOST_WORDS = 60
@@ -284,13 +285,27 @@ def _shared(experiment: Experiment, levels: Sequence[str]) -> list[str]:
     asked = [experiment.plan.level(level) for level in levels]
     if any(level.target for level in asked):
         return []
-    tools = "load tool" + " and replicas" * any(level.part("replication").get("replicas") for level in asked)
+    followed = [level.part("replication") for level in asked]
+    sharing = ["load tool"] * any(not experiment.plan.level_load(level).generators for level in levels)
+    sharing += ["replicas"] * any(one.get("replicas") and not one.get("on") for one in followed)
     processors = experiment.study.provenance.get("host", {}).get("processors")
     storages = [level.part("storage") for level in asked]
     capped = any(storage.get(cap) for storage in storages for cap in _CAPS)
     places = [storage["data"] for storage in storages if isinstance(storage.get("data"), dict)]
     loops = any(place.get("file_system") not in (None, "tmpfs") for place in places)
     return [
-        f"{tools} on the server's {f'{processors} ' if processors else ''}processors",
+        f"{' and '.join(sharing)} on the server's {processors or ''} processors".replace("  ", " ")
+        if sharing
+        else "",
+        _distance(experiment, levels) if any(one.get("on") for one in followed) else "",
         f"disks are {'capped ' * capped}loop devices" if loops else "disk capped" * capped,
     ]
+
+
+def _distance(experiment: Experiment, levels: Sequence[str]) -> str:
+    """How far from their primary replicas on other hosts were."""
+    folder = experiment.folder
+    ids = [trial_id for trial_id, m in folder.kept().items() if m.trial.level in levels]
+    kept = [record for trial_id in ids if (record := ReplicaReadings.read(folder, trial_id))]
+    trips = span(1000 * away.round_trip_s for record in kept for away in record.elsewhere.values())
+    return f"replicas on other hosts, {trips} ms there and back" if trips else ""

@@ -1,8 +1,8 @@
 """One running PostgreSQL of our own: made, configured, started, asked, stopped.
 
 The server listens on a Unix socket in a private folder and on nothing else, so any
-number stand side by side without ports; where load comes from elsewhere, at one address too. It runs as a child of this process; the
-guardian process ends it when this process dies.
+number stand side by side without ports; where load comes from elsewhere or replicas are, at one address too. It runs
+as a child of this process; the guardian process ends it when this process dies.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ class Cluster(Server):
         """Listen at an address too, from the next start on; :meth:`admit` sets the password once it runs."""
         self.door = door
         lines = ["local all all trust", "local replication all trust"]
-        lines += [f"host all {SUPERUSER} {ip_network(client)} scram-sha-256" for client in door.clients]
+        lines += [f"host all,replication {SUPERUSER} {ip_network(one)} scram-sha-256" for one in door.clients]
         self.write("pg_hba.conf", "\n".join([*lines, ""]))
 
     def admit(self) -> None:
@@ -121,6 +121,7 @@ class Cluster(Server):
                 secret, user = self.door.password.encode(), SUPERUSER.encode()
                 kept = connection.pgconn.encrypt_password(secret, user, b"scram-sha-256").decode()
                 names = Identifier(SUPERUSER), Literal(kept)
+                connection.execute("SET synchronous_commit = local")  # no replica is there to wait for
                 connection.execute(SQL("ALTER ROLE {} PASSWORD {}").format(*names))
 
     def create(self, initdb_options: Sequence[str] = ()) -> None:
@@ -220,12 +221,8 @@ class Cluster(Server):
         self._process = None
 
     def connect(self, dbname: str | None = None) -> Session:
-        """A connection in autocommit mode, as the superuser, whatever the caller's ``PG*`` variables say."""
-        with connection_variables(kept=False):
-            return psycopg.connect(
-                host=str(self.sockets), port=self.port, user=SUPERUSER, dbname=dbname or self.database, autocommit=True,
-                connect_timeout=10, application_name="benchlib",
-            )  # fmt: skip
+        """A connection of the superuser; see :func:`superuser_session`."""
+        return superuser_session(str(self.sockets), self.port, dbname or self.database)
 
     def log_text(self, offset: int = 0) -> str:
         """What the server has logged, from a byte offset on."""
@@ -255,6 +252,15 @@ def refusal(installation: Installation, settings: Mapping[str, SettingValue]) ->
         shell.own(folder)
         done = shell.run([installation.program("postgres"), "-C", "port", "-D", folder], timeout_s=60)
     return None if done.returncode == 0 else failure_reason(done.stderr)
+
+
+def superuser_session(host: str, port: int, dbname: str, password: str | None = None) -> Session:
+    """A connection in autocommit mode to a server of ours, as its superuser, whatever the caller's ``PG*`` variables say."""
+    with connection_variables(kept=False):
+        return psycopg.connect(
+            host=host, port=port, user=SUPERUSER, password=password, dbname=dbname, autocommit=True,
+            connect_timeout=10, tcp_user_timeout=30_000, keepalives_idle=10, application_name="benchlib",
+        )  # fmt: skip
 
 
 _IN_FILE = re.compile(r' in file ".*" line \d+')

@@ -1,7 +1,8 @@
 """One replica: a server of our own that follows a primary of our own, over a longer way if need be."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
@@ -16,23 +17,36 @@ from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason
 from benchlib.server.server import error_lines
 
 
-class Relay:
-    """A process of the servers' user through which replicas reach their primary, each way later by ``delay_ms``.
+@dataclass(frozen=True)
+class Source:
+    """What a replica follows: where its primary is reached, by an address or the folder of its socket, and that's settings.
 
-    It begins as ourselves, since that user need not have access to our Python. ``sockets`` is the folder that the
-    replicas connect to.
+    What they say to each other arrives ``delay_ms`` later, each way.
+    """
+
+    host: str
+    port: int
+    settings: Mapping[str, SettingValue]
+    delay_ms: float | None = None
+
+
+class Relay:
+    """A process of the servers' user through which a replica, or who lies in its folder, reaches its source, each way later.
+
+    It begins as ourselves, since that user need not have access to our Python. ``sockets`` is the folder to connect to.
 
     Raises:
         ServerError: it did not start; the message has its reason.
 
     """
 
-    def __init__(self, primary: Cluster, delay_ms: float) -> None:
-        self.sockets = primary.shell.make_directory(primary.folder / "d")
-        name = f".s.PGSQL.{primary.port}"
-        near, log, user = self.sockets / name, primary.folder / "relay.log", primary.shell.user or ""
+    def __init__(self, replica: Cluster, source: Source) -> None:
+        self.sockets = replica.shell.make_directory(replica.folder / "d")
+        name = f".s.PGSQL.{source.port}"
+        near, log, user = self.sockets / name, replica.folder / "relay.log", replica.shell.user or ""
+        far = f"{source.host}/{name}" if source.host.startswith("/") else f"{source.host}:{source.port}"
         argv: list[str | Path] = [
-            sys.executable, "-I", "-S", relay.__file__, near, primary.sockets / name, str(delay_ms), user
+            sys.executable, "-I", "-S", relay.__file__, near, far, str(source.delay_ms), user
         ]  # fmt: skip
         self._process = Shell().start(argv, log=log)
         for _ in ticks(30.0):
@@ -51,21 +65,32 @@ class Relay:
 
 
 class Replica(Cluster):
-    """A server that follows a primary. Its name is how the primary knows it.
+    """A server that follows a source, in a folder of its own inside that of the cluster ``beside``, and in its control groups.
 
-    ``places`` may have empty folders for its ``data`` and its ``wal``; what has none lies in the
-    replica's own folder. Without them it shares the primary's disk and control groups.
+    Its name is how the primary knows it. ``places`` may have empty folders for its ``data`` and its ``wal``; what has none
+    lies in its own folder. ``before_start`` is called when its files are there.
     """
 
-    def __init__(self, primary: Cluster, number: int) -> None:
-        folder = primary.folder / f"r{number}"
-        super().__init__(primary.shell, primary.installation, folder, groups=primary.groups)
-        self.primary = primary
+    def __init__(self, beside: Cluster, number: int, source: Source, basebackup: Path) -> None:
+        super().__init__(beside.shell, beside.installation, beside.folder / f"r{number}", beside.groups)
         self.name = f"replica{number}"
-        self.places: Mapping[str, Path] | None = None
+        self.places: Mapping[str, Path] = {}
+        self.before_start: Callable[[], None] = lambda: None
+        self._source, self._basebackup = source, basebackup
+        self._relay: Relay | None = None
 
-    def copy_primary(self, basebackup: Path) -> None:
-        """Make the data directory, by pg_basebackup through the replica's own replication slot.
+    def follow(self) -> None:
+        """Copy the primary, and stream from it.
+
+        Raises:
+            ServerError, SettingError: as :meth:`copy` and :meth:`stream`.
+
+        """
+        self.copy()
+        self.stream()
+
+    def copy(self) -> None:
+        """Make the data directory, by pg_basebackup through the replication slot of the replica's name.
 
         Raises:
             ServerError: it failed; the message has its reason.
@@ -73,38 +98,34 @@ class Replica(Cluster):
         """
         self.shell.make_directory(self.folder)
         self.shell.make_directory(self.sockets)
-        disk, places = self.primary.data.resolve().parent, self.places or {}
-        if "data" in places:
-            self.data.symlink_to(self.shell.make_directory(places["data"] / "data"))
-        elif self.places is None and disk != self.primary.folder.resolve():
-            # the primary's data lies elsewhere: so do the replica's, since one disk is compared
-            self.data.symlink_to(self.shell.make_directory(disk / self.folder.name))
-        slot = "SELECT pg_create_physical_replication_slot(%s, true)"
-        self.primary.query(slot, self.primary.maintenance, [self.name])
+        if "data" in self.places:
+            self.data.symlink_to(self.shell.make_directory(self.places["data"] / "data"))
         done = self.shell.run(
             [
-                basebackup, "--pgdata", self.data, "--wal-method=stream", f"--slot={self.name}", "--checkpoint=fast",
-                f"--host={self.primary.sockets}", f"--port={self.primary.port}", f"--username={SUPERUSER}", "--no-password",
-                *([f"--waldir={places['wal'] / 'pg_wal'}"] if "wal" in places else []),
+                self._basebackup, "--pgdata", self.data, "--wal-method=stream", f"--slot={self.name}", "--checkpoint=fast",
+                f"--host={self._source.host}", f"--port={self._source.port}", f"--username={SUPERUSER}", "--no-password",
+                *([f"--waldir={self.places['wal'] / 'pg_wal'}"] if "wal" in self.places else []),
             ],
             timeout_s=3600,
         )  # fmt: skip
         if done.returncode != 0:
             raise ServerError(f"pg_basebackup failed for {self.name}: {failure_reason(done.stderr)}")
 
-    def follow(self, sockets: Path) -> None:
+    def stream(self) -> None:
         """Configure the copy as a replica with the primary's settings and start it.
 
-        ``sockets`` is the folder where it reaches the primary: the primary's own, or a relay's.
-
         Raises:
-            ServerError, SettingError: as :meth:`Cluster.start`.
+            ServerError, SettingError: as :meth:`Cluster.start`, or the relay does not start.
 
         """
-        primary, name = self.primary, self.name
-        way = make_conninfo(host=str(sockets), port=primary.port, user=SUPERUSER, application_name=name)
-        source: dict[str, SettingValue] = {"primary_conninfo": way, "primary_slot_name": name}
-        settings = {k: v for k, v in primary.wanted.items() if k != "synchronous_standby_names"}
+        self.before_start()
+        if self._source.delay_ms:
+            self._relay = Relay(self, self._source)
+        way = make_conninfo(
+            host=self.upstream, port=self._source.port, user=SUPERUSER, application_name=self.name
+        )
+        source: dict[str, SettingValue] = {"primary_conninfo": way, "primary_slot_name": self.name}
+        settings = {k: v for k, v in self._source.settings.items() if k != "synchronous_standby_names"}
         settings["hot_standby"] = True  # or nobody could ask it for its rows
         if self.installation.major >= 12:
             self.write("standby.signal", "")
@@ -115,6 +136,11 @@ class Replica(Cluster):
         self.configure(settings)
         self.start()
 
+    @property
+    def upstream(self) -> str:
+        """Where the WAL comes from, as libpq's ``host``: the source, or the relay before it."""
+        return str(self._relay.sockets) if self._relay else self._source.host
+
     def loss(self) -> str:
         """That the replica is lost, and what it last said of it, in a few words."""
         lines = self.log_text().splitlines()
@@ -122,3 +148,9 @@ class Replica(Cluster):
         errors = error_lines([line for line in lines if "the database system is" not in line])
         loss = f"{self.name} {'does not stream' if self.running else 'ended'}"
         return f"{loss} ({errors[-1]})" if errors else loss
+
+    def stop(self, *, immediately: bool = False) -> None:
+        """Stop the server as any other, and the relay."""
+        super().stop(immediately=immediately)
+        if self._relay:
+            self._relay.stop()

@@ -20,14 +20,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchlib.errors import BenchlibError, StudyError
-from benchlib.plan.fleet import Fleet
+from benchlib.errors import BenchlibError, HostBusyError, StudyError
+from benchlib.plan.fleet import Fleet, Role
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.study.loop import Bench, OpenBench, Tell, run_study
 
 Send = Callable[[Mapping[str, Any]], None]
 """Sends a message of JSON types and bytes to whoever started the call; what it raises ends the call."""
 Call = Callable[[Send], Any]
+_SCHEDULER = "DASK_SCHEDULER_ADDRESS"
+_TLS = "DASK_DISTRIBUTED__COMM__TLS__"
+"""How Dask's settings of that name are called in the environment."""
 _LOOK_S = 1.0
 _PATIENCE_S = 6.0
 """How long an interrupted call may take to undo what it did; the guardian, which needs a few seconds, has the rest of ten."""
@@ -66,6 +69,21 @@ def why(reason: BaseException | None) -> str:
     return f"its worker is gone ({type(reason).__name__})" if reason else "its worker is gone"
 
 
+def failure(task: Any, host: str) -> str | None:
+    """Why a call at a host has failed, in a line; None where it has not.
+
+    Raises:
+        UnwantedError: its worker is gone, or the host is busy, so that another attempt may mend it.
+
+    """
+    if task.status in ("pending", "finished"):
+        return None
+    reason = task.exception() if task.status == "error" else None
+    if isinstance(reason, BenchlibError) and not isinstance(reason, HostBusyError | UnwantedError):
+        return why(reason)
+    raise UnwantedError(f"{host}: {why(reason)}")
+
+
 def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str, send: Send) -> None:
     """Run the trials of a part of a study at this ``host``, whole blocks, by the loop that runs every study.
 
@@ -76,10 +94,10 @@ def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str,
     from benchlib.study import bench, generators  # who only asks a host needs no bench
     from benchlib.study.fleet import Hosts
 
-    hosts = Hosts(fleet)
+    hosts = Hosts(fleet.changed(scheduler=os.environ.get(_SCHEDULER), tls=None))
 
     def own_bench(report: Tell) -> contextlib.AbstractContextManager[Bench]:
-        return bench.open_bench(study.plan, study.name, report, generators.Generators(hosts, host))
+        return bench.open_bench(study.plan, study.name, report, generators.Elsewhere(hosts, host))
 
     def tell(line: str) -> None:
         send({"line": line.partition(" · ")[2]})
@@ -88,10 +106,13 @@ def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str,
         run_study(Outbox(study, send), open_bench or own_bench, tell)
 
 
-def elsewhere_of(plan: Plan) -> list[str]:
-    """The hosts that levels of a plan have their load from."""
-    names = (name for level in plan.factor.levels for name in plan.level_load(level).generators)
-    return list(dict.fromkeys(names))
+def elsewhere_of(plan: Plan) -> list[tuple[Role, str]]:
+    """The hosts that levels of a plan have their load from, or their replicas on, with the role of each."""
+    uses = list[tuple[Role, str]]()
+    for name in plan.factor.levels:
+        uses += [("load", host) for host in plan.level_load(name).generators]
+        uses += [("follower", host) for host in plan.level(name).part("replication").get("on") or ()]
+    return uses
 
 
 def answer(function: Callable[..., Any], arguments: tuple[Any, ...], send: Send) -> Any:
@@ -135,11 +156,14 @@ def at_host(call: Call, queue: str, tag: Mapping[str, Any], own: Mapping[str, st
         require_encryption=worker.security.require_encryption,
         tls_ca_file=tls["ca_file"], tls_client_cert=tls["cert"], tls_client_key=tls["key"],
     )  # fmt: skip
+    # a call that reaches other hosts does so in the worker's way
+    files = {"CA_FILE": tls["ca_file"], "CLIENT__CERT": tls["cert"], "CLIENT__KEY": tls["key"]}
+    way = {_TLS + name: str(Path(file).absolute()) for name, file in files.items() if file}
     with (
         Client(worker.scheduler.address, security=security, set_as_default=False) as client,
         contextlib.closing(Queue(queue, client=client)) as messages,
     ):
-        return _apart(call, send, wanted, own)
+        return _apart(call, send, wanted, {**own, **way, _SCHEDULER: worker.scheduler.address})
 
 
 def _apart(call: Call, send: Send, wanted: Callable[[], bool], environment: Mapping[str, str]) -> Any:

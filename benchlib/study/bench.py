@@ -28,7 +28,8 @@ from benchlib.server import statistics
 from benchlib.server.server import Server
 from benchlib.server.statistics import explained, fsync_rates
 from benchlib.server.templates import Templates
-from benchlib.study.generators import Generators, put_together
+from benchlib.study.at_host import UnwantedError
+from benchlib.study.generators import Elsewhere, put_together
 from benchlib.study.loop import Tell
 from benchlib.study.records import BESIDE, SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
 from benchlib.study.stand import Check, Stand, build, written
@@ -45,7 +46,7 @@ class Bench:
     plan: Plan
     run: Run
     templates: Templates
-    generators: Generators | None = None
+    elsewhere: Elsewhere | None = None
     _standing: dict[str, Stand] = field(default_factory=dict)
     _period: int | None = None
     _made: int = 0
@@ -84,15 +85,17 @@ class Bench:
                 stand.settle()
                 if self.plan.stands_side_by_side:  # else its only trial warms it
                     self._warm(stand, self.plan.level_load(name), seed=1)
+        except UnwantedError:
+            raise
         except BenchlibError as reason:
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return stand
 
     def _build(self, name: str) -> Stand:
         self._made += 1
-        plan, folder = self.plan, self.run.folder / f"c{self._made:03d}"
-        door = self.generators.door(plan.level_load(name)) if self.generators else None
-        return build(plan.level(name), plan.level_workload(name), folder, self.templates, self.run, door)
+        plan, folder, elsewhere = self.plan, self.run.folder / f"c{self._made:03d}", self.elsewhere
+        ways = elsewhere.ways(plan.level(name), plan.level_load(name)) if elsewhere else None
+        return build(plan.level(name), plan.level_workload(name), folder, self.templates, self.run, ways)
 
     def tear_down(self) -> None:
         """Take away every stand."""
@@ -207,10 +210,10 @@ class Bench:
         """
         tool, job = self._tool(stand.workload), self._job(stand, stand.workload, load, seed)
         if load.generators:
-            assert self.generators
+            assert self.elsewhere
             job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())
             notes["load_argv"] = [tool.program.name, *tool.argv(job)[1:]]
-            generated = self.generators.drive(stand.server, job, self.run.folder.name, stand.way(), watch)
+            generated = self.elsewhere.drive(stand.server, job, self.run.folder.name, stand.way(), watch)
             return lambda: put_together(generated, tool, load, folder, notes)
         logs = None
         if load.transaction_log:
@@ -274,18 +277,18 @@ def check_invariant(server: Server, work: Workload, before: int | None, report: 
 
 @contextlib.contextmanager
 def open_bench(
-    plan: Plan, name: str, tell: Tell = lambda line: None, generators: Generators | None = None
+    plan: Plan, name: str, tell: Tell = lambda line: None, elsewhere: Elsewhere | None = None
 ) -> Iterator[Bench]:
     """A bench for a plan that this machine can run, guarded until it is left: then no server and no file of it remains.
 
-    ``generators`` are the hosts that levels may have their load from.
+    ``elsewhere`` are the hosts that levels may have their load from and their replicas on.
 
     Raises:
         PreflightError: a cluster cannot be made, or another run is under way.
 
     """
     with guarded_run(scratch_root(), f"study “{name}”", tell) as run:
-        bench = Bench(plan, run, Templates(run.folder, Shell(server_user()), plan.scale, tell), generators)
+        bench = Bench(plan, run, Templates(run.folder, Shell(server_user()), plan.scale, tell), elsewhere)
         try:
             for level_name in plan.factor.levels:
                 level = plan.level(level_name)

@@ -164,8 +164,8 @@ class _Driver:
                 self.report(f"{host} is not connected: waiting for it")
 
     def _give(self, host: str, blocks: list[int]) -> None:
-        number, trials = next(self._numbers), self._study.trials
-        part = tuple(trial for trial in trials if trial.block in set(blocks))
+        number, own = next(self._numbers), set(blocks)
+        part = tuple(trial for trial in self._study.trials if trial.block in own)
         # of the rest, which names what is published, a host needs nothing
         study = self._study.changed(trials=part, provenance={}, parameters={})
         call = partial(measure, study, self._open_bench, self._hosts.fleet, host)

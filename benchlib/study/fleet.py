@@ -14,8 +14,9 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from benchlib.errors import BenchlibError, InputError, PreflightError
+from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError
 from benchlib.host.guardian import SCRATCH_VARIABLE
+from benchlib.host.shell import ticks
 from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
 from benchlib.plan.level import Values, first_problem
 from benchlib.plan.parameters import from_yaml
@@ -23,6 +24,7 @@ from benchlib.study.at_host import Call, answer, at_host
 
 QUESTIONS = 20
 """Of so many round trips the fastest counts."""
+CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _CONNECT_LIMIT_S = 30
 _ASK_LIMIT_S = 300
 _NO_WORKER_S = 60.0
@@ -96,6 +98,7 @@ class Hosts:
         import dask  # which that needs
 
         with contextlib.ExitStack() as stack:
+            stack.callback(setattr, self, "_client", None)
             try:
                 stack.enter_context(dask.config.set(_SETTINGS | self._tls()))
                 security = None if self.fleet.insecure else distributed.Security()
@@ -104,21 +107,18 @@ class Hosts:
                 self._client = stack.enter_context(distributed.Client(cluster, security=security, **limited))
                 self._client.run_on_scheduler(_prepare_scheduler)
                 self._client.run(_stop_profiler, on_error="ignore")
-            except (OSError, RuntimeError, ValueError) as reason:
+            except Exception as reason:  # of Dask's and SSH's many
                 raise PreflightError(
                     f"the fleet's cluster {self.fleet.scheduler or 'over SSH'} cannot be reached: "
                     f"{' '.join(str(reason).split()) or type(reason).__name__}"
                 ) from reason
-            try:
-                yield self
-            finally:
-                self._client = None
+            yield self
 
     def _tls(self) -> dict[str, Any]:
-        """Dask's settings for TLS, the same for all who take part."""
-        if self.fleet.insecure:
+        """Dask's settings for TLS, the same for all who take part; at a host of the fleet they are in the environment."""
+        if self.fleet.insecure or not self.fleet.tls:
             return {}
-        authority, certificate, key = (str(Path(self.fleet.tls or "") / name) for name in CERTIFICATES)
+        authority, certificate, key = (str(Path(self.fleet.tls) / name) for name in CERTIFICATES)
         own = {"cert": certificate, "key": key}
         return {
             "distributed.comm.require-encryption": True,
@@ -127,14 +127,19 @@ class Hosts:
         }
 
     def _over_ssh(self, security: Any) -> Any:
-        """A cluster that is started over SSH: the scheduler at the first host, a worker at each."""
-        addresses = [host.ssh for host in self.fleet.hosts.values()]
-        protocol = {} if self.fleet.insecure else {"protocol": "tls://"}
-        return _distributed().SSHCluster(
-            [addresses[0], *addresses], connect_options=self.fleet.ssh, security=security,
-            scheduler_options={"dashboard": False, **protocol},
-            worker_options={"nthreads": 1, "n_workers": 1, "dashboard": False, **protocol},
-        )  # fmt: skip
+        """A cluster that is started over SSH: the scheduler at the first host, a worker at each, by the host's name."""
+        from distributed.deploy import ssh
+
+        common = {"dashboard": False, **({} if self.fleet.insecure else {"protocol": "tls://"})}
+
+        def at(cls: Any, address: str | None, **own: Any) -> dict[str, Any]:
+            options = {"address": address, "connect_options": self.fleet.ssh, "kwargs": {**common, **own}}
+            return {"cls": cls, "options": options}
+
+        hosts = self.fleet.hosts
+        workers = {name: at(ssh.Worker, host.ssh, name=name, nthreads=1) for name, host in hosts.items()}
+        scheduler = at(ssh.Scheduler, next(iter(hosts.values())).ssh)
+        return _distributed().SpecCluster(workers, scheduler, security=security, name="benchlib")
 
     def addresses(self) -> dict[str, str]:
         """The workers that are connected, by host."""
@@ -142,10 +147,20 @@ class Hosts:
             rows = self._client.run_on_scheduler(_workers)
         hosts = self.fleet.hosts or {name: FleetHost() for name, _, _ in rows}
         known = {host.address or name: name for name, host in hosts.items()} | {name: name for name in hosts}
-        if not self.fleet.scheduler:  # workers that are started over SSH are numbered
-            known |= {str(number): name for number, name in enumerate(hosts)}
         named = [(known.get(name) or known.get(ip), address) for name, ip, address in rows]
         return {name: address for name, address in named if name}
+
+    def address(self, host: str) -> str:
+        """The worker of a host, which is waited for as long as the fleet's file says.
+
+        Raises:
+            StudyError: it does not come.
+
+        """
+        for _ in ticks(max(self.fleet.back_within_s, 1.0), 1.0):
+            if address := self.addresses().get(host):
+                return address
+        raise StudyError(f"no worker of {host} is connected: start it, and run the same again")
 
     def servers(self) -> list[str]:
         """The hosts that blocks are pinned to."""

@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,20 @@ import pyarrow.parquet as pq
 from benchlib.errors import BenchlibError, LoadError, PreflightError
 from benchlib.host.guardian import guarded_run, scratch_root
 from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
 from benchlib.load.shared import merged, overlap, split
 from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
+from benchlib.plan.level import Level
 from benchlib.plan.model import Generator, Load
 from benchlib.server.cluster import Door
 from benchlib.server.server import Server, asking
 from benchlib.server.templates import Templates
-from benchlib.study.at_host import answer, why
-from benchlib.study.fleet import Hosts, clock_offset
-from benchlib.study.stand import Check, written
+from benchlib.study.at_host import answer, failure
+from benchlib.study.fleet import CLOCK, Hosts, clock_offset
+from benchlib.study.followers import ReplicaElsewhere
+from benchlib.study.stand import Check, Ways, written
 from benchlib.study.store import TRANSACTION_LOG
 
 OVERLAP = 0.95
@@ -42,18 +45,7 @@ CLOCK_ERROR = 0.01
 BUSY = 0.9
 """Which part of its threads' time a generator may use before it is taken for the bottleneck."""
 _READY_LIMIT_S = 120.0
-_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one generator does for ``whom``. ``environment`` says how libpq reaches the server, and has the password."""
-
-    whom: str
-    job: Job
-    barrier: int
-    environment: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -67,30 +59,29 @@ class Generated:
     log: bytes | None
 
 
-def generate(part: Part, host: str) -> Generated:
-    """Drive a part of a load from this host.
+def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Generated:
+    """Drive a part of a load for ``whom`` from this host; the environment of ``way`` says how libpq reaches the server.
 
     Raises:
         BenchlibError: the host is busy, the server cannot be reached, or the tool does not end.
 
     """
-    os.environ.update(part.environment)  # this process does nothing else
-    job = part.job
-    with guarded_run(scratch_root(), f"load for a server of {part.whom}") as run, asking(), psycopg.connect(
+    os.environ.update(way.environment)  # this process does nothing else
+    with guarded_run(scratch_root(), f"load for a server of {whom}") as run, asking(), psycopg.connect(
         dbname=job.connection.dbname, autocommit=True, application_name="benchlib"
     ) as connection:  # fmt: skip
 
         def clock() -> float:
-            return float(connection.execute(_CLOCK).fetchall()[0][0])
+            return float(connection.execute(CLOCK).fetchall()[0][0])
 
-        shell = Shell(server_user(), part.environment)
+        shell = replace(way, user=server_user())
         templates = Templates(run.folder, shell, job.scale, lambda line: None)
         tool = load_tool(job.workload.tool, templates.pgbench())
         logs = shell.make_directory(run.folder / "log") if job.load.transaction_log else None
         scripts = written(job.workload, run.folder, shell)
         argv = tool.argv(replace(job, scripts=scripts, log_prefix=logs and logs / "log"))
         before = clock_offset(clock)
-        connection.execute("SELECT pg_advisory_lock_shared(%s)", [part.barrier])
+        connection.execute("SELECT pg_advisory_lock_shared(%s)", [barrier])
         began = time.time()
         done = shell.run(argv, timeout_s=tool.limit_s(job.load))
         ended = time.time()
@@ -110,25 +101,32 @@ def generate(part: Part, host: str) -> Generated:
         return Generated(did, done.stdout, done.stderr, done.returncode, kept)
 
 
-class Generators:
-    """The hosts that a bench has its load from; ``host`` is the one that it stands on."""
+class Elsewhere:
+    """The hosts that a bench has load from and replicas on; ``host`` is the one that it stands on."""
 
     def __init__(self, hosts: Hosts, host: str) -> None:
         self._hosts, self._host = hosts, host
 
-    def door(self, load: Load) -> Door | None:
-        """How the generators of a load reach a server here; None where there are none.
+    def ways(self, level: Level, load: Load) -> Ways | None:
+        """How the generators of a load, and a level's replicas elsewhere, reach a server here; None where there are none.
 
         Raises:
-            PreflightError: one of them is not in the fleet, or the file does not say where it, or this host, is reached.
+            PreflightError: the file of the fleet does not say where one of them, or this host, is reached.
 
         """
-        if not load.generators:
+        names = (*load.generators, *(level.part("replication").get("on") or ()))
+        if not names:
             return None
-        known = {name: host.address for name, host in self._hosts.fleet.hosts.items() if host.address}
-        if absent := [name for name in (self._host, *load.generators) if name not in known]:
-            raise PreflightError(f"load from elsewhere: the fleet names no address of {absent[0]}")
-        return Door.at(known[self._host], [known[name] for name in load.generators])
+        return Ways(Door.at(self._address(self._host), [*map(self._address, names)]), self._follower)
+
+    def _address(self, name: str) -> str:
+        host = self._hosts.fleet.hosts.get(name)
+        if not (host and host.address):
+            raise PreflightError(f"the fleet names no address of {name}")
+        return host.address
+
+    def _follower(self, site: Site, number: int, host: str) -> ReplicaElsewhere:
+        return ReplicaElsewhere(self._hosts, host, self._address(host), site, number)
 
     def drive(
         self, server: Server, job: Job, whom: str, environment: Mapping[str, str], watch: Check
@@ -137,19 +135,19 @@ class Generators:
 
         Raises:
             LoadError: one of them failed; the others have been stopped.
+            StudyError: the worker of one is gone, or not there.
 
         """
-        addresses, shares = self._hosts.addresses(), split(job.load, job.seed)
+        shares = split(job.load, job.seed)
+        addresses = {name: self._hosts.address(name) for name in shares}
         barrier = secrets.randbelow(2**31)  # a lock that nobody else has
-        if absent := [name for name in shares if name not in addresses]:
-            raise LoadError(f"no worker of {', '.join(absent)} is connected")
         tasks: dict[str, Any] = {}
         with asking(), server.connect() as holder:
             holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
             try:
                 for name, (load, seed) in shares.items():
-                    own = Part(whom, replace(job, load=load, seed=seed), barrier, environment)
-                    call = partial(answer, generate, (own, name))
+                    own = replace(job, load=load, seed=seed)
+                    call = partial(answer, generate, (whom, name, own, barrier, Shell(None, environment)))
                     tasks[name] = self._hosts.submit(name, addresses[name], call)
                 for _ in ticks(_READY_LIMIT_S):
                     _raise_failure(tasks)
@@ -171,9 +169,8 @@ class Generators:
 
 def _raise_failure(tasks: Mapping[str, Any]) -> None:
     for name, task in tasks.items():
-        if task.status in ("error", "lost", "cancelled"):
-            reason = task.exception() if task.status == "error" else None
-            raise LoadError(f"the generator {name} failed, so all were stopped: {why(reason)}")
+        if reason := failure(task, name):
+            raise LoadError(f"the generator {name} failed, so all were stopped: {reason}")
 
 
 def put_together(

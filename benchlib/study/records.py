@@ -103,11 +103,23 @@ class Plans(Record):
     after: Rows
 
 
+class Away(Open):
+    """How far from its primary a replica's host is, and what that host counted, as in :class:`Samples`."""
+
+    host: str
+    round_trip_s: float
+    readings: Rows
+
+
 class ReplicaReadings(Record):
-    """The replicas' lag while the load ran, a row per reading and replica, and what was found on them afterwards."""
+    """The replicas' lag while the load ran, a row per reading and replica, and what was found on them afterwards.
+
+    ``elsewhere`` has the replicas, by name, that are on other hosts.
+    """
 
     FILE = "replication.json"
     lag: Rows = []
+    elsewhere: dict[str, Away] = {}
     verified: dict[str, Any] | None = None
 
 

@@ -245,7 +245,9 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
     if not report["complete"]:
         raise InputError(f"the load did not run to its end: {' '.join(report['errors'][:1])}")
     trial = measurement.trial
-    if why := misfit(plan, trial, measurement.load_argv, report) or _two_runs(report):
+    if why := misfit(plan, trial, measurement.load_argv, report) or next(
+        filter(None, map(_two_runs, reports)), None
+    ):
         raise InputError(f"{folder.name}: trials/{trial_id}: its output is not of this trial: {why}")
     return report
 

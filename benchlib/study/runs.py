@@ -131,15 +131,31 @@ class Runner:
         """
         if self._checks is None:
             plan = self.experiment.plan
-            able = self.hosts.fleet.with_role("load") if self.hosts else []
-            if lacking := [name for name in elsewhere_of(plan) if name not in able]:
-                raise PreflightError(
-                    f"levels have their load from {', '.join(lacking)}: run the study with a fleet (--fleet) "
-                    "whose file gives that host the role 'load' and an address"
-                )
+            self._check_elsewhere(plan)
             rows = _asked(self.hosts, preflight, plan)
             self._checks = [(f"{at}: {name}" if at else name, text) for at in rows for name, text in rows[at]]
         return self._checks
+
+    def _check_elsewhere(self, plan: Plan) -> None:
+        """See that the hosts which levels have load from, or replicas on, are there for that, and each for one thing at a time.
+
+        Raises:
+            PreflightError: one is not.
+
+        """
+        fleet, uses = self.hosts.fleet if self.hosts else None, elsewhere_of(plan)
+        for role, name in uses:
+            what = "load from" if role == "load" else "replicas on"
+            if not fleet or name not in fleet.with_role(role):
+                raise PreflightError(
+                    f"levels have {what} {name}: run the study with a fleet (--fleet) whose file gives that host "
+                    f"the role '{role}' and an address"
+                )
+            at_once = plan.stands_side_by_side and role == "follower" and uses.count((role, name)) > 1
+            if at_once or name in fleet.with_role("server") or len({use for use in uses if name in use}) > 1:
+                raise PreflightError(
+                    f"levels have {what} {name}, which can do one thing at a time and is there for two"
+                )
 
     def run(self, tell: Tell) -> None:
         """Run the trials that are missing, keeping each as it ends.

@@ -3,10 +3,12 @@
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from benchlib.errors import LoadError, ServerError
 from benchlib.host.guardian import Run
@@ -24,8 +26,10 @@ from benchlib.plan.level import Level
 from benchlib.plan.workload import Script, Workload
 from benchlib.server.cluster import SUPERUSER, Cluster, Door
 from benchlib.server.remote import Remote
+from benchlib.server.replica import Replica
 from benchlib.server.statistics import BESIDE, end_beside, kernel_files, waits
 from benchlib.server.templates import Templates, load
+from benchlib.study.followers import ReplicaElsewhere
 from benchlib.study.records import ReplicaReadings
 
 Check = Callable[[], None]
@@ -115,13 +119,16 @@ class Stand:
         if not self.replicas:
             yield lambda: None
             return
+        elsewhere = [one for one in self.replicas.members if isinstance(one, ReplicaElsewhere)]
+        began_s = time.time()
         with self.replicas.watch() as watch:
             try:
                 yield watch
             finally:
                 warnings += watch.warnings
                 if keep:
-                    ReplicaReadings(lag=watch.lag).write(keep)
+                    sampled = {one.name: one.sampled(began_s) for one in elsewhere}
+                    ReplicaReadings(lag=watch.lag, elsewhere=sampled).write(keep)
 
     @contextlib.contextmanager
     def beside(self, commands: list[list[str]], output: Path) -> Iterator[Check]:
@@ -171,7 +178,7 @@ class Stand:
             verified = self.replicas.verify(self.workload.invariant.count)
             warnings += verified.warnings
             readings = ReplicaReadings.from_bytes((keep / ReplicaReadings.FILE).read_bytes())
-            ReplicaReadings(lag=readings.lag, verified=asdict(verified)).write(keep)
+            readings.model_copy(update={"verified": asdict(verified)}).write(keep)
 
     def way(self) -> dict[str, str]:
         """How libpq reaches the server from another host, as environment variables; with a password, so never shown."""
@@ -214,12 +221,19 @@ class Stand:
             shutil.rmtree(self.site.cluster.folder, ignore_errors=True)
 
 
+class Ways(NamedTuple):
+    """How a server of ours is reached from other hosts, and what gives its replica of a number on a named one."""
+
+    door: Door
+    follower: Callable[[Site, int, str], Replica]
+
+
 def build(
-    level: Level, workload: Workload, folder: Path, templates: Templates, run: Run, door: Door | None = None
+    level: Level, workload: Workload, folder: Path, templates: Templates, run: Run, ways: Ways | None = None
 ) -> Stand:
     """The stand of a level, up and loaded: a cluster of ours in ``folder`` and wherever its storage lies, or a place
-    on the server that the level names, in a database or schema named after the run and the folder. A cluster of ours
-    is reached from elsewhere by its ``door``.
+    on the server that the level names, in a database or schema named after the run and the folder. The ``ways`` are those
+    of a cluster of ours to other hosts.
 
     Raises:
         BenchlibError: it cannot be had; nothing of it is left.
@@ -240,6 +254,7 @@ def build(
     cluster = Cluster(shell, template.installation, folder)
     program = partial(templates.program, level=level)
     site = Site(level, folder.name, run.folder, shell, chapter, program, cluster)
+    site.follower = ways.follower if ways else None
     stand = Stand(level, workload, shell, chapter, cluster, site)
     try:
         for lever in LEVERS:
@@ -249,8 +264,8 @@ def build(
         for lever in LEVERS:
             lever.before_start(site)
         site.cluster.configure(server_settings(level))
-        if door:
-            site.cluster.open_door(door)
+        if ways:
+            site.cluster.open_door(ways.door)
         with stand.under(run):  # huge pages, for one, are decided when the server starts
             site.cluster.start()
             site.cluster.admit()

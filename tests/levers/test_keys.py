@@ -28,6 +28,7 @@ def read(patch: dict[str, Any]) -> Level:
         ),
         ("storage", {"memory": "1.5GB"}, {"memory": 3 << 29}),
         ("replication", {"delay_ms": 2}, {"replicas": 1, "delay_ms": 2.0}),
+        ("replication", {"on": ["db2", "db3"]}, {"replicas": 2, "on": ["db2", "db3"]}),
     ],
 )
 def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[str, object]) -> None:
@@ -45,6 +46,8 @@ def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[st
         ({"replication": {"delay_ms": 0}}, "greater than 0"),
         ({"replication": {"storage": {"data": "ext4"}}}, "needs a 'size'"),
         ({"replication": {"replicas": 3, "storage": [{}, {}]}}, "want a storage each, or one for all"),
+        ({"replication": {"replicas": 1, "on": ["db2", "db3"]}}, "want a host each"),
+        ({"replication": {"on": ["db2", "db2"]}}, "want a host each"),
         ({"storage": {"data": "ext4"}}, "needs a 'size'"),
         ({"storage": {"data": {"path": "relative"}}}, "pattern"),
         ({"storage": {"data": {"path": "/x", "mount_options": "noatime"}}}, "belong to a 'file_system'"),

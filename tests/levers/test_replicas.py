@@ -23,12 +23,13 @@ from benchlib.host.shell import Completed, Shell, server_user
 from benchlib.host.sweep import processes_of, remove_shared_memory
 from benchlib.levers import replicas as replicas_module
 from benchlib.levers import server_settings
+from benchlib.levers.lever import Site
 from benchlib.levers.replicas import Replicas
-from benchlib.levers.replication import Replication
+from benchlib.levers.replication import Replication, replica_beside
 from benchlib.plan.level import Level
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, find_program_for
-from benchlib.server.replica import Relay, Replica
+from benchlib.server.replica import Relay, Source
 
 ROWS = "SELECT count(*) FROM t"
 Follow = Callable[..., Replicas]
@@ -49,9 +50,15 @@ def start_primary(cluster: Cluster, replication: Any, **settings: Any) -> Cluste
     return cluster
 
 
-def replicas_of(primary: Cluster, count: int, quorum: int = 0) -> Replicas:
-    """Replicas of a primary; nothing of them is there yet."""
-    return Replicas(primary, quorum, [Replica(primary, number) for number in range(1, count + 1)])
+def replicas_of(
+    primary: Cluster, basebackup: Path, count: int = 1, quorum: int = 0, delay_ms: float | None = None
+) -> Replicas:
+    """Replicas of a running primary, on its disk; nothing of them is there yet."""
+    level = Level(replication={"replicas": count, "delay_ms": delay_ms})
+    site = Site(level, "c", primary.folder, primary.shell, None, lambda _: basebackup, primary)  # type: ignore[arg-type]
+    source = Source(str(primary.sockets), primary.port, primary.wanted, delay_ms)
+    members = [replica_beside(site, number, source) for number in range(1, count + 1)]
+    return Replicas(primary, quorum, members)
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +81,8 @@ def follow(new_cluster: Callable[[str], Cluster], basebackup: Callable[[str], Pa
         primary = start_primary(new_cluster(version), replication, **settings)
         asked = Replication.model_validate(replication)
         program = basebackup(version)
-        made.append(replicas_of(primary, asked.replicas, asked.waits_for))
-        made[-1].follow(program, asked.delay_ms)
+        made.append(replicas_of(primary, program, asked.replicas, asked.waits_for, asked.delay_ms))
+        made[-1].follow()
         return made[-1]
 
     yield make
@@ -94,8 +101,8 @@ def pair(
     replicas = None
     try:
         start_primary(primary, "asynchronous", work_mem="8MB", hot_standby=False)
-        replicas = replicas_of(primary, 2)
-        replicas.follow(basebackup("18"))
+        replicas = replicas_of(primary, basebackup("18"), 2)
+        replicas.follow()
         yield replicas
     finally:
         if replicas:
@@ -308,7 +315,7 @@ def test_a_relay_that_cannot_start_says_why(scratch: Path) -> None:
     far = Cluster(Shell(server_user()), find_installation("18"), scratch / ("long" * 25))
     far.shell.make_directory(far.folder)
     with pytest.raises(ServerError, match=r"^the relay between the servers did not start: .*path too long"):
-        Relay(far, 2)
+        Relay(far, Source("/nowhere", 5432, {}, 2))
     assert processes_of(scratch) == []
 
 
@@ -319,11 +326,11 @@ from benchlib.host.guardian import guarded_run
 from benchlib.host.shell import Shell, server_user
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import find_installation
-from benchlib.server.replica import Relay
+from benchlib.server.replica import Relay, Source
 with guarded_run(Path(sys.argv[1]), "doomed") as run:
     primary = Cluster(Shell(server_user()), find_installation("18"), run.folder / "c000")
     primary.shell.make_directory(primary.folder)
-    Relay(primary, 2)
+    Relay(primary, Source("127.0.0.1", 5432, {}, 2))
     print(flush=True)
     time.sleep(99)
 """
@@ -447,6 +454,6 @@ def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(
 ) -> None:
     primary = start_primary(new_cluster("18"), "asynchronous", max_wal_senders=1)
     with pytest.raises(ServerError, match=r"^pg_basebackup failed for replica1: .*max_wal_senders"):
-        replicas_of(primary, 1).follow(basebackup("18"))
+        replicas_of(primary, basebackup("18")).follow()
     primary.stop(immediately=True)
     assert processes_of(primary.folder) == []

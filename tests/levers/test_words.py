@@ -120,6 +120,7 @@ def test_places(place: dict[str, Any], words: str) -> None:
         ("synchronous", "on", "1 replica, a commit waits for it"),
         ({"replicas": 2, "quorum": "ANY 1"}, "remote_apply", "2 replicas, a commit waits for ANY 1"),
         ({"delay_ms": 2}, "on", "1 replica, 2\u00a0ms longer each way, asynchronous"),
+        ({"on": ["db2", "db3"]}, "on", "2 replicas on db2, db3, asynchronous"),
         ("synchronous", "local", "1 replica, a commit waits for none (synchronous_commit)"),
         ("synchronous", False, "1 replica, a commit waits for none (synchronous_commit)"),
     ],

@@ -10,6 +10,7 @@ from benchlib.plan.parameters import (
     checked,
     declared,
     from_history,
+    from_yaml,
     refuse_unknown,
 )
 
@@ -40,6 +41,12 @@ def refused(action, *args) -> str:
     message = str(caught.value)
     assert "\n" not in message
     return message
+
+
+def test_yaml_keys_are_words_even_where_values_would_be_switches() -> None:
+    text = "on: {replication: {on: [db2]}, settings: {synchronous_commit: on}}"
+    level = {"replication": {"on": ["db2"]}, "settings": {"synchronous_commit": True}}
+    assert from_yaml(text, "levels") == {"on": level}
 
 
 def test_a_cell_declares_names_types_defaults_and_help() -> None:

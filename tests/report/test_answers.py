@@ -10,11 +10,11 @@ import pytest
 from fakes import counters
 
 from benchlib.plan.level import Level
-from benchlib.plan.model import Factor
+from benchlib.plan.model import Factor, Load
 from benchlib.report.answers import UNSHOWN, answers, headline, limits, panel
 from benchlib.study.crashed import KILLED, POWER_CUT, Crash, keep_crash
 from benchlib.study.experiment import Experiment
-from benchlib.study.records import Counters
+from benchlib.study.records import Counters, ReplicaReadings
 
 LEVELS = {name: Level(settings={"work_mem": f"{number}MB"}) for number, name in enumerate("abcdefg", 1)}
 LAZY = Level(settings={"synchronous_commit": "off"})
@@ -277,6 +277,16 @@ def test_limits_name_caps_stand_ins_and_replicas(experiment):
         "5 blocks of 3 s a level · data 0.5 to 2.5 × the memory · 2 checkpoints a trial · "
         "load tool and replicas on the server's 2 processors · disks are capped loop devices"
     )
+
+
+def test_limits_tell_how_far_away_replicas_on_other_hosts_are(experiment):
+    away = {"elsewhere": {"replica1": {"host": "db2", "round_trip_s": 0.0012, "readings": []}}}
+    load = Load(duration_s=3, generators=("gen1",))
+    levels = {"followed": Level(replication={"replicas": 1, "on": ["db2"]})}
+    study = experiment(
+        {}, levels=levels, load=load, leaving=lambda trial: {ReplicaReadings.FILE: away}, about=HOST
+    )
+    assert limits(study).endswith("· replicas on other hosts, 1.2 ms there and back")
 
 
 def test_limits_count_grave_doubts_and_end_at_sixty_words(experiment):

@@ -1,7 +1,9 @@
 """A fleet of Dask workers: reached, asked, given blocks; workers that end, and processes of their own at each host."""
 
 import os
+import pwd
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -11,17 +13,23 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psutil
 import pytest
+from clusters import eventually
 from fakes import FakeBench
 
 from benchlib.errors import InputError, PreflightError
 from benchlib.host.facts import identity
 from benchlib.host.lock import LOCK_VARIABLE
+from benchlib.host.shell import known
+from benchlib.load.workloads import load_workload
 from benchlib.plan.fleet import Fleet, FleetHost
+from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.study import at_host, driver, fleet_check
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.fleet import Hosts, make_certificates, read_fleet
+from benchlib.study.records import ReplicaReadings
 from benchlib.study.results import trials_frame
 from benchlib.study.store import StudyFolder
 
@@ -241,32 +249,85 @@ class TestEncrypted:
         assert {m.ran_on for m in folder.kept().values()} == {"a", "b"}
         assert killed
 
+    @pytest.fixture
+    def fleet(self, start: Any, certificates: Path, scratch: Path) -> Any:
+        """Makes a fleet of hosts by their roles."""
+
+        def make(port: int, **roles: Any) -> Hosts:
+            scheduler, hosts = f"tls://127.0.0.1:{port}", {}
+            start("scheduler", "--protocol=tls", "--host=127.0.0.1", f"--port={port}")
+            for name, role in roles.items():
+                hosts[name] = FleetHost(roles=(role,), address="127.0.0.1", scratch=str(scratch / name))
+                worker = ("worker", scheduler, "--nthreads=1", "--no-nanny", "--host=127.0.0.1")
+                start(*worker, f"--name={name}", lock=str(scratch / f"{name}.lock"))
+            fleet = Hosts(Fleet(scheduler=scheduler, tls=str(certificates), hosts=hosts))
+            with fleet.connected():
+                while len(fleet.addresses()) < len(hosts):
+                    time.sleep(0.1)
+            return fleet
+
+        return make
+
     @pytest.mark.pg
     def test_two_generators_drive_one_server_of_a_third_host(
-        self, start: Any, certificates: Path, folder_of: Any, plan_of: Any, scratch: Path
+        self, fleet: Any, folder_of: Any, plan_of: Any
     ) -> None:
-        start("scheduler", "--protocol=tls", "--host=127.0.0.1", "--port=18788")
-        roles = {"db": "server", "gen1": "load", "gen2": "load"}
-        hosts = {}
-        for name, role in roles.items():
-            hosts[name] = FleetHost(roles=(role,), address="127.0.0.1", scratch=str(scratch / name))
-            worker = ("worker", "tls://127.0.0.1:18788", "--nthreads=1", "--no-nanny", "--host=127.0.0.1")
-            start(*worker, f"--name={name}", lock=str(scratch / f"{name}.lock"))
-        fleet = Fleet(scheduler="tls://127.0.0.1:18788", tls=str(certificates), hosts=hosts)
         load = Load(
             clients=3, threads=2, duration_s=2, warmup_s=1, transaction_log=True, generators=("gen1", "gen2")
         )
         folder = folder_of(1, plan=plan_of(load=load))
-        fleet_hosts = Hosts(fleet)
-        with fleet_hosts.connected():
-            while len(fleet_hosts.addresses()) < 3:
-                time.sleep(0.1)
-        run_on_fleet(folder, fleet_hosts)
+        run_on_fleet(folder, fleet(18788, db="server", gen1="load", gen2="load"))
         trials = trials_frame(folder)
         assert trials["error"].isna().all()
         assert set(trials["clients"]) == {3}
         assert trials["latency_p99_ms"].notna().all(), "as many transactions in the logs as in the reports"
         assert [g.host for m in folder.kept().values() for g in m.generators] == ["gen1", "gen2"] * 3
+
+    @pytest.mark.pg
+    def test_a_synchronous_replica_on_another_host_keeps_its_promise_and_no_password_is_kept(
+        self, fleet: Any, folder_of: Any, plan_of: Any, scratch: Path, tmp_path: Path
+    ) -> None:
+        level = Level(
+            replication={"on": ["db2"], "quorum": "FIRST 1", "delay_ms": 2},
+            settings={"synchronous_commit": "remote_apply"},
+        )
+        load = Load(clients=2, threads=1, duration_s=2, warmup_s=1)
+        folder = folder_of(
+            1, plan=plan_of(load=load, levels={"far": level}, workload=load_workload("insert"))
+        )
+        run_on_fleet(folder, fleet(18789, db1="server", db2="follower"))
+        kept = folder.kept()
+        assert [m.error for m in kept.values()] == [None] * 3
+        (far,) = [trial_id for trial_id, m in kept.items() if m.trial.level == "far"]
+        readings = ReplicaReadings.read(folder, far)
+        assert readings is not None
+        assert readings.verified is not None
+        assert readings.verified["held"] == ["replica1"]
+        assert readings.verified["count"] > 0
+        away = readings.elsewhere["replica1"]
+        assert away.host == "db2"
+        assert 0.004 < away.round_trip_s < 1, "there and back"
+        assert len(away.readings) >= 2
+        assert eventually(lambda: not list(scratch.glob("db*/run-*")))
+        files = [path for root in (folder.path, tmp_path) for path in root.rglob("*") if path.is_file()]
+        assert not [
+            path
+            for path in files
+            if b"PGPASSWORD" in path.read_bytes() or b"SCRAM-SHA-256$" in path.read_bytes()
+        ]
+
+    def test_a_fleet_is_started_over_ssh_and_ends_with_the_run(
+        self, sshd: dict[str, Any], certificates: Path, folder_of: Any, tmp_path: Path
+    ) -> None:
+        hosts = dict.fromkeys("ab", FleetHost(ssh="127.0.0.1"))
+        folder = folder_of(6)
+        bench = partial(open_slow, str(tmp_path), folder.read().plan)
+        run_on_fleet(folder, Hosts(Fleet(ssh=sshd, tls=str(certificates), hosts=hosts)), open_bench=bench)
+        assert list(folder.kept()) == ids(folder)
+        assert {m.ran_on for m in folder.kept().values()} == {"a", "b"}
+        assert eventually(lambda: not started_over_ssh(tmp_path))
+        with pytest.raises(PreflightError, match="cluster over SSH cannot be reached"):
+            Hosts(Fleet(ssh={**sshd, "port": 9}, tls=str(certificates), hosts=hosts)).addresses()
 
     def test_a_cluster_does_not_let_in_whoever_has_no_certificate(self, start: Any, tmp_path: Path) -> None:
         start("scheduler", "--protocol=tls", "--host=127.0.0.1", "--port=18787")
@@ -274,6 +335,45 @@ class TestEncrypted:
         fleet = Fleet(scheduler="tls://127.0.0.1:18787", tls=str(tmp_path / "others"))
         with pytest.raises(PreflightError, match="cannot be reached"), Hosts(fleet).connected():
             pass
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A server for SSH that lets this user in, by a key; how it is connected to."""
+    pytest.importorskip("asyncssh")
+    program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None or not shutil.which("ssh-keygen"):
+        pytest.skip("no sshd here: install openssh-server")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # else made when the machine starts it
+    for name in ("host", "user"):
+        keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name]
+        subprocess.run(keygen, check=True, stdin=subprocess.DEVNULL)
+    own = f"PYTHONPATH={environment()['PYTHONPATH']} {MARK}={tmp_path}"
+    lines = [
+        "Port 18722", "ListenAddress 127.0.0.1", f"HostKey {tmp_path}/host", f"AuthorizedKeysFile {tmp_path}/user.pub",
+        "StrictModes no", "UsePAM no", "PidFile none", "PasswordAuthentication no", f"SetEnv {own}",
+    ]  # fmt: skip
+    (tmp_path / "sshd_config").write_text("\n".join([*lines, ""]))
+    with (tmp_path / "sshd.log").open("wb") as log:
+        server = subprocess.Popen([program, "-D", "-e", "-f", tmp_path / "sshd_config"], stderr=log)
+    try:
+        assert eventually(lambda: b"listening" in (tmp_path / "sshd.log").read_bytes())
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        yield {"port": 18722, "username": user, "client_keys": [str(tmp_path / "user")], "known_hosts": None}
+    finally:
+        server.kill()
+        server.wait()
+        for process in started_over_ssh(tmp_path):
+            process.kill()
+
+
+MARK = "BENCHLIB_STARTED_BY"
+
+
+def started_over_ssh(folder: Path) -> list[psutil.Process]:
+    processes = psutil.process_iter()
+    return [p for p in processes if (known(p.environ) or {}).get(MARK) == str(folder)]
 
 
 def environment(lock: str = "") -> dict[str, str]:

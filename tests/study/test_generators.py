@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from fakes import pgbench_output
 
-from benchlib.errors import LoadError
+from benchlib.errors import HostBusyError, LoadError
 from benchlib.load.latency import SCHEMA, read_latency
 from benchlib.load.pgbench import Pgbench
 from benchlib.plan.model import Generator, Load
+from benchlib.study.at_host import UnwantedError, failure
 from benchlib.study.generators import Generated, put_together
 from benchlib.study.store import TRANSACTION_LOG
 
@@ -81,6 +83,20 @@ def test_quantiles_are_exactly_those_of_all_transactions_and_times_are_the_serve
     assert len(latency.counts) == 1, "all ended in the server's first second"
     kept = pq.read_table(tmp_path / TRANSACTION_LOG)
     assert sorted(set(kept["client"].to_pylist())) == [0, 1, 2, 3]
+
+
+def test_a_call_that_failed_says_why_and_one_whose_worker_is_gone_has_its_block_run_again() -> None:
+    assert failure(SimpleNamespace(status="pending"), "gen1") is None
+    assert failure(ended(LoadError("no pgbench")), "gen1") == "no pgbench"
+    for reason in (RuntimeError("killed"), HostBusyError("another run"), UnwantedError("closing")):
+        with pytest.raises(UnwantedError, match=r"^gen1: "):
+            failure(ended(reason), "gen1")
+    with pytest.raises(UnwantedError, match="its worker is gone"):
+        failure(SimpleNamespace(status="lost"), "gen1")
+
+
+def ended(reason: BaseException) -> SimpleNamespace:
+    return SimpleNamespace(status="error", exception=lambda: reason)
 
 
 def test_generators_that_did_not_measure_together_are_no_trial(tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from fakes import FakeBench
 
-from benchlib.errors import InputError, Interrupted
+from benchlib.errors import InputError, Interrupted, PreflightError
 from benchlib.plan.design import Trial
+from benchlib.plan.fleet import Fleet, FleetHost
 from benchlib.plan.level import Level, LoadPatch
 from benchlib.plan.model import Load, Measurement, Plan, Study
 from benchlib.report.view import View
 from benchlib.study import runs
 from benchlib.study.experiment import Experiment
+from benchlib.study.fleet import Hosts
 from benchlib.study.loop import same_study
 from benchlib.study.runs import Runner
 from benchlib.study.store import StudyFolder
@@ -84,6 +86,35 @@ def view_of(plan_of: Callable[..., Plan]) -> Callable[..., View]:
         return View(experiment, Runner(experiment))
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("levels", "changes", "message"),
+    [
+        ({"a": {"on": ["gen1"]}}, {}, "levels have replicas on gen1: run the study with a fleet"),
+        ({"a": {"on": ["db1"]}}, {}, "replicas on db1, which can do one thing at a time"),
+        (
+            {"a": {"on": ["db2"]}},
+            {"load": Load(generators=("db2",))},
+            "load from db2, which can do one thing",
+        ),
+        (
+            {"a": {"on": ["db2"]}, "b": {"on": ["db2"]}},
+            {"rebuild_every": 2},
+            "replicas on db2, which can do one",
+        ),
+    ],
+)
+def test_a_host_of_a_fleet_is_asked_for_what_it_is_there_for_and_for_one_thing_at_a_time(
+    view_of, levels: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    roles = {"db1": ("server", "follower"), "db2": ("follower", "load"), "gen1": ("load",)}
+    hosts = {name: FleetHost(roles=able) for name, able in roles.items()}
+    replicated = {name: Level(replication=replication) for name, replication in levels.items()}
+    runner = view_of(**{"load": Load(), "levels": replicated, **changes}).runner
+    runner.hosts = Hosts(Fleet(scheduler="tcp://127.0.0.1:1", insecure=True, hosts=hosts))
+    with pytest.raises(PreflightError, match=message):
+        runner.preflight()
 
 
 def test_the_capacity_is_measured_first_and_its_share_is_the_rate_of_all_levels(host, view_of) -> None:

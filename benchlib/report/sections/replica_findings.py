@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
+from benchlib.host.telemetry import processors_share
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import amount, known
 from benchlib.report.figures.over_time import replay_lag
@@ -69,7 +71,7 @@ def replicas_verified(experiment: Experiment) -> Table:
                 ", ".join(f"{name} in {count}" for name, count in held.items()) or "not asked"
             )
             row["rows on each"] = of_level["count"].sum(skipna=False)
-        rows.append(row)
+        rows.append(row | _away([of for name, _, of in kept if name == level]))
     note = "Held at once: past a last commit of ours when it was acknowledged."
     for name, error in failed.groupby("level", sort=False)["error"].first().items():
         note += f" Failed, {name}: {error}."
@@ -124,3 +126,11 @@ def _promise(
     if int(quorum.split()[1]) < replicas:
         promise += ", if the replica furthest ahead is promoted"
     return {waits: f"{quorum} of {replicas}: {done} ({mode})", lost: promise}
+
+
+def _away(kept: Sequence[ReplicaReadings]) -> dict[str, float]:
+    """How far away replicas at other hosts are, and how busy those were; medians over trials."""
+    hosts = [dict(away) for record in kept for away in record.elsewhere.values() if len(away.readings) > 1]
+    trips = [1000 * host["round_trip_s"] for host in hosts]
+    busy = [100 * processors_share(host) for host in hosts]
+    return {"round trip, ms": median(trips), "their hosts busy, %": median(busy)} if hosts else {}

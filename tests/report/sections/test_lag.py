@@ -100,6 +100,28 @@ def test_what_a_failover_loses_and_what_was_found(view) -> None:
     assert "Failed" not in note(table)
 
 
+def test_of_replicas_on_other_hosts_the_way_and_their_load_are_told(view) -> None:
+    def kept(level: str, block: int) -> dict[str, object] | None:
+        readings = [{"at_s": at_s, **host_counters(at_s)} for at_s in (0.1, 3.1)]
+        away = {"replica1": {"host": "db2", "round_trip_s": block / 1000, "readings": readings}}
+        return (
+            {**(kept_of(level, block) or {}), "elsewhere": away}
+            if level == "asynchronous"
+            else kept_of(level, block)
+        )
+
+    alone, both, _ = named(replicas_verified(view(kept))).values()
+    assert (alone["round trip, ms"], alone["their hosts busy, %"]) == ("2", "25")
+    assert both["round trip, ms"] == "–"
+
+
+def host_counters(at_s: float) -> dict[str, object]:
+    """What a host has counted of which a quarter was busy."""
+    busy, idle = round(100 * at_s), round(300 * at_s)
+    counts = {"context_switches": 1, "dirty_kib": 1, "pressure": {"io": {}}, "devices": {}}
+    return {"cpu": [busy, 0, 0, idle, 0, 0, 0, 0], **counts}
+
+
 def test_of_two_replicas_the_one_that_has_more_counts_for_a_failover(view) -> None:
     def kept(level: str, _: int) -> dict[str, object] | None:
         if level != "any of two":
