@@ -9,15 +9,18 @@ and ``compute_ext_disk_stats``); CPU shares as vmstat's; the kernel's documentat
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 Raw = Mapping[str, Any]
 Figures = dict[str, float | None]
+Arrays = dict[str, NDArray[np.float64]]
 
 ON_CPU = "CPU"
 """The wait event, and its type, of a session that waits for nothing."""
@@ -46,31 +49,31 @@ class Telemetry:
 
     ``devices`` has a row per interval and ``device``, as iostat has: reads, writes and flushes (``r_``, ``w_``, ``f_``)
     per second, what they moved, how long one took (null if there was none), and the mean queue.
-
-    ``waits`` has a row per sample and wait event: how many of the load's sessions (``n``) waited for it, or
-    for nothing (``CPU``). What nobody waited for has no row. Of a trimmed trial it is a row per second, with the sum of
-    its samples.
     """
 
     host: pd.DataFrame
     devices: pd.DataFrame
-    waits: pd.DataFrame
 
 
 def telemetry(raw: Raw) -> Telemetry:
     """The frames of one trial, from what :class:`benchlib.host.sampler.Sampler` kept."""
     readings = _readings(raw)
     devices = [_device(readings, name) for name in readings[-1]["devices"]]
-    waits = [
-        (sample["at_s"], kind or ON_CPU, event or ON_CPU, n)
-        for sample in raw.get("waits") or ()
-        for kind, event, n in sample["sessions"]
-    ]
     return Telemetry(
-        host=_host(readings),
+        host=pd.DataFrame(_host(readings)),
         devices=pd.concat(devices) if devices else pd.DataFrame(columns=["at_s", "device", *DEVICE]),
-        waits=pd.DataFrame(waits, columns=["at_s", "wait_event_type", "wait_event", "n"]),
     )
+
+
+def sessions(raw: Raw) -> dict[int, dict[str, float]]:
+    """The load's mean sessions by wait event in each second that has a sample; :data:`ON_CPU` are those that waited for nothing."""
+    return {
+        sample["at_s"]: {
+            ON_CPU if {kind, event} <= {None, ON_CPU} else f"{kind}: {event}": n / sample["samples"]
+            for kind, event, n in sample["sessions"]
+        }
+        for sample in thinned(raw).get("waits") or ()
+    }
 
 
 def thinned(raw: Raw) -> Raw:
@@ -97,12 +100,11 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
     Switches are the whole host's, traffic and flushes those of the devices together.
     """
     ends = first, last = raw["readings"][0], raw["readings"][-1]
-    host = _host_rises(ends).iloc[0]
-    devices = [_device_rises(ends, name).iloc[0] for name in last["devices"]]
-    moved = pd.DataFrame(devices, columns=list(_FIELDS), dtype=float).sum(skipna=False, min_count=1)
+    devices = [_device_rises(ends, name) for name in last["devices"]]
+    moved = {name: sum(of[name][0] for of in devices) if devices else math.nan for name in _FIELDS}
     costs = {
         "server_cpu_ms": 1000 * _server_ticks(first, last) / raw["ticks_per_s"],
-        "context_switches": host["context_switches"],
+        "context_switches": _host_rises(ends)["context_switches"][0],
         "read_kib": moved["r_sectors"] / 2,
         "written_kib": moved["w_sectors"] / 2,
         "flushes": moved["f_requests"],
@@ -115,8 +117,8 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
 
 def processors_share(raw: Raw) -> float:
     """The share of all processors' time that was busy from the first reading to the last; NaN where the kernel does not tell."""
-    (whole,) = _host((raw["readings"][0], raw["readings"][-1])).to_dict("records")
-    return float(whole["cpu_user_percent"] + whole["cpu_system_percent"]) / 100
+    whole = _host((raw["readings"][0], raw["readings"][-1]))
+    return float(whole["cpu_user_percent"][0] + whole["cpu_system_percent"][0]) / 100
 
 
 def _server_ticks(first: Raw, last: Raw) -> float:
@@ -135,59 +137,65 @@ def _readings(raw: Raw) -> Sequence[Raw]:
     return readings
 
 
-def _rises(readings: Sequence[Raw], counters: pd.DataFrame) -> pd.DataFrame:
+@np.errstate(all="ignore")
+def _rises(readings: Sequence[Raw], names: Iterable[str], counters: Iterable[Iterable[Any]]) -> Arrays:
     """How far each counter rose until a reading since the one before, in how many ``seconds``; null where it fell."""
-    rises = counters.assign(seconds=[reading["at_s"] for reading in readings]).diff().iloc[1:]
-    return rises.where(rises >= 0)
+    rows = [[reading["at_s"], *row] for reading, row in zip(readings, counters, strict=True)]
+    rises = np.diff(np.array(rows, dtype=float), axis=0)
+    rises[~(rises >= 0)] = np.nan
+    return dict(zip(["seconds", *names], rises.T, strict=True))
 
 
-def _host_rises(readings: Sequence[Raw]) -> pd.DataFrame:
-    rows = [
-        {
-            **dict(zip(_CPU, reading["cpu"] or (), strict=False)),
-            "context_switches": reading["context_switches"],
-            "io_stalled_us": reading["pressure"]["io"].get("some"),
-            "network_bytes": reading.get("network_bytes"),  # earlier versions did not read it
-        }
+def _host_rises(readings: Sequence[Raw]) -> Arrays:
+    counters = [
+        [
+            *_padded(reading["cpu"], len(_CPU)),
+            reading["context_switches"],
+            reading["pressure"]["io"].get("some"),
+            reading.get("network_bytes"),  # earlier versions did not read it
+        ]
         for reading in readings
     ]
-    return _rises(readings, pd.DataFrame(rows, columns=[*_CPU, *_COUNTERS], dtype=float))
+    return _rises(readings, (*_CPU, *_COUNTERS), counters)
 
 
-def _device_rises(readings: Sequence[Raw], name: str) -> pd.DataFrame:
+def _device_rises(readings: Sequence[Raw], name: str) -> Arrays:
     # a disk may be added meanwhile
-    rows = [dict(enumerate(reading["devices"].get(name) or ())) for reading in readings]
-    frame = pd.DataFrame(rows, columns=list(_FIELDS.values()), dtype=float)
-    return _rises(readings, frame.set_axis(list(_FIELDS), axis=1))
+    fields = [_padded(reading["devices"].get(name), max(_FIELDS.values()) + 1) for reading in readings]
+    return _rises(readings, _FIELDS, ([of[place] for place in _FIELDS.values()] for of in fields))
 
 
-def _host(readings: Sequence[Raw]) -> pd.DataFrame:
+def _padded(values: Sequence[float] | None, count: int) -> list[float | None]:
+    """So many values; null where the kernel has fewer."""
+    return [*(values or ()), *[None] * count][:count]
+
+
+@np.errstate(all="ignore")
+def _host(readings: Sequence[Raw]) -> Arrays:
     rises = _host_rises(readings)
-    ticks, seconds = rises[list(_CPU)].sum(axis=1, skipna=False), rises["seconds"]
-    percent = 100 / ticks.where(ticks > 0)
-    figures = {
-        "at_s": [reading["at_s"] for reading in readings[1:]],
+    ticks, seconds = np.sum([rises[name] for name in _CPU], axis=0), rises["seconds"]
+    percent = 100 / np.where(ticks > 0, ticks, np.nan)
+    return {
+        "at_s": np.array([reading["at_s"] for reading in readings[1:]], dtype=float),
         "cpu_user_percent": percent * (rises["user"] + rises["nice"]),
         "cpu_system_percent": percent * (rises["system"] + rises["irq"] + rises["softirq"]),
         "cpu_iowait_percent": percent * rises["iowait"],
         "context_switches_per_s": rises["context_switches"] / seconds,
-        "dirty_mib": pd.Series([reading["dirty_kib"] for reading in readings], dtype=float) / 1024,
+        "dirty_mib": np.array([reading["dirty_kib"] for reading in readings[1:]], dtype=float) / 1024,
         "pressure_io_some_percent": rises["io_stalled_us"] / seconds / 1e4,
         "network_mib_s": rises["network_bytes"] / seconds / (1 << 20),
     }
-    return pd.DataFrame(figures, index=rises.index).reset_index(drop=True)
 
 
+@np.errstate(all="ignore")
 def _device(readings: Sequence[Raw], name: str) -> pd.DataFrame:
     rises = _device_rises(readings, name)
     seconds = rises["seconds"]
-    at_s = [reading["at_s"] for reading in readings[1:]]
-    frame = pd.DataFrame({"at_s": at_s, "device": name}, index=rises.index)
+    figures: dict[str, Any] = {"at_s": [reading["at_s"] for reading in readings[1:]], "device": name}
     for way in "rw":
         requests = rises[f"{way}_requests"]
-        frame[f"{way}_iops"] = requests / seconds
-        frame[f"{way}_mib_s"] = rises[f"{way}_sectors"] / seconds / 2048
-        frame[f"{way}_await_ms"] = rises[f"{way}_ms"] / requests.where(requests > 0)
-    frame["f_iops"] = rises["f_requests"] / seconds
-    frame["aqu_sz"] = rises["queue_ms"] / seconds / 1000
-    return frame
+        figures[f"{way}_iops"] = requests / seconds
+        figures[f"{way}_mib_s"] = rises[f"{way}_sectors"] / seconds / 2048
+        figures[f"{way}_await_ms"] = rises[f"{way}_ms"] / np.where(requests > 0, requests, np.nan)
+    figures |= {"f_iops": rises["f_requests"] / seconds, "aqu_sz": rises["queue_ms"] / seconds / 1000}
+    return pd.DataFrame(figures)

@@ -6,11 +6,12 @@ lacks a figure has a null there. Nothing missing becomes 0.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, Raw, Telemetry, telemetry, transaction_costs
+from benchlib.host.telemetry import DEVICE, HOST, Raw, sessions, telemetry, transaction_costs
 from benchlib.plan.metrics import METRICS
 from benchlib.server.checkpoints import checkpoints
 from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Samples, understood
@@ -18,11 +19,12 @@ from benchlib.study.results import QUANTILES, REPORTED
 from benchlib.study.store import StudyFolder
 
 TRIAL = ("level", "block")
-SECONDS = (*TRIAL, "second", *HOST, *DEVICE)
+_EACH = [*TRIAL, "second"]
+SECONDS = (*_EACH, *HOST, *DEVICE)
 COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "latency_max_ms"))
 """What a trial cost: the metrics that are not of its speed."""
 
-_SERVER_SIDE = [name for name in (*HOST, *DEVICE) if name != "network_mib_s"]
+_SERVER_SIDE = [name for name in HOST if name != "network_mib_s"]
 _COUNTED = (
     *("wal_full_page_images", "buffers_by_checkpointer", "buffers_by_bgwriter", "buffers_by_backends"),
     *("blocks_read", "temp_bytes"),
@@ -61,7 +63,8 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
     """
     good = {(row["level"], row["block"]): row for row in trials[trials["error"].isna()].to_dict("records")}
     plan = folder.read().plan
-    seconds, waits, checkpointed, costs = Frames(), Frames(), Frames(), []
+    hosts, devices, checkpointed, costs = Frames(), Frames(), Frames(), []
+    waits, events = list[dict[str, Any]](), dict[str, None]()
     for trial_id, measurement in folder.kept().items():
         trial = (measurement.trial.level, measurement.trial.block)
         if trial not in good:
@@ -74,13 +77,23 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
             samples = Samples.read(folder, trial_id)
             if samples and len(samples.readings) > 1:  # with one reading it ended before it could tell a rate
                 raw = dict(samples)
-                sampled = telemetry(raw)
-                figures = seconds[trial] = _by_second(sampled, raw)
+                sampled, waiting = telemetry(raw), sessions(raw)
+                hosts[trial], devices[trial] = (
+                    # a reading comes a moment after its second has ended
+                    figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
+                    for figures in (sampled.host, sampled.devices)
+                )
+                events |= dict.fromkeys(sorted({event for of in waiting.values() for event in of}))
+                waits += [
+                    {**of, "level": trial[0], "block": trial[1], "second": second}
+                    for second, of in waiting.items()
+                    if second <= raw["readings"][-1]["at_s"]  # it is whole
+                ]
                 if samples.of_servers_host(plan.level(trial[0])):
                     row |= transaction_costs(raw, alone)
                 else:
-                    figures[_SERVER_SIDE] = np.nan
-                waits[trial] = _sessions(sampled.waits, raw)
+                    hosts[trial][_SERVER_SIDE] = np.nan
+                    del devices[trial]
                 if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
                     checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
             if measurement.load_cpu_s is not None and done:
@@ -94,22 +107,19 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
             costs.append(row)
     per_trial = pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float))
     return Recorded(
-        seconds=_stacked(seconds, SECONDS[2:]),
-        waits=_frequent_first(_stacked(waits, ("second",))),
+        seconds=_by_second(hosts, devices),
+        waits=_frequent_first(
+            pd.DataFrame(waits, columns=[*_EACH, *events]).astype({"block": int, "second": float})
+        ),
         checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")) if checkpointed else None,
         costs=per_trial,
     )
 
 
-def _by_second(sampled: Telemetry, raw: Raw) -> pd.DataFrame:
-    """The figures of the host and of all devices together, with the ``second`` that each interval is."""
-    host, devices = (
-        # a reading comes a moment after its second has ended
-        figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
-        for figures in (sampled.host, sampled.devices)
-    )
-    means = host.groupby("second")[list(HOST)].mean()
-    return means.join(_together(devices)).reset_index()
+def _by_second(hosts: Frames, devices: Frames) -> pd.DataFrame:
+    """The figures of the host and of all devices together, a row for each trial and ``second``."""
+    means = _stacked(hosts, ("second", *HOST)).groupby(_EACH, sort=False)[list(HOST)].mean()
+    return means.join(_together(_stacked(devices, ("second", *DEVICE)))).reset_index()
 
 
 def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -122,32 +132,19 @@ def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _together(devices: pd.DataFrame) -> pd.DataFrame:
-    """The figures of several devices as if they were one, by second; null if one of them does not tell.
+    """The figures of several devices as if they were one, by trial and second; null if one of them does not tell.
 
     What one request took is the mean of all requests.
     """
-    figures = devices[["second", *DEVICE]].copy()
+    figures = devices[[*_EACH, *DEVICE]].copy()
     for way in "rw":
         requests, took = figures[f"{way}_iops"], figures[f"{way}_await_ms"]
         figures[f"{way}_await_ms"] = (took * requests).where(requests.ne(0), 0.0)
-    by_second = figures.groupby("second")
+    by_second = figures.groupby(_EACH, sort=False)
     total = by_second.sum().where(by_second.count().eq(by_second.size(), axis=0))
     for way in "rw":
         total[f"{way}_await_ms"] /= total[f"{way}_iops"].where(total[f"{way}_iops"].ne(0))
     return total
-
-
-def _sessions(events: pd.DataFrame, raw: Raw) -> pd.DataFrame:
-    """The mean sessions by wait event in each whole second; a second without a sample has no row."""
-    # where a trial was trimmed, its samples are one per second
-    asked = [(math.ceil(sample["at_s"]), sample.get("samples", 1)) for sample in raw.get("waits") or ()]
-    samples = pd.DataFrame(asked, columns=["second", "n"], dtype=float).groupby("second")["n"].sum()
-    whole = samples.loc[: math.floor(raw["readings"][-1]["at_s"])]
-    kind, event = events["wait_event_type"], events["wait_event"]
-    names = event.where(kind == ON_CPU, kind + ": " + event).rename("event")
-    counts = events.groupby([np.ceil(events["at_s"]), names])["n"].sum().unstack(fill_value=0)
-    means: pd.DataFrame = counts.reindex(whole.index, fill_value=0).div(whole, axis=0)
-    return means.rename_axis(columns=None).reset_index()
 
 
 def _inside(log: str, raw: Raw) -> pd.DataFrame:
@@ -160,7 +157,9 @@ def _inside(log: str, raw: Raw) -> pd.DataFrame:
 
 def _replay_lag_ms(replicas: ReplicaReadings | None) -> float:
     """By how much replicas lagged behind on average; the first reading comes before the load and tells nothing of it."""
-    lag = pd.DataFrame(replicas.lag if replicas else [], columns=["at_s", "replay_lag_s"], dtype=float)
+    if not replicas:
+        return math.nan
+    lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
     return 1000 * float(lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean())
 
 
@@ -181,6 +180,6 @@ def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
 
 def _frequent_first(waits: pd.DataFrame) -> pd.DataFrame:
     """What nobody waited for in a trial was waited for by none."""
-    events = _one_name_each(waits.drop(columns=[*TRIAL, "second"]).astype(float).fillna(0.0))
+    events = _one_name_each(waits.drop(columns=_EACH).astype(float).fillna(0.0))
     order = events.mean().sort_values(ascending=False, kind="stable").index
-    return pd.concat([waits[[*TRIAL, "second"]], events[order]], axis=1)
+    return pd.concat([waits[_EACH], events[order]], axis=1)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchlib.host.telemetry import DEVICE, HOST, telemetry, thinned, transaction_costs
+from benchlib.host.telemetry import DEVICE, HOST, sessions, telemetry, thinned, transaction_costs
 
 # in two seconds: reads, merged, sectors, ms; writes; in flight, busy, queue; discards; flushes
 DEVICE_AFTER = [200, 9, 4096, 100, 400, 9, 8192, 800, 5, 1000, 3000, 10, 9, 2048, 30, 60, 90]
@@ -102,7 +102,7 @@ def test_without_anything_all_is_null() -> None:
     frames = telemetry(bare)
     assert frames.host[list(HOST)].isna().all(axis=None)
     assert frames.devices[list(DEVICE)].isna().all(axis=None)
-    assert frames.waits.empty
+    assert sessions(bare) == {}
     assert set(transaction_costs(bare, 100).values()) == {None}
     for each in bare["readings"]:
         each["devices"] = {}
@@ -152,14 +152,12 @@ def test_waits_and_their_sums_by_the_second() -> None:
         {"at_s": 1.4, "sessions": [[None, None, 4]]},
     ]
     sampled = raw(reading(0.0), reading(2.0), waits=samples)
-    assert telemetry(sampled).waits.iloc[:2].to_dict("records") == [
-        {"at_s": 0.1, "wait_event_type": "LWLock", "wait_event": "WALWrite", "n": 3},
-        {"at_s": 0.1, "wait_event_type": "CPU", "wait_event": "CPU", "n": 1},
-    ]
+    assert sessions(sampled) == {1: {"LWLock: WALWrite": 4 / 3, "CPU": 1 / 3}, 2: {"CPU": 4.0}}
     thin = thinned(sampled)
     assert thin["waits"] == [
         {"at_s": 1, "samples": 3, "sessions": [["LWLock", "WALWrite", 4], [None, None, 1]]},
         {"at_s": 2, "samples": 1, "sessions": [[None, None, 4]]},
     ]
     assert thinned(thin) == thin
+    assert sessions(thin) == sessions(sampled)
     assert thinned({**sampled, "waits": None})["waits"] is None
