@@ -2,7 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+from scipy.special import stdtr
 
 from benchlib.stats.block_model import Fit
 from benchlib.stats.dunnett import family_cut, family_tail, loadings
@@ -56,14 +56,14 @@ def compare(
     )
     together = -np.expm1(families * np.log1p(-np.minimum(adjusted, 1 - 1e-16)))
     beyond = np.log1p([margin, -margin])[:, None]
-    tost = np.max(t.sf(np.array([[1], [-1]]) * (beyond - value) / error, df), axis=0)
+    tost = np.max(stdtr(df, np.array([[-1], [1]]) * (beyond - value) / error), axis=0)
     blocks = len(fit.residual)
     judged = {
         "error": error,
         "df": df,
         "low": value - cut * error,
         "high": value + cut * error,
-        "p": (single := np.maximum(2.0 * t.sf(size, df), _SMALLEST_P)),
+        "p": (single := np.maximum(2.0 * stdtr(df, -size), _SMALLEST_P)),
         "p_adjusted": np.max([adjusted, together, single], axis=0),
         "p_tost": -np.expm1(count * families * np.log1p(-np.minimum(tost, 1 - 1e-16))),
         "detectable": np.array([detectable(*each) for each in zip(cut, df, strict=True)]) * error,

@@ -4,15 +4,16 @@ C. W. Dunnett (1955, 1964). ``scipy.stats.dunnett`` is one-way and ignores block
 distribution is integrated here: t_i = (lambda_i z + sqrt(1 - lambda_i^2) e_i) / s with common
 z ~ N(0, 1) and s = sqrt(chi2_df / df), which is exact where correlations have product structure
 (every complete design), and Hsu's factor-analytic approximation (J. C. Hsu, 1992) otherwise.
-Both integrands are smooth and die out at their ends, where the trapezium rule is at its best.
+Both integrands are smooth and die out at their ends, where the trapezium rule is at its best. Student's t is that of
+``scipy.special``, the same as that of ``scipy.stats`` and many times as fast for one number.
 """
 
 from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq, least_squares
-from scipy.special import ndtr
-from scipy.stats import chi, norm, t
+from scipy.special import ndtr, stdtr, stdtrit
+from scipy.stats import chi, norm
 
 _Z = np.linspace(0.0, 8.5, 44)  # the integrand is even in z: half the line, doubled
 _Z_WEIGHT = norm.pdf(_Z) * (_Z[1] - _Z[0]) * np.where(_Z == 0.0, 1.0, 2.0)
@@ -48,7 +49,7 @@ def complete_loadings(comparisons: int, arms: int) -> tuple[float, ...]:
 
 def tail(cut: float, lam: tuple[float, ...], df: float) -> float:
     """Return P(max |t_i| > cut), never below the single and never above the Bonferroni p."""
-    single = float(2.0 * t.sf(cut, df))
+    single = float(2.0 * stdtr(df, -cut))
     if len(lam) == 1:
         return single
     s, weight = _scale_nodes(df)
@@ -65,7 +66,7 @@ def tail(cut: float, lam: tuple[float, ...], df: float) -> float:
 @lru_cache(maxsize=4096)
 def critical(alpha: float, lam: tuple[float, ...], df: float) -> float:
     """Return the cut that max |t_i| exceeds with probability ``alpha``."""
-    low, high = float(t.isf(alpha / 2, df)), float(t.isf(alpha / 2 / len(lam), df))
+    low, high = float(-stdtrit(df, alpha / 2)), float(-stdtrit(df, alpha / 2 / len(lam)))
     if len(lam) == 1:
         return low
     return float(brentq(lambda cut: tail(cut, lam, df) - alpha, low * 0.999, high * 1.001, xtol=1e-10))
@@ -84,11 +85,11 @@ def family_tail(size: float, lam: tuple[float, ...], df: float, *, shared: bool)
     """Return the adjusted p of |t| = ``size``: Dunnett's where the noise is ``shared``, else Sidak's (1967)."""
     if shared:
         return tail(size, lam, df)
-    return float(-np.expm1(len(lam) * np.log1p(-min(2.0 * t.sf(size, df), 1 - 1e-16))))
+    return float(-np.expm1(len(lam) * np.log1p(-min(2.0 * stdtr(df, -size), 1 - 1e-16))))
 
 
 def family_cut(alpha: float, lam: tuple[float, ...], df: float, *, shared: bool) -> float:
     """Return the |t| whose :func:`family_tail` is ``alpha``."""
     if shared:
         return critical(alpha, lam, df)
-    return float(t.isf(-np.expm1(np.log1p(-alpha) / len(lam)) / 2, df))
+    return float(-stdtrit(df, -np.expm1(np.log1p(-alpha) / len(lam)) / 2))

@@ -11,7 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import chi, nct, t
+from scipy.special import nctdtr, stdtrit
+from scipy.stats import chi, nct
 
 from benchlib.stats.block_model import prior_df
 from benchlib.stats.dunnett import family_cut
@@ -61,7 +62,7 @@ def blocks_to_answer(
 
     def enough(blocks: int) -> bool:
         df, effect = plan.df(blocks), smallest / (sd * float(np.sqrt(variance_factor / blocks)))
-        level = float(t.isf(-np.expm1(np.log1p(-plan.alpha) / plan.count), df))
+        level = float(-stdtrit(df, -np.expm1(np.log1p(-plan.alpha) / plan.count)))
         return _finds(effect, plan.cut(blocks), df, POWER) and _finds(effect, level, df, (1 + POWER) / 2)
 
     blocks = bisect_left(range(MOST_BLOCKS + 1), True, lo=max(present, 2) + 1, key=enough)
@@ -72,7 +73,7 @@ def _finds(effect: float, cut: float, df: float, power: float) -> bool:
     """Whether |t| > ``cut`` finds an effect, in standard errors, with that power; faster than :func:`detectable`."""
     if cut > _HUGE_CUT or effect > 10.0 * cut + 20.0:
         return effect >= detectable(cut, df, power)
-    return bool(nct.sf(cut, df, effect) >= power)
+    return bool(1 - nctdtr(df, effect, cut) >= power)
 
 
 @lru_cache(maxsize=8192)
