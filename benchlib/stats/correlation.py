@@ -13,26 +13,27 @@ def within_trials(frame: pd.DataFrame, rows: Sequence[str], columns: Sequence[st
 
     ``frame`` has ``level, block`` and those figures, a row per second. Ranks are taken inside each trial and centred
     there, so neither levels nor blocks make a correlation. A trial in which one of the two stands still
-    tells nothing of them; null where fewer than 20 seconds are left.
+    tells nothing of them, nor does a second in which a row's figure or one of the columns is missing; null where fewer
+    than 20 seconds are left.
     """
     trial = frame.groupby(["level", "block"]).ngroup()
-    return pd.DataFrame(
-        [[_pooled(frame[row], frame[column], trial) for column in columns] for row in rows],
-        index=pd.Index(rows),
-        columns=list(columns),
-        dtype=float,
-    )
+    rhos = [_pooled(frame[[row, *columns]], trial) for row in rows]
+    return pd.DataFrame(rhos, pd.Index(rows), list(columns), dtype=float)
 
 
-def _pooled(one: "pd.Series[float]", other: "pd.Series[float]", trial: "pd.Series[int]") -> float:
-    """Pearson's correlation of the centred ranks of all trials together."""
-    both = pd.DataFrame({"one": one, "other": other}).dropna()
-    ranks = both.groupby(trial).rank()
+def _pooled(figures: pd.DataFrame, trial: "pd.Series[int]") -> list[float]:
+    """Pearson's correlation of the first figure's centred ranks with those of each other, all trials together."""
+    known = figures.dropna()
+    if len(known) < _FEWEST:
+        return [float("nan")] * (figures.shape[1] - 1)
+    ranks = known.groupby(trial).rank()
     of = ranks.groupby(trial)
-    moved = (of.transform("max") > of.transform("min")).all(axis=1)
-    if moved.sum() < _FEWEST:
-        return float("nan")
+    moves = (of.transform("max") > of.transform("min")).to_numpy()
     # a long trial's ranks weigh no more each
-    centred = (ranks - of.transform("mean")).div(of["one"].transform("size"), axis=0)
-    a, b = centred[moved].to_numpy(float).T
-    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+    centred = (ranks - of.transform("mean")).div(of.transform("size"), axis=0).to_numpy(float)
+    rhos = []
+    for place in range(1, centred.shape[1]):
+        moved = moves[:, 0] & moves[:, place]
+        a, b = centred[moved, 0], centred[moved, place]
+        rhos.append(float(a @ b / np.sqrt((a @ a) * (b @ b))) if moved.sum() >= _FEWEST else float("nan"))
+    return rhos
