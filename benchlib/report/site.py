@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
@@ -58,7 +59,7 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Sequence[tuple[str, 
         Page(SITE, question=_INTRO),
         "listing.html.j2",
         panels=panels,
-        figures=[index_panels(rendered)] if rendered else [],
+        figures=[_panels(rendered)] if rendered else [],
         links=[Link(f"{link.label}: {_PAGES[link.href][1]}", link.href) for link in links[1:]],
         left_out=[*left_out, *((e.name, why(e.name)) for e in ordered if e not in rendered)],
     )
@@ -134,7 +135,7 @@ class Summary:
 
     def panels(self) -> Figure | None:
         """What answers each study's question, in three panels."""
-        return index_panels(self.entries) if self.entries else None
+        return _panels(self.entries) if self.entries else None
 
     def answers(self) -> Table | None:
         """The same in numbers, with what is given up and what was compared."""
@@ -182,6 +183,16 @@ def by_panel(entries: Sequence[Entry]) -> list[Entry]:
     """The studies in the order of the index: by panel, then by title."""
     places = {panel: place for place, panel in enumerate(PANELS)}
     return sorted(entries, key=lambda entry: (places.get(entry.panel, 0), entry.title, entry.name))
+
+
+def _panels(entries: Sequence[Entry]) -> Figure:
+    """What answers each study's question, drawn once for index and summary."""
+    return _drawn(*(entry.model_dump_json() for entry in entries))
+
+
+@lru_cache(maxsize=1)
+def _drawn(*entries: str) -> Figure:
+    return index_panels([Entry.model_validate_json(entry) for entry in entries])
 
 
 def _row(entry: Entry, machine: str, answer: Any) -> dict[str, Any]:
