@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from benchlib.levers import worded
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan, Study
 from benchlib.plan.workload import Script, Workload
+from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 # a loaded machine is no reason to fail
@@ -64,6 +66,9 @@ APART = (
 )
 """Tests that leave the host alone: no server, no mount, no control group."""
 
+RECORDED = ("test_readme_results", "test_recorded_verdicts")
+"""Tests that share what they have read and judged (:func:`recorded`)."""
+
 WORKLOAD = Workload(name="tpcb-like", title="TPC-B-like transactions", scripts=(Script(builtin="tpcb-like"),))
 
 
@@ -71,8 +76,10 @@ class OneHost(LoadScopeScheduling):  # type: ignore[misc]
     """Of several processes (``-n 2``) one has all tests that use the host: there is one host."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return file if _apart(file.removeprefix("tests/")) else "host"
+        file = nodeid.partition("::")[0].removeprefix("tests/")
+        if file.startswith(RECORDED):
+            return "recorded"
+        return file if _apart(file) else "host"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneHost:
@@ -150,6 +157,12 @@ def folder_of(data_root: Path, study_of: Callable[..., Study]) -> Callable[..., 
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Callable[[str], Experiment]:
+    """Gives a study that is kept with the project; what was read and judged of it serves all tests."""
+    return cache(lambda name: shown(StudyFolder(name, HERE.parent / "data")))
 
 
 @pytest.fixture

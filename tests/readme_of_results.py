@@ -8,7 +8,6 @@ from benchlib.report.answers import answers
 from benchlib.report.figures.changes import forest
 from benchlib.report.figures.frames import DAGGER, percent_words
 from benchlib.report.figures.style import LIGHT
-from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder
 
@@ -40,11 +39,9 @@ def table(experiments: list[Experiment]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def figure() -> str:
+def figure(experiment: Experiment) -> str:
     """The forest plot of one study as a file that stands alone."""
-    folder = StudyFolder(SHOWN)
-    view = View(shown(folder))
-    drawn = forest(view.experiment.analysis, durability=view.experiment.durability()).svg
+    drawn = forest(experiment.analysis, durability=experiment.durability()).svg
     drawn = re.sub(r"var\(--bl-\w+,(#\w+)\)", r"\1", drawn)  # a file has no page to ask for colours
     ground = f'<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>'
     return re.sub(r"(<svg[^>]*>)", rf"\1{ground}", drawn, count=1) + "\n"
@@ -55,7 +52,7 @@ def main() -> None:
     readme = ROOT / "README.md"
     text = readme.read_text()
     readme.write_text(_PART.sub(lambda found: found[1] + table(recorded()) + found[2], text))
-    FIGURE.write_text(figure())
+    FIGURE.write_text(figure(shown(StudyFolder(SHOWN))))
 
 
 if __name__ == "__main__":

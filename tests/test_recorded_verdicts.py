@@ -5,30 +5,34 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchlib.study.experiment import shown
+from benchlib.report.gate import gated, status
+from benchlib.stats.gate import SLOWER
+from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder
 
 DATA = Path(__file__).parent.parent / "data"
+Recorded = Callable[[str], Experiment]
 GOLDEN = Path(__file__).parent / "golden" / "verdicts.json"
 NUMBERS = ("n", "mean", "sd", "percent_change", "ci_low", "ci_high", "p_value", "p_adjusted")
 STUDIES = sorted(path.parent.name for path in DATA.glob("*-recorded/study.json"))
 
 
-def verdicts(name: str) -> list[dict[str, object]]:
-    table = shown(StudyFolder(name, DATA)).analysis.table
+def verdicts(experiment: Experiment) -> list[dict[str, object]]:
+    table = experiment.analysis.table
     rows = json.loads(table[["level", *NUMBERS, "verdict"]].to_json(orient="records", double_precision=15))
     assert len(rows) == len(table)
     return rows
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_recorded_study_keeps_its_verdicts(name: str) -> None:
+def test_a_recorded_study_keeps_its_verdicts(name: str, recorded: Recorded) -> None:
     kept = json.loads(GOLDEN.read_text())[name]
-    found = verdicts(name)
+    found = verdicts(recorded(name))
     assert [(row["level"], row["verdict"]) for row in found] == [
         (row["level"], row["verdict"]) for row in kept
     ]
@@ -43,7 +47,14 @@ def test_a_recorded_study_keeps_its_verdicts(name: str) -> None:
                 )
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_recorded_study_is_gated_as_its_verdicts_say(name: str, recorded: Recorded) -> None:
+    analysis = recorded(name).analysis
+    rows = gated(name, analysis, analysis.asked, analysis.margin)
+    assert status(rows) in (0, 3, 4)
+    assert all(change.startswith("−") for outcome, _, _, change, _ in rows if outcome == SLOWER)
+
+
 if __name__ == "__main__":
-    GOLDEN.write_text(
-        json.dumps({name: verdicts(name) for name in STUDIES}, indent=1, ensure_ascii=False) + "\n"
-    )
+    golden = {name: verdicts(shown(StudyFolder(name, DATA))) for name in STUDIES}
+    GOLDEN.write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n")

@@ -239,7 +239,7 @@ def _overview(path: Path, given: Mapping[str, Any]) -> _Job:
 
 def _make(jobs: Sequence[_Job]) -> Iterator[tuple[_Job, Entry | BenchlibError | None]]:
     """Make pages, in their order, several at a time; with the study's entry, or the reason why there is none."""
-    if len(jobs) < 2:
+    if min(len(jobs), AT_A_TIME) < 2:
         yield from zip(jobs, map(_attempted, jobs), strict=True)
         return
     with ProcessPoolExecutor(AT_A_TIME, initializer=help_parent) as pool:
@@ -344,7 +344,7 @@ def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> list[
 def without(value: Any, replaced: Mapping[str, str]) -> Any:
     """The value, of plain types, with what `replaced` names replaced in all its texts."""
     if isinstance(value, str):
-        for hidden in sorted(replaced, key=len, reverse=True):
+        for hidden in sorted(filter(value.__contains__, replaced), key=len, reverse=True):
             # a whole path: /mnt/fast is not in /mnt/faster, but it is in /mnt/fast/base
             alias = replaced[hidden].replace("\\", r"\\")
             value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", alias, value)

@@ -2,7 +2,6 @@
 
 import shutil
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import mistune
 import pytest
@@ -17,7 +16,6 @@ from benchlib.report.gate import Row, _row, gate_study, status, written
 from benchlib.stats.gate import PASSED, SLOWER, UNKNOWN
 from benchlib.study.store import StudyFolder
 
-RECORDED = Path(__file__).parents[2] / "data"
 LEVELS = {"with": Level(settings={"work_mem": "8MB"}), "other": Level(settings={"work_mem": "9MB"})}
 
 
@@ -83,17 +81,6 @@ def test_what_has_no_verdict_cannot_be_said(gated, view_of, folder_of) -> None:
     assert status([]) == 4
     with pytest.raises(InputError, match="no study 'nope'"):
         gate_study("nope", None)
-
-
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in RECORDED.glob("*-recorded/study.json")))
-def test_recorded_studies_are_gated_as_their_verdicts_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BENCHLIB_DATA", str(RECORDED))
-    rows = gate_study(name, None)
-    assert status(rows) in (0, 3, 4)
-    for outcome, _, _, change, _ in rows:
-        if outcome == SLOWER:
-            assert change.startswith("−")
-    assert StudyFolder(name).exists()
 
 
 words = st.text(min_size=1)

@@ -14,8 +14,10 @@ import nbformat.v4 as v4
 import psutil
 import pytest
 from clusters import eventually
+from fakes import Outcome
 
-from benchlib.study.store import project_root
+from benchlib.report import runs
+from benchlib.study.store import StudyFolder, project_root
 
 PARAMETERS = 'factor: str = "{name}"  # its name\nquestion: str = "How?"  # one sentence\nrun: bool = True  # nothing runs'
 
@@ -42,29 +44,20 @@ def notebook(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Variables that keep all that is written in that project."""
-    (tmp_path / "data").mkdir(exist_ok=True)
-    return {**os.environ, "BENCHLIB_DATA": str(tmp_path / "data")}
-
-
-@pytest.fixture
-def call(tmp_path: Path, environment: dict[str, str]) -> Callable[..., list[str]]:
+def call(
+    tmp_path: Path,
+    data_root: Path,
+    command_line: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., list[str]]:
     """Runs the command line in that project, making some pages at a time; the lines it prints."""
+    monkeypatch.chdir(tmp_path)
 
-    def run(*words: str, at_a_time: int = 2, status: int = 0) -> list[str]:
-        code = f"from benchlib.report import runs; runs.AT_A_TIME = {at_a_time}; from benchlib.cli import main; main({words!r})"
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-        assert done.returncode == status, done.stderr
-        return (done.stderr if status else done.stdout).splitlines()
+    def run(*words: str, at_a_time: int = 1, status: int = 0) -> list[str]:
+        monkeypatch.setattr(runs, "AT_A_TIME", at_a_time)
+        done = command_line(*words)
+        assert done.status == status, done.err
+        return (done.err if status else done.out).splitlines()
 
     return run
 
@@ -83,8 +76,11 @@ def test_a_study_s_notebook_is_a_bare_name_of_this_installation_or_none(notebook
     (tmp_path / "notebooks" / "link.ipynb").symlink_to(elsewhere)
     names = {"above": "../evil", "path": "../evil.ipynb", "whole": str(elsewhere), "linked": "link", "long": "x" * 5000,
              "none": None, "nul": "a\0b", "dot": "./template"}  # fmt: skip
+    first = keep("first", blocks=2)
     for study, name in names.items():
-        keep(study, notebook=name)
+        shutil.copytree(first.path, first.path.with_name(study))
+        StudyFolder(study).write(first.read().model_copy(update={"name": study, "notebook": name}))
+    shutil.rmtree(first.path)
     assert {line.partition(":")[0] for line in call("report")} == {"page", "index"}
     for study in names:
         page = (tmp_path / "reports" / f"{study}.html").read_text()
@@ -128,10 +124,10 @@ while not pathlib.Path("go").exists():
 
 
 @pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="no /proc/PID/net here")
-def test_no_tcp_socket_is_open_while_a_page_is_made(notebook, environment, tmp_path):
+def test_no_tcp_socket_is_open_while_a_page_is_made(notebook, data_root, tmp_path):
     notebook("overview", WAITS)
     command = [sys.executable, "-c", "from benchlib.cli import main; main(['run', 'overview'])"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment) as running:
+    with subprocess.Popen(command, cwd=tmp_path) as running:
         while running.poll() is None and not (tmp_path / "begun").exists():
             time.sleep(0.05)
         sockets = tcp_sockets(psutil.Process(running.pid))
