@@ -23,14 +23,12 @@ from benchlib.report.figures.frames import by_value, in_common, quoted, referenc
 from benchlib.report.figures.mechanism import (
     bottlenecks_sentence,
     bottlenecks_table,
-    comparable,
     correlation_table,
     costs_table,
     statements_table,
 )
 from benchlib.report.figures.style import FEW
 from benchlib.report.figures.tables import Format, Table, html_table, levels_table, p_words, verdict_table
-from benchlib.stats.multiple import exploratory
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.bottlenecks import bottlenecks
 from benchlib.study.experiment import Experiment
@@ -179,7 +177,7 @@ class View:
         """Every other figure of the trials by the same model: leads to follow, not verdicts."""
         names = [name for name in EXPLORATORY if name != self._plan.metric]
         good = self.experiment.by_level()[lambda trials: trials["error"].isna()]
-        rows = self._leads(good[["level", "block"]].join(good[names].astype(float)))
+        rows = self.experiment.leads(good[["level", "block"]].join(good[names].astype(float)))
         if rows.empty:
             return None
         rows["metric"] = [METRICS[name].title for name in rows["metric"]]
@@ -227,24 +225,13 @@ class View:
         costs, against = self.experiment.recorded.costs, reference_words(self.experiment.analysis)
         rated = costs["schedule_lag_average_ms"].notna().any()
         note = "Under a rate latency counts from the scheduled start, so the lag is in it." if rated else ""
-        table = costs_table(costs, self._levels, self._leads(costs), against=against, note=note)
+        table = costs_table(costs, self._levels, self.experiment.leads(costs), against=against, note=note)
         if self.experiment.recorded.seconds.empty:
             return table
         return replace(table, html=bottlenecks_table(self._bottlenecks()).html + table.html)
 
     def _bottlenecks(self) -> pd.DataFrame:
         return bottlenecks(self._plan, self.experiment.trials, self.experiment.recorded)
-
-    def _leads(self, figures: pd.DataFrame) -> pd.DataFrame:
-        """The study's comparisons by each of some figures (``level, block``, and theirs), among the levels that have it."""
-        factor, analyses = self._plan.factor, {}
-        for name in figures.columns.drop(["level", "block"]):
-            measured = figures.groupby("level")[name].transform("count") > 0
-            rows = figures.loc[measured, ["level", "block", name]]
-            compared = set(rows["level"]) - {*factor.controls}
-            if comparable(rows) and factor.baseline in compared and len(compared) > 1:
-                analyses[name] = self.experiment.judge(rows, name)
-        return exploratory(analyses)
 
     def statements(self) -> Table | None:
         """What each statement took, where the study had the load tool report it (``report_per_command``)."""

@@ -1,10 +1,12 @@
 """Contrasts of a fit with intervals, p values and two one-sided tests."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 from scipy.special import stdtr
 
-from benchlib.stats.block_model import Fit
+from benchlib.stats.block_model import Fit, Noise
 from benchlib.stats.dunnett import family_cut, family_tail, loadings
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
 
@@ -36,14 +38,11 @@ def compare(
     inequality holds for correlated contrasts whatever they are (Z. Sidak, 1967). ``families`` are
     analysed apart, this one among them, and ``alpha`` is the error rate of them all.
     """
-    estimate, unscaled = fit.contrasts(weights)
+    estimate, unscaled, known, noise = _known(fit, weights)
     rows = pd.DataFrame({"estimate": estimate}, columns=["estimate", *_JUDGED], dtype=float)
-    noise = fit.noise(weights[np.isfinite(estimate)])
-    known, judged_by = np.isfinite(estimate), noise.sd > SAME
-    known[known] = judged_by
     if not known.any():
         return rows
-    sd, df = noise.sd[judged_by], noise.df[judged_by]
+    sd, df = noise.sd, noise.df
     count, own_alpha = len(sd), -np.expm1(np.log1p(-alpha) / families)  # Sidak's share
     lam = loadings(unscaled[np.ix_(known, known)])
     shared = noise.shared and one_reference
@@ -63,7 +62,7 @@ def compare(
         "df": df,
         "low": value - cut * error,
         "high": value + cut * error,
-        "p": (single := np.maximum(2.0 * stdtr(df, -size), _SMALLEST_P)),
+        "p": (single := _single(size, df)),
         "p_adjusted": np.max([adjusted, together, single], axis=0),
         "p_tost": -np.expm1(count * families * np.log1p(-np.minimum(tost, 1 - 1e-16))),
         "detectable": np.array([detectable(*each) for each in zip(cut, df, strict=True)]) * error,
@@ -86,6 +85,29 @@ def compare(
     }
     rows.loc[known, list(judged)] = pd.DataFrame(judged, index=rows.index[known], dtype=float)
     return rows
+
+
+def single_p(fit: Fit, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the estimates (c,) and the ``p`` (c,) of :func:`compare`, and no more."""
+    estimate, unscaled, known, noise = _known(fit, weights)
+    p = np.full(len(estimate), np.nan)
+    p[known] = _single(np.abs(estimate[known]) / (noise.sd * np.sqrt(np.diag(unscaled)[known])), noise.df)
+    return estimate, p
+
+
+def _known(fit: Fit, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, Noise]:
+    """Return the estimates (c,), their unscaled covariance (c, c), which have a noise (c,), and that of those."""
+    estimate, unscaled = fit.contrasts(weights)
+    noise = fit.noise(weights[np.isfinite(estimate)])
+    known, judged_by = np.isfinite(estimate), noise.sd > SAME
+    known[known] = judged_by
+    return estimate, unscaled, known, replace(noise, sd=noise.sd[judged_by], df=noise.df[judged_by])
+
+
+def _single(size: np.ndarray, df: np.ndarray) -> np.ndarray:
+    """Return the two-sided p (c,) of each |t| by itself."""
+    p: np.ndarray = np.maximum(2.0 * stdtr(df, -size), _SMALLEST_P)
+    return p
 
 
 def _loading(variance: float) -> float:

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.concerns import Concern
-from benchlib.stats.verdicts import analyze
+from benchlib.stats.multiple import benjamini_hochberg
+from benchlib.stats.verdicts import analyze, leads
 
 
 def analyze_strata(
@@ -35,29 +37,20 @@ def analyze_strata(
     lost = [name for name, other in against.items() if name in measured and other not in measured]
     message = "has no verdict: what it is to be compared with has no trial"
     concerns = [*concerns, *(Concern("no_reference", f"{name!r} {message}", level=name) for name in lost)]
-    kept = {
-        name: part
-        for name, part in strata.items()
-        if name not in against or {name, against[name]} <= measured
-    }
-    against = {name: other for name, other in against.items() if name in kept}
-    first = strata[baseline]
-    parts = [first, *(part for part in dict.fromkeys(kept.values()) if part != first)]
+    parts = _parts(measured, strata, baseline, against)
     analyses: list[Analysis] = []
-    for part in parts:
-        inside = [name for name, stratum in kept.items() if stratum == part]
-        pairs = {name: other for name, other in against.items() if name in inside}
-        if part != first and (not pairs or measured.isdisjoint(inside)):
+    for inside, pairs, reference in parts:
+        if reference is None:
             continue
-        reference = baseline if part == first else next(name for name in pairs.values() if name not in pairs)
-        about = [c for c in concerns if c.level in (None, *inside) or (part == first and c.level in lost)]
+        first = reference == baseline
+        about = [c for c in concerns if c.level in (None, *inside) or (first and c.level in lost)]
         if analyses:  # what invalidates the baseline's twins invalidates every part
             about += [replace(c, level=None) for c in analyses[0].warnings if c.code == "control_differs"]
         analyses.append(
             analyze(
                 trials[trials["level"].isin(inside)],
                 baseline=reference,
-                controls=controls if part == first else (),
+                controls=controls if first else (),
                 against=pairs,
                 concerns=about,
                 families=len(parts),
@@ -65,6 +58,59 @@ def analyze_strata(
             )
         )
     return _joined(analyses) if len(analyses) > 1 else analyses[0]
+
+
+def exploratory(
+    figures: pd.DataFrame,
+    strata: Mapping[str, str],
+    *,
+    baseline: str,
+    controls: Sequence[str] = (),
+    against: Mapping[str, str] = MappingProxyType({}),
+) -> pd.DataFrame:
+    """Return every level by every metric with Benjamini-Hochberg adjusted p: leads, not verdicts.
+
+    ``figures``: ``block, level``, perhaps ``period`` and ``host`` (see ``analyze``), and metrics; each is compared among the levels
+    that have it, if all of their trials do and none is 0. Columns ``metric, level, percent_change, p_value, p_bh, noteworthy``;
+    controls are left out.
+    """
+    frames = []
+    for metric in figures.columns.difference(["block", "level", "period", "host"], sort=False):
+        rows = figures[figures.groupby("level")[metric].transform("count") > 0]
+        measured = set(rows["level"])
+        if not rows[metric].gt(0).all() or baseline not in measured or measured <= {baseline, *controls}:
+            continue
+        for inside, pairs, reference in _parts(measured, strata, baseline, against):
+            if reference is not None:
+                of_part = rows[rows["level"].isin(inside)]
+                twins = [name for name in controls if name in measured and reference == baseline]
+                part = leads(of_part, baseline=reference, controls=twins, metric=metric, against=pairs)
+                frames.append(part.assign(metric=metric))
+    columns = ["metric", "level", "percent_change", "p_value"]
+    frame = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+    frame["p_bh"] = benjamini_hochberg(frame["p_value"].to_list())
+    return frame.assign(noteworthy=frame["p_bh"] <= 0.05)
+
+
+def _parts(
+    measured: set[str], strata: Mapping[str, str], baseline: str, against: Mapping[str, str]
+) -> list[tuple[list[str], dict[str, str], str | None]]:
+    """Return the parts, the baseline's first: the levels, what they are compared with if not with the reference, and that; None where there is nothing to compare."""
+    kept = {
+        name: part
+        for name, part in strata.items()
+        if name not in against or {name, against[name]} <= measured
+    }
+    parts = list[tuple[list[str], dict[str, str], str | None]]()
+    for part in dict.fromkeys([strata[baseline], *kept.values()]):
+        inside = [name for name, stratum in kept.items() if stratum == part]
+        pairs = {name: other for name, other in against.items() if name in inside}
+        reference: str | None = baseline
+        if part != strata[baseline]:
+            references = (name for name in pairs.values() if name not in pairs)
+            reference = None if measured.isdisjoint(inside) else next(references, None)
+        parts.append((inside, pairs, reference))
+    return parts
 
 
 def _joined(analyses: Sequence[Analysis]) -> Analysis:

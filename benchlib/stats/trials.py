@@ -7,6 +7,7 @@ told in a concern that travels with the result.
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,10 @@ class Trials:
     periods: "pd.Series[Any] | None"
     concerns: tuple[Concern, ...]
 
-    @property
+    @cached_property
     def logs(self) -> pd.DataFrame:
         """The values' logarithms."""
-        return self.values.apply(np.log)
+        return pd.DataFrame(np.log(self.values.to_numpy()), self.values.index, self.values.columns)
 
     def fit(self) -> Fit:
         """The block model of all trials."""
@@ -121,7 +122,10 @@ def _of_blocks(
 
 
 def _blank(column: "pd.Series[Any]") -> np.ndarray:
-    return (column.isna() | column.astype(str).str.strip().eq("")).to_numpy(dtype=bool)
+    blank = column.isna()
+    if not pd.api.types.is_numeric_dtype(column):
+        blank |= column.astype(str).str.strip().eq("")
+    return blank.to_numpy(dtype=bool)
 
 
 def _where(labels: pd.DataFrame, row: int) -> str:

@@ -17,7 +17,7 @@ from benchlib.plan.metrics import Metric, metric_or_guess
 from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import Fit, arm_weights, fit_blocks
-from benchlib.stats.compare import SAME, compare
+from benchlib.stats.compare import SAME, compare, single_p
 from benchlib.stats.concerns import Concern
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import Trials, read_trials
@@ -76,7 +76,7 @@ def analyze(
     elif fit.df > 0:
         warnings += _outliers_and_drifts(data, fit, pairs)
     units, hosts, period_concerns = _by_period(data, fit)
-    judged, host_concerns = _by_host(units, hosts, _changes_in_blocks(units, arms, pairs), alpha)
+    judged, host_concerns = _by_host(units, hosts, arms, pairs, alpha)
     warnings += period_concerns + host_concerns
 
     places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
@@ -156,20 +156,40 @@ def _by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", 
     return means, hosts_of_means, []
 
 
+def leads(
+    trials: pd.DataFrame, *, baseline: str, controls: Sequence[str], metric: str, against: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return ``level, percent_change, p_value`` of the levels that :func:`analyze` compares, the controls aside: the same, and no verdicts."""
+    arms = (baseline, *controls)
+    data = read_trials(trials, baseline, controls, metric)
+    levels = data.values.columns.tolist()
+    pairs = _pairs(levels, arms, against)
+    units, hosts, _ = _by_period(data, data.fit())
+    fit, _ = _by_host(units, hosts, arms, pairs, alpha=0.0)
+    places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
+    estimate, p = single_p(fit, arm_weights(len(levels), len(arms), places)[len(controls) :])
+    asked = list(pairs)[len(controls) :]
+    return pd.DataFrame({"level": asked, "percent_change": percent(estimate), "p_value": p})
+
+
 def _by_host(
-    logs: pd.DataFrame, hosts: "pd.Series[Any]", changes: pd.DataFrame, alpha: float
+    logs: pd.DataFrame,
+    hosts: "pd.Series[Any]",
+    arms: tuple[str, ...],
+    pairs: Mapping[str, str],
+    alpha: float,
 ) -> tuple[Fit, list[Concern]]:
     """Return the fit by which comparisons are judged where several hosts ran the blocks, and what it tells of.
 
     Blocks nest in hosts. Few hosts are all that the verdicts are about: the noise is that inside them, with as many
-    degrees of freedom as there are blocks (rows of ``logs`` and ``changes``) less hosts. From ``LEAST_HOSTS`` on they stand for
+    degrees of freedom as there are blocks (rows of ``logs``) less hosts. From ``LEAST_HOSTS`` on they stand for
     others like them: each host's mean is one observation. So it is where blocks are too few to tell more. It
     is the design that decides, never what was measured: a test beforehand would choose the answer that looks surer.
     """
     count = hosts.nunique()
     if count == 1:
         return fit_blocks(logs), []
-    p, ends = _host_by_level(changes, hosts)
+    p, ends = _host_by_level(_changes_in_blocks(logs, arms, pairs), hosts)
     differ = [
         Concern("host_by_level", f"the effect of {name!r} differs from host to host (p = {p[name]:.2g}): {ends[name]}", level=name)
         for name in map(str, p.index[p <= alpha])

@@ -15,7 +15,7 @@ from benchlib.plan.words import rates_words
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.sequential import EXTENSION, Decision, decide, plan_looks
 from benchlib.stats.simulation import stopped_early
-from benchlib.stats.strata import analyze_strata
+from benchlib.stats.strata import analyze_strata, exploratory
 from benchlib.study import conditions
 from benchlib.study.instruments import Recorded, recorded
 from benchlib.study.results import concerns, latencies, progress_frame, trials_frame, warnings_frame
@@ -103,13 +103,19 @@ class Experiment:
             raise StudyError(f"study '{self.folder.name}' has no block with two good trials: {why}")
         if self.plan.looks:
             return self._latest_look().analysis
-        return self._judged(self.by_level(), **self._comparison())
+        trials, against = self._nested(self.by_level()), self.plan.factor.against
+        return analyze_strata(trials, self.plan.strata(), against=against, **self._comparison())
 
-    def judge(self, figures: pd.DataFrame, metric: str) -> Analysis:
-        """The same comparisons by another figure: for leads, not for verdicts. ``figures``: ``level, block, metric``."""
-        factor, known = self.plan.factor, set(figures["level"])
-        controls = [name for name in factor.controls if name in known]
-        return self._judged(figures, baseline=factor.baseline, controls=controls, metric=metric)
+    def leads(self, figures: pd.DataFrame) -> pd.DataFrame:
+        """The same comparisons by other figures, for leads, not for verdicts; see :func:`benchlib.stats.strata.exploratory`.
+
+        ``figures``: ``level, block``, and theirs.
+        """
+        factor = self.plan.factor
+        return exploratory(
+            self._nested(figures), self.plan.strata(),
+            baseline=factor.baseline, controls=factor.controls, against=factor.against,
+        )  # fmt: skip
 
     def compared(self, level: str, against: str, metric: str) -> tuple[dict[Hashable, Any], bool]:
         """One level against another: its row of ``Analysis.table``, and whether that is a verdict of the study.
@@ -177,10 +183,6 @@ class Experiment:
         """Trials, or figures of them, with what their blocks lie in: a period of their clusters, and a host."""
         hosts = self.trials.groupby("block")["host"].first()
         return trials.assign(period=trials["block"].map(self.plan.period), host=trials["block"].map(hosts))
-
-    def _judged(self, trials: pd.DataFrame, **arguments: Any) -> Analysis:
-        plan = self.plan
-        return analyze_strata(self._nested(trials), plan.strata(), against=plan.factor.against, **arguments)
 
     def _comparison(self) -> dict[str, Any]:
         """What the trials are compared by."""

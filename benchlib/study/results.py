@@ -21,6 +21,7 @@ from benchlib.load.pgbench import LOADING, tps_until_ended
 from benchlib.load.shared import merged
 from benchlib.load.tools import misfit, read
 from benchlib.plan.model import Measurement, Plan
+from benchlib.plan.workload import Tool
 from benchlib.stats import Concern, validity
 from benchlib.study.records import BESIDE, Counters, Flushes, Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum
@@ -240,7 +241,7 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
         if stdout is None:
             raise InputError("the trial's output is not there")
         text = b"\n".join([stdout, folder.raw(trial_id, f"stderr{part}") or b""]).decode(errors="replace")
-        reports.append(read(tool, text, argv))
+        reports.append(_parsed(tool, text, argv))
     report = merged(reports) if measurement.generators else reports[0]
     if not report["complete"]:
         raise InputError(f"the load did not run to its end: {' '.join(report['errors'][:1])}")
@@ -250,6 +251,12 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
     ):
         raise InputError(f"{folder.name}: trials/{trial_id}: its output is not of this trial: {why}")
     return report
+
+
+@lru_cache(maxsize=256)
+def _parsed(tool: Tool, text: str, argv: tuple[str, ...]) -> dict[str, Any]:
+    """An output is read once: for its trial's figures, its progress, and what each statement took."""
+    return read(tool, text, argv)
 
 
 def _two_runs(report: Mapping[str, Any]) -> str | None:

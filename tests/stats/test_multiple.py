@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 
 import benchlib
-from benchlib.stats.multiple import exploratory, holm
+from benchlib.stats.multiple import holm
+from benchlib.stats.strata import exploratory
 
 
 def test_holm_by_hand():
@@ -19,7 +20,11 @@ def test_exploratory_metrics(make_trials):
     rng = np.random.default_rng(1)
     trials["wal_bytes_per_transaction"] = rng.lognormal(5, 0.1, len(trials))
     metrics = ["tps", "latency_p95_ms", "wal_bytes_per_transaction"]
-    frame = exploratory({m: benchlib.analyze(trials, baseline="base", metric=m) for m in metrics})
-    assert len(frame) == 6
-    assert isinstance(frame, pd.DataFrame)
+    trials["absent"], trials["now_and_then"] = np.nan, np.arange(len(trials)) % 2
+    names = ["block", "level", *metrics, "absent", "now_and_then"]
+    frame = exploratory(trials[names], dict.fromkeys(["base", "x", "y"], "one"), baseline="base")
     assert set(frame.loc[frame["noteworthy"], "level"]) == {"x"}
+    columns = ["level", "percent_change", "p_value"]
+    tables = [benchlib.analyze(trials, baseline="base", metric=m).table.iloc[1:] for m in metrics]
+    same = pd.concat(tables, ignore_index=True)[columns]
+    pd.testing.assert_frame_equal(frame[columns], same, check_dtype=False)

@@ -39,8 +39,8 @@ def costs_table(
 ) -> Table:
     """What the trials cost: a row per figure, a column per level with mean ± deviation and the change; turned for many levels.
 
-    ``costs``: ``level, block`` and metrics. ``changes``: those of :func:`comparable`, as ``stats.multiple.exploratory``
-    returned them, against what ``against`` names; ``note`` ends the note.
+    ``costs``: ``level, block`` and metrics. ``changes``: theirs, as ``stats.strata.exploratory`` returned them,
+    against what ``against`` names; ``note`` ends the note.
     """
     below, rows = {}, []
     for metric, level, change, starred in changes[_CHANGES].itertuples(index=False):
@@ -99,11 +99,6 @@ def means_in_words(
     """The mean ± deviation of each level's values; None where it has none. `levels_of` is the level of each value."""
     table = values.groupby(levels_of).agg(["mean", "std"]).reindex(list(levels))
     return [mean_words(mean, sd) for mean, sd in table.itertuples(index=False)]
-
-
-def comparable(costs: pd.DataFrame) -> list[str]:
-    """The figures whose changes can be told as percentages: those that every trial has, and none has as 0."""
-    return [str(name) for name in costs if name not in ("level", "block") and costs[name].gt(0).all()]
 
 
 def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.DataFrame) -> Table | None:

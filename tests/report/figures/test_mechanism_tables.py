@@ -7,9 +7,9 @@ from bs4 import BeautifulSoup
 from cases import make_seconds, make_waits
 
 import benchlib
-from benchlib.report.figures.mechanism import comparable, correlation_table, costs_table
+from benchlib.report.figures.mechanism import correlation_table, costs_table
 from benchlib.report.figures.tables import mean_words
-from benchlib.stats.multiple import exploratory
+from benchlib.stats.strata import exploratory
 
 LEVELS = ["defaults", "control", "tuned"]
 
@@ -32,11 +32,8 @@ def make_costs(blocks=5):
 
 
 def table_of(costs, note=""):
-    found = {
-        name: benchlib.analyze(costs, baseline="defaults", controls=("control",), metric=name)
-        for name in comparable(costs)
-    }
-    return costs_table(costs, LEVELS, exploratory(found), against="defaults", note=note)
+    changes = exploratory(costs, dict.fromkeys(LEVELS, "one"), baseline="defaults", controls=("control",))
+    return costs_table(costs, LEVELS, changes, against="defaults", note=note)
 
 
 def cells(table):
