@@ -17,7 +17,7 @@ from benchlib.report.sections.servers import cost_per_million, server_settings, 
 from benchlib.report.sections.setting_curves import curve
 from benchlib.report.site import Summary, read_summary
 from benchlib.report.view import View
-from benchlib.study.experiment import Experiment, shown
+from benchlib.study.experiment import Experiment, ReadOnce, shown
 from benchlib.study.store import StudyFolder
 
 
@@ -29,14 +29,14 @@ def open_experiment() -> View:
 
     """
     values = _parameters("open_experiment")
-    folder = StudyFolder(study_name(values))
+    name = study_name(values)
     if not values.get("run", True):
-        return View(shown(folder))
+        return View(shown(ReadOnce(name)))
     from benchlib.study.fleet import hosts_of  # what is kept is shown without levers and servers
     from benchlib.study.runs import Runner, plan_study
 
     hosts = hosts_of(values)
-    experiment = Experiment(folder, plan_study(values, hosts))
+    experiment = Experiment(StudyFolder(name), plan_study(values, hosts))
     return View(experiment, Runner(experiment, retry_failed=bool(values.get("retry_failed")), hosts=hosts))
 
 

@@ -19,7 +19,6 @@ from benchlib.plan.planning import PANELS
 from benchlib.report.figures.frames import known, opening, rows_of, span
 from benchlib.stats.crossed import additivity
 from benchlib.stats.ladder import enough
-from benchlib.study.bottlenecks import bottlenecks
 from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import ReplicaReadings
@@ -177,8 +176,7 @@ def _clients(experiment: Experiment) -> str:
             finding += f" (the step from {clients[place - 1]} is not certain)"
     if place == len(levels) - 1:
         return f"{finding}, the most that were tried."
-    of_level = bottlenecks(plan, experiment.trials, experiment.recorded).set_index("level")["bottleneck"]
-    held = str(of_level[levels[place]])
+    held = str(experiment.bottlenecks.set_index("level")["bottleneck"][levels[place]])
     limit = "" if held in _UNCLEAR else f"; the bottleneck there: {held.removeprefix('the ')}"
     return f"{finding}, beyond by no more than {100 * analysis.margin:g} %{limit}."
 

@@ -30,7 +30,6 @@ from benchlib.report.figures.mechanism import (
 from benchlib.report.figures.style import FEW
 from benchlib.report.figures.tables import Format, Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.sensitivity import sensitivity
-from benchlib.study.bottlenecks import bottlenecks
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
 from benchlib.study.results import statements_frame, tunables
@@ -218,7 +217,7 @@ class View:
         """What held each level back, in a sentence."""
         if self.experiment.recorded.seconds.empty:
             return None
-        return Statement(bottlenecks_sentence(self._bottlenecks()))
+        return Statement(bottlenecks_sentence(self.experiment.bottlenecks))
 
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled, and what its trials cost: CPU, switches, I/O, WAL, pages; under a rate the lag."""
@@ -228,10 +227,7 @@ class View:
         table = costs_table(costs, self._levels, self.experiment.leads(costs), against=against, note=note)
         if self.experiment.recorded.seconds.empty:
             return table
-        return replace(table, html=bottlenecks_table(self._bottlenecks()).html + table.html)
-
-    def _bottlenecks(self) -> pd.DataFrame:
-        return bottlenecks(self._plan, self.experiment.trials, self.experiment.recorded)
+        return replace(table, html=bottlenecks_table(self.experiment.bottlenecks).html + table.html)
 
     def statements(self) -> Table | None:
         """What each statement took, where the study had the load tool report it (``report_per_command``)."""

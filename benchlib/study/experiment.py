@@ -10,13 +10,13 @@ import pandas as pd
 
 from benchlib.errors import StudyError
 from benchlib.load.latency import Latency
-from benchlib.plan.model import Plan, Study
+from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.plan.words import rates_words
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.sequential import EXTENSION, Decision, decide, plan_looks
 from benchlib.stats.simulation import stopped_early
 from benchlib.stats.strata import analyze_strata, exploratory
-from benchlib.study import conditions
+from benchlib.study import bottlenecks, conditions
 from benchlib.study.instruments import Recorded, recorded
 from benchlib.study.results import concerns, latencies, progress_frame, trials_frame, warnings_frame
 from benchlib.study.store import StudyFolder
@@ -82,6 +82,11 @@ class Experiment:
     def figures(self) -> pd.DataFrame:
         """What conditions may be of, a row per good trial; see :func:`benchlib.study.conditions.figures_of`."""
         return conditions.figures_of(self.folder, self.trials, self.recorded)
+
+    @cached_property
+    def bottlenecks(self) -> pd.DataFrame:
+        """What held each level back; see :func:`benchlib.study.bottlenecks.bottlenecks`."""
+        return bottlenecks.bottlenecks(self.plan, self.trials, self.recorded)
 
     @cached_property
     def latencies(self) -> dict[tuple[str, int], Latency]:
@@ -153,7 +158,8 @@ class Experiment:
 
     def forget(self) -> None:
         """Derive all frames anew when they are next asked for: trials have been added."""
-        for name in ("trials", "progress", "recorded", "conditions", "figures", "latencies", "analysis"):
+        derived = ("trials", "progress", "recorded", "conditions", "figures", "bottlenecks", "latencies", "analysis")
+        for name in derived:
             self.__dict__.pop(name, None)
 
     def facts(self) -> list[tuple[str, str]]:
@@ -211,6 +217,26 @@ class Experiment:
             told = (*analysis.warnings, stopped_early(analysis, looks))
             decision = replace(decision, analysis=replace(analysis, warnings=told))
         return decision
+
+
+class ReadOnce(StudyFolder):
+    """The folder of a study that is shown: its plan and its measurements are read, and held against their checksums, once."""
+
+    @cached_property
+    def _study(self) -> Study:
+        return super().read()
+
+    @cached_property
+    def _measurements(self) -> dict[str, Measurement]:
+        return super().kept()
+
+    def read(self) -> Study:
+        """The study, as it was when first asked for."""
+        return self._study
+
+    def kept(self) -> dict[str, Measurement]:
+        """What the trials left, as it was when first asked for."""
+        return self._measurements
 
 
 def shown(folder: StudyFolder) -> Experiment:
