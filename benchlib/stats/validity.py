@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import false_discovery_control, linregress, t
+from scipy.special import stdtr, stdtrit
+from scipy.stats import false_discovery_control
 
 from benchlib.stats.concerns import Concern
 
@@ -38,7 +39,7 @@ def outliers(residual: np.ndarray, df: float) -> np.ndarray:
         return np.zeros((0, 2), dtype=int)
     scaled = residual**2 * n / df
     left = np.maximum(np.nansum(residual**2) - scaled, 1e-300) / (df - 1)
-    beyond = np.sqrt(scaled / left) > t.isf(_OUTLIER_ALPHA / (2 * n), df - 1)
+    beyond = np.sqrt(scaled / left) > -stdtrit(df - 1, _OUTLIER_ALPHA / (2 * n))
     return np.argwhere(beyond)
 
 
@@ -112,7 +113,7 @@ def _p_of_zero(values: np.ndarray) -> float:
     error = values.std(ddof=1) / np.sqrt(len(values))
     if error <= 1e-12:
         return float(abs(values.mean()) <= 1e-12)
-    return float(2 * t.sf(abs(values.mean()) / error, len(values) - 1))
+    return float(2 * stdtr(len(values) - 1, -abs(values.mean()) / error))
 
 
 def long_run_variance(series: np.ndarray) -> float:
@@ -237,16 +238,20 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
 
 def _trend(values: np.ndarray, hosts: np.ndarray) -> tuple[float, float]:
     """Return the p of a straight trend over the (b,) logs of each host, and its change from first to last in percent."""
-    rows = pd.DataFrame({"host": hosts, "y": values}).dropna()
-    blocks = rows.groupby("host")["y"]
-    x, y = blocks.cumcount(), rows["y"] - blocks.transform("mean")
-    df = len(rows) - blocks.ngroups - 1
-    if df < 3 or np.ptp(y) < 1e-12:
+    known = np.isfinite(values)
+    y, host = values[known], pd.factorize(hosts[known])[0]
+    counts, place = np.bincount(host), np.empty(len(y))
+    df = len(y) - len(counts) - 1
+    if df < 3:
         return 1.0, 0.0
-    line = linregress(x - x.groupby(rows["host"]).transform("mean"), y)
-    unexplained = max(1 - line.rvalue**2, 1e-20)
-    p = 2 * t.sf(abs(line.rvalue) * np.sqrt(df / unexplained), df)
-    return float(p), float(100 * np.expm1(line.slope * x.max()))
+    place[host.argsort(kind="stable")] = np.arange(len(y)) - np.repeat(counts.cumsum() - counts, counts)
+    x, y = (of - (np.bincount(host, of) / counts)[host] for of in (place, y))
+    if np.ptp(y) < 1e-12:
+        return 1.0, 0.0
+    slope = float(x @ y / (x @ x))
+    explained = slope * float(x @ y / (y @ y))
+    p = 2 * stdtr(df, -np.sqrt(explained * df / max(1 - explained, 1e-20)))
+    return float(p), float(100 * np.expm1(slope * place.max()))
 
 
 def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:
