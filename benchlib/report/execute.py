@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import base64
 import contextlib
+import gc
 import io
 import signal
 import sys
@@ -263,7 +264,8 @@ def _shell() -> _Shell:
         config = Config({"HistoryManager": {"enabled": False}})
         shell = _Shell.instance(ipython_dir=nowhere, profile_dir=ProfileDir(), config=config)
     atexit.unregister(shell.atexit_operations)  # it has opened nothing
-    shell.enable_matplotlib("inline")  # type: ignore[no-untyped-call]  # as in a kernel
+    matplotlib.use("module://matplotlib_inline.backend_inline")  # as in a kernel: loaded once pyplot is
+    gc.freeze()  # what is imported stays, and is not searched for garbage
     return shell
 
 
