@@ -76,7 +76,7 @@ class _Prose(mistune.HTMLRenderer):
 @pass_context
 def _heading(context: Context, text: str) -> Markup:
     """Markdown by the renderer of the page that is being made."""
-    return Markup(mistune.create_markdown(renderer=context["prose"], plugins=["table"])(str(text)))
+    return Markup(context["markdown"](str(text)))
 
 
 @pass_context
@@ -187,7 +187,8 @@ def render_prose(page: Page, template: str | Template, **values: Any) -> str:
     In it Markdown goes through the filter `markdown`, figures and tables through `shown`.
     """
     prose = _Prose()
-    body = Markup(_numbered(_render(template, **values, prose=prose)))
+    markdown = mistune.create_markdown(renderer=prose, plugins=["table"])
+    body = Markup(_numbered(_render(template, **values, markdown=markdown)))
     return _render("page.html.j2", **vars(page), body=body, contents=prose.contents)
 
 
