@@ -1,10 +1,10 @@
 """How far a study's trials are what its model takes them for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import bartlett, f, f_oneway, pearsonr
+from scipy.special import chdtrc, fdtrc, stdtr
 
 from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.compare import SAME
@@ -45,9 +45,10 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
     by_position = [place.to_numpy() for _, place in rows.groupby("position")["scaled"] if len(place) > 1]
     seen["noise"] = float(np.sqrt((rows["left"] ** 2).sum() / df))
     seen["noisiest"] = float(max(deviations) / min(deviations))
-    seen["noisiest_p"] = float(bartlett(*by_level).pvalue)
-    seen["position_p"] = f_oneway(*by_position).pvalue
-    seen["lag"], seen["lag_p"] = pearsonr(rows["scaled"].iloc[:-1], rows["scaled"].iloc[1:])
+    seen["noisiest_p"], seen["position_p"] = _one_deviation(by_level), _one_mean(by_position)
+    before, after = rows["scaled"].iloc[:-1], rows["scaled"].iloc[1:]
+    seen["lag"] = lag = float(np.corrcoef(before, after)[0, 1])
+    seen["lag_p"] = float(2 * stdtr(len(before) - 2, -abs(lag) * np.sqrt((len(before) - 2) / (1 - lag**2))))
     blocks, periods = rows["block"].nunique(), rows.groupby(["host", "period"]).ngroups
     among = rows["host"].nunique()
     between_df = (periods - among) * (rows["level"].nunique() - len(left))
@@ -56,5 +57,23 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
         between = (clusters.mean() ** 2 * clusters.count()).sum()
         ratio = (between / between_df) / (((rows["scaled"] ** 2).sum() - between) / (df - between_df))
         seen["luck"] = float(np.sqrt(max(ratio - 1, 0.0) * periods / blocks))
-        seen["luck_p"] = float(f.sf(ratio, between_df, df - between_df))
+        seen["luck_p"] = float(fdtrc(between_df, df - between_df, ratio))
     return seen
+
+
+def _one_deviation(groups: Sequence[np.ndarray]) -> float:
+    """Return the p that groups have one deviation (M. S. Bartlett, 1937)."""
+    df = np.array([len(group) - 1 for group in groups])
+    variances = np.array([group.var(ddof=1) for group in groups])
+    statistic = df.sum() * np.log(df @ variances / df.sum()) - df @ np.log(variances)
+    scale = 1 + ((1 / df).sum() - 1 / df.sum()) / (3 * (len(df) - 1))
+    return float(chdtrc(len(df) - 1, statistic / scale))
+
+
+def _one_mean(groups: Sequence[np.ndarray]) -> float:
+    """Return the p that groups have one mean (R. A. Fisher's analysis of variance)."""
+    every, means = np.concatenate(groups), np.array([group.mean() for group in groups])
+    between = [len(group) for group in groups] @ (means - every.mean()) ** 2
+    inside = ((every - np.repeat(means, [len(group) for group in groups])) ** 2).sum()
+    among, left = len(groups) - 1, len(every) - len(groups)
+    return float(fdtrc(among, left, (between / among) / (inside / left)))

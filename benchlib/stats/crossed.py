@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, t
+from scipy.special import ndtri, stdtr, stdtrit
 
 from benchlib.errors import InputError
 from benchlib.stats.multiple import holm
@@ -52,7 +52,7 @@ def effects(
     frame.insert(1, "order", [len(term) for term in terms])
     frame["p_holm"] = holm(frame["p_value"].to_list())
     rank = np.abs(effect).argsort().argsort()
-    frame["noise"] = percent(norm.ppf(0.5 + 0.5 * (rank + 0.5) / len(terms)) * half)
+    frame["noise"] = percent(ndtri(0.5 + 0.5 * (rank + 0.5) / len(terms)) * half)
     return frame.iloc[np.argsort(-np.abs(effect))].reset_index(drop=True)
 
 
@@ -103,9 +103,9 @@ def additivity(
 
 def _judged(estimate: np.ndarray, error: np.ndarray, df: float, alpha: float) -> pd.DataFrame:
     """Changes on the log scale in percent, with their single intervals and p: ``percent, ci_low, ci_high, p_value``."""
-    reach = t.isf(alpha / 2, df) * error
+    reach = -stdtrit(df, alpha / 2) * error
     with np.errstate(divide="ignore", invalid="ignore"):  # trials that all agree leave no error at all
-        p = 2 * t.sf(np.abs(estimate) / error, df)
+        p = 2 * stdtr(df, -np.abs(estimate) / error)
     ends = {"percent": estimate, "ci_low": estimate - reach, "ci_high": estimate + reach}
     return percent(pd.DataFrame(ends)).assign(p_value=p)  # type: ignore[no-any-return]
 

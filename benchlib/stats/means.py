@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import sem, t
+from scipy.special import stdtrit
 
 
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
@@ -13,6 +13,5 @@ def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
     mean = math.exp(logs.mean()) if len(logs) else math.nan
     if len(logs) < 2:
         return mean, math.nan, math.nan
-    # not by a test, which warns where all trials are alike
-    factor = math.exp(t.ppf(0.975, len(logs) - 1) * sem(logs))
+    factor = math.exp(stdtrit(len(logs) - 1, 0.975) * logs.std(ddof=1) / math.sqrt(len(logs)))
     return mean, mean / factor, mean * factor

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import false_discovery_control
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -19,7 +18,8 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> np.ndarray:
-    """Return p values adjusted for the false discovery rate (scipy's, Benjamini and Hochberg 1995)."""
+    """Return p values adjusted for the false discovery rate (Y. Benjamini and Y. Hochberg, 1995); NaN as above."""
     p = pd.Series(p_values, dtype=float)
-    known = p.dropna()
-    return pd.Series(false_discovery_control(known), known.index).reindex(p.index).to_numpy()
+    known = p.dropna().sort_values(ascending=False)
+    steps = known * (len(known) / np.arange(len(known), 0, -1))
+    return steps.cummin().clip(upper=1).reindex(p.index).to_numpy()

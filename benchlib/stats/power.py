@@ -11,8 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import nctdtr, stdtrit
-from scipy.stats import chi, nct
+from scipy.special import gammaincinv, nctdtr, stdtrit
 
 from benchlib.stats.block_model import prior_df
 from benchlib.stats.dunnett import family_cut
@@ -80,5 +79,5 @@ def _finds(effect: float, cut: float, df: float, power: float) -> bool:
 def _noncentrality(cut: float, df: float, power: float) -> float:
     if cut > _HUGE_CUT:
         # scipy's noncentral t gives up there; the noise of the mean no longer matters beside that of s
-        return cut * float(chi.ppf(power, df)) / float(np.sqrt(df))
-    return float(brentq(lambda effect: nct.sf(cut, df, effect) - power, 0.0, 10.0 * cut + 20.0, xtol=1e-9))
+        return cut * float(np.sqrt(2 * gammaincinv(df / 2, power) / df))
+    return float(brentq(lambda effect: 1 - nctdtr(df, effect, cut) - power, 0.0, 10.0 * cut + 20.0, xtol=1e-9))

@@ -6,7 +6,6 @@ flips can reach 0.05 and a bootstrap covers far too little, so nothing is shown.
 
 import numpy as np
 import pandas as pd
-from scipy.stats import bootstrap, permutation_test, wilcoxon
 
 from benchlib.stats.analysis import Analysis
 
@@ -43,6 +42,8 @@ def sensitivity(analysis: Analysis, *, seed: int = 1) -> pd.DataFrame:
 
 def signed_rank_p(differences: np.ndarray) -> float:
     """Return the two-sided p of F. Wilcoxon's signed ranks (1945), zeros ranked as J. W. Pratt (1959) does."""
+    from scipy.stats import wilcoxon  # takes long to import, and few studies have so many blocks
+
     x = np.asarray(differences, dtype=float)
     return float(wilcoxon(x, zero_method="pratt").pvalue) if x.any() else 1.0
 
@@ -53,6 +54,8 @@ def sign_flip_p(differences: np.ndarray, *, seed: int = 1) -> float:
     scipy's permutation test: all 2^n signs up to n = 13, else 9,999 random ones with
     (extreme + 1) / (N + 1). Never 0.
     """
+    from scipy.stats import permutation_test
+
     result = permutation_test(
         (np.asarray(differences, dtype=float),),
         lambda x, axis: np.mean(x, axis=axis),
@@ -84,6 +87,8 @@ def hodges_lehmann(differences: np.ndarray, alpha: float = 0.05) -> tuple[float,
 
 def bca(differences: np.ndarray, alpha: float = 0.05, *, seed: int = 1) -> tuple[float, float]:
     """Return scipy's BCa bootstrap interval of the mean (B. Efron, 1987); NaN when nothing varies."""
+    from scipy.stats import bootstrap
+
     x = np.asarray(differences, dtype=float)
     if np.ptp(x) < 1e-12:
         return float("nan"), float("nan")

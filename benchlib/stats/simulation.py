@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import fit_complete
@@ -51,7 +51,7 @@ def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
     estimate, error, df, shared = fit_complete(logs, controls)
     count = estimate.shape[1]
     family = family_cut(alpha, complete_loadings(count, 1 + controls), df, shared=shared)
-    cuts = t.isf(alpha / 2, df), family, t.isf(-np.expm1(np.log1p(-alpha) / count), df)
+    cuts = -stdtrit(df, alpha / 2), family, -stdtrit(df, -np.expm1(np.log1p(-alpha) / count))
     return Judged(estimate, error, *(np.full((len(logs), 1), cut) for cut in cuts))
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
-from scipy.stats import false_discovery_control
 
 from benchlib.stats.concerns import Concern
+from benchlib.stats.multiple import benjamini_hochberg
 
 _OUTLIER_ALPHA = 0.01
 _DRIFT_ALPHA = 0.001
@@ -90,7 +90,7 @@ def unsteady(readings: Mapping[str, Sequence[Sequence[float]]], margin: float) -
         few = f"fewer than {_PROFILES} trials with at least {_READINGS} readings"
         message = f"too short to see a steady state: {', '.join(map(repr, short))} ({few})"
         concerns.append(Concern("too_short", message))
-    p = false_discovery_control([_p_of_zero(each) for each in changes.values()]) if changes else np.zeros(0)
+    p = benjamini_hochberg([_p_of_zero(each) for each in changes.values()])
     beyond_chance = [(level, end, values.mean()) for ((level, end), values), q in zip(changes.items(), p, strict=True)
                      if q <= _UNSTEADY_ALPHA]  # fmt: skip
     for level in dict.fromkeys(name for name, _, _ in beyond_chance):

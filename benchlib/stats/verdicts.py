@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import f
+from scipy.special import fdtrc
 
 from benchlib.errors import InputError
 from benchlib.plan.metrics import Metric, metric_or_guess
@@ -151,7 +151,7 @@ def _by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", 
     left = fit.df - apart.df
     if left > 0 and inside > 0 and apart.df > 0:
         ratio = (between / apart.df) / (inside / left)
-        if f.sf(ratio, apart.df, left) > POOLED_FROM:
+        if fdtrc(apart.df, left, ratio) > POOLED_FROM:
             return logs, hosts, []
     return means, hosts_of_means, []
 
@@ -221,7 +221,7 @@ def _host_by_level(
     among = (counts > 0).sum()
     left = counts.sum() - among
     ratio = (between / (among - 1)) / (inside / left)
-    single = pd.Series(f.sf(ratio, among - 1, left), ratio.index).where(inside > left * SAME**2)
+    single = pd.Series(fdtrc(among - 1, left, ratio), ratio.index).where(inside > left * SAME**2)
     ends = {
         str(name): f"{percent(means[name].min()):+.1f} % on {means[name].idxmin()} "
         f"to {percent(means[name].max()):+.1f} % on {means[name].idxmax()}"

@@ -1,9 +1,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import false_discovery_control
 
 import benchlib
-from benchlib.stats.multiple import holm
+from benchlib.stats.multiple import benjamini_hochberg, holm
 from benchlib.stats.strata import exploratory
 
 
@@ -12,6 +13,12 @@ def test_holm_by_hand():
     with_gap = holm([0.01, np.nan, 0.04])
     assert with_gap[[0, 2]] == pytest.approx([0.02, 0.04])
     assert np.isnan(with_gap[1])
+
+
+def test_false_discoveries_are_controlled_as_scipy_does():
+    p = np.random.default_rng(1).random(20) ** 3
+    assert benjamini_hochberg([*p, np.nan])[:-1] == pytest.approx(false_discovery_control(p))
+    assert np.isnan(benjamini_hochberg([*p, np.nan])[-1])
 
 
 def test_exploratory_metrics(make_trials):
