@@ -76,7 +76,9 @@ def _scale_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes and weights (n,) for the expectation over s, evenly spaced in log s."""
     low, high = np.log(2 * gammaincinv(df / 2, 1e-13)) / 2, np.log(2 * gammainccinv(df / 2, 1e-15)) / 2
     log_chi = np.linspace(low, high, _S_NODES)
-    density = xlogy(df, np.exp(log_chi)) - np.exp(log_chi) ** 2 / 2 - gammaln(df / 2) - (df / 2 - 1) * np.log(2)
+    density = (
+        xlogy(df, np.exp(log_chi)) - np.exp(log_chi) ** 2 / 2 - gammaln(df / 2) - (df / 2 - 1) * np.log(2)
+    )
     weight = np.exp(density) * (log_chi[1] - log_chi[0])
     return np.exp(log_chi) / np.sqrt(df), weight
 

@@ -72,7 +72,7 @@ def _finds(effect: float, cut: float, df: float, power: float) -> bool:
     """Whether |t| > ``cut`` finds an effect, in standard errors, with that power; faster than :func:`detectable`."""
     if cut > _HUGE_CUT or effect > 10.0 * cut + 20.0:
         return effect >= detectable(cut, df, power)
-    return bool(1 - nctdtr(df, effect, cut) >= power)
+    return _beyond(cut, df, effect) >= power
 
 
 @lru_cache(maxsize=8192)
@@ -80,4 +80,9 @@ def _noncentrality(cut: float, df: float, power: float) -> float:
     if cut > _HUGE_CUT:
         # scipy's noncentral t gives up there; the noise of the mean no longer matters beside that of s
         return cut * float(np.sqrt(2 * gammaincinv(df / 2, power) / df))
-    return float(brentq(lambda effect: 1 - nctdtr(df, effect, cut) - power, 0.0, 10.0 * cut + 20.0, xtol=1e-9))
+    return float(brentq(lambda effect: _beyond(cut, df, effect) - power, 0.0, 10.0 * cut + 20.0, xtol=1e-9))
+
+
+def _beyond(cut: float, df: float, effect: float) -> float:
+    """Return P(t > cut) of the noncentral t; of what is left of it below scipy gives NaN where that is next to nothing."""
+    return 1 - float(np.nan_to_num(nctdtr(df, effect, cut)))

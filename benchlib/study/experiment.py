@@ -158,7 +158,16 @@ class Experiment:
 
     def forget(self) -> None:
         """Derive all frames anew when they are next asked for: trials have been added."""
-        derived = ("trials", "progress", "recorded", "conditions", "figures", "bottlenecks", "latencies", "analysis")
+        derived = (
+            "trials",
+            "progress",
+            "recorded",
+            "conditions",
+            "figures",
+            "bottlenecks",
+            "latencies",
+            "analysis",
+        )
         for name in derived:
             self.__dict__.pop(name, None)
 

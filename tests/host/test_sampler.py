@@ -266,7 +266,14 @@ def test_a_trial_and_a_server_that_vanishes(
     assert raw["waits"]
     seen = sessions(raw).values()
     assert max(sum(of.values()) for of in seen) <= 4 + 1e-9
-    some = ("IO: WALSync", "IO: WalSync", "LWLock: WALWrite", "Lock: transactionid", "Client: ClientRead", "CPU")
+    some = (
+        "IO: WALSync",
+        "IO: WalSync",
+        "LWLock: WALWrite",
+        "Lock: transactionid",
+        "Client: ClientRead",
+        "CPU",
+    )
     assert {event for of in seen for event in of} & {*some}
 
     logged = checkpoints(cluster.log_text(), raw["started"]["epoch_s"])

@@ -6,7 +6,6 @@ import pytest
 from bs4 import BeautifulSoup
 from cases import make_seconds, make_waits
 
-import benchlib
 from benchlib.report.figures.mechanism import correlation_table, costs_table
 from benchlib.report.figures.tables import mean_words
 from benchlib.stats.strata import exploratory
