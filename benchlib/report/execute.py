@@ -264,7 +264,7 @@ def _shell() -> _Shell:
         config = Config({"HistoryManager": {"enabled": False}})
         shell = _Shell.instance(ipython_dir=nowhere, profile_dir=ProfileDir(), config=config)
     atexit.unregister(shell.atexit_operations)  # it has opened nothing
-    matplotlib.use("module://matplotlib_inline.backend_inline")  # as in a kernel: loaded once pyplot is
+    shell.enable_matplotlib("inline")  # type: ignore[no-untyped-call]  # as in a kernel
     gc.freeze()  # what is imported stays, and is not searched for garbage
     return shell
 

