@@ -17,12 +17,12 @@ from benchlib.study.published import agreement, matching, published_for
 PUBLISHED = ["figure", "agreement", "published", "measured here", "levels", "source"]
 """The columns of what was published beside what was measured."""
 ALONE = "‡"
-UNMEASURED = "not measured here"
+NO_CLAIM, UNMEASURED = "–", Quiet("not measured here")
 
 
 @section
 def published(experiment: Experiment) -> Table:
-    """Each published figure with its conditions and source, beside what this study found for the same levels.
+    """Each published figure with its conditions and source, beside what this study found for the same levels; folded where nothing can agree.
 
     A comparison stands beside the same comparison: the study's own with its verdict, another pair of its
     levels by the same model over all levels of their part, marked. Whether the two agree is said where something was
@@ -42,17 +42,15 @@ def published(experiment: Experiment) -> Table:
     notes = [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
     for note, about in figures[figures["note"] != ""].groupby("note", sort=False)["figure"].unique().items():
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
-    table, measured = rows.assign(source=rows["number"])[PUBLISHED], rows["measured here"].ne(UNMEASURED)
-    caption, details = "Published, and measured here", Markup("<br>").join(notes)
-    tables = []
-    if measured.any():
-        alone = rows["measured here"].str.contains(ALONE).any()
+    table, claimed = rows.assign(source=rows["number"])[PUBLISHED], rows["agreement"].ne(NO_CLAIM)
+    caption, details, tables = "Published, and measured here", Markup("<br>").join(notes), []
+    if claimed.any():
+        alone = table[claimed]["measured here"].str.contains(ALONE).any()
         note = f"{ALONE} None of the study's own comparisons." if alone else ""
-        tables.append(html_table(table[measured], caption, note=note, details=details).html)
-    if not measured.all():
-        rest = table.loc[~measured, ["figure", "published", "levels", "source"]]
-        caption, more = "Published, and not measured here", "" if tables else details
-        tables.append(html_table(rest, caption, details=more, folded=True).html)
+        tables.append(html_table(table[claimed], caption, note=note, details=details).html)
+    if not claimed.all():
+        rest, more = table[~claimed].drop(columns="agreement"), "" if tables else details
+        tables.append(html_table(rest, "Other published figures", details=more, folded=True).html)
     return Table(caption, "".join(tables))
 
 
@@ -63,7 +61,7 @@ def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for figure in figures.itertuples():
         change, measured = _measured(experiment, figure)
-        agrees = agreement(figure, change, experiment.plan.margin, unmet) or Quiet("–")
+        agrees = agreement(figure, change, experiment.plan.margin, unmet) or NO_CLAIM
         levels = _levels_words(str(figure.level), str(figure.against)) or Quiet("none")
         row = (figure.figure, agrees, _number(figure), measured, levels, figure.source, figure.conditions)
         rows.append(row)

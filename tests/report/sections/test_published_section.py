@@ -98,7 +98,7 @@ def test_a_figure_by_itself_stands_beside_the_mean_of_its_level_or_of_those_it_s
     alone = {**ROW, "against": "", "value": 3591.76, "unit": "tps"}
     rows, _ = beside(alone, {**alone, "level": "durable"}, of=experiment(TPS))
     assert [row["published"] for row in rows] == ["3,591.76\u00a0tps"] * 2
-    assert [row["agreement"] for row in rows] == ["–"] * 2
+    assert not any("agreement" in row for row in rows)
     assert [row["measured here"] for row in rows] == [
         "2,000\u00a0tps",
         "tuned: 1,500\u00a0tps",
@@ -108,14 +108,15 @@ def test_a_figure_by_itself_stands_beside_the_mean_of_its_level_or_of_those_it_s
 def test_what_the_study_has_not_is_folded_and_compared_with_nothing(beside):
     changes = ({"level": "13"}, {"against": "11"}, {"metric": "rows_per_s"}, {"level": "", "against": ""})
     rows, note = beside(*({**ROW, "value": 1, "unit": "%", **change} for change in changes))
-    assert [row.keys() for row in rows] == [{"figure", "published", "levels", "source"}] * 4
+    assert [row["measured here"] for row in rows] == ["not measured here"] * 4
+    assert not any("agreement" in row for row in rows)
     assert "[1] S: C." in note
 
 
-def test_what_was_measured_stands_before_what_was_not(beside):
-    (measured, other), _ = beside({**ROW, "value": 1, "level": "13"}, {**ROW, "value": 1, "unit": "%"})
-    assert measured["measured here"]
-    assert "measured here" not in other
+def test_what_can_agree_stands_before_what_cannot(beside):
+    (claimed, other), _ = beside({**ROW, "value": 1, "level": "13"}, {**ROW, "value": 1, "unit": "%"})
+    assert claimed["agreement"].startswith("agrees")
+    assert "agreement" not in other
 
 
 def test_a_condition_that_is_not_met_is_why_an_effect_could_not_be_shown(beside, experiment):
@@ -156,5 +157,5 @@ def test_levels_that_are_compared_are_named_without_the_parts_that_they_share(be
         {**ROW, "value": 1, "against": ""},
         {**ROW, "value": 1, "against": "", "level": ""},
     )
-    names = ["tuned, durable against defaults", "tuned", "disk against capped disk", "none"]
+    names = ["tuned, durable against defaults", "disk against capped disk", "tuned", "none"]
     assert [row["levels"] for row in rows] == names
