@@ -103,7 +103,7 @@ def _harmed(crash: Crash) -> bool:
 def _bound(harmless: int) -> str:
     """What so many crashes that cost nothing leave open. Source: the exact interval (Clopper and Pearson, 1934) at no event."""
     share = 100 * (1 - 0.05 ** (1 / harmless))
-    return f"Nothing lost is no proof: with {_counted(harmless)} that cost nothing, up to {share:.0f} % of all may still (upper 95 % bound)."
+    return f"Nothing lost is no proof: with {_counted(harmless)} that cost nothing, up to {share:.0f} % may cost something (upper 95 % bound)."
 
 
 @section
