@@ -23,15 +23,13 @@ import click
 import pandas as pd
 
 import benchlib
-from benchlib.host.guardian import guarded_run, scratch_root
-from benchlib.host.shell import Shell, server_user
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job
 from benchlib.load.workloads import load_workload
 from benchlib.plan.design import randomised_blocks
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
-from benchlib.server.templates import Templates
+from benchlib.server.templates import workshop
 from benchlib.study.stand import Stand, build
 
 OFF, TWIN, ON = "unobserved", "control", "observed"
@@ -79,15 +77,13 @@ def watched_load(
 def main(blocks: int, turn_s: int, clients: int, workload: str, seed: int, out: Path) -> None:
     """Run the load, keep its turns, and tell the verdict."""
     seconds = SETTLING_S + blocks * 3 * (turn_s + 1) + 5
-    load, shell = Load(clients=clients, threads=2, duration_s=seconds), Shell(server_user())
-    with guarded_run(scratch_root(), "the observer's price") as run:
-        templates = Templates(run.folder, shell, 10, lambda words: click.echo(words, err=True))
-        stand = build(Level(), load_workload(workload), run.folder / "c1", templates, run)
+    load = Load(clients=clients, threads=2, duration_s=seconds)
+    with workshop("the observer's price", 10, lambda words: click.echo(words, err=True)) as templates:
+        stand = build(Level(), load_workload(workload), templates.run.folder / "c1", templates)
         try:
             turns = watched_load(stand, templates.pgbench(), load, blocks, turn_s, seed)
         finally:
             stand.discard()
-            templates.close()
     out.parent.mkdir(parents=True, exist_ok=True)
     turns.to_csv(out, index=False, float_format="%.6f")
     analysis = benchlib.analyze(turns, baseline=OFF, controls=[TWIN], margin=MARGIN)

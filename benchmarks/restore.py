@@ -67,7 +67,7 @@ def _measure(kind: str, scale: int, rounds: int) -> list[dict[str, object]]:
             place = Place(file_system=kind, size=(MIB_PER_SCALE * scale + 1024) * facts.MEBIBYTE)
             volumes.check(place, run.folder)
             folder = volumes.provide(place, kind, run.folder, shell, chapter)
-        templates = Templates(run.folder, shell, scale, lambda message: None)
+        templates = Templates(run, shell, scale, lambda message: None)
         workload = load_workload("tpcb-like")
 
         def loading(new: Path) -> tuple[Callable[[], None], Callable[[], None]]:

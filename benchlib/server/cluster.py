@@ -124,6 +124,11 @@ class Cluster(Server):
                 connection.execute("SET synchronous_commit = local")  # no replica is there to wait for
                 connection.execute(SQL("ALTER ROLE {} PASSWORD {}").format(*names))
 
+    def make_folders(self) -> None:
+        """Make its folder, and the one of its socket."""
+        for folder in (self.folder, self.sockets):
+            self.shell.make_directory(folder)
+
     def create(self, initdb_options: Sequence[str] = ()) -> None:
         """Make an empty cluster.
 
@@ -133,8 +138,7 @@ class Cluster(Server):
             ServerError: initdb failed; the message has its reason.
 
         """
-        self.shell.make_directory(self.folder)
-        self.shell.make_directory(self.sockets)
+        self.make_folders()
         done = self.shell.run(
             [
                 self.installation.program("initdb"), "--pgdata", self.data, "--username", SUPERUSER,
@@ -157,8 +161,7 @@ class Cluster(Server):
 
         """
         copy = Cluster(self.shell, self.installation, folder)
-        self.shell.make_directory(folder)
-        self.shell.make_directory(copy.sockets)
+        copy.make_folders()
         if data:
             copy.data.symlink_to(data / "data")
         copy_tree(self.shell, self.data, data / "data" if data else copy.data)

@@ -96,8 +96,7 @@ class Replica(Cluster):
             ServerError: it failed; the message has its reason.
 
         """
-        self.shell.make_directory(self.folder)
-        self.shell.make_directory(self.sockets)
+        self.make_folders()
         if "data" in self.places:
             self.data.symlink_to(self.shell.make_directory(self.places["data"] / "data"))
         done = self.shell.run(

@@ -1,10 +1,12 @@
 """Loaded data sets: stopped clusters that those of a study are copies of."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchlib.errors import PreflightError, TrialError
-from benchlib.host.shell import Shell
+from benchlib.host.guardian import Run, guarded_run, scratch_root
+from benchlib.host.shell import Shell, server_user
 from benchlib.load.tools import load_tool
 from benchlib.plan.level import Level, SettingValue
 from benchlib.plan.workload import Workload, at_scale
@@ -28,10 +30,10 @@ FAST_LOADING: dict[str, SettingValue] = {
 
 
 class Templates:
-    """The clusters that are copied, under ``folder``: one for each installation, initdb options and data set."""
+    """The clusters that are copied, in a run's folder: one for each installation, initdb options and data set."""
 
-    def __init__(self, folder: Path, shell: Shell, scale: int, tell: Callable[[str], None]) -> None:
-        self.folder = folder
+    def __init__(self, run: Run, shell: Shell, scale: int, tell: Callable[[str], None]) -> None:
+        self.run = run
         self.shell = shell
         self.scale = scale
         self.tell = tell
@@ -52,7 +54,7 @@ class Templates:
         """An installation itself, or a copy of it that the servers' user can run."""
         place = installation.bindir
         if place not in self._reachable:
-            self._reachable[place] = installations.runnable_by(self.shell, installation, self.folder)
+            self._reachable[place] = installations.runnable_by(self.shell, installation, self.run.folder)
         return self._reachable[place]
 
     def empty(self, level: Level) -> Cluster:
@@ -65,7 +67,7 @@ class Templates:
         installation = self.reach(installations.find_installation(level.postgres))
         key = (installation.bindir, level.initdb)
         if key not in self._empty:
-            cluster = Cluster(self.shell, installation, self.folder / f"e{len(self._empty)}")
+            cluster = Cluster(self.shell, installation, self.run.folder / f"e{len(self._empty)}")
             cluster.create(level.initdb)
             self._empty[key] = cluster
         return self._empty[key]
@@ -76,7 +78,7 @@ class Templates:
         key = (empty.folder, workload.contents)
         if key not in self._loaded:
             self.tell(f"loading the data set into {empty.installation.label}")
-            template = empty.clone(self.folder / f"t{len(self._loaded)}")
+            template = empty.clone(self.run.folder / f"t{len(self._loaded)}")
             template.configure(FAST_LOADING)
             template.start()
             try:
@@ -103,6 +105,21 @@ class Templates:
         """Stop what still runs."""
         for template in self._loaded.values():
             template.stop(immediately=True)
+
+
+@contextlib.contextmanager
+def workshop(what: str, scale: int, tell: Callable[[str], None]) -> Iterator[Templates]:
+    """What clusters are made with, in a guarded run of its own; when it is left none of them runs.
+
+    Raises:
+        PreflightError, StudyError: as :func:`benchlib.host.guardian.guarded_run`.
+
+    """
+    with (
+        guarded_run(scratch_root(), what, tell) as run,
+        contextlib.closing(Templates(run, Shell(server_user()), scale, tell)) as templates,
+    ):
+        yield templates
 
 
 def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell, program: Path) -> None:

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import BenchlibError, InvariantError, StudyError
-from benchlib.host.guardian import Run, guarded_run, scratch_root
-from benchlib.host.shell import Shell, server_user
 from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
 from benchlib.load.pgbench import Pgbench
@@ -27,7 +25,7 @@ from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
 from benchlib.server.server import Server
 from benchlib.server.statistics import explained, fsync_rates
-from benchlib.server.templates import Templates
+from benchlib.server.templates import Templates, workshop
 from benchlib.study.at_host import UnwantedError
 from benchlib.study.generators import Elsewhere, put_together
 from benchlib.study.loop import Tell
@@ -44,7 +42,6 @@ class Bench:
     """Runs the trials of one plan. Get one from :func:`open_bench`."""
 
     plan: Plan
-    run: Run
     templates: Templates
     elsewhere: Elsewhere | None = None
     _standing: dict[str, Stand] = field(default_factory=dict)
@@ -55,7 +52,7 @@ class Bench:
     @property
     def workspace(self) -> Path:
         """The run's folder, which goes when the run goes."""
-        return self.run.folder
+        return self.templates.run.folder
 
     # --- building -----------------------------------------------------------------
 
@@ -66,7 +63,7 @@ class Bench:
             StudyError: a level's server cannot be built at all; in the server's own words.
 
         """
-        self.run.check_guarded()
+        self.templates.run.check_guarded()
         period = (block - 1) // self.plan.rebuild_every
         if not self.plan.stands_side_by_side or period == self._period:
             return
@@ -79,23 +76,23 @@ class Bench:
 
     def _stand(self, name: str) -> Stand:
         self.templates.tell(f"building the cluster of “{name}”")
+        self._made += 1
+        plan, load, folder = self.plan, self.plan.level_load(name), self.workspace / f"c{self._made:03d}"
         try:
-            stand = self._standing[name] = self._build(name)
-            with stand.under(self.run):
+            ways = self.elsewhere.ways(plan.level(name), load) if self.elsewhere else None
+            stand = build(plan.level(name), plan.level_workload(name), folder, self.templates, ways)
+            self._standing[name] = stand
+            with stand.under():
                 stand.settle()
-                if self.plan.stands_side_by_side:  # else its only trial warms it
-                    self._warm(stand, self.plan.level_load(name), seed=1)
+                if plan.stands_side_by_side:  # else its only trial warms it
+                    self._warm(stand, load, seed=1)
         except UnwantedError:
             raise
         except BenchlibError as reason:
+            if plan.arrangement == "fresh":  # then this trial fails, and no other
+                raise
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return stand
-
-    def _build(self, name: str) -> Stand:
-        self._made += 1
-        plan, folder, elsewhere = self.plan, self.run.folder / f"c{self._made:03d}", self.elsewhere
-        ways = elsewhere.ways(plan.level(name), plan.level_load(name)) if elsewhere else None
-        return build(plan.level(name), plan.level_workload(name), folder, self.templates, self.run, ways)
 
     def tear_down(self) -> None:
         """Take away every stand."""
@@ -108,9 +105,8 @@ class Bench:
         """Run one trial; its raw files go to ``folder``. What ends it early is in the measurement."""
         # of the measurement; kept even if the trial fails half-way
         notes: dict[str, Any] = {"trial": trial, "started_s": time.time(), "warnings": []}
-        stand: Stand | None = None
         try:
-            with self._stand_for(trial) as stand, stand.under(self.run) as notes["host"]:
+            with self._stand_for(trial.level) as stand, stand.under() as notes["host"]:
                 notes["warnings"] += stand.site.remarks if stand.site else []
                 with stand.logged(folder / SERVER_LOG, _LOG_LIMIT):
                     self._measure(trial, stand, folder, notes)
@@ -118,24 +114,20 @@ class Bench:
             raise
         except BenchlibError as reason:
             notes |= {"error": str(reason), "error_kind": type(reason).__name__}
-            if stand is not None and self._standing.get(trial.level) is stand:
-                # nobody knows what state it is in: the level's next trial gets a new one
-                self._standing.pop(trial.level).discard()
         notes["warnings"] = list(dict.fromkeys(notes["warnings"]))
         return Measurement(finished_s=time.time(), **notes)
 
     @contextlib.contextmanager
-    def _stand_for(self, trial: Trial) -> Iterator[Stand]:
-        if self.plan.arrangement == "standing":
-            yield self._standing.get(trial.level) or self._stand(trial.level)
-            return
-        stand = self._build(trial.level)
+    def _stand_for(self, name: str) -> Iterator[Stand]:
+        """A level's stand for a trial; it goes afterwards, unless it serves others too and is in order."""
+        stays = False
         try:
-            with stand.under(self.run):
-                stand.settle()
+            stand = self._standing.get(name) or self._stand(name)
             yield stand
-        finally:
-            stand.discard()
+            stays = self.plan.stands_side_by_side and stand.usable
+        finally:  # after an error nobody knows what state it is in
+            if not stays and name in self._standing:
+                self._standing.pop(name).discard()
 
     def _measure(self, trial: Trial, stand: Stand, folder: Path, notes: dict[str, Any]) -> None:
         load, server, work = self.plan.level_load(trial.level), stand.server, stand.workload
@@ -174,11 +166,8 @@ class Bench:
             Plans.model_validate(plans).write(folder)
         check_invariant(server, work, before_load, report)
         stand.check_promises(notes["warnings"], folder)
-        if self.plan.arrangement == "standing":
-            if stand.usable and self.plan.stands_side_by_side:  # else this was its only trial
-                stand.settle()
-            else:
-                self._standing.pop(trial.level).discard()
+        if self.plan.stands_side_by_side and stand.usable:
+            stand.settle()
 
     def _flushes(self, site: Site) -> dict[str, Any]:
         """What each way of flushing reaches where the WAL lies; levels of one storage have one place."""
@@ -193,7 +182,7 @@ class Bench:
         if load.warmup_s == 0 or not self._tool(stand.workload).warms:
             return
         load = load.changed(duration_s=load.warmup_s, transaction_log=False)
-        folder = self.run.folder / "warm-up"
+        folder = self.workspace / "warm-up"
         folder.mkdir(mode=0o700, exist_ok=True)
         with stand.watched([]) as watch:
             read_report = self._drive(stand, load, seed, folder, {}, watch)
@@ -213,12 +202,12 @@ class Bench:
             assert self.elsewhere
             job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())
             notes["load_argv"] = [tool.program.name, *tool.argv(job)[1:]]
-            generated = self.elsewhere.drive(stand.server, job, self.run.folder.name, stand.way(), watch)
+            generated = self.elsewhere.drive(stand.server, job, self.workspace.name, stand.way(), watch)
             return lambda: put_together(generated, tool, load, folder, notes)
         logs = None
         if load.transaction_log:
-            shutil.rmtree(self.run.folder / "log", ignore_errors=True)
-            logs = stand.client.make_directory(self.run.folder / "log")
+            shutil.rmtree(self.workspace / "log", ignore_errors=True)
+            logs = stand.client.make_directory(self.workspace / "log")
         argv = tool.argv(replace(job, log_prefix=logs and logs / "log"))
         shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
         outputs = folder / "stdout", folder / "stderr"
@@ -240,7 +229,7 @@ class Bench:
         return load_tool(workload.tool, self.templates.pgbench())
 
     def _job(self, stand: Stand, workload: Workload, load: Load, seed: int) -> Job:
-        scripts = written(workload, self.run.folder, self.templates.shell)
+        scripts = written(workload, self.workspace, self.templates.shell)
         return Job(stand.server.connection, workload, load, self.plan.scale, seed, scripts)
 
     def _beside(self, stand: Stand, load: Load, seed: int) -> list[list[str]]:
@@ -287,8 +276,8 @@ def open_bench(
         PreflightError: a cluster cannot be made, or another run is under way.
 
     """
-    with guarded_run(scratch_root(), f"study “{name}”", tell) as run:
-        bench = Bench(plan, run, Templates(run.folder, Shell(server_user()), plan.scale, tell), elsewhere)
+    with workshop(f"study “{name}”", plan.scale, tell) as templates:
+        bench = Bench(plan, templates, elsewhere)
         try:
             for level_name in plan.factor.levels:
                 level = plan.level(level_name)
@@ -297,4 +286,3 @@ def open_bench(
             yield bench
         finally:
             bench.tear_down()
-            bench.templates.close()

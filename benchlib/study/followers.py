@@ -45,7 +45,7 @@ def follow(whom: str, level: Level, number: int, primary: Door, address: str, se
     """
     with guarded_run(scratch_root(), f"a replica for {whom}") as run:
         shell = Shell(server_user(), {"PGPASSWORD": primary.password})
-        templates = Templates(run.folder, shell, 1, lambda line: None)
+        templates = Templates(run, shell, 1, lambda line: None)
         beside = Cluster(shell, templates.reach(find_installation(level.postgres)), run.folder)
         program, chapter = partial(templates.program, level=level), run.journal.chapter()
         site = Site(level, "f", run.folder, shell, chapter, program, beside)

@@ -75,7 +75,7 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
             return float(connection.execute(CLOCK).fetchall()[0][0])
 
         shell = replace(way, user=server_user())
-        templates = Templates(run.folder, shell, job.scale, lambda line: None)
+        templates = Templates(run, shell, job.scale, lambda line: None)
         tool = load_tool(job.workload.tool, templates.pgbench())
         logs = shell.make_directory(run.folder / "log") if job.load.transaction_log else None
         scripts = written(job.workload, run.folder, shell)

@@ -40,12 +40,14 @@ Check = Callable[[], None]
 class Stand:
     """A server that is up and loaded, and what was made for it.
 
-    ``client`` runs the load tool; undoing the ``chapter`` takes away what was made. ``site`` is what the levers made around a
-    cluster of ours. It is None for a server that is not ours, whose log, counters and host are its owner's.
+    ``client`` runs the load tool; undoing the ``chapter`` of the ``run``'s journal takes away what was made. ``site`` is
+    what the levers made around a cluster of ours. It is None for a server that is not ours, whose log, counters and host
+    are its owner's.
     """
 
     level: Level
     workload: Workload
+    run: Run
     client: Shell
     chapter: Chapter
     server: Cluster | Remote
@@ -57,9 +59,9 @@ class Stand:
         return self.site.replicas if self.site and self.site.replicas.members else None
 
     @contextlib.contextmanager
-    def under(self, run: Run) -> Iterator[dict[str, str]]:
+    def under(self) -> Iterator[dict[str, str]]:
         """The host and the server as the level wants them, until it is left; the tunables in force."""
-        with run.journal.chapter() as chapter:
+        with self.run.journal.chapter() as chapter:
             in_force: dict[str, str] = {}
             if isinstance(self.server, Remote):
                 self.server.configure(self.level.settings, chapter)
@@ -229,7 +231,7 @@ class Ways(NamedTuple):
 
 
 def build(
-    level: Level, workload: Workload, folder: Path, templates: Templates, run: Run, ways: Ways | None = None
+    level: Level, workload: Workload, folder: Path, templates: Templates, ways: Ways | None = None
 ) -> Stand:
     """The stand of a level, up and loaded: a cluster of ours in ``folder`` and wherever its storage lies, or a place
     on the server that the level names, in a database or schema named after the run and the folder. The ``ways`` are those
@@ -239,8 +241,9 @@ def build(
         BenchlibError: it cannot be had; nothing of it is left.
 
     """
+    run = templates.run
+    chapter = run.journal.chapter()
     if target := target_of(level):
-        chapter = run.journal.chapter()
         try:
             remote = Remote.open(target, f"{run.folder.name}-{folder.name}", chapter)
             client = remote.shell()
@@ -248,14 +251,13 @@ def build(
         except BaseException:
             chapter.undo()
             raise
-        return Stand(level, workload, client, chapter, remote)
-    template, chapter = templates.loaded(level, workload), run.journal.chapter()
-    shell = templates.shell
+        return Stand(level, workload, run, client, chapter, remote)
+    template, shell = templates.loaded(level, workload), templates.shell
     cluster = Cluster(shell, template.installation, folder)
     program = partial(templates.program, level=level)
     site = Site(level, folder.name, run.folder, shell, chapter, program, cluster)
     site.follower = ways.follower if ways else None
-    stand = Stand(level, workload, shell, chapter, cluster, site)
+    stand = Stand(level, workload, run, shell, chapter, cluster, site)
     try:
         for lever in LEVERS:
             lever.before_files(site)
@@ -266,7 +268,7 @@ def build(
         site.cluster.configure(server_settings(level))
         if ways:
             site.cluster.open_door(ways.door)
-        with stand.under(run):  # huge pages, for one, are decided when the server starts
+        with stand.under():  # huge pages, for one, are decided when the server starts
             site.cluster.start()
             site.cluster.admit()
             for lever in LEVERS:

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 import psycopg
 
 from benchlib.errors import ParseError, TrialError
-from benchlib.host.guardian import guarded_run, scratch_root
-from benchlib.host.shell import Shell, server_user
 from benchlib.load.tool import Job
 from benchlib.load.tools import load_tool
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 from benchlib.server.cluster import Cluster
-from benchlib.server.templates import Templates
+from benchlib.server.templates import workshop
 from benchlib.study.bench import check_invariant
 from benchlib.study.stand import build, written
 
@@ -30,17 +28,15 @@ def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tup
         BenchlibError: the workload's data cannot be loaded, or its tables not vacuumed.
 
     """
-    what = f"check of workload “{workload.name}”"
-    with guarded_run(scratch_root(), what, tell) as run, contextlib.ExitStack() as stack:
-        templates = Templates(run.folder, Shell(server_user()), 1, tell)
-        stack.callback(templates.close)
-        logging = Level(settings={"log_statement": "all"})
-        stand = build(logging, workload, run.folder / "c1", templates, run)
+    what, logging = f"check of workload “{workload.name}”", Level(settings={"log_statement": "all"})
+    with workshop(what, 1, tell) as templates, contextlib.ExitStack() as stack:
+        folder = templates.run.folder
+        stand = build(logging, workload, folder / "c1", templates)
         stack.callback(stand.discard)
         stand.settle()
         assert stand.site
         server, tool = stand.site.cluster, load_tool(workload.tool, templates.pgbench())
-        for number, script in enumerate(written(workload, run.folder, templates.shell)):
+        for number, script in enumerate(written(workload, folder, templates.shell)):
             count, error, log = workload.invariant.count, "", ""
             argv = tool.argv(Job(server.connection, workload, _ONCE, 1, 1, [script]))
             argv = ["--transactions=1" if word == "--time=1" else word for word in argv]

@@ -135,9 +135,9 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(
         if kind == POWER_CUT:
             raise PreflightError("only root")
 
-    def stopped(plan: Plan, rounds: list[Round], run: object, tell: Any) -> Iterator[Crash]:
+    def stopped(plan: Plan, rounds: list[Round], templates: Any) -> Iterator[Crash]:
         for each in rounds[:2]:
-            tell(f"“{each.level}”")
+            templates.tell(f"“{each.level}”")
             kept = {
                 "after_s": 1,
                 "server_version": "18.4",

@@ -22,8 +22,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -33,25 +32,27 @@ import psutil
 
 from benchlib.errors import BenchlibError, InputError, Interrupted, PreflightError, ServerError, StudyError
 from benchlib.host.changes import OURS
-from benchlib.host.guardian import Run, guarded_run, scratch_root
-from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.host.guardian import Run, scratch_root
+from benchlib.host.shell import Shell, known, ticks
 from benchlib.host.sweep import remove_shared_memory
 from benchlib.levers import volumes
 from benchlib.levers.lever import Site
 from benchlib.levers.storage import storage_of
 from benchlib.levers.volumes import Place
-from benchlib.plan.level import Level, SettingValue
+from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
 from benchlib.server.copying import share_blocks
-from benchlib.server.templates import Templates
+from benchlib.server.templates import Templates, workshop
 from benchlib.study.crashed import KINDS, POWER_CUT, Crash, Kind, Round, keep_crash, kept_crashes, left_out
 from benchlib.study.crashes.commits import WORKLOAD, CrashLoad, Row, examine, last_cries
+from benchlib.study.loop import Tell
 from benchlib.study.stand import Stand, build
 from benchlib.study.store import StudyFolder
 
-Tell = Callable[[str], None]
 _DEATH_S = 10.0
+_KILL_S, _CUT_S = (0.3, 1.5), (1.0, 4.0)
+"""Between which times a crash comes, in seconds of load."""
 
 _DISK = Place(file_system="ext4", size=640 << 20)
 _GROUND = Place(file_system="xfs", size=1536 << 20)
@@ -95,8 +96,8 @@ def crash_missing(folder: StudyFolder, rounds: int, tell: Tell) -> None:
     try:
         if todo:
             with (
-                guarded_run(scratch_root(), f"crashing “{folder.name}”", report) as run,
-                contextlib.closing(_crashes(plan, todo, run, report)) as crashes,
+                workshop(f"crashing “{folder.name}”", 1, report) as templates,
+                contextlib.closing(_crashes(plan, todo, templates)) as crashes,
             ):
                 for crash in crashes:
                     keep_crash(folder, crash)
@@ -119,18 +120,17 @@ def check(kind: Kind) -> None:
         volumes.check(_GROUND, scratch_root())
 
 
-def _crashes(plan: Plan, rounds: Iterable[Round], run: Run, tell: Tell) -> Generator[Crash, None, None]:
+def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Generator[Crash, None, None]:
     """What each round left. Rounds of one level and kind that follow each other share a cluster.
 
     Each begins with a recovered server and with everything on its disk.
     """
-    shell = Shell(server_user())
-    templates = Templates(run.folder, shell, 1, tell)
-    with run.journal.chapter() as chapter, contextlib.closing(templates):
+    run = templates.run
+    with run.journal.chapter() as chapter:
 
         @cache
         def ground() -> Path:
-            tell("making a disk that can be copied in one moment")
+            templates.tell("making a disk that can be copied in one moment")
             return volumes.provide(_GROUND, "ground", run.folder, Shell(), chapter)
 
         for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
@@ -138,9 +138,7 @@ def _crashes(plan: Plan, rounds: Iterable[Round], run: Run, tell: Tell) -> Gener
             todo = list(group)
             try:
                 while todo:
-                    yield from _on_one_stand(level, todo, plan.seed, templates, run, tell)
-            except StudyError:
-                raise
+                    yield from _on_one_stand(level, todo, plan.seed, templates)
             except BenchlibError as reason:
                 raise StudyError(f"level “{name}” cannot be crashed ({kind}): {reason}") from reason
 
@@ -158,18 +156,16 @@ def _as_crashed(level: Level, ground: Path | None) -> Level:
     return level.without_load().model_copy(update=changes)
 
 
-def _on_one_stand(
-    level: Level, todo: list[Round], seed: int, templates: Templates, run: Run, tell: Tell
-) -> Iterator[Crash]:
+def _on_one_stand(level: Level, todo: list[Round], seed: int, templates: Templates) -> Iterator[Crash]:
     """Crash one level until all rounds are done, or it is damaged and needs a new stand."""
     # a short name, as the path of a socket has to be
-    stand = build(level, WORKLOAD, run.folder / f"x{len(todo):02d}", templates, run)
+    stand = build(level, WORKLOAD, templates.run.folder / f"x{len(todo):02d}", templates)
     try:
-        with stand.under(run):
+        with stand.under():
             while todo:
                 this = todo.pop(0)
-                tell(f"“{this.level}”, {this.kind}")
-                crash = _round(stand, run, this, Random(f"{seed} {this.model_dump_json()}"))
+                templates.tell(f"“{this.level}”, {this.kind}")
+                crash = _round(stand, this, Random(f"{seed} {this.model_dump_json()}"))
                 yield crash
                 if crash.damage and this.kind != POWER_CUT:
                     return  # nobody knows what state it is in
@@ -177,24 +173,24 @@ def _on_one_stand(
         stand.discard()
 
 
-def _round(stand: Stand, run: Run, this: Round, random: Random) -> Crash:
-    way = _CUT if this.kind == POWER_CUT else _KILLED
-    version, site = stand.server.version(), stand.site
+def _round(stand: Stand, this: Round, random: Random) -> Crash:
+    power_cut, version, site = this.kind == POWER_CUT, stand.server.version(), stand.site
     assert site is not None  # who is not ours is left out
     stand.checkpoint()
     os.sync()
-    after_s = random.uniform(*way.after_s)
-    with CrashLoad(site.cluster, this.number, random, checkpoints=this.kind == POWER_CUT) as load:
+    after_s = random.uniform(*(_CUT_S if power_cut else _KILL_S))
+    with CrashLoad(site.cluster, this.number, random, checkpoints=power_cut) as load:
         started = time.monotonic()
         time.sleep(after_s)
         load.over()
-        moment = way.crash(site)
-    with way.remains(site, run) as cluster:
+        moment = _copy_disk(site) if power_cut else _kill(site)
+    site.cluster.stop()
+    with _on_copy(site, stand.run) if power_cut else contextlib.nullcontext(site.cluster) as cluster:
         rows, recovery_s, damage = _restarted(cluster, this.number)
     by_client = enumerate(load.acknowledged)
     acknowledged = {(client, nth): at for client, times in by_client for nth, at in enumerate(times)}
     # while a disk is copied commits go on: those promise nothing of the copy
-    promised = {row: at for row, at in acknowledged.items() if this.kind != POWER_CUT or at <= moment}
+    promised = {row: at for row, at in acknowledged.items() if not power_cut or at <= moment}
     lost = None if rows is None else promised.keys() - rows
     oldest_s = max(0.0, moment - min(promised[row] for row in lost)) if lost else None
     return Crash(
@@ -238,25 +234,11 @@ def _kill(site: Site) -> float:
     processes = [postmaster, *postmaster.children(recursive=True)]
     moment = time.monotonic()
     for process in processes:  # the postmaster first: it would start the others again
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+        known(process.kill)
     for _ in ticks(_DEATH_S):
-        if not any(map(_alive, processes)):
+        if all(known(process.status) in (None, psutil.STATUS_ZOMBIE) for process in processes):
             return moment
     raise ServerError("a process of the killed server does not die")
-
-
-def _alive(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-@contextlib.contextmanager
-def _after_kill(site: Site, run: Run) -> Iterator[Cluster]:
-    """The killed server itself, collected."""
-    site.cluster.stop()
-    yield site.cluster
 
 
 def _copy_disk(site: Site) -> float:
@@ -273,7 +255,7 @@ def _copy_disk(site: Site) -> float:
 
 
 @contextlib.contextmanager
-def _after_copy(site: Site, run: Run) -> Iterator[Cluster]:
+def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
     """A cluster on the copy of the stand's disk, which goes at the end; then the stand's own server goes on.
 
     Raises:
@@ -281,22 +263,20 @@ def _after_copy(site: Site, run: Run) -> Iterator[Cluster]:
 
     """
     original, (place, image) = site.cluster, _disk(site)
-    original.stop()
     copy = image.with_name("copy")
     cluster = Cluster(original.shell, original.installation, run.folder / "copy", original.groups)
-    quick = dict[str, SettingValue]()
+    settings = dict(original.wanted)
     if cluster.installation.major >= 14:
         # one sync of the file system, not one of each of a thousand files, which is most of a short recovery
-        quick["recovery_init_sync_method"] = "syncfs"
+        settings.setdefault("recovery_init_sync_method", "syncfs")
     try:
         with run.journal.chapter() as chapter:
             disk = volumes.mount_image(place, copy, "copy", run.folder, chapter)
-            for folder in (cluster.folder, cluster.sockets):
-                cluster.shell.make_directory(folder)
+            cluster.make_folders()
             cluster.data.symlink_to(disk / "data")
             # after a power cut no process has the number that it holds; here others go on
             (cluster.data / "postmaster.pid").unlink(missing_ok=True)
-            cluster.configure({**quick, **original.wanted})
+            cluster.configure(settings)
             try:
                 yield cluster
             finally:
@@ -314,20 +294,3 @@ def _disk(site: Site) -> tuple[Place, Path]:
     assert disk is not None
     (image,) = Path(str(disk.path)).glob(f"{OURS}*/image")
     return disk, image
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to crash a server.
-
-    The crash comes between the times ``after_s``, in seconds of load. ``crash`` tells when it did, in seconds of
-    :func:`time.monotonic`; ``remains`` has a cluster on what it left, not started.
-    """
-
-    after_s: tuple[float, float]
-    crash: Callable[[Site], float]
-    remains: Callable[[Site, Run], contextlib.AbstractContextManager[Cluster]]
-
-
-_KILLED = Way((0.3, 1.5), _kill, _after_kill)
-_CUT = Way((1.0, 4.0), _copy_disk, _after_copy)
