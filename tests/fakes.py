@@ -125,12 +125,9 @@ SERVER_LOG = """\
 
 def seal(folder: StudyFolder) -> None:
     """Have the checksums be those of what is there now: a test has exchanged raw files."""
-    folder.list_checksums(
-        {
-            trial.name: {path.name: frozenset([checksum(path)]) for path in trial.iterdir()}
-            for trial in (folder.path / "trials").iterdir()
-        }
-    )
+    paths = (folder.path / "trials").glob("*/*")
+    sums = {path.relative_to(folder.path).as_posix(): frozenset([checksum(path)]) for path in paths}
+    folder.list_checksums(sums)
 
 
 class FakeBench:

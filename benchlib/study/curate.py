@@ -1,16 +1,19 @@
 """What can be done with a kept study beside running it: another name, other words, away, into one file and back.
 
 Plan and data never change. A study is whole at any moment, here or in the file: what is new has a temporary name until
-it is on disk. After a kill the same again goes on from there; a hidden folder may stay.
+it is on disk. After a kill the same again goes on from there, and what was not whole goes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
+import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,10 +21,11 @@ from benchlib.errors import HostBusyError, InputError
 from benchlib.host.journal import sync
 from benchlib.host.lock import held_by
 from benchlib.plan.model import AS_RUN, Study
-from benchlib.study.store import PENDING, StudyFolder
+from benchlib.study.store import PENDING, StudyFolder, study_names
 
 _MEMBER = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){1,3}", re.ASCII)
 """A file of a study, from its folder's name on."""
+_LOCK = ".lock"
 
 
 def rename(name: str, new_name: str) -> None:
@@ -51,11 +55,11 @@ def delete(name: str) -> None:
 
     """
     folder = StudyFolder(name)
-    if not folder.exists():
+    if name not in study_names():
         folder.read()  # which says what there is
     _check_idle(name)
-    with folder.disk(), TemporaryDirectory(prefix=PENDING, dir=folder.path.parent) as gone:
-        folder.path.rename(Path(gone) / name)
+    with folder.disk(), _hidden(folder.path.parent) as gone:
+        folder.path.rename(gone / name)
         sync(folder.path.parent)
 
 
@@ -89,8 +93,8 @@ def export(name: str, file: Path) -> None:
     if os.path.lexists(file):
         raise InputError(f"{file} is there already: name another file")
     try:
-        with TemporaryDirectory(prefix=PENDING, dir=file.parent) as pending:
-            whole = Path(pending) / "whole"
+        with _hidden(file.parent) as pending:
+            whole = pending / "whole"
             with zipfile.ZipFile(whole, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
                 # checksums last: a trial that is kept meanwhile is listed before it is there
                 for path in sorted(folder.path.rglob("*"), reverse=True):
@@ -120,9 +124,9 @@ def import_study(file: Path, name: str | None = None) -> StudyFolder:
             _check_free(folder)
             with folder.disk():
                 folder.path.parent.mkdir(parents=True, exist_ok=True)
-            with folder.disk(), TemporaryDirectory(prefix=PENDING, dir=folder.path.parent) as root:
+            with folder.disk(), _hidden(folder.path.parent) as root:
                 archive.extractall(root, members)
-                pending = StudyFolder(own, Path(root))
+                pending = StudyFolder(own, root)
                 pending.write(_named(pending.read(), folder.name))
                 pending.kept()
                 for path in (*pending.path.rglob("*"), pending.path):
@@ -132,6 +136,25 @@ def import_study(file: Path, name: str | None = None) -> StudyFolder:
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as reason:
         raise InputError(f"{file.name} is no file of 'benchlib studies export': {reason}") from None
     return folder
+
+
+@contextlib.contextmanager
+def _hidden(folder: Path) -> Iterator[Path]:
+    """A hidden folder inside another, for what is not whole yet or is to go, locked while this process uses it."""
+    remove_left(folder)
+    with TemporaryDirectory(prefix=PENDING, dir=folder) as name, Path(name, ".new").open("x") as lock:
+        with contextlib.suppress(OSError):  # a file system without locks: there a kill leaves it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            Path(lock.name).rename(Path(name, _LOCK))  # which is seen once it is held
+        yield Path(name)
+
+
+def remove_left(folder: Path) -> None:
+    """Remove the hidden folders in a folder that exports, imports and removals have left which were killed."""
+    for path in folder.glob(f"{PENDING}*/{_LOCK}"):
+        with contextlib.suppress(OSError), path.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.parent)
 
 
 def _members(archive: zipfile.ZipFile, packed: int) -> list[str]:

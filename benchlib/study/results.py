@@ -289,7 +289,7 @@ def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:
     log = folder.transaction_log(trial_id)
     if log is None:
         return None
-    sums = folder.checksums().get(trial_id, {}).get(TRANSACTION_LOG)
+    sums = folder.checksums().get(f"trials/{trial_id}/{TRANSACTION_LOG}")
     return _read_latency(log, log.stat().st_mtime_ns, sums)
 
 

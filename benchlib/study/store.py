@@ -26,7 +26,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from benchlib.errors import BenchlibError, InputError, StudyError
+from benchlib.errors import InputError, StudyError
 from benchlib.host.journal import sync
 from benchlib.host.ours import is_ours, open_plain
 from benchlib.load.tools import misfit
@@ -41,15 +41,15 @@ TRANSACTION_LOG = "transactions.parquet"
 CHECKSUMS = "SHA256SUMS"
 PENDING = ".pending-"
 _NAME = re.compile(r"(?!(index|summary|methodology|calibration)\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_PATH = re.compile(r"trials/([A-Za-z0-9][\w.-]*)/([A-Za-z0-9][\w.-]*)", re.ASCII)
-_LISTED = re.compile(rf"([0-9a-f]{{64}})  {_PATH.pattern}", re.ASCII)
+_PATH = re.compile(r"trials(?:/[A-Za-z0-9][\w.-]*){2}", re.ASCII)
+_LISTED = re.compile(rf"([0-9a-f]{{64}})  ({_PATH.pattern})", re.ASCII)
 _MOST = 256 << 20
 """Bytes of a file, or of all that an archive unpacks to."""
 _RATIO, _LITTLE = 400, 16 << 20
 """Bytes that each byte of an archive unpacks to at most, where that is not little: a study's is a fourth of that."""
 
-Sums = Mapping[str, Mapping[str, frozenset[str]]]
-"""The checksums that each file of each trial may have: of those that are being packed two."""
+Sums = Mapping[str, frozenset[str]]
+"""The checksums that files of trials may have, by their paths in the study: of those that are being packed two."""
 
 
 def project_root() -> Path:
@@ -94,13 +94,10 @@ class StudyFolder:
         """Whether the study has been written.
 
         Raises:
-            InputError: its folder is closed to us.
+            InputError: its file is closed to us, or is none.
 
         """
-        try:
-            return (self.path / "study.json").is_file()
-        except OSError as reason:
-            raise InputError(f"cannot read {self.path}: {reason.strerror}") from None
+        return _content(self.path, "study.json") is not None
 
     def write(self, study: Study) -> None:
         """Keep the study, in one piece.
@@ -137,16 +134,8 @@ class StudyFolder:
             StudyError: the disk refused.
 
         """
-        path = self.path / name
-        pending = path.with_name(f"{PENDING}{path.name}")
-        with self.disk():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pending.unlink(missing_ok=True)
-            with pending.open("xb") as file:  # never through a link that somebody left there
-                file.write(data)
-            sync(pending)
-            pending.rename(path)
-            sync(path.parent)
+        with self.disk(), whole(self.path / name) as pending, pending.open("xb") as file:
+            file.write(data)
 
     def keep(self, measurement: Measurement, folder: Path) -> None:
         """Keep a trial: its measurement and the raw files in ``folder``, whole or not at all.
@@ -155,24 +144,15 @@ class StudyFolder:
             StudyError: the disk refused; what was kept before is safe.
 
         """
-        pending = self._trials / f"{PENDING}{measurement.trial.id}"
-        with self.disk():
-            shutil.rmtree(pending, ignore_errors=True)
-            pending.mkdir(parents=True)
-            try:
-                for source in folder.iterdir():
-                    shutil.copyfile(source, pending / source.name)
-                (pending / MEASUREMENT).write_text(measurement.model_dump_json(indent=2) + "\n", "utf-8")
-                for path in (*pending.iterdir(), pending):
-                    sync(path)
-                # first, so that no trial is there without: of one that is not there they say nothing
-                sums = {path.name: frozenset([checksum(path)]) for path in pending.iterdir()}
-                self._list_checksums_of(measurement.trial.id, sums)
-                pending.rename(self._trials / measurement.trial.id)
-                sync(self._trials)
-            except (OSError, BenchlibError):
-                shutil.rmtree(pending, ignore_errors=True)
-                raise
+        with self.disk(), whole(self._trials / measurement.trial.id) as pending:
+            pending.mkdir()
+            for source in folder.iterdir():
+                shutil.copyfile(source, pending / source.name)
+            (pending / MEASUREMENT).write_text(measurement.model_dump_json(indent=2) + "\n", "utf-8")
+            # first, so that no trial is there without: of one that is not there they say nothing
+            place = f"trials/{measurement.trial.id}/"
+            sums = {f"{place}{path.name}": frozenset([checksum(path)]) for path in pending.iterdir()}
+            self._list_checksums_of(place, sums)
 
     def withdraw(self) -> None:
         """Remove the study again, unless a trial has been kept."""
@@ -204,18 +184,17 @@ class StudyFolder:
             InputError: a file is damaged or that of another trial; the line names it.
 
         """
-        study, sums, measurements = self.read(), self.checksums(), {}
+        study, stored = self.read(), dict[str, tuple[Trial, bytes]]()
         for trial in study.trials:
-            data = self._stored(trial.id, MEASUREMENT)
-            if data is None:
-                continue
-            if study.format > 1 and trial.id not in sums:
-                raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
-            for name in sums.get(trial.id, {}):
-                if name != TRANSACTION_LOG:  # which may be large: whoever reads it compares it
-                    self.raw(trial.id, name)
-            measurements[trial.id] = self._measurement(study.plan, trial, data)
-        return measurements
+            if (data := self._stored(f"trials/{trial.id}/{MEASUREMENT}")) is not None:
+                stored[trial.id] = trial, data
+                if study.format > 1 and not self._is_listed(trial.id):
+                    raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
+        for path in self.checksums():
+            _, trial_id, name = path.split("/")
+            if trial_id in stored and name != TRANSACTION_LOG:  # large, maybe: whoever reads it compares it
+                self.raw(trial_id, name)
+        return {trial.id: self._measurement(study.plan, trial, data) for trial, data in stored.values()}
 
     def _measurement(self, plan: Plan, trial: Trial, data: bytes) -> Measurement:
         """A trial's measurement, compared with what the plan asks for."""
@@ -248,19 +227,21 @@ class StudyFolder:
             InputError: it cannot be read, is gone, or is not the one that was kept.
 
         """
-        data, sums = self._stored(trial_id, name), self.checksums().get(trial_id)
-        if sums is None:  # of an earlier version
-            return data
-        if name not in sums:  # the trial did not leave it
-            return None
+        path = f"trials/{trial_id}/{name}"
+        data, sums = self._stored(path), self.checksums().get(path)
+        if sums is None:  # of an earlier version, or the trial did not leave it
+            return None if self._is_listed(trial_id) else data
         if data is None:
             raise self.damaged(trial_id, name, "it is gone")
-        if hashlib.sha256(data).hexdigest() not in sums[name]:
+        if hashlib.sha256(data).hexdigest() not in sums:
             raise self.damaged(trial_id, name, "it is not the one that was kept: its checksum differs")
         return data
 
-    def _stored(self, trial_id: str, name: str) -> bytes | None:
-        path = f"trials/{trial_id}/{name}"
+    def _is_listed(self, trial_id: str) -> bool:
+        """Whether the checksums of a trial's files are kept: every trial has left a measurement."""
+        return f"trials/{trial_id}/{MEASUREMENT}" in self.checksums()
+
+    def _stored(self, path: str) -> bytes | None:
         data = _content(self.path, path)
         return self.packed().get(path) if data is None else data
 
@@ -271,14 +252,14 @@ class StudyFolder:
             InputError: it is gone, or is a link.
 
         """
-        path, sums = self._trials / trial_id / TRANSACTION_LOG, self.checksums().get(trial_id)
-        there = path.is_file()
-        if path.is_symlink() or (sums and TRANSACTION_LOG in sums and not there):
-            raise self.damaged(trial_id, TRANSACTION_LOG, "it is gone" if not there else "it is a link")
-        return path if there and (sums is None or TRANSACTION_LOG in sums) else None
+        path = self._trials / trial_id / TRANSACTION_LOG
+        there, listed = path.is_file(), f"trials/{trial_id}/{TRANSACTION_LOG}" in self.checksums()
+        if path.is_symlink() or (listed and not there):
+            raise self.damaged(trial_id, TRANSACTION_LOG, "it is a link" if there else "it is gone")
+        return path if there and (listed or not self._is_listed(trial_id)) else None
 
     def checksums(self) -> Sums:
-        """The checksums of the trials' files by trial and name; of a trial that an earlier version kept there are none.
+        """The checksums of the trials' files; of a trial that an earlier version kept there are none.
 
         Raises:
             InputError: their file cannot be read.
@@ -288,16 +269,17 @@ class StudyFolder:
 
     def list_checksums(self, sums: Sums) -> None:
         """Keep the checksums of all trials' files; errors are those of :meth:`put`."""
-        self.put(CHECKSUMS, b"".join(_lines(trial_id, names) for trial_id, names in sums.items()))
+        self.put(CHECKSUMS, _lines(sums))
 
-    def _list_checksums_of(self, trial_id: str, names: Mapping[str, frozenset[str]]) -> None:
-        """Add a trial to the list, at its end where it can be: the list of a study on many hosts is long."""
+    def _list_checksums_of(self, place: str, sums: Sums) -> None:
+        """Add the files of a trial's folder to the list, at its end where it can be: that of a study on many hosts is long."""
         listed = _content(self.path, CHECKSUMS) or b""
         # there is none yet, or a crash has cut its end; or the trial has been measured before
-        if not listed.endswith(b"\n") or f"  trials/{trial_id}/".encode() in listed:
-            return self.list_checksums({**self.checksums(), trial_id: names})
+        if not listed.endswith(b"\n") or f"  {place}".encode() in listed:
+            others = {path: either for path, either in self.checksums().items() if not path.startswith(place)}
+            return self.list_checksums({**others, **sums})
         with open(self.path / CHECKSUMS, "ab", opener=open_plain) as file:
-            file.write(_lines(trial_id, names))
+            file.write(_lines(sums))
         return sync(self.path / CHECKSUMS)
 
     def packed(self) -> Mapping[str, bytes]:
@@ -344,16 +326,45 @@ def walk() -> Iterator[StudyFolder]:
     return map(StudyFolder, study_names())
 
 
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A hidden path beside another for a file or folder that is to be there whole or not at all.
+
+    When this is left, what was made there is on disk and gets its name; after an error it is removed.
+    """
+    pending = path.with_name(f"{PENDING}{path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove(pending)  # left by a kill
+    try:
+        yield pending
+        if pending.exists():
+            for made in (*pending.rglob("*"), pending):
+                sync(made)
+            pending.rename(path)
+            sync(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            _remove(pending)
+        raise
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder, if it is there; a link, and never what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def checksum(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _lines(trial_id: str, names: Mapping[str, frozenset[str]]) -> bytes:
-    """The checksums of a trial's files, as ``sha256sum`` writes them."""
-    lines = (f"{one}  trials/{trial_id}/{name}\n" for name in names for one in sorted(names[name]))
-    return "".join(lines).encode()
+def _lines(sums: Sums) -> bytes:
+    """Checksums as ``sha256sum`` writes them."""
+    return "".join(f"{one}  {path}\n" for path in sums for one in sorted(sums[path])).encode()
 
 
 def _content(folder: Path, name: str) -> bytes | None:
@@ -386,11 +397,10 @@ def _version(path: Path) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _listed(folder: Path, _version: tuple[int, ...]) -> Sums:
-    sums: dict[str, dict[str, frozenset[str]]] = {}
+    sums: dict[str, frozenset[str]] = {}
     for line in (_content(folder, CHECKSUMS) or b"").decode(errors="replace").splitlines():
         if match := _LISTED.fullmatch(line):
-            names = sums.setdefault(match[2], {})
-            names[match[3]] = names.get(match[3], frozenset()) | {match[1]}
+            sums[match[2]] = sums.get(match[2], frozenset()) | {match[1]}
     return sums
 
 

@@ -9,13 +9,11 @@ import io
 import lzma
 import tarfile
 from collections.abc import Container, Mapping
-from pathlib import Path
 
 from benchlib.errors import InputError
-from benchlib.host.journal import sync
 from benchlib.load.latency import thin_log
 from benchlib.study.records import Samples, understood
-from benchlib.study.store import ARCHIVE, PENDING, TRANSACTION_LOG, StudyFolder, checksum, most_unpacked
+from benchlib.study.store import ARCHIVE, TRANSACTION_LOG, StudyFolder, checksum, most_unpacked, whole
 
 NOTE = "packed; of waits the sums per second are kept, of transactions the second, latency and status"
 """What the provenance of a trimmed study says of its raw files."""
@@ -35,13 +33,9 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
     for trial_id in kept:
         Samples.read(folder, trial_id)  # a damaged one is named before anything is packed
         if path := folder.transaction_log(trial_id):
-            pending = path.with_name(f"{PENDING}{path.name}")
-            with folder.disk():
-                pending.unlink(missing_ok=True)  # never through a link that somebody left there
+            with folder.disk(), whole(path) as pending:
                 if thin_log(path, pending):
-                    sync(pending)
-                    _list(folder, {(trial_id, path.name): checksum(pending)})
-                    pending.rename(path)
+                    _list(folder, {f"trials/{trial_id}/{path.name}": checksum(pending)})
     _pack(folder, kept)
     _list_alone(folder)
     if study.provenance.get("raw_files") != NOTE:
@@ -49,25 +43,21 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
     return before, _size(folder)
 
 
-def _list(folder: StudyFolder, more: Mapping[tuple[str, str], str]) -> None:
-    """Add checksums, by trial and name, to those that files may have: what is read fits before and after it is exchanged."""
-    sums = {trial_id: dict(names) for trial_id, names in folder.checksums().items()}
-    for (trial_id, name), one in more.items():
-        if trial_id in sums:
-            sums[trial_id][name] = sums[trial_id].get(name, frozenset()) | {one}
-    if sums:
-        folder.list_checksums(sums)
+def _list(folder: StudyFolder, more: Mapping[str, str]) -> None:
+    """Add checksums to those that files may have: what is read fits before and after it is exchanged."""
+    if sums := folder.checksums():
+        folder.list_checksums({**sums, **{path: sums[path] | {more[path]} for path in more if path in sums}})
 
 
 def _list_alone(folder: StudyFolder) -> None:
     """Leave each file the one checksum that it has now."""
-    sums = {trial_id: dict(names) for trial_id, names in folder.checksums().items()}
-    for trial_id, names in sums.items():
-        for name in [name for name, either in names.items() if len(either) > 1]:
-            if log := folder.transaction_log(trial_id) if name == TRANSACTION_LOG else None:
-                names[name] = frozenset([checksum(log)])
-            elif (data := folder.raw(trial_id, name)) is not None:
-                names[name] = frozenset([hashlib.sha256(data).hexdigest()])
+    sums = dict(folder.checksums())
+    for path in [path for path, either in sums.items() if len(either) > 1]:
+        _, trial_id, name = path.split("/")
+        if name == TRANSACTION_LOG and (log := folder.transaction_log(trial_id)):
+            sums[path] = frozenset([checksum(log)])
+        elif name != TRANSACTION_LOG and (data := folder.raw(trial_id, name)) is not None:
+            sums[path] = frozenset([hashlib.sha256(data).hexdigest()])
     if sums:
         folder.list_checksums(sums)
 
@@ -84,25 +74,22 @@ def _pack(folder: StudyFolder, trials: Container[str]) -> None:
     """
     places = [path for path in folder.path.glob("trials/[!.]*") if path.name in trials]
     folders = [place for place in places if not place.is_symlink()]
-    files = [path for place in folders for path in place.glob("[!.]*") if path.name != TRANSACTION_LOG]
-    thinned: dict[Path, bytes] = {}
-    for path in files:
+    thinned = dict[str, bytes]()
+    for path in (path for place in folders for path in place.glob("[!.]*") if path.name != TRANSACTION_LOG):
         if path.is_file() and not path.is_symlink():
             with understood(folder, path.parent.name):
                 data = path.read_bytes()
                 # stored, not compressed: the archive around it finds what the trials have in common
                 samples = Samples.from_bytes(data).thinned() if path.name == Samples.FILE else None
-                thinned[path] = samples.to_bytes(0) if samples else data
+                thinned[path.relative_to(folder.path).as_posix()] = samples.to_bytes(0) if samples else data
     if not thinned:
         return
-    loose = {path.relative_to(folder.path).as_posix(): data for path, data in thinned.items()}
-    packed = _archive({**folder.packed(), **loose})
-    sums = {(path.parent.name, path.name): hashlib.sha256(data) for path, data in thinned.items()}
-    _list(folder, {key: one.hexdigest() for key, one in sums.items()})
+    packed = _archive({**folder.packed(), **thinned})
+    _list(folder, {name: hashlib.sha256(data).hexdigest() for name, data in thinned.items()})
     folder.put(ARCHIVE, packed)
     with folder.disk():
-        for path in thinned:
-            path.unlink()
+        for name in thinned:
+            (folder.path / name).unlink()
         for emptied in folders:
             if not any(emptied.iterdir()):
                 emptied.rmdir()

@@ -179,7 +179,7 @@ def test_an_older_study_goes_on_with_checksums_for_what_is_new(older: StudyFolde
     again = place(older, "tuned")
     older.set_aside(again.name)
     run_study(older, FakeBench(older.read().plan, tmp_path, TPS).open)
-    assert list(older.checksums()) == [again.name]
+    assert {path.split("/")[1] for path in older.checksums()} == {again.name}
     assert len(older.kept()) == 9
     (again / "stdout").write_text("tps = 5")
     assert "checksum differs" in told(older)
@@ -286,12 +286,11 @@ def test_a_closed_folder_of_studies_is_told(study: StudyFolder, monkeypatch: pyt
     def closed(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    for name in ("stat", "iterdir"):
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, name, closed)
-            for ask in (study.exists, lambda: list(walk())):
-                if (name == "stat") == (ask == study.exists):
-                    with pytest.raises(InputError, match=r"cannot read .*: Permission denied$"):
-                        ask()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "iterdir", closed)
+        with pytest.raises(InputError, match=r"cannot read .*: Permission denied$"):
+            list(walk())
     monkeypatch.setattr(os, "open", closed)
+    with pytest.raises(InputError, match=r"^cannot read small/study\.json: Permission denied$"):
+        study.exists()
     assert told(study) == "cannot read small/study.json: Permission denied"
