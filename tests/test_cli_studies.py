@@ -138,7 +138,7 @@ def test_who_does_not_confirm_keeps_the_study(keep) -> None:
         (["import", "nope.zip"], "does not exist"),
         (["check", "nope"], "no study 'nope'"),
         (["check", "one", "--tolerance", "much"], "want percent, such as 3"),
-        (["compare", "one"], "want two studies or more"),
+        (["compare", "one"], "'one' is compared with other studies: name one of them too"),
         (["history", "nope"], "no study of a notebook 'nope' is kept"),
         (["run", "template", "-p", "run", "false", "-p", "study", "one", "-p", "clients", "8"], "parameter clients: run=false"),
         (["run", "template", "-p", "levels", "{a: {}, b: {}}"], "parameter question: levels of your own want one"),

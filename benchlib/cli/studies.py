@@ -1,5 +1,6 @@
-"""``benchlib studies``: what is kept, and what can be done with it; ``benchlib import``."""
+"""What is done with kept studies: ``benchlib studies``, ``import``, ``check``, ``compare`` and ``history``."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -143,3 +144,74 @@ def _follow(study: str) -> None:
 
     for line in follow(study, listen=lambda line: echo(line, err=True)):
         echo(" ".join(line.splitlines()))
+
+
+# --- what they say --------------------------------------------------------------------
+
+
+def _percent(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text.rstrip(" %")) / 100
+    except ValueError:
+        raise click.BadParameter(f"want percent, such as 3 or '3 %', not {text!r}") from None
+
+
+@click.command()
+@click.argument("studies", nargs=-1, required=True)
+@click.option("--tolerance", callback=_percent, help="How many percent slower is tolerated; else the margin.")
+@click.option("--format", type=click.Choice(["text", "markdown", "junit"]), default="text", help="The form.")
+@click.option("--pages", default="", help="The address where pages are published, for the links in markdown.")
+def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages: str) -> None:
+    """Gate a change by what STUDIES found.
+
+    Exit status 0: every answer is shown to be no slower than tolerated. 3: something is slower by more. 4: it cannot
+    be said (inconclusive, invalid, conditions not met, not measured); more blocks may tell.
+
+    Compare two builds as levels of one study, in the same blocks. Two runs differ by the host's mood, often by more
+    than the change does, and no statistics can tell the two apart afterwards.
+
+    \b
+    Examples:
+      benchlib check gate --tolerance 3
+      benchlib check gate --format junit > gate.xml
+    """
+    from benchlib.report.gate import gate_study, status, written
+
+    rows = [row for name in dict.fromkeys(studies) for row in gate_study(name, tolerance)]
+    echo(written(rows, format, pages))
+    sys.exit(status(rows))
+
+
+@click.command()
+@click.argument("studies", nargs=-1, required=True)
+def compare(studies: tuple[str, ...]) -> None:
+    """Hold the effects that STUDIES found against those of the first: do they differ, are they the same, or can nobody tell?
+
+    Prints and publishes the changes, their differences with intervals, and what the studies were run with. Rates of
+    different days are not compared: they are facts of the host.
+
+    \b
+    Example:
+      benchlib compare configuration-recorded configuration-quick
+    """
+    from benchlib.report.trends import compare
+
+    words, page = compare(studies)
+    echo(words.to_string(index=False))
+    echo(f"page: {page}")
+
+
+@click.command()
+@click.argument("notebook")
+@click.option("--metric", default="", help="The figure to compare by; else the latest study's own.")
+def history(notebook: str, metric: str) -> None:
+    """Show what the kept studies of NOTEBOOK found over time: effects, what was new each time, change points.
+
+    \b
+    Example:
+      benchlib history configuration --metric latency_p99_ms
+    """
+    from benchlib.report.trends import history
+
+    words, remarks, page = history(notebook, metric)
+    echo("\n".join([words.to_string(index=False), *remarks, f"page: {page}"]))

@@ -34,10 +34,12 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
 
     """
     studies = {name: shown(StudyFolder(name)) for name in names}
+    if len(studies) < 2:
+        raise InputError(f"'{names[0]}' is compared with other studies: name one of them too")
     first, *others = studies.values()
     frames = [between(first.analysis, other.analysis).assign(study=other.folder.name) for other in others]
     if len({each.analysis.metric for each in studies.values()}) > 1 or not any(map(len, frames)):
-        raise InputError("want two studies or more with a comparison in common, judged by one metric")
+        raise InputError("these studies have no comparison in common that is judged by one metric")
     frame = pd.concat(frames, ignore_index=True)
     frame["name"] = frame["level"] + " against " + frame["against"]
     words = frame[["study", "name", "verdict"]].rename(columns={"name": "comparison"})
@@ -64,17 +66,24 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
 
     """
     notebook = Path(notebook).stem
-    kept = [each for each in map(shown, walk()) if each.study.notebook == notebook]
+    kept, remarks = list[Experiment](), list[str]()
+    for folder in walk():
+        try:
+            if (experiment := shown(folder)).study.notebook == notebook:
+                kept.append(experiment)
+        except InputError as reason:  # nobody knows of which notebook it is
+            remarks.append(f"left out: {reason}")
     if not kept:
-        raise InputError(f"no study of a notebook '{notebook}' is kept")
+        raise InputError("; ".join([f"no study of a notebook '{notebook}' is kept", *remarks]))
     kept.sort(key=lambda each: str(each.study.provenance.get("created", "")))
     measured = known_metric(metric or kept[-1].plan.metric)
-    effects, remarks, frames, figures = list[pd.DataFrame](), list[str](), [], []
+    effects, frames, figures = list[pd.DataFrame](), [], []
     for each in kept:
         try:
             effects.append(_effects(each, kept[-1], measured.name))
         except BenchlibError as reason:
-            remarks.append(f"left out: {each.folder.name}: {reason}")
+            why = str(reason).removeprefix(f"{each.folder.name}: ")
+            remarks.append(f"left out: {each.folder.name}: {why}")
     if not effects:
         raise InputError("; ".join(remarks))
     for name, rows in pd.concat(effects, ignore_index=True).groupby("comparison", sort=False):

@@ -7,10 +7,10 @@ where the ``unit`` is %, and differences of the two otherwise. Any other row is 
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import pandas as pd
-from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_validator
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from benchlib.errors import InputError
 from benchlib.plan.level import Model, NotEmpty
@@ -46,30 +46,12 @@ class Published(Model):
     conditions: NotEmpty
     note: str
 
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if not self.words and self.value is None and self.low is None and self.high is None:
-            raise ValueError("it has neither a number nor words")
-        if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError("its range ends before it begins")
-        if self.against and self.level in ("", self.against):
-            raise ValueError("it compares no level, or one with itself")
-        if self.direction and not self.against:
-            raise ValueError("it has a direction and compares nothing")
-        if self.direction not in ("", self._sign()):
-            raise ValueError("its direction is not that of its number")
-        return self
-
-    def _sign(self) -> str:
-        """The direction of the change: that of its number; without one, as it is written."""
+    def row(self) -> dict[str, Any]:
+        """Its columns, with the direction of its number; without one, as it is written."""
         size = next((each for each in (self.value, self.low, self.high) if each is not None), None)
         if size is None or not self.against:
-            return self.direction
-        return "+" if size > 0 else "-" if size < 0 else "0"
-
-    def row(self) -> dict[str, Any]:
-        """Its columns, with the direction of its number."""
-        return self.model_dump() | {"direction": self._sign()}
+            return self.model_dump()
+        return self.model_dump() | {"direction": "+" if size > 0 else "-" if size < 0 else "0"}
 
 
 def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:

@@ -182,22 +182,22 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
         InputError: a file of the trial is not there or damaged, or the load did not run to its end.
 
     """
-    report = _report(folder, plan, trial_id, measurement)
+    report, level = _report(folder, plan, trial_id, measurement), measurement.trial.level
+    workload, rate = plan.level_workload(level), plan.level_load(level).rate
     figures = {name: report[name] for name in (*REPORTED, "clients")}
     figures |= {name: report.get(own) for name, own in SCHEDULED.items()}
     figures |= {name: report.get(name) for name in (*LOADING, "latency_p95_ms")}
-    figures["rate_tps"] = _rate(measurement.load_argv)
+    figures["rate_tps"] = rate if isinstance(rate, float) else None
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         figures["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
-    samples, level = Samples.read(folder, trial_id), plan.level(measurement.trial.level)
-    if samples and len(samples.readings) > 1 and samples.of_servers_host(level):
+    samples = Samples.read(folder, trial_id)
+    if samples and len(samples.readings) > 1 and samples.of_servers_host(plan.level(level)):
         figures["processors_share"] = processors_share(dict(samples))
     if latency := _latency(folder, trial_id):
         if (logged := int(latency.counts.sum())) != report["transactions"]:
             why = f"it is not of this trial: {logged} transactions, the summary has {report['transactions']}"
             raise folder.damaged(trial_id, TRANSACTION_LOG, why)
         figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
-    workload = plan.level_workload(measurement.trial.level)
     if (output := folder.raw(trial_id, BESIDE)) is not None:
         figures["beside_tps"] = tps_until_ended(output.decode(errors="replace"))
     # where not every transaction writes, the rate of flushes bounds nothing
@@ -273,15 +273,6 @@ def _two_runs(report: Mapping[str, Any]) -> str | None:
     if abs(counted - done) <= 0.01 * done + report["clients"] + rounding + unread:
         return None
     return f"its progress tells of {counted:.0f} transactions, its summary of {done}"
-
-
-def _rate(argv: tuple[str, ...]) -> float | None:
-    """How many transactions a second the load tool was to begin; None where there was no limit."""
-    rates = (word.removeprefix("--rate=") for word in argv if word.startswith("--rate="))
-    try:
-        return float(next(rates, 0)) or None  # sysbench is told 0 for no limit
-    except ValueError as reason:
-        raise InputError(f"the load was given no rate: {reason}") from None
 
 
 def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:

@@ -92,9 +92,11 @@ def test_effects_are_compared_and_the_studies_stand_side_by_side(kept) -> None:
 def test_what_has_nothing_in_common_is_not_compared(kept) -> None:
     kept("one")
     kept("other", level="another")
-    for names in (["one"], ["one", "one"], ["one", "other"]):
-        with pytest.raises(InputError, match="want two studies or more with a comparison in common"):
+    for names in (["one"], ["one", "one"]):
+        with pytest.raises(InputError, match="'one' is compared with other studies"):
             compare(names)
+    with pytest.raises(InputError, match="no comparison in common"):
+        compare(["one", "other"])
     kept("latency", metric="latency_average_ms")
     with pytest.raises(InputError, match="judged by one metric"):
         compare(["one", "latency"])
@@ -154,10 +156,14 @@ def test_what_was_run_otherwise_is_left_out_and_said(kept, folder_of, otava) -> 
     folder_of(name="bare")
     folder = folder_of(name="empty")
     folder.write(folder.read().model_copy(update={"notebook": "nightly"}))
+    (folder_of(name="hurt").path / "study.json").write_text("{")
+    (next(kept("torn", day=4).path.glob("trials/*/stdout"))).write_text("")
     words, remarks, _ = history("nightly")
     assert [name.split()[-1] for name in words["study"]] == ["a", "b"]
-    assert remarks[0].startswith("left out: empty: study 'empty' has no block")
-    assert remarks[1] == "left out: many: it has another workload, load or size than the latest"
+    assert remarks[0].startswith("left out: hurt/study.json is damaged (")
+    assert remarks[1].startswith("left out: empty: study 'empty' has no block")
+    assert remarks[2] == "left out: many: it has another workload, load or size than the latest"
+    assert remarks[3].startswith("left out: torn: trials/")
     with pytest.raises(InputError, match="no study of a notebook 'nope' is kept"):
         history("nope")
     with pytest.raises(InputError, match="unknown metric 'nope'"):
