@@ -7,65 +7,47 @@ where the ``unit`` is %, and differences of the two otherwise. Any other row is 
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pandas as pd
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from benchlib.errors import InputError
-from benchlib.plan.level import Model, NotEmpty
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import among
 from benchlib.study.store import project_root
 
 Change = Mapping[Hashable, Any]
 """A row of ``Analysis.table``."""
-Number = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
+NUMBERS = ("value", "low", "high")
+COLUMNS = ("figure", "level", "against", "metric", *NUMBERS, "unit", "words", "direction", "source", "conditions", "note")
+"""Of one published figure: a ``value``, a range from ``low`` to ``high``, or ``words`` where there is no number.
 
-
-class Published(Model):
-    """One published figure: a ``value``, a range from ``low`` to ``high``, or ``words`` where there is no number.
-
-    ``metric`` is a column of a study's trials, or empty where trials have nothing like it; ``words`` are what
-    is shown in place of the bare number; ``conditions`` are what it was measured under; ``note`` is ours.
-    ``direction`` is the sign of the change that a comparison claims, ``0`` for none; it may be left to the number, and
-    is empty where nothing is claimed, as by advice without a gain.
-    """
-
-    figure: NotEmpty
-    level: str
-    against: str
-    metric: str
-    value: Number
-    low: Number
-    high: Number
-    unit: str
-    words: str
-    direction: Literal["", "+", "-", "0"]
-    source: NotEmpty
-    conditions: NotEmpty
-    note: str
-
-    def row(self) -> dict[str, Any]:
-        """Its columns, with the direction of its number; without one, as it is written."""
-        size = next((each for each in (self.value, self.low, self.high) if each is not None), None)
-        if size is None or not self.against:
-            return self.model_dump()
-        return self.model_dump() | {"direction": "+" if size > 0 else "-" if size < 0 else "0"}
+``metric`` is a column of a study's trials, or empty where trials have nothing like it; ``words`` are what
+is shown in place of the bare number; ``conditions`` are what it was measured under; ``note`` is ours.
+``direction`` is the sign of the change that a comparison claims, ``0`` for none; it may be left to the number, and
+is empty where nothing is claimed, as by advice without a gain.
+"""
 
 
 def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
-    """The published figures of a notebook's factor, with the columns of :class:`Published`; no row where there are none.
+    """The published figures of a notebook's factor: :data:`COLUMNS`, ``direction`` filled in; no row where there are none.
 
     Raises:
-        InputError: the file is damaged; with the line.
+        InputError: the file is damaged.
 
     """
     paths = {path.stem: path for path in (folder or project_root() / "data" / "published").glob("*.csv")}
-    columns = list(Published.model_fields)
-    rows = _rows(paths[notebook]) if notebook in paths else []
-    frame = pd.DataFrame([row.row() for row in rows], columns=columns)
-    return frame.astype(dict.fromkeys(("value", "low", "high"), float))
+    if notebook not in paths:
+        return pd.DataFrame(columns=list(COLUMNS)).astype(dict.fromkeys(NUMBERS, float))
+    types = dict.fromkeys(COLUMNS, str) | dict.fromkeys(NUMBERS, float)
+    missing = {name: [""] for name in NUMBERS}
+    try:
+        frame = pd.read_csv(paths[notebook], dtype=types, keep_default_na=False, na_values=missing)[[*COLUMNS]]
+    except (OSError, LookupError, ValueError) as reason:
+        raise InputError(f"published/{notebook}.csv cannot be read: {reason}") from None
+    changes = frame[[*NUMBERS]].bfill(axis=1)["value"].where(frame["against"].ne(""))
+    signs = ["" if pd.isna(size) else "-0+"[int(size > 0) - int(size < 0) + 1] for size in changes]
+    return frame.assign(direction=[sign or own for sign, own in zip(signs, frame["direction"], strict=True)])
 
 
 def agreement(figure: Any, change: Change | None, margin: float, unmet: Mapping[str, str]) -> str:
@@ -128,17 +110,3 @@ def matching(name: str, levels: Iterable[str]) -> list[str]:
     """
     known = list(levels)
     return [name] if name in known else [level for level in known if name and among(name, [level])]
-
-
-def _rows(path: Path) -> list[Published]:
-    name = f"{path.parent.name}/{path.name}"
-    try:
-        cells = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
-        return TypeAdapter(list[Published]).validate_python(cells)
-    except ValidationError as reason:
-        first = reason.errors()[0]
-        row, *columns = first["loc"]
-        column = f"column '{columns[0]}': " if columns else ""
-        raise InputError(f"{name}, line {int(row) + 2} is damaged: {column}{first['msg']}") from None
-    except (OSError, ValueError) as reason:
-        raise InputError(f"{name} cannot be read: {reason}") from None

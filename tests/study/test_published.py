@@ -10,7 +10,7 @@ import pytest
 
 from benchlib.errors import InputError
 from benchlib.plan.metrics import METRICS
-from benchlib.study.published import Published, agreement, matching, published_for
+from benchlib.study.published import COLUMNS, agreement, matching, published_for
 from benchlib.study.results import TRIAL_COLUMNS
 
 NOTEBOOKS = (
@@ -18,7 +18,7 @@ NOTEBOOKS = (
     "mixed_load", "managed",
 )  # fmt: skip
 FOLDER = Path(__file__).parents[2] / "data" / "published"
-HEADER = ",".join(Published.model_fields)
+HEADER = ",".join(COLUMNS)
 
 INSERTS, LADDER = "What affects write speed (2021)", "pg_expecto, operating-system tuning"
 AZURE = "Storage strategy for managed PostgreSQL (Instaclustr on Azure, 2023)"
@@ -172,6 +172,7 @@ def test_every_row_has_a_source_and_conditions_and_a_metric_that_trials_have(not
     assert {str(kind) for kind in frame[["value", "low", "high"]].dtypes} == {"float64"}
     for row in frame[frame["metric"].isin(list(METRICS))].itertuples():
         assert row.unit in ("", "%", METRICS[row.metric].unit)
+    assert set(frame["direction"]) <= {"", "+", "-", "0"}
     assert (frame["words"].ne("") | frame[["value", "low", "high"]].notna().any(axis=1)).all()
     assert not (frame["low"] > frame["high"]).any(), "a range ends before it begins"
     compares = frame["against"].ne("")
@@ -212,24 +213,20 @@ def test_conditions_claim_what_the_study_states():
 def test_a_notebook_without_published_figures_has_no_rows(tmp_path):
     frame = published_for("combined", tmp_path)
     assert frame.empty
-    assert list(frame) == list(Published.model_fields)
+    assert list(frame) == list(COLUMNS)
     assert published_for("configuration")["figure"].size  # found where the project is
 
 
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ("speed,b,a,tps,fast,,,tps,,,S,C,", "line 3 is damaged: column 'value': .*valid number"),
-        ("speed,b,a,tps,nan,,,tps,,,S,C,", "line 3 is damaged: column 'value': .*finite"),
-        ("speed,b,a,tps,1,,,tps,,,,C,", "line 3 is damaged: column 'source'"),
-        ("speed,b,a,tps,,,,,more,up,S,C,", "line 3 is damaged: column 'direction'"),
-        ("speed,b,a,tps,1", "line 3 is damaged: column 'source'"),
+        ("speed,b,a,tps,fast,,,tps,,,S,C,", "cannot be read: .*fast"),
         ("speed,b,a,tps,1,,,tps,,,S,C,,more", "cannot be read: .*line 3"),
         ('speed,b,a,tps,1,,,tps,"torn', "cannot be read: .*"),
         ("speed,b,a,tps,caf\xe9,,,,,,S,C,", "cannot be read: .*utf-8"),
     ],
 )
-def test_a_damaged_row_is_refused_with_its_line(tmp_path, row, why):
+def test_a_damaged_file_is_refused(tmp_path, row, why):
     text = f"{HEADER}\nspeed,b,a,tps,1,,,tps,,,S,C,\n{row}\n"
     (tmp_path / "version.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(InputError, match=why):
@@ -297,7 +294,7 @@ UNSEEN = "cannot tell: −20.0\u00a0% could have been seen"
 )
 def test_sign_and_interval_say_whether_a_published_change_is_there(tmp_path, published, change, said):
     cells = {"figure": "speed", "level": "b", "against": "a", "unit": "%", "source": "S", "conditions": "C"}
-    row = pd.DataFrame([{**dict.fromkeys(Published.model_fields, ""), "words": "so", **cells, **published}])
+    row = pd.DataFrame([{**dict.fromkeys(COLUMNS, ""), "words": "so", **cells, **published}])
     row.to_csv(tmp_path / "version.csv", index=False)
     (figure,) = published_for("version", tmp_path).itertuples()
     low, high, verdict = CHANGES[change]

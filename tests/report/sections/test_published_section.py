@@ -9,7 +9,7 @@ import pytest
 from benchlib.plan.level import Level
 from benchlib.report.sections.beside_published import published
 from benchlib.stats import Concern
-from benchlib.study.published import Published
+from benchlib.study.published import COLUMNS
 
 TPS = {"defaults": 1000.0, "control": 1001.0, "tuned": 2000.0, "tuned, durable": 1500.0}
 ROW = {"figure": "throughput", "level": "tuned", "against": "defaults", "metric": "tps", "source": "S", "conditions": "C"}  # fmt: skip
@@ -41,8 +41,8 @@ def beside(experiment, tmp_path, monkeypatch):
         files = tmp_path / "data" / "published"
         files.mkdir(parents=True, exist_ok=True)
         (tmp_path / "notebooks").mkdir(exist_ok=True)
-        cells = [[str(row.get(name, "")) for name in Published.model_fields] for row in rows]
-        lines = [",".join(Published.model_fields), *(",".join(map(json.dumps, row)) for row in cells)]
+        cells = [[str(row.get(name, "")) for name in COLUMNS] for row in rows]
+        lines = [",".join(COLUMNS), *(",".join(map(json.dumps, row)) for row in cells)]
         (files / "version.csv").write_text("\n".join(lines) + "\n")
         monkeypatch.chdir(tmp_path)
         table = published(of or experiment())
