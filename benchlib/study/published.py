@@ -19,7 +19,9 @@ from benchlib.study.store import project_root
 Change = Mapping[Hashable, Any]
 """A row of ``Analysis.table``."""
 NUMBERS = ("value", "low", "high")
-COLUMNS = ("figure", "level", "against", "metric", *NUMBERS, "unit", "words", "direction", "source", "conditions", "note")
+COLUMNS = (
+    "figure", "level", "against", "metric", *NUMBERS, "unit", "words", "direction", "source", "conditions", "note",
+)  # fmt: skip
 """Of one published figure: a ``value``, a range from ``low`` to ``high``, or ``words`` where there is no number.
 
 ``metric`` is a column of a study's trials, or empty where trials have nothing like it; ``words`` are what
