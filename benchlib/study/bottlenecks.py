@@ -58,8 +58,8 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
     ``processors_share`` is of all processors, ``server`` and ``load_tool`` are how many of them each used, ``cap_share`` is of
     the disk's cap (the median second), ``queue`` the requests in flight, ``sessions`` means by what they did.
     """
-    good = trials[trials["error"].isna()].merge(recorded.costs[[*TRIAL, *_CPU]], on=[*TRIAL])
-    waits = recorded.waits.groupby([*TRIAL]).mean().drop(columns="second").groupby("level").mean()
+    good = trials[trials["error"].isna()].merge(recorded.costs[[*TRIAL, *_CPU]], on=TRIAL)
+    waits = recorded.waits.groupby(TRIAL).mean().drop(columns="second").groupby("level").mean()
     sessions = waits.T.groupby(doing).sum()
     rows = []
     for level in plan.factor.levels:

@@ -136,17 +136,17 @@ def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) ->
 
     """
     study = folder.read()
-    good = trials[trials["error"].isna()].set_index([*TRIAL])
-    seconds = recorded.seconds.groupby([*TRIAL])
+    good = trials[trials["error"].isna()].set_index(TRIAL)
+    seconds = recorded.seconds.groupby(TRIAL)
     sampled = seconds[[*HOST, *DEVICE]].mean()
     reads = seconds[["r_mib_s", "r_iops"]].sum()
     kept = folder.kept()
     buffers = _buffers_mib(folder, kept)
     counted = [{"level": m.trial.level, "block": m.trial.block, **_counted(folder, study, trial_id, m.trial.level, buffers)}
                for trial_id, m in kept.items() if m.error is None]  # fmt: skip
-    frame = good[[]].join(sampled).join(recorded.costs.set_index([*TRIAL])[list(COSTS)])
+    frame = good[[]].join(sampled).join(recorded.costs.set_index(TRIAL)[list(COSTS)])
     own = {
-        **dict(pd.DataFrame(counted, columns=[*TRIAL, *_OWN]).set_index([*TRIAL]).items()),
+        **dict(pd.DataFrame(counted, columns=[*TRIAL, *_OWN]).set_index(TRIAL).items()),
         **{name: good[name] for name in _OWN if name in good},
         "kib_per_read": 1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
         "dirty_peak_mib": seconds["dirty_mib"].max(),

@@ -18,7 +18,7 @@ from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Sample
 from benchlib.study.results import QUANTILES, REPORTED
 from benchlib.study.store import StudyFolder
 
-TRIAL = ("level", "block")
+TRIAL = ["level", "block"]
 _EACH = [*TRIAL, "second"]
 SECONDS = (*_EACH, *HOST, *DEVICE)
 COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "latency_max_ms"))
@@ -126,7 +126,7 @@ def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
     """The frames of all trials as one that says whose each row is."""
     filled = {trial: frame for trial, frame in frames.items() if len(frame)}
     if filled:
-        return pd.concat(filled, names=[*TRIAL]).reset_index([*TRIAL]).reset_index(drop=True)
+        return pd.concat(filled, names=TRIAL).reset_index(TRIAL).reset_index(drop=True)
     types = {name: object if name in ("level", "kind") else float for name in (*TRIAL, *columns)}
     return pd.DataFrame(columns=list(types)).astype({**types, "block": int})
 

@@ -45,7 +45,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.copying import share_blocks
 from benchlib.server.templates import Templates, workshop
 from benchlib.study.crashed import KINDS, POWER_CUT, Crash, Kind, Round, keep_crash, kept_crashes, left_out
-from benchlib.study.crashes.commits import WORKLOAD, CrashLoad, Row, examine, last_cries
+from benchlib.study.crashes.commits import WORKLOAD, Row, crash_load, examine, last_cries
 from benchlib.study.loop import Tell
 from benchlib.study.stand import Stand, build
 from benchlib.study.store import StudyFolder
@@ -179,15 +179,15 @@ def _round(stand: Stand, this: Round, random: Random) -> Crash:
     stand.checkpoint()
     os.sync()
     after_s = random.uniform(*(_CUT_S if power_cut else _KILL_S))
-    with CrashLoad(site.cluster, this.number, random, checkpoints=power_cut) as load:
+    with crash_load(site.cluster, this.number, random, checkpoints=power_cut) as (times_by_client, end_load):
         started = time.monotonic()
         time.sleep(after_s)
-        load.over()
+        end_load()
         moment = _copy_disk(site) if power_cut else _kill(site)
     site.cluster.stop()
     with _on_copy(site, stand.run) if power_cut else contextlib.nullcontext(site.cluster) as cluster:
         rows, recovery_s, damage = _restarted(cluster, this.number)
-    by_client = enumerate(load.acknowledged)
+    by_client = enumerate(times_by_client)
     acknowledged = {(client, nth): at for client, times in by_client for nth, at in enumerate(times)}
     # while a disk is copied commits go on: those promise nothing of the copy
     promised = {row: at for row, at in acknowledged.items() if not power_cut or at <= moment}

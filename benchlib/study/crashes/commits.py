@@ -3,15 +3,13 @@
 The sessions note what was acknowledged, and one keeps pages dirty; every sign of damage is told in the server's own words.
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import count
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 
@@ -44,71 +42,58 @@ _COMMIT = "WITH counted AS (UPDATE pages SET value = value + 1 WHERE id = %s) IN
 _DIRTY = "UPDATE pages SET filler = filler WHERE id %% 2 = 1 AND (id / 8) %% 10 = %s"
 _FIRST_COMMITS_S = 30.0
 
-Step = Callable[[psycopg.Connection, Random, int], None]
 
+@contextlib.contextmanager
+def crash_load(
+    cluster: Cluster, number: int, random: Random, *, checkpoints: bool
+) -> Iterator[tuple[list[list[float]], Callable[[], None]]]:
+    """The load of a round, from when each writer has committed; ``checkpoints`` has one checkpoint follow the other.
 
-@dataclass
-class CrashLoad:
-    """Runs while it is entered, from when each writer has committed; ``checkpoints`` has one checkpoint follow the other.
+    What is given has for each writer when its commits were acknowledged, that of row ``n`` of its rows at that place, in
+    seconds of :func:`time.monotonic`; and what is called when the crash comes: from then on a session that fails is no
+    surprise, and before it is a ServerError.
 
-    ``acknowledged`` has for each writer when its commits were acknowledged: that of row ``number`` of its
-    rows is at that place, in seconds of :func:`time.monotonic`.
+    Raises:
+        ServerError: a session does not commit.
+
     """
+    acknowledged, over = [list[float]() for _ in range(WRITERS)], threading.Event()
 
-    cluster: Cluster
-    round: int
-    random: Random
-    checkpoints: bool
-    acknowledged: list[list[float]] = field(default_factory=lambda: [[] for _ in range(WRITERS)])
-    _over: threading.Event = field(default_factory=threading.Event)
-    _pool: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, WRITERS + 1))
-    _sessions: list[Future[None]] = field(default_factory=list)
+    def commit(client: int, random: Random) -> None:
+        with cluster.connect() as connection:
+            while not over.is_set():
+                row = 2 * random.randint(1, PAGE_ROWS // 2)
+                connection.execute(_COMMIT, (row, number, client, len(acknowledged[client])), prepare=True)
+                acknowledged[client].append(time.monotonic())
 
-    def __enter__(self) -> Self:
-        steps: list[Step] = [*(partial(self._commit, client) for client in range(WRITERS)), self._dirty]
-        self._sessions += [self._pool.submit(self._run, step, Random(self.random.random())) for step in steps]
-        for _ in ticks(_FIRST_COMMITS_S):
-            if all(self.acknowledged) or any(session.done() for session in self._sessions):
-                return self
-        self.__exit__()
-        raise ServerError(f"a session did not commit anything within {_FIRST_COMMITS_S:.0f} s")
+    def dirty(random: Random) -> None:
+        with cluster.connect() as connection:
+            while not over.is_set():
+                connection.execute(_DIRTY, (random.randrange(10),))
+                if checkpoints:
+                    connection.execute("CHECKPOINT")
 
-    def __exit__(self, *_: object) -> None:
-        """Wait until every session has ended."""
-        self._over.set()
-        self._pool.shutdown()
-
-    def over(self) -> None:
-        """From now on a session that fails is no surprise.
-
-        Raises:
-            ServerError: one has failed before.
-
-        """
+    def end() -> None:
         try:
-            for session in self._sessions:
+            for session in sessions:
                 if session.done():
                     session.result()
         except psycopg.Error as reason:
             raise ServerError(f"the load ended before the crash: {reason_of(reason)}") from reason
-        self._over.set()
+        over.set()
 
-    def _run(self, step: Step, random: Random) -> None:
-        with self.cluster.connect() as connection:
-            for number in count():
-                if self._over.is_set():
-                    return
-                step(connection, random, number)
-
-    def _commit(self, client: int, connection: psycopg.Connection, random: Random, number: int) -> None:
-        row = 2 * random.randint(1, PAGE_ROWS // 2)
-        connection.execute(_COMMIT, (row, self.round, client, number), prepare=True)
-        self.acknowledged[client].append(time.monotonic())
-
-    def _dirty(self, connection: psycopg.Connection, random: Random, _number: int) -> None:
-        connection.execute(_DIRTY, (random.randrange(10),))
-        if self.checkpoints:
-            connection.execute("CHECKPOINT")
+    with ThreadPoolExecutor(WRITERS + 1) as pool:
+        try:
+            sessions = [pool.submit(commit, client, Random(random.random())) for client in range(WRITERS)]
+            sessions.append(pool.submit(dirty, Random(random.random())))
+            for _ in ticks(_FIRST_COMMITS_S):
+                if all(acknowledged) or any(session.done() for session in sessions):
+                    break
+            else:
+                raise ServerError(f"a session did not commit anything within {_FIRST_COMMITS_S:.0f} s")
+            yield acknowledged, end
+        finally:
+            over.set()
 
 
 _SEQUENTIAL = """
