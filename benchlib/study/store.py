@@ -184,13 +184,14 @@ class StudyFolder:
             InputError: a file is damaged or that of another trial; the line names it.
 
         """
-        study, stored = self.read(), dict[str, tuple[Trial, bytes]]()
+        study, sums, stored = self.read(), self.checksums(), dict[str, tuple[Trial, bytes]]()
         for trial in study.trials:
-            if (data := self._stored(f"trials/{trial.id}/{MEASUREMENT}")) is not None:
-                stored[trial.id] = trial, data
-                if study.format > 1 and not self._is_listed(trial.id):
+            path = f"trials/{trial.id}/{MEASUREMENT}"
+            if (data := self._stored(path)) is not None:
+                if study.format > 1 and path not in sums:
                     raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
-        for path in self.checksums():
+                stored[trial.id] = trial, data
+        for path in sums:
             _, trial_id, name = path.split("/")
             if trial_id in stored and name != TRANSACTION_LOG:  # large, maybe: whoever reads it compares it
                 self.raw(trial_id, name)
