@@ -285,6 +285,7 @@ def test_what_is_still_being_made_is_left_alone(
 
     def meanwhile(path: Path) -> None:
         curate.remove_left(tmp_path)
+        curate.remove_left(study.path.parent)
         sync(path)
 
     monkeypatch.setattr(curate, "sync", meanwhile)
