@@ -12,7 +12,6 @@ from benchlib.plan.level import Level, SettingValue
 from benchlib.plan.workload import Workload, at_scale
 from benchlib.server import installations
 from benchlib.server.cluster import Cluster
-from benchlib.server.installations import Installation
 from benchlib.server.remote import Remote
 from benchlib.server.server import DATABASE
 
@@ -39,7 +38,7 @@ class Templates:
         self.tell = tell
         self._empty: dict[tuple[Path, tuple[str, ...]], Cluster] = {}
         self._loaded: dict[tuple[Path, tuple[object, ...]], Cluster] = {}
-        self._reachable: dict[Path, Installation] = {}
+        self._reachable: dict[Path, installations.Installation] = {}
 
     def pgbench(self) -> Path:
         """The pgbench that drives every server, where the servers' user can reach it."""
@@ -50,7 +49,7 @@ class Templates:
         its_own = installations.find_installation(level.postgres)
         return self.reach(installations.find_program_for(its_own, name)).program(name)
 
-    def reach(self, installation: Installation) -> Installation:
+    def reach(self, installation: installations.Installation) -> installations.Installation:
         """An installation itself, or a copy of it that the servers' user can run."""
         place = installation.bindir
         if place not in self._reachable:

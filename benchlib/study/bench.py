@@ -24,7 +24,6 @@ from benchlib.plan.model import Load, Measurement, Plan
 from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
 from benchlib.server.server import Server
-from benchlib.server.statistics import explained, fsync_rates
 from benchlib.server.templates import Templates, workshop
 from benchlib.study.at_host import UnwantedError
 from benchlib.study.generators import Elsewhere, put_together
@@ -138,7 +137,7 @@ class Bench:
         if load.fsync_test and stand.site:
             flushes = {"durability": server.durability(), "flushes": self._flushes(stand.site)}
             Flushes.model_validate(flushes).write(folder)
-        plans = {"before": explained(server, work, self.plan.scale)}
+        plans = {"before": statistics.explained(server, work, self.plan.scale)}
         stand.checkpoint()
         if stand.site:  # nobody else counts on them
             statistics.reset(server)
@@ -162,7 +161,7 @@ class Bench:
         Counters.model_validate({"before": before, "after": after}).write(folder)
         report = read_report()
         if work.explain:
-            plans["after"] = explained(server, work, self.plan.scale)
+            plans["after"] = statistics.explained(server, work, self.plan.scale)
             Plans.model_validate(plans).write(folder)
         check_invariant(server, work, before_load, report)
         stand.check_promises(notes["warnings"], folder)
@@ -175,7 +174,7 @@ class Bench:
         if place not in self._fsync:
             self.templates.tell("measuring how often the WAL's place can be flushed")
             folder = (site.cluster.data / "pg_wal").resolve().parent
-            self._fsync[place] = fsync_rates(site.shell, site.program("pg_test_fsync"), folder)
+            self._fsync[place] = statistics.fsync_rates(site.shell, site.program("pg_test_fsync"), folder)
         return self._fsync[place]
 
     def _warm(self, stand: Stand, load: Load, *, seed: int) -> None:

@@ -38,7 +38,6 @@ from benchlib.host.sweep import remove_shared_memory
 from benchlib.levers import volumes
 from benchlib.levers.lever import Site
 from benchlib.levers.storage import storage_of
-from benchlib.levers.volumes import Place
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
@@ -54,8 +53,8 @@ _DEATH_S = 10.0
 _KILL_S, _CUT_S = (0.3, 1.5), (1.0, 4.0)
 """Between which times a crash comes, in seconds of load."""
 
-_DISK = Place(file_system="ext4", size=640 << 20)
-_GROUND = Place(file_system="xfs", size=1536 << 20)
+_DISK = volumes.Place(file_system="ext4", size=640 << 20)
+_GROUND = volumes.Place(file_system="xfs", size=1536 << 20)
 """Holds the disk's file and its copy: a file system that can reflink."""
 _HOST = {"max_sectors_kb": 4, "vm.dirty_expire_centisecs": 50, "vm.dirty_writeback_centisecs": 20}
 
@@ -288,7 +287,7 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
     original.start()
 
 
-def _disk(site: Site) -> tuple[Place, Path]:
+def _disk(site: Site) -> tuple[volumes.Place, Path]:
     """The one disk of a stand, and the file behind it."""
     disk = storage_of(site.level).data
     assert disk is not None
