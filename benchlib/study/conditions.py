@@ -162,7 +162,7 @@ def _counted(
     with understood(folder, trial_id):
         if not (counters := Counters.read(folder, trial_id)):
             return {}
-        before, after = dict(counters.before), dict(counters.after)
+        before, after = counters.before, counters.after
         data = before.get("database_bytes")
         memory, buffers = _memory_mib(study, level), buffers_mib.get(level)
         tables, later = (moment.get("tables") or {} for moment in (before, after))

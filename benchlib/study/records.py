@@ -5,9 +5,7 @@ import gzip
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
-
-from pydantic import Field
+from typing import Any, ClassVar, Self
 
 from benchlib.errors import InputError
 from benchlib.host import telemetry
@@ -72,27 +70,20 @@ class Record(Open):
         return cls.model_validate_json(data)
 
 
-class Snapshot(Open):
-    """The server's counters at one moment, as :func:`benchlib.server.statistics.snapshot` gives them."""
-
-    at: float
-    lsn: Annotated[str, Field(pattern=r"^[0-9A-F]+/[0-9A-F]+$")] | None
-
-
 class Counters(Record):
-    """The server's counters right before and after the load."""
+    """The server's counters right before and after the load, as :func:`benchlib.server.statistics.snapshot` gives them."""
 
     FILE = "statistics.json"
-    before: Snapshot
-    after: Snapshot
+    before: dict[str, Any]
+    after: dict[str, Any]
 
     def during_load(self) -> Mapping[str, float | None]:
         """What the server did meanwhile; see :func:`benchlib.server.counters.server_counts`."""
-        return counters.server_counts(dict(self.before), dict(self.after))
+        return counters.server_counts(self.before, self.after)
 
     def statements(self) -> Rows | None:
         """What each statement took; see :func:`benchlib.server.counters.statement_counts`."""
-        return counters.statement_counts(dict(self.before), dict(self.after))
+        return counters.statement_counts(self.before, self.after)
 
 
 class Plans(Record):
