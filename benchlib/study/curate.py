@@ -4,8 +4,6 @@ Plan and data never change. A study is whole at any moment, here or in the file:
 it is on disk. After a kill the same again goes on from there, and what was not whole goes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
