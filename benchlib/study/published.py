@@ -44,9 +44,8 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
     types = dict.fromkeys(COLUMNS, str) | dict.fromkeys(NUMBERS, float)
     missing = {name: [""] for name in NUMBERS}
     try:
-        frame = pd.read_csv(paths[notebook], dtype=types, keep_default_na=False, na_values=missing)[
-            [*COLUMNS]
-        ]
+        frame = pd.read_csv(paths[notebook], dtype=types, keep_default_na=False, na_values=missing)
+        frame = frame[[*COLUMNS]]
     except (OSError, LookupError, ValueError) as reason:
         raise InputError(f"published/{notebook}.csv cannot be read: {reason}") from None
     changes = frame[[*NUMBERS]].bfill(axis=1)["value"].where(frame["against"].ne(""))
