@@ -22,6 +22,10 @@ class InputError(BenchlibError):
     exit_code = 2
 
 
+class NothingToShowError(InputError):
+    """A study has nothing of what a section shows; the message stands in its place, in the notebook alone."""
+
+
 class ParseError(InputError):
     """A text that cannot be trusted; the message names the line that was wanted."""
 

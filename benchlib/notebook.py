@@ -9,7 +9,7 @@ from benchlib.plan.parameters import from_history
 from benchlib.plan.planning import study_name
 from benchlib.report.progress import progress_line
 from benchlib.report.sections.beside_published import published
-from benchlib.report.sections.combined_changes import gains, half_normal, waterfall
+from benchlib.report.sections.combined_changes import confirm, gains, half_normal, waterfall
 from benchlib.report.sections.durability import crashes, flushes
 from benchlib.report.sections.query_plans import plans
 from benchlib.report.sections.replica_findings import replica_lag, replicas_verified

@@ -82,6 +82,7 @@ def _plain(value: Any) -> Any:
               help="A YAML file of parameters, or levels and their question; or NAME.study.json of a kept study.")  # fmt: skip
 @click.option("--profile", help="The sizes: quick, standard or full (the notebook's own).")
 @click.option("--fleet", "fleet_file", type=FILE, help="A YAML file of hosts to run on instead of this one.")
+@click.option("--confirm", is_flag=True, help="Of a kept screening: run all combinations of what stands out.")
 @click.option("--help-notebook", is_flag=True, help="List the notebook's parameters and stop.")
 def run(
     notebook: str,
@@ -89,12 +90,14 @@ def run(
     files: tuple[Path, ...],
     profile: str | None,
     fleet_file: Path | None,
+    confirm: bool,
     help_notebook: bool,
 ) -> None:
     """Execute a factor's NOTEBOOK: run the trials that are missing, render its page.
 
     What is given with -p wins over what is in a file. A run that was interrupted goes on
-    where it stopped.
+    where it stopped. With --confirm the study that is named is a screening (screen: true); what
+    runs is the grid of the changes that stand out in it, as STUDY-confirmed.
 
     \b
     Examples:
@@ -103,10 +106,12 @@ def run(
       benchlib run configuration -p shares_of tuned
       benchlib run configuration -f levels.yaml -p study my-levels
       benchlib run configuration --fleet fleet.yaml
+      benchlib run template -p study many --confirm
     """
     from benchlib.plan.parameters import from_yaml
     from benchlib.report.execute import find_notebook, notebook_parameters
     from benchlib.report.runs import run_notebook
+    from benchlib.report.screening import confirmed
 
     path = find_notebook(notebook)
     parameters = notebook_parameters(path)
@@ -125,6 +130,8 @@ def run(
         values["profile"] = profile
     if fleet_file:
         values["fleet"] = str(fleet_file)
+    if confirm:
+        values = confirmed(parameters, values)
     for line in run_notebook(path, values, listen=_progress_printer()):
         echo(line)
 

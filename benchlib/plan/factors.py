@@ -11,6 +11,7 @@ from benchlib.plan.model import Factor
 from benchlib.plan.parameters import Parameter
 
 CONTROL = "control"
+_LONGEST = 80  # characters of a level's name
 ReadLevel = Callable[[str, Values], Level]
 """Makes a level from its name and its patch."""
 
@@ -176,7 +177,7 @@ def _combinations(
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
     """The levels that a grid makes, all or a screening's, and their cells; what a later dimension changes wins.
 
-    A dimension of which one value is left is in no name.
+    A dimension of which one value is left is in no name; a screening's levels are named by the dimensions themselves.
     """
     parts = {name: _levels(f"grid, {name}", ends, read) for name, ends in grid.items()}
     ends_of = {name: tuple(part) for name, part in parts.items()}
@@ -185,6 +186,8 @@ def _combinations(
     for ends in screening(ends_of) if values.get("screen") else product(*ends_of.values()):
         apart = [end for end, several in zip(ends, ends_of.values(), strict=True) if len(several) > 1]
         name, level = ", ".join(apart or ends), Level()
+        if values.get("screen"):
+            name = _by_dimension(ends_of, ends, len(levels) + 1)
         if name in levels:
             raise InputError(f"parameter grid: two combinations are named “{name}”; rename their values")
         cells[name] = dict(zip(parts, ends, strict=True))
@@ -192,6 +195,16 @@ def _combinations(
             level = parts[dimension][end].over(level)
         levels[name] = level
     return levels, cells
+
+
+def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...], number: int) -> str:
+    """A screening's combination by the dimensions that have their second value: ``jit, work_mem``, ``all but jit``, ``none``, ``all``."""
+    first = [name for (name, two), end in zip(ends_of.items(), ends, strict=True) if end == two[0]]
+    second = [name for name in ends_of if name not in first]
+    if not first or not second:
+        return "none" if first else "all"
+    name = ", ".join(second) if len(second) <= len(first) else f"all but {', '.join(first)}"
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 5]}… {number}"
 
 
 def _along(cells: Mapping[str, Mapping[str, str]], along: str, levels: Mapping[str, Level]) -> dict[str, str]:

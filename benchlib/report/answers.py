@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +13,13 @@ import numpy as np
 import pandas as pd
 from pydantic import BeforeValidator
 
-from benchlib.errors import InputError
+from benchlib.errors import InputError, NothingToShowError
 from benchlib.plan.metrics import MOST_ANSWERS, percent_words
 from benchlib.plan.model import Study
 from benchlib.plan.planning import PANELS
-from benchlib.report.figures.frames import known, opening, rows_of, span
+from benchlib.report.figures.frames import change_words, known, opening, rows_of, span
+from benchlib.report.screening import main_effects, standing_out
+from benchlib.stats import Analysis
 from benchlib.stats.crossed import additivity
 from benchlib.stats.ladder import enough
 from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
@@ -30,6 +33,7 @@ _SAYS_BOTH = "instead of"
 _UNCLEAR = ("not known", "on a processor", "other waits")
 """Bottlenecks that tell a reader nothing."""
 _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
+_OF_CHANGE = ["change", "percent", "ci_low", "ci_high", "verdict", "gives_up"]
 _LEAST_WAL = 100
 """Bytes per transaction from which on a load writes, so that checkpoints matter."""
 
@@ -59,11 +63,18 @@ class Answer:
 def answers(experiment: Experiment) -> list[Answer]:
     """The comparisons that the study's notebook declares as its answers; if none of them was run, the first that it asks about.
 
+    Of a screening they are the changes that stand out of the noise, or else the largest, each of all levels that have it.
+
     Raises:
         StudyError: too few trials are kept to compare anything.
 
     """
-    analysis, costs, words = experiment.analysis, experiment.durability(), words_of(experiment.study)
+    analysis = experiment.analysis
+    if (table := _screened(experiment)) is not None:
+        large, first = standing_out(table), analysis.baseline
+        told = large.head(MOST_ANSWERS) if len(large) else table.head(1)
+        return [Answer(first, first, *row) for row in told[_OF_CHANGE].itertuples(index=False, name=None)]
+    costs, words = experiment.durability(), words_of(experiment.study)
     rows = rows_of(analysis)
     levels = [level for level in words if level in analysis.asked] or analysis.asked
     return [
@@ -119,6 +130,8 @@ def panel(experiment: Experiment) -> str:
 
 def headline(experiment: Experiment) -> str:
     """The finding that leads, where the study has it, and a sentence on the answers."""
+    if (table := _screened(experiment)) is not None:
+        return _of_changes(table, answers(experiment), experiment.analysis)
     find = _LEADS.get(str(experiment.study.parameters.get("lead")))
     finding = find(experiment) if find else ""
     comparisons, gives_up = {}, {}
@@ -129,6 +142,25 @@ def headline(experiment: Experiment) -> str:
             gives_up[answer.level] = answer.gives_up.replace("; ", " and ")
     sentence = experiment.analysis.headline(comparisons, gives_up)
     return " ".join(filter(None, (finding, opening(sentence)))).replace("\u00a0", " ")
+
+
+def _screened(experiment: Experiment) -> pd.DataFrame | None:
+    """What each change of a screening brings by itself; None of a study that does not tell it."""
+    with contextlib.suppress(NothingToShowError):
+        return main_effects(experiment)
+    return None
+
+
+def _of_changes(table: pd.DataFrame, told: Sequence[Answer], analysis: Analysis) -> str:
+    """Which of a screening's changes stand out of the noise; if none does, the largest."""
+    count = len(standing_out(table))
+    lead = f"{count or 'None'} of {len(table)} changes stand{'s' * (count < 2)} out of the noise"
+    clauses = [
+        f"{each.words}, {change_words(vars(each))}, {each.verdict}{', but ' * bool(each.gives_up)}{each.gives_up}"
+        for each in told
+    ]
+    of = f"{analysis.metric.title}, {100 * (1 - analysis.alpha):.3g} % intervals"
+    return f"{lead}: {'; '.join(clauses)} ({of}).".replace("\u00a0", " ")
 
 
 # --- findings that lead -------------------------------------------------------------

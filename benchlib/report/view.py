@@ -29,6 +29,7 @@ from benchlib.report.figures.mechanism import (
 )
 from benchlib.report.figures.style import FEW
 from benchlib.report.figures.tables import Format, Table, html_table, levels_table, p_words, verdict_table
+from benchlib.report.screening import is_screening
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
@@ -158,7 +159,8 @@ class View:
     def verdicts(self) -> Table:
         """Means, deviations, intervals and verdicts, a row per level."""
         bare, names = "as it is", {}  # which says nothing without its dimension
-        for level, cell in self._plan.factor.cells.items():
+        cells = {} if is_screening(self.experiment) else self._plan.factor.cells
+        for level, cell in cells.items():
             parts = (f"{name} {bare}" if value == bare else value for name, value in cell.items())
             names[level] = ", ".join(parts)
         return verdict_table(self.experiment.analysis, durability=self.experiment.durability(), names=names)

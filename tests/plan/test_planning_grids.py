@@ -59,12 +59,18 @@ def test_without_a_direction_the_cells_of_a_grid_are_compared_with_the_first() -
     assert (factor.baseline, factor.against) == ("slow", {})
 
 
-def test_a_screening_runs_24_of_the_combinations() -> None:
-    grid = {f"d{number}": {"-": {}, "+": {"settings": {"jit": "off"}}} for number in range(7)}
+@pytest.mark.parametrize(("stem", "count"), [("d", 7), ("a_parameter_with_a_long_name_", 11)])
+def test_a_screening_runs_24_of_the_combinations_named_by_dimension(stem: str, count: int) -> None:
+    grid = {f"{stem}{number}": {"-": {}, "+": {"settings": {"jit": "off"}}} for number in range(count)}
     factor = planned(**{**CROSSED, "along": "", "grid": grid, "screen": True}).plan.factor
     assert len(factor.levels) == 25
-    assert factor.baseline == "-, -, -, -, -, -, -"
+    assert factor.baseline == "none"
     assert set(factor.levels) - {"control"} == set(factor.cells)
+    for name, cell in factor.cells.items():
+        left = [dimension for dimension, end in cell.items() if end == ("-" if "all" in name else "+")]
+        whole = ("all but " * ("all" in name) + ", ".join(left)) if left else name
+        assert name == whole or (len(whole) > 80 and "…" in name)
+    assert set(factor.cells["all"].values()) == {"+"}
     assert "takes 6 to 11 dimensions" in refused(**{**CROSSED, "screen": True})
     assert "a grid; give one" in refused(screen=True)
 

@@ -299,7 +299,7 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
     axes.fill_betweenx(middles, opposite, noise, color=BAND, linewidth=0, zorder=0.5)
     large = changes[changes["verdict"] != "inconclusive"]
     names = [f", most {short(row['name'])}: {_in_words(row)}" for row in large.head(1).to_dict("records")]
-    caption = "Shaded: what noise alone would give the effect of that rank (half-normal)."
+    caption = "Shaded: what noise alone would give the effect of that rank (half-normal; C. Daniel, 1959)."
     if not known(noise[0]):
         caption = "There is no error to tell noise by."
     caption += " Verdicts: at 5 % (Holm). Bars: single 95 % intervals."

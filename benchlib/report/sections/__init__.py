@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from benchlib.errors import NothingToShowError as NothingToShowError
+from benchlib.report.screening import refuse_invalid as refuse_invalid
 from benchlib.report.view import Statement, View
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Record
@@ -13,10 +15,6 @@ from benchlib.study.records import Record
 P = ParamSpec("P")
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
-
-
-class NothingToShowError(Exception):
-    """A section has nothing to show of a study; the message is shown in its place, in the notebook alone."""
 
 
 def section(show: Callable[Concatenate[Experiment, P], T]) -> Callable[Concatenate[View, P], T | Statement]:
@@ -30,15 +28,6 @@ def section(show: Callable[Concatenate[Experiment, P], T]) -> Callable[Concatena
             return Statement(str(reason), kind="absent")
 
     return shown
-
-
-def refuse_invalid(experiment: Experiment) -> None:
-    """Raise NothingToShowError for a study whose verdicts are all invalid: what follows from its trials is no better."""
-    analysis = experiment.analysis
-    verdicts = analysis.table.set_index("level")["verdict"][analysis.asked]
-    if len(verdicts) and verdicts.eq("invalid").all():
-        reasons = dict.fromkeys(concern.message for concern in analysis.warnings if concern.grave)
-        raise NothingToShowError(f"The study is invalid, and so is this: {'; '.join(reasons)}.")
 
 
 def records(experiment: Experiment, kind: type[R]) -> list[tuple[str, int, R]]:

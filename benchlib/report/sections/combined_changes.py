@@ -1,7 +1,7 @@
 """Changes combined: what each brings, whether the gains add up, and what each step adds to those before.
 
-A factorial is a study whose levels are a grid of dimensions with two values each, the first of which is "low". A
-dimension of which only one value was run is no change, and is left aside. A screening tells the changes' own effects alone.
+See :func:`benchlib.report.screening.factorial`. A screening tells the changes' own effects alone: main effects in
+the design of R. L. Plackett and J. P. Burman (1946) with its fold-over, which no pair of changes can pass for.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from collections.abc import Sequence
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.design import SCREENING_RUNS
 from benchlib.report.figures import changes
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import percent_words
 from benchlib.report.figures.tables import Table, html_table, p_words
+from benchlib.report.screening import factorial, is_screening, main_effects, standing_out
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
+from benchlib.report.view import Statement
 from benchlib.stats.crossed import additivity, effects
 from benchlib.stats.ladder import ladder
 from benchlib.study.experiment import Experiment
+from benchlib.study.store import notebooks
 
 _ENOUGH = 7  # effects: the noise is told from the many that are small
 
@@ -27,23 +29,36 @@ _ENOUGH = 7  # effects: the noise is told from the many that are small
 @section
 def half_normal(experiment: Experiment) -> Figure:
     """The effects of all changes and of their pairs (of a screening the changes' alone), those named that stand out of the noise."""
-    screened = bool(experiment.study.parameters.get("screen"))
-    trials, design, _ = _factorial(experiment, SCREENING_RUNS if screened else None)
-    metric, alpha = experiment.plan.metric, experiment.analysis.alpha
-    table = effects(trials, design, metric=metric, order=1 if screened else 2, alpha=alpha)
-    if len(table) < _ENOUGH and not screened:
+    metric = experiment.plan.metric
+    if is_screening(experiment):
+        return changes.half_normal(main_effects(experiment), metric=metric)
+    trials, design, _ = factorial(experiment)
+    table = effects(trials, design, metric=metric, alpha=experiment.analysis.alpha)
+    if len(table) < _ENOUGH:
         raise NothingToShowError(f"{len(table)} effects are too few to tell noise by their order.")
     return changes.half_normal(table, metric=metric)
 
 
 @section
+def confirm(experiment: Experiment) -> Statement:
+    """Which changes of a screening are worth all their combinations, and the command that runs these."""
+    table, study = standing_out(main_effects(experiment)), experiment.study
+    if table.empty:
+        return Statement("Nothing stands out of the noise, so there is nothing to confirm.")
+    notebook = study.notebook if study.notebook in notebooks() else "template"
+    text = f"# confirm these, in all {2 ** len(table)} combinations: {', '.join(table['effect'])}"
+    command = f"benchlib run {notebook} -p study {experiment.folder.name} --confirm"
+    return Statement(f"{text}\n{command}", kind="command")
+
+
+@section
 def gains(experiment: Experiment) -> Table:
     """Each change alone, how each pair of them meets, what they would bring if the gains multiplied, and what all of them bring."""
-    if experiment.study.parameters.get("screen"):
+    if is_screening(experiment):
         raise NothingToShowError(
             "A screening tells each change's effect alone: run those that stood out once more."
         )
-    trials, design, ends = _factorial(experiment)
+    trials, design, ends = factorial(experiment)
     factor, metric, alpha = experiment.plan.factor, experiment.plan.metric, experiment.analysis.alpha
     controls = factor.controls if design.loc[factor.baseline].lt(0).all() else ()
     good = experiment.trials[experiment.trials["error"].isna()]
@@ -82,29 +97,3 @@ def waterfall(experiment: Experiment, steps: Sequence[str]) -> Figure:
     rows = good[good["level"].isin([*measured, *controls])]
     table = ladder(rows, measured, controls=controls, metric=plan.metric, alpha=experiment.analysis.alpha)
     return changes.waterfall(table, start=start, metric=plan.metric)
-
-
-def _factorial(
-    experiment: Experiment, runs: int | None = None
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]]:
-    """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values.
-
-    Raises:
-        NothingToShowError: the study is no factorial, or has fewer combinations than ``runs``, or than all.
-
-    """
-    cells = pd.DataFrame.from_dict(experiment.plan.factor.cells, orient="index", dtype=object)
-    values = {str(name): tuple(column.unique()) for name, column in cells.items()}
-    ends = {name: pair for name, pair in values.items() if len(pair) == 2}
-    if not ends or any(len(several) > 2 for several in values.values()):
-        raise NothingToShowError(
-            "This study is no factorial, which is a grid of two values in each dimension."
-        )
-    trials = experiment.trials[
-        experiment.trials["error"].isna() & experiment.trials["level"].isin(cells.index)
-    ]
-    if len(cells) < (runs or 2 ** len(ends)) or set(trials["level"]) != set(cells.index):
-        raise NothingToShowError("This study is no whole factorial: some of its combinations are left out.")
-    refuse_invalid(experiment)
-    highs = pd.Series({name: high for name, (_, high) in ends.items()})
-    return trials, cells[[*ends]].eq(highs).astype(int) * 2 - 1, ends

@@ -1,0 +1,129 @@
+"""Factorials as their statistics take them; of a screening what each change brings by itself, and what confirms it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchlib.errors import InputError, NothingToShowError
+from benchlib.plan.design import SCREENING_RUNS
+from benchlib.plan.metrics import metric
+from benchlib.plan.parameters import Parameter, checked
+from benchlib.plan.planning import study_name
+from benchlib.stats.crossed import effects
+from benchlib.study.experiment import Experiment, shown
+from benchlib.study.loop import missing
+from benchlib.study.store import StudyFolder
+
+
+def is_screening(experiment: Experiment) -> bool:
+    """Whether a study runs some of a grid's combinations alone, which tell what each change brings by itself."""
+    return bool(experiment.study.parameters.get("screen"))
+
+
+def refuse_invalid(experiment: Experiment) -> None:
+    """Raise NothingToShowError for a study whose verdicts are all invalid: what follows from its trials is no better."""
+    analysis = experiment.analysis
+    verdicts = analysis.table.set_index("level")["verdict"][analysis.asked]
+    if len(verdicts) and verdicts.eq("invalid").all():
+        reasons = dict.fromkeys(concern.message for concern in analysis.warnings if concern.grave)
+        raise NothingToShowError(f"The study is invalid, and so is this: {'; '.join(reasons)}.")
+
+
+def factorial(
+    experiment: Experiment, runs: int | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]]:
+    """The good trials without the controls, the design (−1 and +1 per level and dimension), and each dimension's two values.
+
+    The levels are a grid of dimensions with two values each, the first of which is "low". A dimension of which only one value
+    was run is no change, and is left aside.
+
+    Raises:
+        NothingToShowError: the study is no factorial, has fewer combinations than ``runs``, or than all, or is invalid.
+
+    """
+    cells = pd.DataFrame.from_dict(experiment.plan.factor.cells, orient="index", dtype=object)
+    values = {str(name): tuple(column.unique()) for name, column in cells.items()}
+    ends = {name: pair for name, pair in values.items() if len(pair) == 2}
+    if not ends or any(len(several) > 2 for several in values.values()):
+        raise NothingToShowError(
+            "This study is no factorial, which is a grid of two values in each dimension."
+        )
+    trials = experiment.trials[
+        experiment.trials["error"].isna() & experiment.trials["level"].isin(cells.index)
+    ]
+    if len(cells) < (runs or 2 ** len(ends)) or set(trials["level"]) != set(cells.index):
+        raise NothingToShowError("This study is no whole factorial: some of its combinations are left out.")
+    refuse_invalid(experiment)
+    highs = pd.Series({name: high for name, (_, high) in ends.items()})
+    return trials, cells[[*ends]].eq(highs).astype(int) * 2 - 1, ends
+
+
+def main_effects(experiment: Experiment) -> pd.DataFrame:
+    """What each change of a screening brings by itself, by size: the rows of :func:`benchlib.stats.crossed.effects`, and more.
+
+    ``change`` is what it is in words, ``gives_up`` what a crash may cost with it, and ``verdict`` is faster or slower where it
+    stands out of the noise, else inconclusive.
+
+    Raises:
+        NothingToShowError: the study is no whole screening, or invalid.
+
+    """
+    if not is_screening(experiment):
+        raise NothingToShowError("This study is no screening: that has 'screen: true' and a grid.")
+    trials, design, ends = factorial(experiment, SCREENING_RUNS)
+    alpha, of, costs = experiment.analysis.alpha, experiment.plan.metric, experiment.study.crash_costs
+    table = effects(trials, design, metric=of, order=1, alpha=alpha)
+
+    def gives_up(name: str) -> str:
+        low, high = (
+            [{*costs.get(str(each), ())} for each in design.index[design[name] == sign]] for sign in (-1, 1)
+        )
+        return "; ".join(sorted(set.intersection(*high) - set[str]().union(*low)))
+
+    words = np.where(table["percent"] > 0, *metric(of).directions)
+    return table.assign(
+        change=[f"{name}: {ends[name][1]} instead of {ends[name][0]}" for name in table["effect"]],
+        gives_up=table["effect"].map(gives_up),
+        verdict=np.where(table["p_holm"] < alpha, words, "inconclusive"),
+    )
+
+
+def standing_out(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of :func:`main_effects` that stand out of the noise."""
+    return table[table["verdict"] != "inconclusive"]
+
+
+def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a notebook is to be given for the grid that confirms its kept screening, as the study ``NAME-confirmed``.
+
+    The grid has all combinations of the changes that stand out, the other dimensions at their first value; all else is
+    as it was for the screening, but for what is ``given`` now.
+
+    Raises:
+        InputError: there is no such screening, it is not complete or not valid, or nothing stands out.
+
+    """
+    name = study_name(checked(parameters, given))
+    experiment = shown(StudyFolder(name))
+    study, cells = experiment.study, experiment.plan.factor.cells.values()
+    left = len(missing(study, experiment.folder.kept()))
+    if left and not experiment.settled():
+        raise InputError(
+            f"study '{name}' is not complete: {left} of its trials are missing; run it to its end"
+        )
+    large = [*standing_out(main_effects(experiment))["effect"]]
+    if not large:
+        raise InputError(f"nothing stands out of the noise in '{name}', so there is nothing to confirm")
+    # "on" alone tells nothing in a level's name; but what a profile patches goes by that
+    bare = "levels" in study.parameters["profiles"][study.parameters["profile"]]
+    grid = dict[str, dict[str, Any]]()
+    for dimension, patches in study.parameters["grid"].items():
+        ends = list(dict.fromkeys(cell[dimension] for cell in cells))[: 2 if dimension in large else 1]
+        grid[dimension] = {end if bare else f"{dimension} {end}": patches[end] for end in ends}
+    own = {
+        "study": f"{name}-confirmed", "screen": False, "levels": {}, "grid": grid,
+        "lead": "gains" if len(large) > 1 else "", "baseline": "", "along": "", "against": {}, "answers": {},
+    }  # fmt: skip
+    return {key: value for key, value in {**study.parameters, **given, **own}.items() if key in parameters}
