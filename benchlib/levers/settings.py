@@ -1,13 +1,16 @@
-"""``settings``: the parameters of a level's server."""
+"""``settings``: the parameters of a level's server, by name, as a text such as postgresql.conf has, or in such a file."""
 
 import re
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from benchlib.levers.lever import Lever
 from benchlib.plan.level import Level, SettingValue, is_off
 from benchlib.plan.model import Plan
+from benchlib.plan.settings import SETTINGS_FILE, read_conf
+from benchlib.plan.words import decoded
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
 _CRASH_COSTS = {
@@ -31,11 +34,28 @@ def _setting_names(settings: dict[str, SettingValue]) -> dict[str, SettingValue]
     return lowered
 
 
+def _by_name(value: object) -> object:
+    """Settings by name, of a text or of the file that it names; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    text, where = value, ""
+    if SETTINGS_FILE.fullmatch(value.strip()):
+        where = f"{value.strip()}: "
+        try:
+            text = decoded(Path(value.strip()).read_bytes())
+        except OSError as reason:
+            raise ValueError(f"{where}it cannot be read: {reason.strerror}") from None
+    settings, faults = read_conf(text)
+    if faults or not settings:
+        raise ValueError(f"{where}no 'name = value' as in postgresql.conf: {'; '.join(faults) or 'any line'}")
+    return settings
+
+
 class Settings(Lever):
-    """Server parameters by name. The stand writes them to a file, and reads them back before each trial."""
+    """Server parameters. The stand writes them to a file, and reads them back before each trial."""
 
     key = "settings"
-    model = Annotated[dict[str, SettingValue], AfterValidator(_setting_names)]
+    model = Annotated[dict[str, SettingValue], BeforeValidator(_by_name), AfterValidator(_setting_names)]
     elsewhere = True
 
     def settings(self, level: Level) -> dict[str, SettingValue]:

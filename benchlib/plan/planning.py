@@ -76,6 +76,8 @@ def make_study(
 
     """
     name = study_name(values)
+    patches = {key: values[key] for key in ("base", "levels", "grid", "profiles") if key in values}
+    values = {**values, **_by_name(patches, levers)}
     try:
         sizes = _sizes(values)
         looks = LOOKS if sizes.blocks == "auto" else ()
@@ -132,6 +134,23 @@ def make_study(
         trials=plan.design(blocks),
         left_out=reasons,
     )
+
+
+def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
+    """Patches of levels with settings that are a text, or in a file, by name instead: so they merge, and are kept.
+
+    Raises:
+        InputError: a text is none of settings.
+
+    """
+    if isinstance(value, Mapping):
+        return {name: _by_name(inner, levers, *names, name) for name, inner in value.items()}
+    if not (isinstance(value, str) and names[-1] == "settings" and "settings" in levers):
+        return value
+    try:
+        return levers["settings"].read(value, {})
+    except ValueError as reason:
+        raise InputError(f"level “{names[-2]}”: settings: {reason}") from None
 
 
 def _check_answers(values: Values, factor: Factor) -> None:

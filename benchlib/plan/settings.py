@@ -1,6 +1,6 @@
-"""Server parameters: how they are written to a file, and how what a server shows is read.
+"""Server parameters: how they are written to a file and read from one, and how what a server shows is read.
 
-Source: the documentation's "Parameter Names and Values" and "pg_settings".
+Sources: the documentation's "Parameter Names and Values" and "pg_settings"; PostgreSQL's guc-file.l.
 """
 
 import re
@@ -13,6 +13,26 @@ _BYTES = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SHOWN = re.compile(r"([+-]?[\d.]+(?:e[+-]?\d+)?)(?: (?:x )?(\d*)([A-Za-z]+))?")
 
+SETTINGS_FILE = re.compile(r"[^\n=]+\.conf|[^\s=]+")
+"""A text of this form is the name of a file of parameters; any other is what would be in one."""
+
+_LETTER = r"[A-Za-z_\x80-\U0010ffff]"
+_ID = rf"{_LETTER}(?:{_LETTER}|[0-9])*"
+_CONF_LINE = re.compile(
+    rf"""[ \t\r]*(?:
+      (?P<name>{_ID}(?:\.{_ID})?)(?!{_LETTER}|[-.:/0-9])   # the longest token counts
+      [ \t\r]*=?[ \t\r]*
+      (?:'(?P<quoted>(?:[^'\\]|\\.|'')*)'
+       |(?P<bare>(?!{_ID}\.{_ID}(?:[ \t\r\#]|$)){_LETTER}(?:{_LETTER}|[-.:/0-9])*
+         |[+-]?(?:[0-9]+|0x[0-9a-fA-F]+)[a-zA-Z]*
+         |[+-]?[0-9]*\.[0-9]*(?:[eE][+-]?[0-9]+)?))
+      [ \t\r]*)?(?:\#.*)?""",
+    re.VERBOSE,
+)
+_INCLUDES = ("include", "include_if_exists", "include_dir")
+_ESCAPED = re.compile(r"\\([0-7]{1,3}|.)|''")
+_ESCAPES = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
+
 
 def spelled(value: SettingValue) -> str:
     """A value as PostgreSQL spells it."""
@@ -23,6 +43,29 @@ def conf_text(settings: Mapping[str, SettingValue]) -> str:
     """Lines for a PostgreSQL configuration file, values quoted as the file wants them."""
     escapes = str.maketrans({"\\": "\\\\", "'": "''", "\n": "\\n", "\r": "\\r"})
     return "".join(f"{name} = '{spelled(value).translate(escapes)}'\n" for name, value in settings.items())
+
+
+def read_conf(text: str) -> tuple[dict[str, str], list[str]]:
+    """What a text in the form of postgresql.conf sets, the last value of a name; and the lines that set nothing, each with its number.
+
+    Read as the server reads it: comments, quotes with escapes, the equals sign as one likes. What it includes is not read.
+    """
+    settings, faults = dict[str, str](), list[str]()
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _CONF_LINE.fullmatch(line)
+        name = (match["name"] or "").lower() if match else ""
+        if match is None or name in _INCLUDES:
+            faults.append(f"line {number}: {line.strip()[:60]}")
+        elif name:
+            settings[name] = match["bare"] or _ESCAPED.sub(_unescaped, match["quoted"])
+    return settings, faults
+
+
+def _unescaped(mark: re.Match[str]) -> str:
+    escaped: str | None = mark[1]
+    if escaped is None:
+        return "'"
+    return chr(int(escaped, 8) & 255) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
 
 
 def shown(value: str, unit: str | None) -> str:

@@ -24,6 +24,7 @@ from benchlib.errors import BenchlibError, InputError
 from benchlib.load.workloads import LIBRARY, workload_paths
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
+from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import unpublished
 from benchlib.report.cells import Node, write_notebook
 from benchlib.report.entries import (
@@ -115,7 +116,7 @@ def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) ->
 
 
 def _absolute(value: Any, key: str = "") -> Any:
-    """The parameters with the paths of a fleet's file and of one's own workloads made whole: the notebook runs in another folder."""
+    """The parameters with the paths of a fleet's file, of one's own workloads and of settings made whole: the notebook runs in another folder."""
     if isinstance(value, Mapping):
         return {name: _absolute(inner, str(name)) for name, inner in value.items()}
     if key == "fleet" and str(value).endswith((".yaml", ".yml")):
@@ -124,6 +125,8 @@ def _absolute(value: Any, key: str = "") -> Any:
         path = Path(value).absolute() if value.endswith(".toml") else workload_paths().get(value)
         if path and path.parent not in (LIBRARY, project_root() / "workloads"):
             return str(path)
+    if key == "settings" and isinstance(value, str) and SETTINGS_FILE.fullmatch(value):
+        return str(Path(value).absolute()) if Path(value).is_file() else value
     return value
 
 

@@ -1,6 +1,7 @@
 """From parameters to a study: sizes, arms, shares, room for clients, and what is refused in one line."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -107,6 +108,28 @@ def test_a_level_may_stand_on_top_of_one_before_it() -> None:
     for below in ("most", "later", 3, ["defaults"]):
         why = refused(levels={**rungs, "most": {"over": below}, "later": {}})
         assert why.startswith("level “most”: over: ")
+
+
+def test_settings_may_be_a_text_or_a_file_and_merge_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "pgtune.conf"
+    file.write_bytes(
+        "\ufeff# of a tool\r\nWORK_MEM = 8MB\r\nshared_buffers '25 % of memory' # a share\r\n".encode()
+    )
+    levels = {
+        "tuned": {"settings": str(file)},
+        "more": {"over": "tuned", "settings": "jit off\nwork_mem=9MB"},
+    }
+    study = planned(levels={"defaults": {}, **levels})
+    assert study.plan.level("more").settings == {"work_mem": "9MB", "shared_buffers": "1024MB", "jit": "off"}
+    assert study.parameters["levels"]["tuned"] == {
+        "settings": {"work_mem": "8MB", "shared_buffers": "25 % of memory"}
+    }
+    file.write_text("work_mem 8MB\nthe second line\n= 3\ninclude 'x'")
+    why = refused(levels={"defaults": {}, **levels})
+    assert why.startswith("level “tuned”: settings: ")
+    assert why.endswith("line 2: the second line; line 3: = 3; line 4: include 'x'")
+    assert "it cannot be read: No such file" in refused(levels={"defaults": {}, "a": {"settings": "x.conf"}})
+    assert "level “base”: settings: no 'name = value'" in refused(base={"settings": "# nothing\n"})
 
 
 def test_a_rate_is_a_number_or_a_share_of_a_capacity_still_to_be_measured() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlib.plan.settings import conf_text, quantity, shown
+from benchlib.plan.settings import conf_text, quantity, read_conf, shown
 
 
 @pytest.mark.parametrize(
@@ -34,19 +34,6 @@ def test_a_value_is_shown_with_its_unit_and_read_back(
     assert quantity(text) == read
 
 
-def read_conf(text: str) -> dict[str, str]:
-    """A configuration file as PostgreSQL reads it: guc-file.l and GUC_scanstr, the part that is used."""
-    values = {}
-    escapes = {"n": "\n", "r": "\r"}
-    for line in text.splitlines() if "\r" not in text else text.split("\n")[:-1]:
-        match = re.fullmatch(r"([A-Za-z_][\w.$]*) = '((?:[^'\\\n]|\\.|'')*)'", line)
-        assert match, f"the server would refuse {line!r}"
-        values[match.group(1)] = re.sub(
-            r"\\(.)|''", lambda m: escapes.get(m[1], m[1]) if m[1] else "'", match.group(2)
-        )
-    return values
-
-
 def test_values_are_written_as_the_server_wants_them() -> None:
     settings = {
         "fsync": False,
@@ -61,13 +48,69 @@ def test_values_are_written_as_the_server_wants_them() -> None:
     assert conf_text({}) == ""
 
 
-@given(
-    st.text(
-        st.characters(exclude_categories=["Cs"], exclude_characters="\0\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
-    )
+NAMES = st.from_regex(r"[a-z_]{1,9}(\.[a-z_]{1,9})?", fullmatch=True).filter(
+    lambda name: "include" not in name
 )
-def test_quotes_backslashes_and_line_ends_come_back_as_they_were(value: str) -> None:
-    assert read_conf(conf_text({"log_line_prefix": value, "jit": "on"})) == {
-        "log_line_prefix": value,
-        "jit": "on",
-    }
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.dictionaries(NAMES, TEXTS))
+def test_what_is_written_is_read_as_it_was_whatever_it_holds(settings: dict[str, str]) -> None:
+    assert read_conf(conf_text(settings)) == (settings, [])
+
+
+@given(st.lists(st.tuples(NAMES, st.sampled_from(["8MB", "off", "0x1F", "-1", "1.5e3", ".5", "a/b:c", "'it''s'"]),
+                          st.sampled_from([" ", "=", " = ", "\t=\r"]), st.sampled_from(["", "  # why", "#", " \r"]))))  # fmt: skip
+def test_equals_signs_blanks_and_comments_are_as_one_likes_and_the_last_of_a_name_counts(
+    lines: list[tuple[str, str, str, str]],
+) -> None:
+    text = "\n# a comment\n".join(f"{name.upper()}{sign}{value}{rest}" for name, value, sign, rest in lines)
+    wanted = {name: value.strip("'").replace("''", "'") for name, value, *_ in lines}
+    assert read_conf(text) == (wanted, [])
+
+
+@given(TEXTS)
+def test_each_line_of_any_text_sets_something_or_is_named_or_is_a_comment(text: str) -> None:
+    settings, faults = read_conf(text)
+    lines = [
+        line for line in text.split("\n") if line.strip(" \t\r") and not line.lstrip(" \t\r").startswith("#")
+    ]
+    assert len(settings) <= len(lines) - len(faults)
+    assert all(re.match(r"line \d+: ", fault) for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("x '8MB'", "8MB"),
+        ("x'8MB'#c", "8MB"),
+        (r"x = '\\ \'\101\n'", "\\ 'A\n"),
+        ("x = ''", ""),
+        ("x = on # 'no", "on"),
+        ("x = a.b.c", "a.b.c"),
+        ("x = 1.5GB", None),
+        ("x = a.b", None),
+        ("x = 1e5", None),
+        ("x = 8 MB", None),
+        ("x", None),
+        ("x =", None),
+        ("x = = 1", None),
+        ("x-y = 1", None),
+        ("a.b.c = 1", None),
+        ("= 1", None),
+        ("x = 'open", None),
+        ("x = 'a' 'b'", None),
+        ("x = 1; y = 2", None),
+        ("\fx = 1", None),
+    ],
+)
+def test_lines_as_the_server_s_own_scanner_reads_them(line: str, value: str | None) -> None:
+    faults = [] if value is not None else [f"line 2: {line.strip()}"]
+    assert read_conf(f"\n{line}") == ({} if value is None else {"x": value}, faults)
+
+
+def test_what_a_text_includes_is_not_read_but_named() -> None:
+    assert read_conf("jit off\nInclude_If_Exists 'more.conf'") == (
+        {"jit": "off"},
+        ["line 2: Include_If_Exists 'more.conf'"],
+    )
