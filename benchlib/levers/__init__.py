@@ -1,5 +1,6 @@
 """What a level can turn: one file for each of its keys, and here all of them in their order."""
 
+from benchlib.levers.cache import Cache
 from benchlib.levers.host import Host
 from benchlib.levers.initdb import Initdb
 from benchlib.levers.lever import Lever
@@ -22,6 +23,7 @@ LEVERS: tuple[Lever, ...] = (
     Settings(),
     StorageLever(),
     ReplicationLever(),
+    Cache(),
     Host(),
 )
 """All there are, in the order in which they are set and shown."""

@@ -92,7 +92,8 @@ class Site:
 
     ``name`` is short and unique in the run, whose folder is ``scratch``. ``places`` has the folders of
     the ``data`` and the ``wal`` where they lie elsewhere, and ``devices`` those that hold them. ``checks`` are
-    called after each trial, and raise where something did not hold; ``lifts`` are entered while no trial runs, where what
+    called after each trial, and raise where something did not hold; ``before_load`` are called before each trial's load, on a server
+    that nobody has a session on, and tell what is in force then, by name; ``lifts`` are entered while no trial runs, where what
     makes a trial slow would make its preparation slow. ``follower`` gives a replica, by its number, at a host of a fleet.
     """
 
@@ -109,6 +110,7 @@ class Site:
     lifts: list[Callable[[], AbstractContextManager[None]]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     follower: "Callable[[Site, int, str], Replica] | None" = None
+    before_load: list[Callable[[], dict[str, str]]] = field(default_factory=list)
     replicas: Replicas = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,12 +1,12 @@
 """``storage``: where the data and the WAL of a level's server lie, and what caps its control group has."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
 from benchlib.errors import PreflightError
 from benchlib.host.facts import available_memory_mib, block_devices, existing
+from benchlib.host.page_cache import evict
 from benchlib.levers import control_groups, volumes
 from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
 from benchlib.levers.volumes import FileSystem, Place
@@ -87,7 +87,7 @@ class Storage(control_groups.Caps):
         """
         if self.memory:
             for folder in (server.data, *places.values()):
-                _evict(folder)
+                evict(folder)
         devices, ours = _devices(places, site.scratch), self.on_our_devices
         group = control_groups.make(self, devices, f"{site.scratch.name}-{name}", site.chapter, ours=ours)
         server.groups = group.folders
@@ -200,10 +200,3 @@ def _place_words(place: Place, folders: Mapping[str, str]) -> str:
     options = f" ({place.mount_options})" if place.mount_options else ""
     made = f"{place.file_system} of {size_words(place.size or 0)}{options}"
     return f"{made}, on a loop device in {folder}" if folder else made
-
-
-def _evict(folder: Path) -> None:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with (Path(parent) / name).open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

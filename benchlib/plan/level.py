@@ -140,7 +140,7 @@ class Level(Model):
     ``postgres`` names an installation (a version such as ``"16"``, or the folder of its
     binaries), ``settings`` are server parameters, ``initdb`` extra options of initdb,
     ``workload`` another workload, ``load`` what changes of the load, ``replication`` the
-    replicas, ``storage`` places and caps, ``host`` kernel tunables by the names that
+    replicas, ``storage`` places and caps, ``cache`` what the load finds in memory, ``host`` kernel tunables by the names that
     the studies use (with a ``?`` at the end where the kernel may lack it), and ``target`` a
     server that is not ours instead of a cluster of our own.
     """
@@ -152,6 +152,7 @@ class Level(Model):
     load: LoadPatch = LoadPatch()
     replication: Annotated[JsonValue, _ByLever] = None
     storage: Annotated[JsonValue, _ByLever] = None
+    cache: Annotated[str | None, _ByLever] = None
     host: Annotated[dict[str, int | str], _ByLever] = {}
     target: Annotated[JsonValue, _ByLever] = None
 

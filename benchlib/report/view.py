@@ -176,7 +176,8 @@ class View:
 
     def exploratory(self) -> Table | None:
         """Every other figure of the trials by the same model: leads to follow, not verdicts."""
-        names = [name for name in EXPLORATORY if name != self._plan.metric]
+        cached = any(self._plan.level(name).cache for name in self._levels)
+        names = [name for name in (*EXPLORATORY, *["time_to_steady_s"] * cached) if name != self._plan.metric]
         good = self.experiment.by_level()[lambda trials: trials["error"].isna()]
         rows = self.experiment.leads(good[["level", "block"]].join(good[names].astype(float)))
         if rows.empty:

@@ -145,6 +145,8 @@ class Bench:
             self._warm(stand, load, seed=trial.warm_up_seed)
             count = work.invariant.count
             before_load = int(server.value(count)) if count else None
+            for prepare in stand.site.before_load if stand.site else ():
+                notes["host"] |= prepare()
             before = statistics.snapshot(server)
 
             with stand.watched(notes["warnings"], folder) as watch, stand.sampler(load.waits_hz) as sampler:

@@ -202,6 +202,8 @@ class Experiment:
     def _comparison(self) -> dict[str, Any]:
         """What the trials are compared by."""
         builds, extended = self.study.provenance.get("builds_differ"), self.study.extended[:_MOST_EXTENSIONS]
+        doubts = concerns(self.trials, self.progress, warnings_frame(self.folder), self.plan.margin)
+        cold = [name for name in self.plan.factor.levels if self.plan.level(name).cache == "cold"]
         return {
             "baseline": self.plan.factor.baseline,
             "controls": self.plan.factor.controls,
@@ -210,7 +212,11 @@ class Experiment:
             **({"alpha": _ALPHA * EXTENSION ** len(extended)} if extended else {}),
             "concerns": [
                 *([Concern("extended", _extended(extended))] if extended else []),
-                *concerns(self.trials, self.progress, warnings_frame(self.folder), self.plan.margin),
+                # a cold start is meant to be in no steady state
+                *(
+                    replace(c, grave=c.grave and not (c.code == "no_steady_state" and c.level in cold))
+                    for c in doubts
+                ),
                 *conditions.unmet(self.conditions),
                 *([Concern("builds_differ", builds)] if builds else []),
             ],

@@ -21,7 +21,9 @@ from benchlib.study.store import StudyFolder
 TRIAL = ["level", "block"]
 _EACH = [*TRIAL, "second"]
 SECONDS = (*_EACH, *HOST, *DEVICE)
-COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "latency_max_ms"))
+COSTS = tuple(
+    name for name in METRICS if name not in (*REPORTED, *QUANTILES, "latency_max_ms", "time_to_steady_s")
+)
 """What a trial cost: the metrics that are not of its speed."""
 
 _SERVER_SIDE = [name for name in HOST if name != "network_mib_s"]

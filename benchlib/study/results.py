@@ -5,11 +5,12 @@ Nothing derived is stored, so a mended parser needs no rerun.
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -44,7 +45,7 @@ SCHEDULED = {
 
 TRIAL_COLUMNS = (
     "block", "period", "host", "position", "level", "seed", "started_s",
-    *REPORTED, *LOADING, *QUANTILES, "rate_tps", *SCHEDULED,
+    *REPORTED, *LOADING, *QUANTILES, "time_to_steady_s", "rate_tps", *SCHEDULED,
     "beside_tps", "clients", "client_cpu_share", "processors_share", "flushes_per_s", "wal_bytes_per_transaction", "checkpoints",
     "server_version", "error",
 )  # fmt: skip
@@ -188,6 +189,9 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
     figures |= {name: report.get(own) for name, own in SCHEDULED.items()}
     figures |= {name: report.get(name) for name in (*LOADING, "latency_p95_ms")}
     figures["rate_tps"] = rate if isinstance(rate, float) else None
+    figures["time_to_steady_s"] = time_to_steady(
+        [(row["elapsed_s"], row["tps"]) for row in report["progress"]]
+    )
     if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
         figures["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
     samples = Samples.read(folder, trial_id)
@@ -213,6 +217,22 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
         if timed is not None and requested is not None:
             figures["checkpoints"] = timed + requested
     return figures
+
+
+def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
+    """After how many seconds the rate came up to 95 % of the steady one, which is the mean of the second half.
+
+    ``readings`` are pairs of seconds gone and transactions a second. One that is lucky is none: one of the two after it has to
+    reach as much. None where there are fewer than eight, or none does.
+    """
+    rates = [tps for _, tps in readings]
+    steady = 0.95 * fmean(rates[len(rates) // 2 :]) if len(rates) >= 8 else float("inf")
+    reached = (
+        end_s
+        for at, (end_s, tps) in enumerate(readings[:-2])
+        if min(tps, max(rates[at + 1 : at + 3])) >= steady
+    )
+    return next(reached, None)
 
 
 def _listed(folder: StudyFolder, key: str, columns: list[str]) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from benchlib.study.results import (
     concerns,
     progress_frame,
     statements_frame,
+    time_to_steady,
     trials_frame,
     tunables,
     warnings_frame,
@@ -100,6 +101,21 @@ def test_what_ran_beside_is_told_by_its_readings(of_tuned) -> None:
     output = "".join(reading.format(*each) for each in [("1.0", "4.0"), ("1.0", "20.0"), ("2.0", "6.0")])
     assert of_tuned("beside", output)["beside_tps"] == 15
     assert pd.isna(of_tuned("beside", "pgbench (18.4)\n")["beside_tps"]), "it was ended before it could tell"
+
+
+@pytest.mark.parametrize(
+    ("rates", "seconds"),
+    [
+        ([100] * 8, 1),
+        ([10, 40, 70, 90, 96, *[100] * 7], 5),
+        ([10, 500, *[10] * 4, *[100] * 6], 7),  # one lucky second is none
+        ([10, 97, 80, 97, *[100] * 6], 2),
+        ([100] * 7, None),
+        ([0] * 12 + [1], None),
+    ],
+)
+def test_the_time_to_the_steady_rate_is_read_from_the_progress(rates: list[int], seconds: int | None) -> None:
+    assert time_to_steady([(float(at), float(tps)) for at, tps in enumerate(rates, 1)]) == seconds
 
 
 def test_figures_are_those_that_pgbench_printed(run) -> None:
