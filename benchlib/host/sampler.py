@@ -42,18 +42,19 @@ _DISK = re.compile(r"(sd|vd|xvd|hd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+")
 class Sampler:
     """To be entered around a load; ``raw`` is then what was read, ``warnings`` what was not, and why.
 
-    ``servers`` tells the pids of the trial's postmasters (none where they run elsewhere), ``devices``
+    ``servers`` tells the pids of the trial's postmasters (none where they run elsewhere), ``poolers`` are those of poolers before them, ``devices``
     are those that data and WAL lie on. ``waits`` opens what is asked ``waits_hz`` times a second (0 for never), such as
     :func:`benchlib.server.statistics.waits`; it may raise a :class:`ServerError`, as may what it gives. So does ``files``
     for those of another host, the server's (:func:`benchlib.server.statistics.kernel_files`); all its disks are read.
 
     ``raw`` holds plain JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of
-    :func:`host_counters`, the first and the last of them with the ``server_ticks`` of :func:`server_ticks`, and the
+    :func:`host_counters`, the first and the last of them with the ``server_ticks`` (and ``pooler_ticks``) of :func:`server_ticks`, and the
     samples of ``waits``, null if it could not be opened. ``at_s`` in all of them is seconds since ``started``.
     ``of_target`` is there where the readings are of another host. Of that the network is not read, but this one's.
     """
 
     servers: Callable[[], Sequence[int]]
+    poolers: Sequence[int] = ()
     devices: Sequence[str] = ()
     waits: Callable[[], AbstractContextManager[Ask]] | None = None
     files: Callable[[], AbstractContextManager[Callable[[], Files]]] | None = None
@@ -84,7 +85,9 @@ class Sampler:
             return {**host_counters(files(), devices), "network_bytes": network_bytes()}
 
         def host_and_servers() -> Sample:
-            return {**host(), "server_ticks": server_ticks(self.servers())}
+            ticks = {"server_ticks": server_ticks(self.servers())}
+            ticks |= {"pooler_ticks": server_ticks(self.poolers)} if self.poolers else {}
+            return {**host(), **ticks}
 
         self._keep("readings", host_and_servers)  # before the load has begun
         if self.waits and self.waits_hz:

@@ -103,12 +103,14 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
     devices = [_device_rises(ends, name) for name in last["devices"]]
     moved = {name: sum(of[name][0] for of in devices) if devices else math.nan for name in _FIELDS}
     costs = {
-        "server_cpu_ms": 1000 * _server_ticks(first, last) / raw["ticks_per_s"],
+        "server_cpu_ms": 1000 * _ticks(first, last, "server_ticks") / raw["ticks_per_s"],
         "context_switches": _host_rises(ends)["context_switches"][0],
         "read_kib": moved["r_sectors"] / 2,
         "written_kib": moved["w_sectors"] / 2,
         "flushes": moved["f_requests"],
     }
+    if "pooler_ticks" in last:
+        costs["pooler_cpu_ms"] = 1000 * _ticks(first, last, "pooler_ticks") / raw["ticks_per_s"]
     return {
         f"{name}_per_transaction": float(cost / transactions) if transactions and pd.notna(cost) else None
         for name, cost in costs.items()
@@ -121,9 +123,9 @@ def processors_share(raw: Raw) -> float:
     return float(whole["cpu_user_percent"][0] + whole["cpu_system_percent"][0]) / 100
 
 
-def _server_ticks(first: Raw, last: Raw) -> float:
-    """The CPU ticks that the servers took between; null if one has ended, since nobody saw its last."""
-    before, after = first["server_ticks"], last["server_ticks"]
+def _ticks(first: Raw, last: Raw, of: str) -> float:
+    """The CPU ticks that the servers, or the poolers, took between; null if one has ended, since nobody saw its last."""
+    before, after = first[of], last[of]
     if not after or before.keys() - after.keys():
         return math.nan
     return float(sum(ticks - before.get(pid, 0) for pid, ticks in after.items()))

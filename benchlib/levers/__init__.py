@@ -5,6 +5,7 @@ from benchlib.levers.host import Host
 from benchlib.levers.initdb import Initdb
 from benchlib.levers.lever import Lever
 from benchlib.levers.load import LoadLever
+from benchlib.levers.pooler import PoolerLever
 from benchlib.levers.postgres import Postgres
 from benchlib.levers.replication import ReplicationLever
 from benchlib.levers.settings import Settings
@@ -24,6 +25,7 @@ LEVERS: tuple[Lever, ...] = (
     StorageLever(),
     ReplicationLever(),
     Cache(),
+    PoolerLever(),
     Host(),
 )
 """All there are, in the order in which they are set and shown."""

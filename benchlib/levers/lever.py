@@ -17,8 +17,9 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, Valid
 
 from benchlib.errors import BenchlibError
 from benchlib.host.journal import Chapter
-from benchlib.host.shell import Shell
+from benchlib.host.shell import Process, Shell
 from benchlib.levers.replicas import Replicas
+from benchlib.load.tool import Connection
 from benchlib.plan.level import Level, SettingValue, first_problem
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
@@ -93,7 +94,8 @@ class Site:
     ``name`` is short and unique in the run, whose folder is ``scratch``. ``places`` has the folders of
     the ``data`` and the ``wal`` where they lie elsewhere, and ``devices`` those that hold them. ``checks`` are
     called after each trial, and raise where something did not hold; ``before_load`` are called before each trial's load, on a server
-    that nobody has a session on, and tell what is in force then, by name; ``lifts`` are entered while no trial runs, where what
+    that nobody has a session on, and tell what is in force then, by name; ``processes`` end with the site, and ``entrance`` is where
+    the load connects to, if not to the server itself; ``lifts`` are entered while no trial runs, where what
     makes a trial slow would make its preparation slow. ``follower`` gives a replica, by its number, at a host of a fleet.
     """
 
@@ -111,6 +113,8 @@ class Site:
     remarks: list[str] = field(default_factory=list)
     follower: "Callable[[Site, int, str], Replica] | None" = None
     before_load: list[Callable[[], dict[str, str]]] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+    entrance: Connection | None = None
     replicas: Replicas = field(init=False)
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ def _cells(plan: Plan, name: str) -> dict[str, str]:
         "threads": str(load.threads),
         "protocol": load.protocol,
         "rate": rate_words(plan, name),
+        "connect_per_transaction": "yes" if load.connect_per_transaction else "no",
         "generators": ", ".join(load.generators) or "the server's host",
         **{f":{variable}": str(value) for variable, value in load.variables.items()},
     }

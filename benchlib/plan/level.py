@@ -94,6 +94,7 @@ class LoadPatch(Model):
     threads: Clients | None = None
     protocol: Protocol | None = None
     rate: Rate | None = None
+    connect_per_transaction: bool | None = None
     variables: Variables | None = None
     generators: Annotated[tuple[HostName, ...] | None, Field(validation_alias=FROM)] = None
 
@@ -140,7 +141,8 @@ class Level(Model):
     ``postgres`` names an installation (a version such as ``"16"``, or the folder of its
     binaries), ``settings`` are server parameters, ``initdb`` extra options of initdb,
     ``workload`` another workload, ``load`` what changes of the load, ``replication`` the
-    replicas, ``storage`` places and caps, ``cache`` what the load finds in memory, ``host`` kernel tunables by the names that
+    replicas, ``storage`` places and caps, ``cache`` what the load finds in memory,
+    ``pooler`` the pgbouncer that it goes through, ``host`` kernel tunables by the names that
     the studies use (with a ``?`` at the end where the kernel may lack it), and ``target`` a
     server that is not ours instead of a cluster of our own.
     """
@@ -153,6 +155,7 @@ class Level(Model):
     replication: Annotated[JsonValue, _ByLever] = None
     storage: Annotated[JsonValue, _ByLever] = None
     cache: Annotated[str | None, _ByLever] = None
+    pooler: Annotated[JsonValue, _ByLever] = None
     host: Annotated[dict[str, int | str], _ByLever] = {}
     target: Annotated[JsonValue, _ByLever] = None
 

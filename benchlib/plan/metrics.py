@@ -50,6 +50,7 @@ _METRICS = (
     Metric("replay_lag_ms", "replay lag", "ms"),
     Metric("wal_bytes_per_transaction", "WAL per transaction", "B"),
     Metric("server_cpu_ms_per_transaction", "server CPU per transaction", "ms"),
+    Metric("pooler_cpu_ms_per_transaction", "pooler's CPU per transaction", "ms"),
     Metric("tool_cpu_ms_per_transaction", "load tool's CPU per transaction", "ms"),
     Metric("context_switches_per_transaction", "context switches per transaction"),
     Metric("read_kib_per_transaction", "read per transaction", "KiB"),

@@ -231,7 +231,8 @@ class Bench:
 
     def _job(self, stand: Stand, workload: Workload, load: Load, seed: int) -> Job:
         scripts = written(workload, self.workspace, self.templates.shell)
-        return Job(stand.server.connection, workload, load, self.plan.scale, seed, scripts)
+        entrance = stand.site.entrance if stand.site else None
+        return Job(entrance or stand.server.connection, workload, load, self.plan.scale, seed, scripts)
 
     def _beside(self, stand: Stand, load: Load, seed: int) -> list[list[str]]:
         """The command line of each script beside the load; one that nobody ended would end long after it."""
@@ -241,7 +242,9 @@ class Bench:
             own = {"name": f"{stand.workload.name}-beside-{number}", "scripts": (Script(sql=script.sql),)}
             workload = stand.workload.model_copy(update=own)
             its_load = Load(clients=script.clients, threads=1, duration_s=limit_s, variables=load.variables)
-            commands.append(tool.argv(self._job(stand, workload, its_load, seed)))
+            # straight to the server, where its sessions end with it
+            job = replace(self._job(stand, workload, its_load, seed), connection=stand.server.connection)
+            commands.append(tool.argv(job))
         return commands
 
 

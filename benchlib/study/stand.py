@@ -78,8 +78,11 @@ class Stand:
             return [pid for server in servers if (pid := server.pid)]
 
         devices = self.site.devices if self.site else ()
+        poolers = [process.pid for process in self.site.processes] if self.site else []
         asked, files = partial(waits, self.server), None if self.site else partial(kernel_files, self.server)
-        return Sampler(servers=postmasters, devices=devices, waits=asked, waits_hz=waits_hz, files=files)
+        return Sampler(
+            servers=postmasters, poolers=poolers, devices=devices, waits=asked, waits_hz=waits_hz, files=files
+        )
 
     def settle(self) -> None:
         """Bring the server to the known state: emptied and vacuumed tables, nothing dirty."""
@@ -214,6 +217,8 @@ class Stand:
     def discard(self) -> None:
         """Stop the servers that are ours at once, then take away what was made around them, then their files."""
         if self.site:
+            for process in self.site.processes:
+                stop(process)
             self.site.replicas.stop()
             self.site.cluster.stop(immediately=True)
             for server in (self.site.cluster, *self.site.replicas.members):

@@ -131,6 +131,9 @@ def test_what_a_transaction_cost(trial: dict[str, Any]) -> None:
         }
     )
     assert set(transaction_costs(trial, 0).values()) == set(transaction_costs(trial, None).values()) == {None}
+    for ticks, each in zip((100, 150), trial["readings"], strict=True):
+        each["pooler_ticks"] = {"9": ticks}
+    assert transaction_costs(trial, 1000)["pooler_cpu_ms_per_transaction"] == 0.5
     trial["readings"][1]["server_ticks"] = {"18": 20}  # the other has ended, and nobody saw its last
     assert transaction_costs(trial, 1000)["server_cpu_ms_per_transaction"] is None
 

@@ -1,0 +1,144 @@
+"""``pooler``: the system's pgbouncer between the load and a level's server, on the server's host.
+
+Source of its settings: man page pgbouncer(5).
+"""
+
+import contextlib
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import psycopg
+from pydantic import BeforeValidator, Field
+
+from benchlib.errors import PreflightError, ServerError, SettingError
+from benchlib.host.ours import open_plain
+from benchlib.host.shell import Shell, connection_variables, server_user, ticks, which
+from benchlib.levers.lever import Finding, Lever, Site, Wish, no_server, refusal
+from benchlib.load.tool import Connection
+from benchlib.plan.level import Level, Model
+from benchlib.plan.model import Plan
+from benchlib.server.cluster import START_LIMIT_S
+
+_PREPARING = (1, 21)
+"""The first version that keeps prepared statements where a session has no connection of its own."""
+_PORT = 6432
+# nobody but the servers' user can enter the folder of the sockets; one connection a transaction would fill the log
+_INI = """\
+[databases]
+* = host='{server.sockets}' port={server.port} user={user}
+
+[pgbouncer]
+unix_socket_dir = {server.sockets}
+listen_port = {own_port}
+auth_type = any
+stats_users = {user}
+pool_mode = {pooler.mode}
+default_pool_size = {pooler.pool_size}
+max_client_conn = 10000
+log_connections = 0
+log_disconnections = 0
+"""
+
+
+class Pooler(Model):
+    """When a client gives its connection back, and how many connections to the server there are."""
+
+    mode: Literal["session", "transaction", "statement"] = "transaction"
+    pool_size: Annotated[int, Field(ge=1, le=10_000)] = 20
+
+
+def pooler_of(level: Level) -> Pooler | None:
+    """What a level asks for; None where the load goes straight to the server."""
+    return Pooler.model_validate(level.pooler) if level.pooler else None
+
+
+class PoolerLever(Lever):
+    """pgbouncer, started with the level's server, whose load alone goes through it; a word stands for its mode."""
+
+    key = "pooler"
+    model = Annotated[
+        Pooler | None, BeforeValidator(lambda value: {"mode": value} if isinstance(value, str) else value)
+    ]
+    unchanged = "none"
+
+    def survey(self, scratch: Path) -> list[Finding]:
+        """Whether it is installed."""
+        return [Finding(self.key, no_server() or refusal(_pgbouncer))]
+
+    def check(self, wish: Wish) -> list[tuple[str, str]]:
+        """See whether it is installed, and does what the load needs."""
+        if not (pooler := pooler_of(wish.level)):
+            return []
+        load, (_, version) = wish.plan.level_load(wish.name), _pgbouncer()
+        if load.generators:
+            raise PreflightError("'pooler' is reached on the server's own host: leave 'from' out of the load")
+        if load.protocol == "prepared" and pooler.mode != "session" and version < _PREPARING:
+            why = f"pgbouncer {version[0]}.{version[1]} keeps no prepared statements in mode {pooler.mode}, 1.21 does"
+            raise PreflightError(f"{why}: take mode session, or the protocol simple or extended")
+        return [("pooler", f"pgbouncer {version[0]}.{version[1]}")]
+
+    def after_start(self, site: Site) -> None:
+        """Start it, and see that it runs as it should."""
+        if not (pooler := pooler_of(site.level)):
+            return
+        program, version = _pgbouncer()
+        server, (file, log) = (
+            site.cluster,
+            (site.cluster.folder / f"pgbouncer.{end}" for end in ("ini", "log")),
+        )
+        site.entrance = replace(server.connection, port=_PORT)
+        with open(file, "w", opener=open_plain) as out:
+            out.write(_INI.format(server=server, pooler=pooler, user=site.entrance.user, own_port=_PORT))
+            out.write("max_prepared_statements = 200\n" if version >= _PREPARING else "")
+        site.shell.own(file)
+        process = site.shell.start([program, file], log=log)
+        site.processes.append(process)
+
+        def check() -> None:
+            if process.poll() is not None:
+                with open(log, errors="replace", opener=open_plain) as lines:
+                    *_, last = ["it said nothing", *lines]
+                raise ServerError(f"pgbouncer has ended: {last.strip()}")
+
+        in_force = {}
+        for _ in ticks(START_LIMIT_S):
+            check()
+            with contextlib.suppress(psycopg.OperationalError):
+                in_force = _settings(site.entrance)
+                break
+        if in_force.get("pool_mode") != pooler.mode or in_force.get("default_pool_size") != str(
+            pooler.pool_size
+        ):
+            raise SettingError(f"pooler: asked for {pooler}, its console tells {in_force or 'nothing'}")
+        site.checks.append(check)
+
+    def words(self, plan: Plan, name: str) -> dict[str, str]:
+        """The mode and the connections."""
+        pooler = pooler_of(plan.level(name))
+        return {"pooler": f"mode {pooler.mode}, up to {pooler.pool_size} connections"} if pooler else {}
+
+
+def _pgbouncer() -> tuple[Path, tuple[int, int]]:
+    """The program, and its version.
+
+    Raises:
+        PreflightError: it is not installed.
+
+    """
+    if not (program := which("pgbouncer")):
+        raise PreflightError(
+            "no pgbouncer found: install the package pgbouncer (Debian: apt install pgbouncer)"
+        )
+    told = Shell(server_user()).run([program, "--version"], timeout_s=60).stdout
+    if not (match := re.search(r"PgBouncer (\d+)\.(\d+)", told)):
+        raise PreflightError(f"{program} does not tell its version: install the package pgbouncer anew")
+    return program, (int(match[1]), int(match[2]))
+
+
+def _settings(entrance: Connection) -> dict[str, str]:
+    """What pgbouncer runs with, by its own console."""
+    place = f"host='{entrance.host}' port={entrance.port} user={entrance.user} dbname=pgbouncer"
+    with connection_variables(kept=False), psycopg.connect(place, autocommit=True) as console:
+        return {str(row[0]): str(row[1]) for row in console.execute("SHOW CONFIG")}

@@ -1,0 +1,118 @@
+"""A load that goes through pgbouncer: what may be asked for, what this machine has, and a trial of it."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Trials, bench_plan
+
+from benchlib.errors import PreflightError
+from benchlib.host.shell import which
+from benchlib.host.sweep import processes_of
+from benchlib.host.telemetry import transaction_costs
+from benchlib.levers import BY_KEY
+from benchlib.levers.lever import Wish
+from benchlib.plan.level import Level
+from benchlib.study.bench import Bench
+from benchlib.study.preflight import cannot_run
+from benchlib.study.records import Samples
+
+POOLER = BY_KEY["pooler"]
+Installed = Callable[[str | None], None]
+
+
+@pytest.fixture
+def installed(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
+    """Has a pgbouncer of that version be the one of the system, or none."""
+
+    def have(version: str | None) -> None:
+        program = scratch / "pgbouncer"
+        program.write_text(f"#!/bin/sh\necho 'PgBouncer {version}'\n")
+        program.chmod(0o755)
+        monkeypatch.setattr("benchlib.levers.pooler.which", lambda name: version and program)
+
+    return have
+
+
+def preflight(load: dict[str, Any], mode: str = "transaction") -> list[tuple[str, str]]:
+    plan = bench_plan({"straight": {}, "pooled": {"pooler": {"mode": mode}, "load": load}})
+    return POOLER.check(Wish(plan, "pooled", Path("/")))
+
+
+def test_a_word_is_the_mode_and_what_pgbouncer_does_not_have_is_refused() -> None:
+    assert POOLER.read("session", {}) == {"mode": "session", "pool_size": 20}
+    for value in ("sessions", {"pool_size": 0}, {"size": 3}):
+        with pytest.raises(ValueError, match=r"mode|pool_size|size"):
+            POOLER.read(value, {})
+    assert "server of our own" in (POOLER.conflict(Level(pooler={"pool_size": 1}, target="crm")) or "")
+
+
+@pytest.mark.pg
+def test_a_level_without_pgbouncer_is_left_out_with_what_to_install(installed: Installed) -> None:
+    installed(None)
+    plan = bench_plan({"straight": {}, "pooled": {"pooler": {"pool_size": 20}}})
+    assert list(cannot_run(plan)) == ["pooled"]
+    assert "apt install pgbouncer" in cannot_run(plan)["pooled"]
+    assert "apt install pgbouncer" in (POOLER.survey(Path("/"))[0].why_not or "")
+
+
+def test_prepared_statements_take_a_later_version_or_sessions(installed: Installed) -> None:
+    installed("1.18.0")
+    assert preflight({"protocol": "extended"}) == [("pooler", "pgbouncer 1.18")]
+    assert preflight({"protocol": "prepared"}, "session")
+    with pytest.raises(PreflightError, match=r"pgbouncer 1\.18 keeps no prepared statements .* 1\.21 does"):
+        preflight({"protocol": "prepared"})
+    installed("1.21.0")
+    assert preflight({"protocol": "prepared"})
+
+
+def test_a_pooler_is_not_reached_from_other_hosts(installed: Installed) -> None:
+    installed("1.21.0")
+    with pytest.raises(PreflightError, match="on the server's own host"):
+        preflight({"generators": ["gen1"]})
+
+
+@pytest.mark.pg
+@pytest.mark.skipif(not which("pgbouncer"), reason="no pgbouncer here")
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_load_goes_through_pgbouncer_whose_processor_time_is_told(
+    mode: str, trials: Trials, scratch: Path
+) -> None:
+    load = {"clients": 4, "connect_per_transaction": True}
+    levels = {"straight": {}, "pooled": {"pooler": {"mode": mode, "pool_size": 2}, "load": load}}
+    bench = trials.bench(bench_plan(levels, arrangement="fresh"))
+    measurement, folder = trials.run(bench, "pooled")
+    assert measurement.error is None
+    assert {"--port=6432", "--connect", "--client=4"} <= set(measurement.load_argv)
+    raw = json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))
+    assert len(raw["readings"][-1]["pooler_ticks"]) == 1
+    assert transaction_costs(raw, 1000)["pooler_cpu_ms_per_transaction"] is not None
+    assert [process for process in processes_of(scratch) if "pgbouncer" in process.name()] == []
+    straight, folder = trials.run(bench, "straight")
+    assert "--port=5432" in straight.load_argv
+    assert (
+        "pooler_ticks"
+        not in json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))["readings"][-1]
+    )
+
+
+@pytest.mark.pg
+@pytest.mark.skipif(not which("pgbouncer"), reason="no pgbouncer here")
+def test_a_pooler_that_ends_costs_the_trial(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = bench_plan({"straight": {}, "pooled": {"pooler": {"pool_size": 20}}}, arrangement="fresh")
+    bench = trials.bench(plan)
+    drive = Bench._drive
+
+    def end_it(self: Bench, stand: Any, *rest: Any) -> Any:
+        for process in stand.site.processes:
+            process.kill()
+            process.wait()
+        return drive(self, stand, *rest)
+
+    monkeypatch.setattr(Bench, "_drive", end_it)
+    measurement, _ = trials.run(bench, "pooled")
+    assert "pgbouncer has ended" in (measurement.error or "")
+    assert trials.run(bench, "straight")[0].error is None
