@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import numpy as np
 import pandas as pd
 import psutil
 
+os.environ["DASK_LOGGING__DISTRIBUTED"] = "error"
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests")]
 
 from fakes import FakeBench
@@ -76,7 +78,9 @@ def hosts(count: int) -> Iterator[Hosts]:
     from distributed import LocalCluster
 
     names, started = [f"h{number:03d}" for number in range(count)], list[subprocess.Popen[bytes]]()
-    with LocalCluster(n_workers=0, processes=False, dashboard_address=None, protocol="tcp") as cluster:
+    with LocalCluster(
+        n_workers=0, processes=False, dashboard_address="127.0.0.1:0", protocol="tcp"
+    ) as cluster:
         address = cluster.scheduler_address
         try:
             dealt = [names[n::PROCESSES] for n in range(min(PROCESSES, count))]
