@@ -309,20 +309,29 @@ def round_of_kills(made: Made, name: str, chance: random.Random, **roles: str) -
     levels = {"one": far(None), "other": far(None)} if able else TWINS
     load = Load(clients=2, duration_s=1, warmup_s=0)
     folder = study(name.replace(" ", "-"), made.root, 6, load, levels)
-    victim, after_s, gone = chance.choice(able or [*roles]), chance.uniform(2, 30), []
+    victim, steps, gone = chance.choice(able or [*roles]), chance.randrange(1, 30), []
+    left = steps  # of what is told of the study's way, so that a slow machine is met in the midst too
 
     def kill() -> None:
         gone.append(made.kill(victim))
         made.start(victim)
 
-    timer = threading.Timer(after_s, kill)
-    timer.start()
-    run_on_fleet(folder, hosts)
-    timer.join()
+    killer = threading.Timer(chance.uniform(0, 3), kill)
+
+    def tell(line: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            killer.start()
+
+    run_on_fleet(folder, hosts, tell)
+    if left > 0:
+        killer.start()
+    killer.join()
     wrong = complaints(folder) + [f"{victim} was clean only after {s:.1f} s" for s in gone if s > LIMIT_S]
     spoilt = len(list(folder.path.glob("spoilt/*")))
     print(
-        f"{name}: {victim} killed after {after_s:.1f} s, clean after {gone[0]:.1f} s, {spoilt} trials spoilt: "
+        f"{name}: {victim} killed after {steps} steps, clean after {gone[0]:.1f} s, {spoilt} trials spoilt: "
         f"{'; '.join(wrong) or 'good'}",
         flush=True,
     )
