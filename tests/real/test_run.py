@@ -274,7 +274,7 @@ def test_plain_papermill_does_the_same(project: Project) -> None:
 
 def test_a_server_that_will_not_take_a_setting_leaves_no_study_behind(project: Project) -> None:
     (project.folder / "levels.yaml").write_text(
-        "{question: Does it help?, levels: {defaults: {}, tuned: {settings: {work_memory: 1}}}}\n"
+        '{question: "Does it help?", levels: {defaults: {}, tuned: {settings: {work_memory: 1}}}}\n'
     )
     refused = project.run()
     assert refused.returncode == 2
@@ -284,7 +284,7 @@ def test_a_server_that_will_not_take_a_setting_leaves_no_study_behind(project: P
     )
     assert eventually(lambda: project.left() == [])
     (project.folder / "levels.yaml").write_text(
-        "{question: Does it help?, levels: {defaults: {}, tuned: {settings: {work_mem: 9MB}}}}\n"
+        '{question: "Does it help?", levels: {defaults: {}, tuned: {settings: {work_mem: 9MB}}}}\n'
     )
     again = project.run()
     assert again.returncode == 0, again.stderr

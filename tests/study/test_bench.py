@@ -175,9 +175,9 @@ def test_a_load_that_hangs_ends_at_its_limit(trials: Trials, monkeypatch: pytest
     assert trials.run(bench, "first")[0].error is None
 
 
-def test_a_level_that_the_server_would_refuse_ends_the_run_before_it_begins(scratch: Path) -> None:
-    levels = {"first": {}, "second": {"settings": {"work_memory": "8MB"}}}
-    refusal = r'level “second”.* unrecognized configuration parameter "work_memory"'
+def test_a_level_that_initdb_refuses_ends_the_run_before_it_begins(scratch: Path) -> None:
+    levels = {"first": {}, "second": {"initdb": ["--no-such-option"]}}
+    refusal = "level “second”: initdb failed: "
     with pytest.raises(PreflightError, match=refusal), open_bench(bench_plan(levels), "test"):
         raise AssertionError("opened")
     assert list(scratch.glob("run-*")) == []
