@@ -429,7 +429,7 @@ def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follo
 
 @pg
 @pytest.mark.slow
-@pytest.mark.parametrize("version", map(str, range(10, 18)))
+@pytest.mark.parametrize("version", [*map(str, range(10, 18))])
 def test_older_versions_have_replicas_too(follow: Follow, version: str) -> None:
     try:
         find_installation(version)
