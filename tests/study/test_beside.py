@@ -18,6 +18,7 @@ from benchlib.study.instruments import recorded
 from benchlib.study.loop import keep_study, run_study
 from benchlib.study.records import Samples
 from benchlib.study.results import trials_frame
+from benchlib.study.stand import Stand
 from benchlib.study.store import StudyFolder
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters")]
@@ -110,14 +111,18 @@ def _words(path: Path) -> bytes:
 def test_an_interruption_ends_it_with_its_sessions(
     bench: Bench, trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    servers = []
+    sessions, discard = [], Stand.discard
 
-    def interrupted(self: Bench, stand: Any, *_: Any) -> Any:
-        servers.append(stand.server)
+    def interrupted(self: Bench, stand: Stand, *_: Any) -> Any:
         assert eventually(lambda: stand.server.value(SESSIONS) == 1)
         raise KeyboardInterrupt
 
+    def counted(self: Stand) -> None:
+        sessions.append(self.server.value(SESSIONS))
+        discard(self)
+
     monkeypatch.setattr(Bench, "_drive", interrupted)
+    monkeypatch.setattr(Stand, "discard", counted)
     with pytest.raises(KeyboardInterrupt):
         trials.run(bench, "beside")
-    assert servers[0].value(SESSIONS) == 0
+    assert sessions == [0], "before its server goes"
