@@ -29,7 +29,10 @@ FLUSHES = {
 RECORDS: list[tuple[Any, dict[str, Any]]] = [
     (Counters, counters(6000)),
     (Plans, {"before": [], "after": [{"statement": "SELECT 1", "plan": {"Plan": {}}}]}),
-    (ReplicaReadings, {"lag": [{"at_s": 1.5, "replay_lag_s": None}], "verified": {"held": []}}),
+    (
+        ReplicaReadings,
+        {"lag": [{"at_s": 1.5, "replay_lag_s": None}], "elsewhere": {}, "verified": {"held": []}},
+    ),
     (Flushes, FLUSHES),
     (Parameters, {"work_mem": {"setting": "4096", "unit": "kB", "boot_val": "4096", "source": "default"}}),
     (Samples, telemetry(tps=1000)),
