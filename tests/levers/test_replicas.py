@@ -4,8 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +16,7 @@ import pytest
 from clusters import eventually
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
-from benchlib.host.lock import LOCK_VARIABLE
-from benchlib.host.shell import Completed, Shell, server_user
+from benchlib.host.shell import Completed, server_user
 from benchlib.host.sweep import processes_of, remove_shared_memory
 from benchlib.levers import replicas as replicas_module
 from benchlib.levers import server_settings
@@ -29,7 +26,7 @@ from benchlib.levers.replication import Replication, replica_beside
 from benchlib.plan.level import Level
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, find_program_for
-from benchlib.server.replica import Relay, Source
+from benchlib.server.replica import Source
 
 ROWS = "SELECT count(*) FROM t"
 Follow = Callable[..., Replicas]
@@ -306,44 +303,6 @@ def test_a_commit_waits_for_the_way_there_and_back(follow: Follow) -> None:
     assert (verified.held, verified.count) == (("replica1",), 200001)
     replicas.stop()
     assert not any(p.is_running() for p in relays)
-
-
-def test_a_relay_that_cannot_start_says_why(scratch: Path) -> None:
-    far = Cluster(Shell(server_user()), find_installation("18"), scratch / ("long" * 25))
-    far.shell.make_directory(far.folder)
-    with pytest.raises(ServerError, match=r"^the relay between the servers did not start: .*path too long"):
-        Relay(far, Source("/nowhere", 5432, {}, 2))
-    assert processes_of(scratch) == []
-
-
-GUARDED = """
-import sys, time
-from pathlib import Path
-from benchlib.host.guardian import guarded_run
-from benchlib.host.shell import Shell, server_user
-from benchlib.server.cluster import Cluster
-from benchlib.server.installations import find_installation
-from benchlib.server.replica import Relay, Source
-with guarded_run(Path(sys.argv[1]), "doomed") as run:
-    primary = Cluster(Shell(server_user()), find_installation("18"), run.folder / "c000")
-    primary.shell.make_directory(primary.folder)
-    Relay(primary, Source("127.0.0.1", 5432, {}, 2))
-    print(flush=True)
-    time.sleep(99)
-"""
-
-
-def test_a_relay_ends_with_its_run(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LOCK_VARIABLE, str(scratch / "lock"))
-    runs = scratch / "runs"
-    doomed = subprocess.Popen([sys.executable, "-c", GUARDED, str(runs)], stdout=subprocess.PIPE)
-    assert doomed.stdout is not None
-    assert doomed.stdout.readline() == b"\n"
-    assert [p for p in processes_of(runs) if "relay.py" in " ".join(p.cmdline())]
-    doomed.kill()
-    doomed.communicate()
-    assert eventually(lambda: not list(runs.glob("run-*")))
-    assert processes_of(runs) == []
 
 
 # --- a replica dies ------------------------------------------------------------------------
