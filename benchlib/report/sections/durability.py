@@ -64,11 +64,12 @@ def _outcome(crashes: Sequence[Crash]) -> str:
     """What the crashes of one level and kind came to; what cannot be read is not counted."""
     readable = [crash for crash in crashes if crash.lost is not None]
     lost, acknowledged = sum(c.lost or 0 for c in readable), sum(c.acknowledged for c in readable)
-    oldest = max((crash.oldest_lost_ms or 0.0 for crash in readable), default=0.0)
+    ages = [crash.oldest_lost_ms for crash in readable if crash.oldest_lost_ms is not None]
     parts = [f"{lost:,} of {acknowledged:,} lost"] if readable else []
     if lost:
         losing = sum(bool(crash.lost) for crash in readable)
-        parts.append(f"in {losing} of {len(readable)} crashes, up to {amount(oldest)} ms old")
+        age = f", up to {amount(max(ages))} ms old" if ages else ""
+        parts.append(f"in {losing} of {len(readable)} crashes{age}")
     dead = [crash for crash in crashes if crash.recovery_s is None]
     damaged = [crash for crash in crashes if crash.damage and crash.recovery_s is not None]
     for harm, of in (("did not start", dead), ("damaged", damaged)):

@@ -57,6 +57,11 @@ def test_crashes_are_added_up_by_level_and_kind(view) -> None:
     assert crashes(view()).html == table.html, "the same from what is kept, each time"
 
 
+def test_an_age_that_is_not_known_is_not_said(view) -> None:
+    (late,) = [row for row in rows(crashes(view(("late", KILLED, {"lost": 7})))) if row["level"] == "late"]
+    assert late[KILLED] == "7 of 500 lost; in 1 of 1 crashes"
+
+
 def test_what_cannot_be_read_is_not_known_rather_than_nothing(view) -> None:
     refused = {
         "lost": None,
