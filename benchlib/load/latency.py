@@ -1,7 +1,8 @@
 """The latencies of a trial's transactions: pgbench's log kept as compressed Parquet, and the figures in it."""
 
+import io
 import json
-import re
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,6 @@ _FORMAT: dict[str, Any] = {
 _SECOND = 1_000_000  # µs
 _MOST_SECONDS = 1_000_000
 _MOST_ROWS = 20  # of a byte: a thinned log has two
-_TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,14 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
     is left at ``target`` when it fails.
 
     Raises:
-        ParseError: a line that is none, named; columns that the command line does not ask for.
+        ParseError: a line that is none; columns that the command line does not ask for.
         InputError: there is no log.
         StudyError: the disk refused.
 
     """
     if not files:
         raise InputError("no transaction log: pgbench writes one with --log")
-    log = Log({path.name: partial(pa.OSFile, str(path)) for path in files}, argv)
-    if log.spans and not log.columns:
-        raise log.fault(log.spans[0])
-    if "lag_or_retries" in log.columns:
-        raise ParseError("the log's seventh column is lag or retries: only the command line can tell")
-    for name, tail in log.tails.items():
-        if not _TORN.fullmatch(tail):
-            raise ParseError(f"{name} does not end as a transaction log does: {tail[:80]!r}")
+    log = Log({path.name: partial(io.FileIO, path) for path in files}, argv)
     schema = SCHEMA.with_metadata({_NOTE: json.dumps({"torn": len(log.tails)})})
     try:
         with pq.ParquetWriter(target, schema, **_FORMAT) as writer:
@@ -93,13 +86,11 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
 
 def _rows(log: Log, span: Span) -> pa.Table:
     """The lines of a span as rows of ``SCHEMA``."""
-    columns = log.rows(log.read(span), log.columns)
-    if columns is None:
-        raise log.fault(span)
+    columns = log.rows(log.read(span), log.columns, f"{span.name} from byte {span.start}")
     status = pa.array(columns["status"], pa.int8())
     absent = pa.nulls(len(status), pa.int64())
     rows = {
-        "time_us": columns["epoch_s"] * _SECOND + columns["epoch_us"],
+        "time_us": columns["epoch_s"].astype(np.int64) * _SECOND + columns["epoch_us"],
         "latency_us": pa.array(columns["latency"], mask=columns["status"] != STATUSES.index("ok")),
         "schedule_lag_us": columns.get("lag", absent),
         "retries": columns.get("retries", absent),
@@ -116,26 +107,17 @@ def read_latency(path: Path) -> Latency:
         InputError: the file is damaged, or of another kind, or its times are not of one trial.
 
     """
-
-    def columns(group: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read_row_group(group, ["time_us", "latency_us"], use_threads=False).drop_null()
-        return narrow(table["latency_us"].to_numpy()), table["time_us"].to_numpy() // _SECOND
-
-    with _readable(path), pq.ParquetFile(path) as file:
-        _note(path, file.schema_arrow)
-        parts = list(ahead(columns, range(file.num_row_groups)))
-    first = min((int(seconds.min()) for _, seconds in parts if len(seconds)), default=0)
-    last = max((int(seconds.max()) for _, seconds in parts if len(seconds)), default=-1)
-    rows = sum(len(seconds) for _, seconds in parts)
-    if last - first > min(_MOST_SECONDS, 86_400 + 100 * rows):
+    with _readable(path):
+        _note(path, pq.read_schema(path))
+        table = pq.read_table(path, columns=["time_us", "latency_us"], page_checksum_verification=True)
+        table = table.drop_null()
+        latencies, seconds = narrow(table["latency_us"].to_numpy()), table["time_us"].to_numpy() // _SECOND
+    first, last = (int(seconds.min()), int(seconds.max())) if len(seconds) else (0, -1)
+    if last - first > min(_MOST_SECONDS, 86_400 + 100 * len(seconds)):
         raise ParseError(f"transaction log: times from {first} to {last} s: not of one trial")
     shape = last + 1 - first, len(EDGES_US)
-    counts = np.zeros(shape, np.int64)
-    for latencies, seconds in parts:
-        bins = np.searchsorted(EDGES_US, latencies, "right") - 1
-        counts += np.bincount((seconds - first) * shape[1] + bins, minlength=counts.size).reshape(shape)
-    latencies = np.concatenate([np.array([], np.uint32), *(latencies for latencies, _ in parts)])
+    bins = (seconds - first) * shape[1] + np.searchsorted(EDGES_US, latencies, "right") - 1
+    counts = np.bincount(bins, minlength=math.prod(shape)).reshape(shape)
     return Latency(quantiles_ms(latencies, QUANTILES), counts)
 
 

@@ -34,8 +34,8 @@ whatever its summary claims.
     ``transactions`` (with a latency), ``failed_transactions``, ``skipped_transactions``,
     ``serialization_failures`` and ``deadlock_failures`` (``None`` unless told apart), ``latency_ms`` and
     ``lag_ms`` (``n``, ``mean``, ``stddev``, ``min``, ``p50``, ``p90``, ``p95``, ``p99``, ``p999``, ``max``),
-    ``retries``, ``retried_transactions``, ``sampling_rate``, ``scripts`` (rows of ``script`` from 0 as
-    logged, ``transactions``, ``latency_ms``), ``first_epoch_s``, ``last_epoch_s`` (whole seconds), ``torn_lines``, ``notes``.
+    ``retries``, ``retried_transactions``, ``scripts`` (rows of ``script`` from 0 as
+    logged, ``transactions``, ``latency_ms``), ``torn_lines``, ``notes``.
     A seventh column is lag or retries, and only ``argv`` tells which. In a log of more than 8 MiB it is checked only in
     samples that each client's transaction numbers rise, as those of one run do.
 ``pg_test_fsync``
@@ -50,13 +50,12 @@ whatever its summary claims.
     ``reconnects_per_s``), ``error_lines``.
 """
 
+import io
 import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from benchlib.errors import ParseError
 from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_summary, sysbench, transaction_log
@@ -127,8 +126,8 @@ def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
             ends = beginning + b"\n" + file.read()
         kind = _recognise(Text(ends.decode(errors="replace")))
     if large and kind == "transaction_log":
-        log = transaction_log.Log({path.name: partial(pa.OSFile, str(path))}, None)
-        return {"kind": kind, **transaction_log.parse_log(log, None)}
+        log = transaction_log.Log({path.name: partial(io.FileIO, path)}, None)
+        return {"kind": kind, **transaction_log.parse_log(log)}
     return parse_text(decoded(path.read_bytes()), kind=kind)
 
 
