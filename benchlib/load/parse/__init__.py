@@ -36,7 +36,7 @@ whatever its summary claims.
     ``lag_ms`` (``n``, ``mean``, ``stddev``, ``min``, ``p50``, ``p90``, ``p95``, ``p99``, ``p999``, ``max``),
     ``retries``, ``retried_transactions``, ``scripts`` (rows of ``script`` from 0 as
     logged, ``transactions``, ``latency_ms``), ``torn_lines``, ``notes``.
-    A seventh column is lag or retries, and only ``argv`` tells which. In a log of more than 8 MiB it is checked only in
+    A seventh column is lag or retries, and only ``argv`` tells which; it must ask for the columns that there are. In a log of more than 8 MiB it is checked only in
     samples that each client's transaction numbers rise, as those of one run do.
 ``pg_test_fsync``
     ``seconds_per_test``, ``methods`` (rows of ``section``, ``method``, ``ops_per_s``, ``usecs_per_op``; the
@@ -93,8 +93,8 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
 
     ``text`` may be stdout and stderr together, copied from a terminal, with prompts, colours, quoting
     and notices around it. ``kind`` is one of ``KINDS`` and is recognised when absent; of a load and a run in
-    one text, the run is read. ``argv`` is the command line, which decides what the text leaves open and must
-    not contradict it. The result always holds ``kind`` and ``complete``; the module's documentation
+    one text, the run is read. ``argv`` is the command line, which decides what the text leaves open.
+    The result always holds ``kind`` and ``complete``; the module's documentation
     lists the other keys with their units.
 
     Raises ParseError for a text that cannot be trusted, naming the line that was wanted.

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Line, Text, faults, options, wanted
+from benchlib.load.parse.text import Line, Text, faults, wanted
 
 KIND = "pgbench init"
 ROWS_PER_SCALE = 100_000
@@ -18,7 +18,6 @@ _TUPLES = Line(
     r"{rows:d} of {planned:d} tuples \(\d+%\)(?: of pgbench_accounts)? done \(elapsed {load_elapsed_s:f} s, remaining -?[\d.]+ s\)"
 )
 _DONE = re.compile(r"(?:done in|total time:) (\d{1,9}\.\d\d) s \((.*)\)\.?")
-_FIRST_STEPS = ("dropping old tables...", "creating tables...")
 _PHASE = re.compile(r"([a-z][a-z -]*) (\d{1,9}\.\d\d) s")
 
 
@@ -36,16 +35,14 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         raise wanted(KIND, "done in … s (…).", text)
     if planned and not loaded:
         raise wanted(KIND, f"{max(planned)} of {max(planned)} tuples (100%) done (…)", text)
-    if max(len(timed), untimed, len(planned)) > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
+    if max(len(timed), untimed, len(planned)) > 1:
         raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
     last: dict[str, Any] = loaded[0] if loaded else {}
-    rows, asked = last.get("rows"), options(argv).get("scale", "")
-    scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() and len(asked) < 10 else None
-    errors = faults(text.lines)
+    rows, errors = last.get("rows"), faults(text.lines)
     return {
         "complete": not errors,
         "rows": rows,
-        "scale": scale,
+        "scale": rows and rows // ROWS_PER_SCALE,
         "load_elapsed_s": last.get("load_elapsed_s"),
         "phases_s": _phases(timed[0]) if timed else {"total": None},
         "errors": errors,

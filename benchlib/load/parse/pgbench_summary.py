@@ -108,13 +108,12 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """Read a run's report; ``benchlib.load.parse`` lists the keys.
 
     Raises ParseError when a line that every run prints is missing or torn, when lines contradict
-    each other or the command line, and when the text holds two summaries.
+    each other, and when the text holds two summaries.
     """
-    top, command = _read(text), options(argv)
+    top = _read(text)
     tps = top.pop("tps")
     lists = {key: top.pop(key) for key in ("scripts", "statements", "progress")}
-    reconnect = "connect" in {**typed_options(text.lines), **command}
-    definition = _definition(tps, reconnect, "client_version" in top, text)
+    definition = _definition(tps, "connect" in {**typed_options(text.lines), **options(argv)}, text)
     require(KIND, top, _REQUIRED, text)
     if "transactions_per_client" not in top:
         require(KIND, top, {"duration_s": "duration: … s"}, text)
@@ -138,7 +137,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     result["server_version"] = result["server_version"] or result["client_version"]
     if not result["latency_average_ms"] and result["latency_stddev_ms"] is None:
         result["latency_average_ms"] = None  # 9.5 prints 0.000 under -t: it was not measured
-    check(result, command)
+    check(result)
     if result.pop("late_of") is None and result["late_transactions"] and result["skipped_transactions"]:
         result["notes"].append("this version counts skipped transactions as processed, in tps too")
     ended = sum(result[key] or 0 for key in ("transactions", "failed_transactions", "skipped_transactions"))
@@ -153,9 +152,6 @@ def _read(text: Text) -> dict[str, Any]:
     progress: list[dict[str, Any]] = []
     top: dict[str, Any] = {"tps": tps, "scripts": scripts, "statements": statements, "progress": progress}
     rows: Line | None = None
-    for once in ("transaction type: ", "number of transactions actually processed: "):
-        if sum(line.startswith(once) for line in text.lines) > 1:
-            raise _two_summaries(f'two lines "{once}…"')
     for index, (line, following) in enumerate(pairwise([*text.lines, ""])):
         if rate := _TPS.read(line):
             definition = rate["definition"].lower()
@@ -194,19 +190,15 @@ def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, text: Text) -> str:
+def _definition(tps: Mapping[str, float | None], reconnect: bool, text: Text) -> str:
     """Choose the comparable tps among those printed, and refuse where it is not there whole."""
-    newer = [name for name in (WITHOUT, RECONNECTING) if name in tps]
-    if len(newer) > 1 or (newer and len(tps) > 1):
+    chosen = next((name for name in (WITHOUT, RECONNECTING) if name in tps), None)
+    if chosen and len(tps) > 1:
         raise _two_summaries(f"tps both {' and '.join(tps)}")
-    if banner and not newer and tps:
-        raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
-    if newer:
-        chosen = newer[0]
-    else:
-        missing = [name for name in (INCLUDING, EXCLUDING) if name not in tps]
-        if missing:
-            raise wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
+    if not chosen:
+        for name in (INCLUDING, EXCLUDING):
+            if name not in tps:
+                raise wanted(KIND, f"tps = … ({name})" if tps else "tps = …", text)
         chosen = INCLUDING if reconnect else EXCLUDING
     if tps[chosen] is None:
         raise ParseError(f'{KIND}: the line "tps = … ({chosen})" holds no number')
