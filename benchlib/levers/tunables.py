@@ -23,10 +23,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import psutil
-
 from benchlib.errors import PreflightError, SettingError, TrialError
-from benchlib.host.changes import DEBUGFS, Mounted, Written, write_kernel_file
+from benchlib.host.changes import DEBUGFS, Mounted, Written, is_mounted, write_kernel_file
 from benchlib.host.facts import ROOT, disks_below, queue_of
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
@@ -54,6 +52,7 @@ STUDIED = (
 _LACKS = "this kernel lacks it"
 _ROOT_ONLY = "only root may set it"
 _LIMIT_S = 30.0
+_CHOSEN = re.compile(r"\[(.+?)\]")
 
 
 class Tunable:
@@ -71,21 +70,26 @@ class Tunable:
         try:
             # opened for writing, which changes nothing, the file tells more than its permissions do
             os.close(os.open(self.path, os.O_RDWR))
-            self.read()
+            text = self.path.read_text()
         except (FileNotFoundError, NotADirectoryError):
             return _LACKS
         except OSError as reason:
             return _ROOT_ONLY if os.geteuid() != 0 else f"closed by the kernel: {reason.strerror}"
-        return None
+        offered = _CHOSEN.sub(r"\1", text).split()
+        if value is None or value in offered or not _CHOSEN.search(text) or _is_scheduler(value):
+            return None
+        return f"it offers {', '.join(offered)}, not {value}"
 
     def read(self) -> str:
-        """The value in force.
+        """The value in force: of a file that lists what can be chosen (``always [madvise] never``) the one in brackets.
 
         Raises:
             OSError: the kernel does not tell.
 
         """
-        return self.path.read_text().strip()
+        text = self.path.read_text().strip()
+        chosen = _CHOSEN.search(text)
+        return chosen[1] if chosen else text
 
     def apply(self, value: str, chapter: Chapter) -> None:
         """Set it, having noted in the chapter what brings back the state that it finds.
@@ -134,27 +138,24 @@ class SchedulerKnob(Tunable):
     """A knob of the processor scheduler in debugfs, which is mounted for the purpose if it is not."""
 
     def __init__(self, name: str) -> None:
-        points = [m.mountpoint for m in psutil.disk_partitions(all=True) if m.fstype == "debugfs"]
-        self._mounted = f"/{DEBUGFS}" in points
         self._debugfs = ROOT / DEBUGFS
-        super().__init__(name, self._file(name))
+        super().__init__(name, self._debugfs)
+        self._find()
 
-    def _file(self, name: str) -> Path:
-        """By the first of its names that this kernel knows."""
-        paths = [self._debugfs / "sched" / file for file in KNOBS[name]]
-        return next((path for path in paths if path.exists()), paths[0])
+    def _find(self) -> None:
+        """Find the file by the first of its names that this kernel knows."""
+        paths = [self._debugfs / "sched" / file for file in KNOBS[self.name]]
+        self.path = next((path for path in paths if path.exists()), paths[0])
 
     def unavailable(self, value: str | None = None) -> str | None:
         """As :meth:`Tunable.unavailable`; debugfs is looked at in a mount namespace that ends with the look."""
-        if self._mounted:
+        if is_mounted(self._debugfs):
             return super().unavailable(value)
         if os.geteuid() != 0:
             return _ROOT_ONLY
+        look = ["unshare", "--mount", "sh", "-c", _LOOK, self._debugfs, *KNOBS[self.name]]
         try:
-            done = Shell().run(
-                ["unshare", "--mount", "sh", "-c", _LOOK, self._debugfs, *KNOBS[self.name]],
-                timeout_s=_LIMIT_S,
-            )
+            done = Shell().run(look, timeout_s=_LIMIT_S)
         except TrialError as reason:
             return str(reason)
         words = done.stderr.strip().rpartition(": ")[2]
@@ -162,12 +163,12 @@ class SchedulerKnob(Tunable):
 
     def apply(self, value: str, chapter: Chapter) -> None:
         """As :meth:`Tunable.apply`, with debugfs mounted before if it is not."""
-        if not self._mounted and not os.path.ismount(self._debugfs):
+        if not is_mounted(self._debugfs):
             chapter.note(Mounted(target=self._debugfs))
             done = Shell().run(["mount", "-t", "debugfs", "debugfs", self._debugfs], timeout_s=_LIMIT_S)
             if done.returncode != 0:
                 raise SettingError(f"cannot mount debugfs for {self}: {' '.join(done.stderr.split())}")
-        self.path = self._file(self.name)
+        self._find()
         super().apply(value, chapter)
 
 
@@ -175,29 +176,6 @@ _LOOK = """
 mount -t debugfs debugfs "$0" && cd "$0/sched" && for knob; do
     test -e "$knob" && exec cat "$knob"
 done"""
-
-
-class Choice(Tunable):
-    """A file that lists what can be chosen and marks what is: ``always [madvise] never``."""
-
-    def read(self) -> str:
-        """The word in brackets."""
-        text = super().read()
-        chosen = re.search(r"\[(.+?)\]", text)
-        return chosen[1] if chosen else text
-
-    def unavailable(self, value: str | None = None) -> str | None:
-        """As :meth:`Tunable.unavailable`; and what it offers, if the value is none of it."""
-        if why := super().unavailable(value):
-            return why
-        offered = self.path.read_text().replace("[", "").replace("]", "").split()
-        if value is None or value in offered or self._loadable(value):
-            return None
-        return f"it offers {', '.join(offered)}, not {value}"
-
-    def _loadable(self, value: str) -> bool:
-        """Whether the kernel would load a module for the value when it is written."""
-        return False
 
 
 class Queue(Tunable):
@@ -218,12 +196,10 @@ class Queue(Tunable):
         return [*(_written(path, former, former) for path, former in formers), *super()._ways_back(value)]
 
 
-class QueueScheduler(Choice, Queue):
-    """The I/O scheduler of a block device; the kernel loads its module when it is chosen."""
-
-    def _loadable(self, value: str) -> bool:
-        aliases = ROOT / "lib/modules" / platform.release() / "modules.alias"
-        return aliases.exists() and f"alias {value}-iosched " in aliases.read_text()
+def _is_scheduler(value: str) -> bool:
+    """Whether it is an I/O scheduler in a module, which the kernel loads when it is chosen."""
+    aliases = ROOT / "lib/modules" / platform.release() / "modules.alias"
+    return aliases.exists() and f"alias {value}-iosched " in aliases.read_text()
 
 
 def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
@@ -289,8 +265,7 @@ def _split(
 ) -> tuple[list[tuple[Tunable, str]], list[str]]:
     """What is to be set, and a word on each optional one that is left out."""
     wanted: list[tuple[Tunable, str]] = []
-    left_out = []
-    obstacles: dict[str, list[str]] = {}
+    left_out, refused = list[str](), list[str]()
     for key, given in host.items():
         name, value = key.removesuffix("?"), str(given)
         why = _obstacle(name, value, devices)
@@ -299,11 +274,10 @@ def _split(
         elif key.endswith("?"):
             left_out.append(f"{name} is left out: {why}")
         else:
-            obstacles.setdefault(why, []).append(name)
-    if obstacles:
-        listed = "; ".join(f"{', '.join(names)} ({why})" for why, names in obstacles.items())
+            refused.append(f"{name} ({why})")
+    if refused:
         raise PreflightError(
-            f"kernel tunables that cannot be set here: {listed}; a '?' after a name leaves it out where that is so"
+            f"kernel tunables that cannot be set here: {', '.join(refused)}; a '?' after a name leaves it out where that is so"
         )
     in_force = {tunable.name for tunable, value in wanted if value != "0"}
     if clash := [f"{ratio} and {amount}" for ratio, amount in RATIOS.items() if {ratio, amount} <= in_force]:
@@ -322,12 +296,11 @@ def _obstacle(name: str, value: str | None, devices: Sequence[str]) -> str | Non
 def _tunables(name: str, devices: Sequence[str]) -> list[Tunable]:
     """What a name stands for: one tunable, or one for each device."""
     if name in HUGE_PAGES:
-        return [Choice(name, ROOT / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
+        return [Tunable(name, ROOT / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
     if "." in name:
         path = ROOT / "proc/sys" / name.replace(".", "/")
         if name in KNOBS and not path.exists():
             return [SchedulerKnob(name)]
         return [(View if name in (*RATIOS, *RATIOS.values()) else Tunable)(name, path)]
-    kind = QueueScheduler if name == "scheduler" else Queue
     disks = dict.fromkeys(queue_of(device, root=ROOT) for device in devices)
-    return [kind(name, ROOT / "sys/class/block" / disk / "queue" / name) for disk in disks]
+    return [Queue(name, ROOT / "sys/class/block" / disk / "queue" / name) for disk in disks]

@@ -32,9 +32,7 @@ def check(workload: Workload, load: Load) -> None:
         PreflightError: it is not, or it cannot; the message says what.
 
     """
-    if workload.tool == "sysbench":
-        find_sysbench()
-    if refusal := _TOOLS[workload.tool].refusal(load):
+    if refusal := load_tool(workload.tool, Path("pgbench")).refusal(load):
         raise PreflightError(f"workload '{workload.name}': {refusal}")
 
 

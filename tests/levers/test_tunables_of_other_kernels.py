@@ -3,7 +3,6 @@
 import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,13 +22,12 @@ def chapter(tmp_path: Path) -> Chapter:
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Makes a tree of ``proc`` and ``sys`` from paths and texts, debugfs mounted or not."""
 
-    def make(files: Mapping[str, str], debugfs: str | None = None) -> Path:
+    def make(files: Mapping[str, str], debugfs: bool = False) -> Path:
         for name, text in files.items():
             path = tmp_path / "root" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        mounts = [SimpleNamespace(mountpoint=debugfs, fstype="debugfs")] if debugfs else []
-        monkeypatch.setattr(tunables.psutil, "disk_partitions", lambda all: mounts)
+        monkeypatch.setattr(tunables, "is_mounted", lambda folder: debugfs)
         for module in (tunables, changes):
             monkeypatch.setattr(module, "ROOT", tmp_path / "root")
         return tmp_path / "root"
@@ -43,20 +41,14 @@ KNOBS = {"kernel.sched_migration_cost_ns": 50000000, "kernel.sched_min_granulari
 @pytest.mark.parametrize(
     ("files", "debugfs"),
     [
-        (("proc/sys/kernel/sched_migration_cost_ns", "proc/sys/kernel/sched_min_granularity_ns"), None),
-        (
-            ("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/min_granularity_ns"),
-            "/sys/kernel/debug",
-        ),
-        (
-            ("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/base_slice_ns"),
-            "/sys/kernel/debug",
-        ),
+        (("proc/sys/kernel/sched_migration_cost_ns", "proc/sys/kernel/sched_min_granularity_ns"), False),
+        (("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/min_granularity_ns"), True),
+        (("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/base_slice_ns"), True),
     ],
     ids=["sysctl", "debugfs", "debugfs since Linux 6.6"],
 )
 def test_scheduler_knobs_are_found_where_this_kernel_has_them(
-    files: tuple[str, str], debugfs: str | None, kernel: Callable[..., Path], chapter: Chapter
+    files: tuple[str, str], debugfs: bool, kernel: Callable[..., Path], chapter: Chapter
 ) -> None:
     root = kernel(dict.fromkeys(files, "500000\n"), debugfs)
     assert check(KNOBS, []) == []
@@ -69,7 +61,7 @@ def test_scheduler_knobs_are_found_where_this_kernel_has_them(
 def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(
     kernel: Callable[..., Path], chapter: Chapter
 ) -> None:
-    kernel({"proc/sys/vm/swappiness": "60\n"}, "/sys/kernel/debug")
+    kernel({"proc/sys/vm/swappiness": "60\n"}, debugfs=True)
     level = {"vm.swappiness": 10, "kernel.sched_migration_cost_ns?": 5, "transparent_hugepage?": "never"}
     assert check(level, []) == [
         "kernel.sched_migration_cost_ns is left out: this kernel lacks it",
@@ -77,7 +69,7 @@ def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(
     ]
     assert apply(level, [], chapter) == {"vm.swappiness": "10"}
     with pytest.raises(
-        PreflightError, match=r"cannot be set here: transparent_hugepage, vm.zone_reclaim_mode \(this"
+        PreflightError, match=r"cannot be set here: transparent_hugepage \(this .*\), vm.zone_reclaim_mode \(this"
     ):
         check({"transparent_hugepage": "never", "vm.zone_reclaim_mode": 0}, [])
 

@@ -135,8 +135,6 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     result["transaction_type"] = _unbroken(result["transaction_type"] or "") or None
     # pgbench names the server's version only where it differs from its own
     result["server_version"] = result["server_version"] or result["client_version"]
-    if not result["latency_average_ms"] and result["latency_stddev_ms"] is None:
-        result["latency_average_ms"] = None  # 9.5 prints 0.000 under -t: it was not measured
     check(result)
     if result.pop("late_of") is None and result["late_transactions"] and result["skipped_transactions"]:
         result["notes"].append("this version counts skipped transactions as processed, in tps too")
