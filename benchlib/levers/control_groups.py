@@ -30,7 +30,7 @@ import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import psutil
 from pydantic import Field
@@ -46,7 +46,11 @@ from benchlib.plan.level import Model
 Kind = Literal["io", "memory"]
 
 _V1_NAMES: dict[Kind, str] = {"io": "blkio", "memory": "memory"}
-_SWAP_FILES = ("memory.memsw.limit_in_bytes", "memory.swap.max")
+# of each version: what caps memory and, where a kernel accounts for it, swap (of 1 both together)
+_MEMORY_FILES = {
+    1: {"memory.limit_in_bytes": "{size}", "memory.memsw.limit_in_bytes": "{size}"},
+    2: {"memory.max": "{size}", "memory.swap.max": "0"},
+}
 _OWN_GROUPS = Path("/proc/self/cgroup")
 
 
@@ -175,13 +179,16 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
         for_all = kind == "io" and ours and hierarchy.caps_for_all
         folder = hierarchy.parent if for_all else hierarchy.parent / f"{OURS}{name}"
         if folder not in folders:
-            if not for_all:
-                _make_folder(folder, chapter)
             folders.append(folder)
+            if not for_all:
+                chapter.note(Grouped(folder=folder))
+                try:
+                    folder.mkdir()
+                except OSError as reason:
+                    raise SettingError(f"cannot make the control group {folder} ({reason.strerror})") from reason
         for file, line in _limits(kind, hierarchy.version, caps, numbers):
             path = folder / file
-            # a kernel that does not account for swap has no file to cap it
-            if path.exists() or file not in _SWAP_FILES:
+            if path.exists() or not re.search("memsw|swap", file):
                 if for_all:
                     chapter.note(Written(path=path, former=_in_force(path, line), value=line))
                 _write(path, line)
@@ -191,20 +198,10 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
     return group
 
 
-def _make_folder(folder: Path, chapter: Chapter) -> None:
-    if folder.exists():
-        raise SettingError(f"the control group {folder} is there already: try benchlib recover")
-    chapter.note(Grouped(folder=folder))
-    try:
-        folder.mkdir()
-    except OSError as reason:
-        raise SettingError(f"cannot make the control group {folder} ({reason.strerror})") from reason
-
-
 def _kinds(caps: Caps) -> list[Kind]:
     """What is capped. Block I/O comes last, so that it is undone first: who waits for it cannot die."""
-    memory: list[Kind] = ["memory"] if caps.memory else []
-    return [*memory, "io"] if caps.caps_io else memory
+    wanted: dict[Kind, Any] = {"memory": caps.memory, "io": caps.caps_io}
+    return [kind for kind, capped in wanted.items() if capped]
 
 
 def _numbers(devices: Sequence[str]) -> list[str]:
@@ -219,28 +216,21 @@ def _numbers(devices: Sequence[str]) -> list[str]:
 def _limits(kind: Kind, version: int, caps: Caps, numbers: Sequence[str]) -> list[tuple[str, str]]:
     """The files that hold the limits, each with its line."""
     if kind == "memory":
-        # the kernel keeps whole pages; memory and swap together on version 1
-        pages = (caps.memory or 0) // resource.getpagesize()
-        size = str(pages * resource.getpagesize())
-        if version == 1:
-            return [("memory.limit_in_bytes", size), ("memory.memsw.limit_in_bytes", size)]
-        return [("memory.max", size), ("memory.swap.max", "0")]
+        page = resource.getpagesize()  # the kernel keeps whole ones
+        size = (caps.memory or 0) // page * page
+        return [(file, line.format(size=size)) for file, line in _MEMORY_FILES[version].items()]
     # in the order in which the kernel shows them on version 2, so that the line can be read back
-    wanted = {
-        ("read", "bps"): caps.read_bytes,
-        ("write", "bps"): caps.write_bytes,
-        ("read", "iops"): caps.read_iops,
-        ("write", "iops"): caps.write_iops,
-    }
-    if version == 1:
-        return [
-            (f"blkio.throttle.{way}_{unit}_device", f"{device} {cap}")
-            for device in numbers
-            for (way, unit), cap in wanted.items()
-            if cap
-        ]
-    parts = " ".join(f"{way[0]}{unit}={cap or 'max'}" for (way, unit), cap in wanted.items())
-    return [("io.max", f"{device} {parts}") for device in numbers]
+    wanted = {"rbps": caps.read_bytes, "wbps": caps.write_bytes, "riops": caps.read_iops, "wiops": caps.write_iops}
+    if version == 2:
+        parts = " ".join(f"{what}={cap or 'max'}" for what, cap in wanted.items())
+        return [("io.max", f"{device} {parts}") for device in numbers]
+    ways = {"r": "read", "w": "write"}
+    return [
+        (f"blkio.throttle.{ways[what[0]]}_{what[1:]}_device", f"{device} {cap}")
+        for device in numbers
+        for what, cap in wanted.items()
+        if cap
+    ]
 
 
 def _in_force(path: Path, line: str) -> str:
@@ -266,25 +256,20 @@ def _hierarchy(kind: Kind) -> _Hierarchy:
     # elsewhere what we made would not be undone
     known = changes.ROOT / changes.GROUPS
     mounts = [m for m in psutil.disk_partitions(all=True) if Path(m.mountpoint).is_relative_to(known)]
-    for mount in mounts:
-        if mount.fstype == "cgroup" and _V1_NAMES[kind] in mount.opts.split(","):
-            return _v1_hierarchy(kind, Path(mount.mountpoint))
-    for mount in mounts:
+    for mount in sorted(mounts, key=lambda mount: mount.fstype):  # version 1 first
         root = Path(mount.mountpoint)
+        if mount.fstype == "cgroup" and _V1_NAMES[kind] in mount.opts.split(","):
+            if not os.access(root, os.W_OK):
+                raise PreflightError(f"making control groups in {root} needs root, and a writable mount")
+            if kind == "io" and not (root / "blkio.throttle.read_iops_device").exists():
+                raise PreflightError("this kernel was built without throttling of block I/O (BLK_DEV_THROTTLING)")
+            return _Hierarchy(1, root)
         if mount.fstype == "cgroup2" and kind in _names_in(root / "cgroup.controllers"):
             return _v2_hierarchy(kind, root)
     raise PreflightError(
         f"no mounted control group hierarchy has the {kind} controller: "
         "this needs Linux with /sys/fs/cgroup, not hidden by a container"
     )
-
-
-def _v1_hierarchy(kind: Kind, root: Path) -> _Hierarchy:
-    if not os.access(root, os.W_OK):
-        raise PreflightError(f"making control groups in {root} needs root, and a writable mount")
-    if kind == "io" and not (root / "blkio.throttle.read_iops_device").exists():
-        raise PreflightError("this kernel was built without throttling of block I/O (BLK_DEV_THROTTLING)")
-    return _Hierarchy(1, root)
 
 
 def _v2_hierarchy(kind: Kind, root: Path) -> _Hierarchy:
