@@ -121,19 +121,17 @@ def _check_folder(path: Path, *, for_server: bool) -> None:
 @cache
 def _try(place: Place) -> None:
     """Make and mount a small file system of the kind, with the options, where nobody sees it; once, if it works."""
-    steps, source, options = ["set -e", "mount -t tmpfs tmpfs /tmp", "mkdir /tmp/mount"], "tmpfs", []
+    source, make = "tmpfs", "true"
     if place.file_system != "tmpfs":
-        source, options = "/tmp/image", ["loop"]
-        size = min(place.size or 0, _TRIAL_SIZE)
-        steps += [f"truncate -s {size} {source}", " ".join([*_MAKE[str(place.file_system)], source])]
-    options += _mount_options(place)
-    steps += [
-        f"mount -t {place.file_system} -o '{','.join(options)}' {source} /tmp/mount",
-        "mkdir /tmp/mount/files",
-    ]
+        source, size = "/tmp/image", min(place.size or 0, _TRIAL_SIZE)
+        make = f"truncate -s {size} {source}; {' '.join([*_MAKE[str(place.file_system)], source])}"
+    script = f"""
+        set -e; mount -t tmpfs tmpfs /tmp; mkdir /tmp/mount; {make}
+        mount -t {place.file_system} -o '{_mount_options(place)}' {source} /tmp/mount; mkdir /tmp/mount/files
+    """
     # a slave lets go of what is unmounted outside; a private copy would keep it busy meanwhile
     unshare = ["unshare", "--mount", "--propagation", "slave"]
-    done = Shell().run([*unshare, "sh", "-c", "\n".join(steps)], timeout_s=60)
+    done = Shell().run([*unshare, "sh", "-c", script], timeout_s=60)
     if done.returncode != 0:
         raise PreflightError(
             f"a {place.file_system} cannot be made here: {_message(done.stderr)}; it takes a kernel that has it, the right "
@@ -178,8 +176,7 @@ def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Ch
 def _mount(place: Place, source: str, name: str, scratch: Path, chapter: Chapter) -> Path:
     mount_point = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
     chapter.note(Mounted(target=mount_point))
-    options = ",".join(_mount_options(place)) or "defaults"
-    _run(["mount", "-t", str(place.file_system), "-o", options, source, mount_point], scratch)
+    _run(["mount", "-t", str(place.file_system), "-o", _mount_options(place), source, mount_point], scratch)
     return mount_point
 
 
@@ -194,13 +191,9 @@ def _device(place: Place, image: Path, scratch: Path, chapter: Chapter) -> str:
     """A loop device over a new file full of zeros."""
     # ours alone, since the server's data are nobody else's business
     _run(["install", "--mode=600", "/dev/null", image], scratch)
-    size = str(place.size)
-    _run(["fallocate", "--posix", "--length", size, image], scratch)  # in one piece, as far as there is one
-    _run(
-        ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={size}",
-         "oflag=direct", "conv=notrunc", "status=none"],
-        scratch,
-    )  # fmt: skip
+    _run(["fallocate", "--posix", f"--length={place.size}", image], scratch)  # in one piece, as far as there is one
+    zeros = ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={place.size}"]
+    _run([*zeros, "oflag=direct", "conv=notrunc", "status=none"], scratch)
     return _attach(image, scratch, chapter)
 
 
@@ -227,12 +220,12 @@ def _run(argv: list[str | Path], scratch: Path) -> str:
     return done.stdout.strip()
 
 
-def _mount_options(place: Place) -> list[str]:
+def _mount_options(place: Place) -> str:
     """The user's own after ours, since of two that contradict each other the later holds; the size of a tmpfs last."""
-    own = [place.mount_options] if place.mount_options else []
+    own = place.mount_options or "defaults"
     if place.file_system == "tmpfs":
-        return [*own, "mode=0755", f"size={place.size}"]
-    return ["nodiscard", *own] if place.file_system == "btrfs" else own
+        return f"{own},mode=0755,size={place.size}"
+    return f"nodiscard,{own}" if place.file_system == "btrfs" else own
 
 
 def _message(stderr: str) -> str:
