@@ -31,15 +31,10 @@ class Cache(Lever):
     unchanged = "as the warm-up leaves it"
 
     def conflict(self, level: Level) -> str | None:
-        """Replicas, what is always in memory, and a cap on memory that would not count what is read into it."""
-        if not level.cache:
-            return None
-        if replication_of(level).replicas:
+        """Replicas, and a cap on memory that would not count what is read into it."""
+        if level.cache and replication_of(level).replicas:
             return "'cache' restarts the server, which its replicas would lose: leave 'replication' out"
-        storage = storage_of(level)
-        if level.cache == "cold" and storage.data and storage.data.file_system == "tmpfs":
-            return "data in memory (tmpfs) are never cold"
-        if level.cache == "warm" and storage.memory:
+        if level.cache == "warm" and storage_of(level).memory:
             return "the cap on memory would not count what 'cache: warm' reads into it: leave one of them out"
         return super().conflict(level)
 

@@ -83,11 +83,8 @@ class PoolerLever(Lever):
         """Start it, and see that it runs as it should."""
         if not (pooler := pooler_of(site.level)):
             return
-        program, version = _pgbouncer()
-        server, (file, log) = (
-            site.cluster,
-            (site.cluster.folder / f"pgbouncer.{end}" for end in ("ini", "log")),
-        )
+        server, (program, version) = site.cluster, _pgbouncer()
+        file, log = server.folder / "pgbouncer.ini", server.folder / "pgbouncer.log"
         site.entrance = replace(server.connection, port=_PORT)
         with open(file, "w", opener=open_plain) as out:
             out.write(_INI.format(server=server, pooler=pooler, user=site.entrance.user, own_port=_PORT))
@@ -102,16 +99,14 @@ class PoolerLever(Lever):
                     *_, last = ["it said nothing", *lines]
                 raise ServerError(f"pgbouncer has ended: {last.strip()}")
 
-        in_force = {}
+        asked, in_force = {"pool_mode": pooler.mode, "default_pool_size": str(pooler.pool_size)}, dict[str, str]()
         for _ in ticks(START_LIMIT_S):
             check()
             with contextlib.suppress(psycopg.OperationalError):
                 in_force = _settings(site.entrance)
                 break
-        if in_force.get("pool_mode") != pooler.mode or in_force.get("default_pool_size") != str(
-            pooler.pool_size
-        ):
-            raise SettingError(f"pooler: asked for {pooler}, its console tells {in_force or 'nothing'}")
+        if not asked.items() <= in_force.items():
+            raise SettingError(f"pooler: asked for {asked}, its console tells {in_force or 'nothing'}")
         site.checks.append(check)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:

@@ -22,7 +22,6 @@ CACHE = BY_KEY["cache"]
     ("level", "why"),
     [
         ({"cache": "cold", "replication": "asynchronous"}, "its replicas would lose"),
-        ({"cache": "cold", "storage": {"data": {"file_system": "tmpfs", "size": 1 << 30}}}, "never cold"),
         ({"cache": "warm", "storage": {"memory": 1 << 30}}, "the cap on memory would not count"),
         ({"cache": "cold", "target": {"server": "crm"}}, "'cache' is for a server of our own"),
         ({"cache": "cold", "storage": {"memory": 1 << 30}}, None),
