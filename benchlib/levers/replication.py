@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from benchlib.errors import PreflightError
 from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
 from benchlib.levers.replicas import Replicas
-from benchlib.levers.storage import Storage, StorageLever, storage_of
+from benchlib.levers.storage import Storage, storage_of
 from benchlib.plan.level import HostName, Level, Model, SettingValue, is_off
 from benchlib.plan.model import Plan
 from benchlib.server.installations import find_installation, find_program_for
@@ -70,7 +70,7 @@ class Replication(Model):
     def storages(self) -> tuple[Storage, ...]:
         """What each replica has of its own; nothing where they share the primary's."""
         each = self.storage or ()
-        return each * self.replicas if len(each) == 1 else each
+        return each * (self.replicas // (len(each) or 1))
 
     @property
     def waits_for(self) -> int:
@@ -119,9 +119,7 @@ class ReplicationLever(Lever):
         if not (count := asked.replicas):
             return []
         if str(settings.get("wal_level", "")).lower() == "minimal":
-            raise PreflightError(
-                "wal_level = minimal writes too little WAL for a replica: replica or logical does"
-            )
+            raise PreflightError("wal_level = minimal writes too little WAL for a replica: replica does")
         for name, needed in (("max_wal_senders", count + 1), ("max_replication_slots", count)):
             given = str(settings.get(name, ""))
             if given.isdigit() and int(given) < needed:
@@ -164,19 +162,14 @@ class ReplicationLever(Lever):
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """How many replicas there are, how many of them a commit waits for, and what each has of its own."""
         level = plan.level(name)
-        cells = {"replication": _words(level)} if level.replication else {}
+        cells = {self.key: _words(level)} if level.replication else {}
         for number, storage in enumerate(replication_of(level).storages, 1):
             cells |= {f"replica {number}: {heading}": cell for heading, cell in storage.words(plan).items()}
         return cells
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """What a level's replicas have by themselves."""
-        asked = replication_of(plan.level(name))
-        number, _, part = heading.removeprefix("replica ").partition(": ")
-        if not part or int(number) > asked.replicas:
-            return self.unchanged
-        own = asked.storage or asked.on
-        return StorageLever().left_alone(plan, name, part) if own else "as the primary"
+        """That it has no replica; what replicas have that are not asked to have it of their own depends on where they are."""
+        return self.unchanged if heading == self.key else "not given"
 
     def crash_costs(self, level: Level) -> list[str]:
         """A replica in memory."""
@@ -203,18 +196,12 @@ def replica_beside(site: Site, number: int, source: Source) -> Replica:
 
 
 def _words(level: Level) -> str:
-    asked = replication_of(level)
-    count, quorum = asked.replicas, asked.quorum
-    replicas = {0: "no replica", 1: "1 replica"}.get(count, f"{count} replicas")
-    commit = level.settings.get("synchronous_commit")
-    if not count:
-        return replicas
-    if asked.on:
-        replicas += f" on {', '.join(asked.on)}"
-    if asked.delay_ms:
-        replicas += f", {asked.delay_ms:g}\u00a0ms longer each way"
-    if not quorum:
-        return f"{replicas}, asynchronous"
+    asked, commit = replication_of(level), level.settings.get("synchronous_commit")
+    replicas = {0: "no replica", 1: "1 replica"}.get(asked.replicas, f"{asked.replicas} replicas")
+    replicas += f" on {', '.join(asked.on)}" if asked.on else ""
+    replicas += f", {asked.delay_ms:g}\u00a0ms longer each way" if asked.delay_ms else ""
+    if not asked.quorum:
+        return f"{replicas}, asynchronous" if asked.replicas else replicas
     if is_off(commit) or str(commit).lower() == "local":
         return f"{replicas}, a commit waits for none (synchronous_commit)"
-    return f"{replicas}, a commit waits for {'it' if count == 1 else quorum}"
+    return f"{replicas}, a commit waits for {'it' if asked.replicas == 1 else asked.quorum}"

@@ -140,8 +140,8 @@ def test_what_replicas_have_of_their_own() -> None:
     )
     assert cells == {
         "replication": ["no replica", *["2 replicas, asynchronous"] * 2, "1 replica, asynchronous"],
-        "replica 1: data": ["no replica", "a given folder", "as the primary", "scratch folder"],
-        "replica 2: writes": ["no replica", "capped at 2\u00a0kB a second", "as the primary", "no replica"],
+        "replica 1: data": ["not given", "a given folder", "not given", "not given"],
+        "replica 2: writes": ["not given", "capped at 2\u00a0kB a second", "not given", "not given"],
     }
 
 
