@@ -5,14 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchlib.errors import BenchlibError
 from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
-from benchlib.host.journal import Journal
 from benchlib.host.lock import held_by
-from benchlib.host.ours import check_run_folder
 from benchlib.host.shell import server_user, which
-from benchlib.host.sweep import JOURNAL
 from benchlib.levers import LEVERS
 from benchlib.levers.lever import refusal
 from benchlib.server.installations import find_installation, find_pgbench, installations
@@ -51,7 +47,7 @@ def examine(data: Path) -> dict[str, Any]:
             "can_write_scratch": os.access(facts.existing(scratch), os.W_OK),
         },
         "levers": _levers(scratch),
-        "runs": _runs(scratch),
+        "runs": {"under_way": held_by() or "none"},
         "machine": machine,
         "clock": {"resolution_ns": facts.timer_resolution_ns(), "source": machine["clock_source"]},
         "cpu_governor": {"governor": machine["governor"] or None},
@@ -67,33 +63,14 @@ def examine(data: Path) -> dict[str, Any]:
 def _levers(scratch: Path) -> list[dict[str, Any]]:
     """A row for each key of a level, for each part of those that may work in part, and for other tools."""
     rows = [
-        {
-            "lever": finding.name,
-            "works": "does not work" if finding.why_not else "works",
-            "why": finding.why_not or finding.note,
-        }
+        (finding.name, "does not work" if finding.why_not else "works", finding.why_not or finding.note)
         for lever in LEVERS
         for finding in lever.survey(scratch)
     ]
     for tool, package in _TOOLS.items():
         missing = None if which(tool) else f"install the package {package}"
-        rows.append({"lever": tool, "works": "not found" if missing else "found", "why": missing})
-    return rows
-
-
-def _runs(scratch: Path) -> dict[str, str]:
-    """The run that is under way, and what those that are gone have left; looked at, not touched."""
-    under_way, left = held_by(), []
-    for folder in sorted(scratch.glob("run-*")) if not under_way else ():
-        try:
-            check_run_folder(folder)
-            left.append(", ".join([folder.name, *map(str, Journal(folder / JOURNAL).standing())]))
-        except BenchlibError as reason:
-            left.append(str(reason))
-    return {
-        "under_way": under_way or "none",
-        "left_behind": f"{'; '.join(left)}: 'benchlib recover' undoes it" if left else "nothing",
-    }
+        rows.append((tool, "not found" if missing else "found", missing))
+    return [dict(zip(("lever", "works", "why"), row, strict=True)) for row in rows]
 
 
 def _remarks(machine: dict[str, Any], free: dict[str, int]) -> list[str]:

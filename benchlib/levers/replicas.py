@@ -87,17 +87,13 @@ class Replicas:
 
         """
         slot = "SELECT pg_create_physical_replication_slot(%s, true)"
-        try:
-            for replica in self.members:
-                self.primary.query(slot, self.primary.maintenance, [replica.name])
-                replica.follow()
-            for _ in ticks(STREAM_LIMIT_S):
-                if (fault := self.check()) is None:
-                    return
-            raise ServerError(f"not all replicas stream {STREAM_LIMIT_S:.0f} s after their start: {fault}")
-        except BaseException:
-            self.stop()
-            raise
+        for replica in self.members:
+            self.primary.query(slot, self.primary.maintenance, [replica.name])
+            replica.follow()
+        for _ in ticks(STREAM_LIMIT_S):
+            if (fault := self.check()) is None:
+                return
+        raise ServerError(f"not all replicas stream {STREAM_LIMIT_S:.0f} s after their start: {fault}")
 
     @property
     def names(self) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchlib.errors import PreflightError
-from benchlib.host.facts import available_memory_mib, block_devices, existing
+from benchlib.host.facts import block_devices, existing
 from benchlib.host.page_cache import evict
 from benchlib.levers import control_groups, volumes
 from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
@@ -170,20 +170,6 @@ class StorageLever(Lever):
 def storage_of(level: Level) -> Storage:
     """What a level asks for; without the key, nothing."""
     return Storage.model_validate(level.storage or {})
-
-
-def check_memory(needed_mib: int) -> None:
-    """See whether memory holds all file systems in it that stand at once.
-
-    Raises:
-        PreflightError: it does not.
-
-    """
-    if needed_mib > (free := available_memory_mib()):
-        raise PreflightError(
-            f"the levels' file systems in memory (tmpfs) take {needed_mib:,} MiB together, {free:,} are available: "
-            "a smaller 'size', fewer levels, or the arrangement 'fresh'"
-        )
 
 
 def _devices(places: Mapping[str, Path], scratch: Path) -> tuple[str, ...]:

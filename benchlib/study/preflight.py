@@ -6,7 +6,6 @@ from benchlib.host.guardian import scratch_root
 from benchlib.host.shell import server_user
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Needs, Wish
-from benchlib.levers.storage import check_memory
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import refusal
 from benchlib.server.installations import Installation, builders_differ, find_installation, find_pgbench
@@ -110,7 +109,12 @@ def _disk(plan: Plan, ours: dict[str, Installation]) -> str:
             standing = lever.needs(wish, standing)
         needs.append(standing)
     at_once = sum if plan.stands_side_by_side else max
-    check_memory(at_once([need.memory for need in needs]))
+    memory, available = at_once([need.memory for need in needs]), facts.available_memory_mib()
+    if memory > available:
+        raise PreflightError(
+            f"the levels' file systems in memory (tmpfs) take {memory:,} MiB together, {available:,} are available: "
+            "a smaller 'size', fewer levels, or the arrangement 'fresh'"
+        )
     disk = sum(templates.values()) + at_once([need.scratch for need in needs]) + _WAL_MIB
     free = facts.free_mib(scratch)
     if disk > free:

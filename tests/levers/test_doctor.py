@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 
 from benchlib.host import facts
-from benchlib.host.changes import Written
 from benchlib.host.guardian import SCRATCH_VARIABLE
-from benchlib.host.journal import Journal
 from benchlib.host.lock import LOCK_VARIABLE
-from benchlib.host.sweep import JOURNAL
 from benchlib.levers import doctor
 from benchlib.plan.level import Level
 from benchlib.server.installations import Installation
@@ -97,15 +94,8 @@ def test_every_key_of_a_level_is_a_lever() -> None:
 
 
 @pytest.mark.usefixtures("one_server")
-def test_what_a_crashed_run_left_is_told_and_left_alone() -> None:
-    scratch = Path(os.environ[SCRATCH_VARIABLE])
-    assert examine()["runs"] == {"under_way": "none", "left_behind": "nothing"}
-    (scratch / "run-abc").mkdir(mode=0o700)
-    note = Written(path=Path("/proc/sys/vm/swappiness"), former="1", value="0")
-    Journal(scratch / "run-abc" / JOURNAL).chapter().note(note)
-    told = examine()["runs"]["left_behind"]
-    assert told == f"run-abc, {note}: 'benchlib recover' undoes it"
-    assert Journal(scratch / "run-abc" / JOURNAL).standing() == [note]
+def test_a_run_that_is_under_way_is_told() -> None:
+    assert examine()["runs"] == {"under_way": "none"}
 
 
 @pytest.mark.usefixtures("no_server")

@@ -238,7 +238,7 @@ def test_images_made_in_the_scratch_folder_count_against_its_disk(monkeypatch: p
 
 
 def test_file_systems_in_memory_that_stand_at_once_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlib.levers.storage.available_memory_mib", lambda: 3000)
+    monkeypatch.setattr("benchlib.host.facts.available_memory_mib", lambda: 3000)
     monkeypatch.setattr("benchlib.levers.storage.volumes.check", lambda place, scratch: None)
     both = {"storage": {kind: {"file_system": "tmpfs", "size": "2GB"} for kind in ("data", "wal")}}
     one = {"storage": {"wal": {"file_system": "tmpfs", "size": "2GB"}}}
