@@ -34,17 +34,6 @@ class Pgbench(LoadTool):
     name: ClassVar = "pgbench"
     kind: ClassVar = "pgbench_summary"
 
-    @staticmethod
-    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
-        """The scale too, which of other tables than its own pgbench does not know."""
-        return {
-            "clients": load.clients,
-            "threads": min(load.threads, load.clients),
-            "duration_s": load.duration_s,
-            "query_mode": load.protocol,
-            **({"scale": scale} if workload.pgbench_tables else {}),
-        }
-
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
         """The command line that makes pgbench's tables, for a workload on them."""
         return _init_argv(self.program, connection, workload, scale) if workload.pgbench_tables else []
@@ -96,11 +85,6 @@ class PgbenchInit(LoadTool):
         """A quantile of latencies."""
         why = "loading has no transactions, whose latencies the metric needs"
         return why if load.transaction_log else None
-
-    @staticmethod
-    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
-        """The scale: there are no clients."""
-        return {"scale": scale}
 
     def argv(self, job: Job) -> list[str]:
         """Make the tables of the workload."""

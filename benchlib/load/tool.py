@@ -77,11 +77,6 @@ class LoadTool(ABC):
     def argv(self, job: Job) -> list[str]:
         """The command line of a job."""
 
-    @staticmethod
-    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
-        """What a report of a load tells of the conditions, as far as it does."""
-        return {"clients": load.clients}
-
     def limit_s(self, load: Load) -> float:
         """After how long a run is taken to hang: generous, since clients may prepare statements before they begin."""
         return load.duration_s + 120 + 2 * load.clients

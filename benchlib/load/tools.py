@@ -50,12 +50,16 @@ def misfit(
     """
     level = trial.level
     load, workload = plan.level_load(level), plan.level_workload(level)
-    tool = _TOOLS[workload.tool](Path(workload.tool))
-    conditions = tool.conditions(load, workload, plan.scale) | {"seed": trial.seed}
-    for name, value in conditions.items() if report else ():
+    conditions: dict[str, Any] = {"clients": load.clients, "seed": trial.seed}
+    if workload.tool == "pgbench":
+        threads = min(load.threads, load.clients)
+        conditions |= {"threads": threads, "duration_s": load.duration_s, "query_mode": load.protocol}
+    if workload.pgbench_tables or workload.tool == "pgbench-init":  # of other tables pgbench knows no scale
+        conditions["scale"] = plan.scale
+    for name, value in conditions.items():
         if report and report[name] not in (None, value):
             return f"the report's {name} is {report[name]}, the plan says {value}"
-    asked = tool.argv(Job(Connection(), workload, load, plan.scale, trial.seed))
+    asked = _TOOLS[workload.tool](Path()).argv(Job(Connection(), workload, load, plan.scale, trial.seed))
     given = dict(word.partition("=")[::2] for word in argv)
     for name, _, value in (word.partition("=") for word in asked):
         if not name.startswith("--pgsql-") and given.get(name, value) != value:

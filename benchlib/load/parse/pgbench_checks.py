@@ -36,7 +36,6 @@ def _problems(s: Mapping[str, Any]) -> Iterator[str]:
     late, of = s["late_transactions"] or 0, done if s["late_of"] is None else s["late_of"]
     if late > of or of not in (done, done + (s["skipped_transactions"] or 0)):
         yield f"{late} transactions above the latency limit, of {of}, beside {done} processed"
-    yield from _scripts(s)
     if done:
         yield from _rates(s)
         yield from _latency(s)
@@ -48,25 +47,12 @@ def _shares(row: Mapping[str, Any]) -> Iterator[str]:
     totals = {done, done + failed, done + skipped, done + failed + skipped} - {0}
     for key in _SHARED:
         count, percent = row.get(key), row.get(f"{key.removesuffix('_transactions')}_percent")
-        if None not in (count, percent) and totals and not _near(count, percent, totals, 0.002):
+        if None in (count, percent) or not totals:
+            continue
+        if all(abs(100 * count / n - percent) > 0.002 for n in totals):
             yield f"{key} {count} is not {percent}% of {max(totals)}"
     if (row["retries"] or 0) < (row["retried_transactions"] or 0):
         yield f"{row['retries']} retries are fewer than {row['retried_transactions']} transactions retried"
-
-
-def _near(count: Any, percent: Any, totals: set[int], tolerance: float) -> bool:
-    return any(abs(100 * count / total - percent) <= tolerance for total in totals)
-
-
-def _scripts(s: Mapping[str, Any]) -> Iterator[str]:
-    """Check each script's share of the total; threads count without locks, so a little may be lost."""
-    tried = [row["transactions_attempted"] or row["transactions"] or 0 for row in s["scripts"]]
-    totals = {s["transactions"], sum(s[key] or 0 for key in _ENDS), sum(tried)} - {0}
-    for row, count in zip(s["scripts"], tried, strict=True):
-        if row["percent"] is not None and totals and not _near(count, row["percent"], totals, 1):
-            yield f"{count} transactions of script {row['script']} are not {row['percent']}% of {max(totals)}"
-    if tried and sum(row["percent"] or 0.0 for row in s["scripts"]) < 98:
-        yield f'no line "SQL script {len(tried) + 1}: …", though those before it do not add up to 100%'
 
 
 def _elapsed(s: Mapping[str, Any]) -> float:
