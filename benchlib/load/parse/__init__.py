@@ -117,17 +117,15 @@ def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
         OSError: the file cannot be read.
 
     """
-    size = path.stat().st_size if path.is_file() else 0
-    large = size > 2 * _ENOUGH
-    if large and not kind:
-        with path.open("rb") as file:
-            beginning = file.read(_ENOUGH)
-            file.seek(size - _ENOUGH)
-            ends = beginning + b"\n" + file.read()
-        kind = _recognise(Text(ends.decode(errors="replace")))
-    if large and kind == "transaction_log":
-        log = transaction_log.Log({path.name: partial(io.FileIO, path)}, None)
-        return {"kind": kind, **transaction_log.parse_log(log)}
+    if path.is_file() and (size := path.stat().st_size) > 2 * _ENOUGH:
+        if not kind:
+            with path.open("rb") as file:
+                beginning = file.read(_ENOUGH)
+                file.seek(size - _ENOUGH)
+                kind = _recognise(Text((beginning + b"\n" + file.read()).decode(errors="replace")))
+        if kind == "transaction_log":
+            log = transaction_log.Log({path.name: partial(io.FileIO, path)}, None)
+            return {"kind": kind, **transaction_log.parse_log(log)}
     return parse_text(decoded(path.read_bytes()), kind=kind)
 
 

@@ -112,12 +112,11 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """
     top = _read(text)
     tps = top.pop("tps")
-    lists = {key: top.pop(key) for key in ("scripts", "statements", "progress")}
     definition = _definition(tps, "connect" in {**typed_options(text.lines), **options(argv)}, text)
     require(KIND, top, _REQUIRED, text)
     if "transactions_per_client" not in top:
         require(KIND, top, {"duration_s": "duration: … s"}, text)
-    for each in lists["scripts"]:
+    for each in top["scripts"]:
         share = f"SQL script {each['script']}: … transactions (…% of total"
         require(KIND, each, {"percent": share}, text)
     errors = faults(text.lines)
@@ -127,8 +126,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         "tps_definition": definition,
         "tps_including_connections": tps.get(INCLUDING),
         "tps_excluding_connections": tps.get(EXCLUDING),
-        **lists,
-        "scripts": [_with_all([_SCRIPT_START, *_SCRIPT], each) for each in lists["scripts"]],
+        "scripts": [_with_all([_SCRIPT_START, *_SCRIPT], each) for each in top["scripts"]],
         "errors": errors,
         "notes": [],
     }
@@ -144,11 +142,8 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 def _read(text: Text) -> dict[str, Any]:
     """What the lines tell; each ``tps`` by its definition."""
-    tps: dict[str, float | None] = {}
-    scripts: list[dict[str, Any]] = []
-    statements: list[dict[str, Any]] = []
-    progress: list[dict[str, Any]] = []
-    top: dict[str, Any] = {"tps": tps, "scripts": scripts, "statements": statements, "progress": progress}
+    top: dict[str, Any] = {"tps": {}, "scripts": [], "statements": [], "progress": []}
+    tps, scripts, statements, progress = top.values()
     rows: Line | None = None
     for index, (line, following) in enumerate(pairwise([*text.lines, ""])):
         if rate := _TPS.read(line):
@@ -157,7 +152,9 @@ def _read(text: Text) -> dict[str, Any]:
                 raise _two_summaries(f'a second "{line}"')
             tps[definition] = rate["tps"]
         elif reading := _PROGRESS.read(line):
-            _add_reading(progress, reading, line)
+            if progress and _time(reading) <= _time(progress[-1]):
+                raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
+            progress.append(reading)
         elif script := _SCRIPT_START.read(line):
             rows = None
             if not text.torn(index):
@@ -211,9 +208,5 @@ def _statement(row: dict[str, Any], scripts: list[dict[str, Any]], *, torn: bool
     return {"script": scripts[-1]["script"] if scripts else 1, "failures": None, "retries": None, **row}
 
 
-def _add_reading(progress: list[dict[str, Any]], row: dict[str, Any], line: str) -> None:
-    if progress and row == progress[-1]:
-        return
-    if progress and row["elapsed_s"] is not None and row["elapsed_s"] <= (progress[-1]["elapsed_s"] or 0.0):
-        raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
-    progress.append(row)
+def _time(reading: Mapping[str, Any]) -> float:
+    return float(reading["elapsed_s"] or reading["epoch_s"] or 0)
