@@ -27,7 +27,6 @@ from benchlib.server.installations import installations
 from benchlib.server.replica import Replica
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?", re.IGNORECASE)
-_UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 _DATA_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*of\s+data\s*", re.IGNORECASE)
 
 
@@ -45,7 +44,7 @@ def _bytes(value: object, info: ValidationInfo) -> object:
     match = _SIZE.fullmatch(value.strip())
     if not match:
         raise ValueError(f'{value!r} is not a size such as 512MB, 4GB or "40 % of data"')
-    return int(float(match[1]) * _UNITS[(match[2] or "B").lower()])
+    return int(float(match[1]) * 1024 ** "bkmgt".index((match[2] or "B")[0].lower()))
 
 
 Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]

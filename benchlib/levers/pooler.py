@@ -123,9 +123,7 @@ def _pgbouncer() -> tuple[Path, tuple[int, int]]:
 
     """
     if not (program := which("pgbouncer")):
-        raise PreflightError(
-            "no pgbouncer found: install the package pgbouncer (Debian: apt install pgbouncer)"
-        )
+        raise PreflightError("no pgbouncer found: install the package (Debian: apt install pgbouncer)")
     told = Shell(server_user()).run([program, "--version"], timeout_s=60).stdout
     if not (match := re.search(r"PgBouncer (\d+)\.(\d+)", told)):
         raise PreflightError(f"{program} does not tell its version: install the package pgbouncer anew")

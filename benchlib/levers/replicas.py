@@ -181,15 +181,13 @@ class Replicas:
         self._catch_up(position, living)
         caught_up_s = time.monotonic() - started
         promised = f"{self.quorum} replica(s) have {promise} each commit" if promise else None
-        counted = self._same_everywhere(count, living) if count else None
-        return Verified(mode, promised, held, caught_up_s, counted, tuple(warnings))
-
-    def _same_everywhere(self, count: str, living: Sequence[Replica]) -> int:
-        wanted = int(self.primary.value(count))
-        for replica in living:
-            if (counted := int(replica.value(count))) != wanted:
-                raise InvariantError(f"{replica.name} holds {counted} rows, the primary {wanted}")
-        return wanted
+        wanted = None
+        if count:
+            wanted = int(self.primary.value(count))
+            for replica in living:
+                if (counted := int(replica.value(count))) != wanted:
+                    raise InvariantError(f"{replica.name} holds {counted} rows, the primary {wanted}")
+        return Verified(mode, promised, held, caught_up_s, wanted, tuple(warnings))
 
     def _acknowledged(self, living: Sequence[Replica], how_far: str | None) -> tuple[str, tuple[str, ...]]:
         """The position of a commit of ours, and who was past it when it was acknowledged.
@@ -203,19 +201,13 @@ class Replicas:
             replicas = {replica.name: stack.enter_context(replica.connect()) for replica in living}
             primary = stack.enter_context(self.primary.connect())
             # no statement_timeout holds for a commit that waits, and cancelled it ends with a mere warning
-            late = threading.Event()
-
-            def give_up() -> None:
-                late.set()
-                primary.cancel()
-
-            timer = threading.Timer(ACKNOWLEDGE_LIMIT_S, give_up)
+            started, timer = time.monotonic(), threading.Timer(ACKNOWLEDGE_LIMIT_S, primary.cancel)
             timer.start()
             stack.callback(timer.join)
             stack.callback(timer.cancel)
             last = "SELECT pg_logical_emit_message(true, 'benchlib', 'last')::text"
             [(position,)] = primary.execute(last).fetchall()
-            if late.is_set():
+            if time.monotonic() - started >= ACKNOWLEDGE_LIMIT_S:
                 raise ServerError(f"no replica confirmed a commit within {ACKNOWLEDGE_LIMIT_S:.0f} s")
             past = f"SELECT ({how_far}) >= '{position}'"
             asked = replicas.items() if how_far else ()
@@ -293,17 +285,13 @@ class Watch:
         except psycopg.Error as reason:
             self._failures.append(f"the lag of the replicas was not sampled to the end: {reason_of(reason)}")
 
-    def _silent_s(self, name: str) -> float:
-        """For how many seconds, as far as sampled, a replica has not been streaming."""
-        rows = [row for row in self.lag if row["replica"] == name]
-        streaming = [row for row in rows if row["state"] == "streaming"]
-        since = streaming[-1:] or rows[:1]
-        return rows[-1]["at_s"] - since[0]["at_s"] if rows else 0.0
-
     def _note_losses(self) -> None:
         for replica in self._replicas.members:
-            gone = not replica.running or self._silent_s(replica.name) >= SILENCE_S
-            if gone and replica.name not in self._lost:
+            rows = [row for row in self.lag if row["replica"] == replica.name]
+            streaming = [row for row in rows if row["state"] == "streaming"]
+            since = streaming[-1:] or rows[:1]
+            silent = bool(rows) and rows[-1]["at_s"] - since[0]["at_s"] >= SILENCE_S
+            if (silent or not replica.running) and replica.name not in self._lost:
                 self._lost[replica.name] = replica.loss()
 
     @property

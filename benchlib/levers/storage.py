@@ -99,14 +99,12 @@ class Storage(control_groups.Caps):
         """The places and caps of a server, by headings."""
         headings, folders = {"data": "data", "wal": "WAL"}, given_folders(plan)
         cells = {headings[kind]: _place_words(place, folders) for kind, place in self.places.items()}
-        for heading, iops, rate in (
-            ("reads", self.read_iops, self.read_bytes),
-            ("writes", self.write_iops, self.write_bytes),
-        ):
-            caps = [f"{iops:,}\u00a0IOPS"] if iops else []
-            caps += [f"{size_words(rate)} a second"] if rate else []
-            if caps:
-                cells[heading] = f"capped at {' and '.join(caps)}"
+        caps = {"reads": (self.read_iops, self.read_bytes), "writes": (self.write_iops, self.write_bytes)}
+        for heading, (iops, rate) in caps.items():
+            parts = [f"{iops:,}\u00a0IOPS"] if iops else []
+            parts += [f"{size_words(rate)} a second"] if rate else []
+            if parts:
+                cells[heading] = f"capped at {' and '.join(parts)}"
         if self.memory:
             cells["memory"] = f"capped at {size_words(self.memory)}, page cache included"
         return cells

@@ -220,7 +220,10 @@ def parse_log(log: Log) -> dict[str, Any]:
     _refuse_several_runs(log)
     names = [name for name in ("script", "lag", "retries") if name in log.columns]
     parts = list(ahead(lambda span: _Part(*log.columns_of(log.read(span), names)), log.spans))
-    parts += [_last(log, tail) for tail in log.tails.values()]
+    # the last figure of a line without newline may have lost digits, which matters in a column of lag or retries
+    whole = len(log.columns) == len(_COLUMNS)
+    ends = (tail if whole else tail.rpartition(" ")[0] for tail in log.tails.values())
+    parts += [_Part(*log.columns_of(f"{end}\n".encode(), names)) for end in ends]
     statuses = dict(zip(STATUSES, np.sum([part.statuses for part in parts], axis=0).tolist(), strict=True))
     torn, rows = [line for part in parts for line in part.torn], sum(statuses.values())
     if len(torn) > max(2, rows // 100):
@@ -270,16 +273,6 @@ class _Part:
             for name in ("latency", "script", "lag", "retries")
             if name in columns
         }
-
-
-def _last(log: Log, line: str) -> _Part:
-    """A line without newline: torn, or whole but for its last figure, which may have lost digits."""
-    sound = log.sound(line)
-    columns = log.rows(f"{line}\n".encode() if sound else b"", log.columns)
-    part = _Part(columns, [line] if not sound and _FIGURES.match(line) else [])
-    if (doubtful := log.columns[-1]) in part.columns:
-        part.columns[doubtful] = part.columns[doubtful][:0]
-    return part
 
 
 def _refuse_several_runs(log: Log) -> None:
