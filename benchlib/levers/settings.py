@@ -28,8 +28,6 @@ def _setting_names(settings: dict[str, SettingValue]) -> dict[str, SettingValue]
             raise ValueError(f"{name!r} is not the name of a server parameter")
         if name.lower() in lowered:
             raise ValueError(f"{name.lower()} is there twice")
-        if isinstance(value, str) and "\0" in value:
-            raise ValueError(f"{name}: a value cannot hold a zero byte")
         lowered[name.lower()] = value
     return lowered
 

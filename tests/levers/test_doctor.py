@@ -109,7 +109,6 @@ def test_without_a_server_it_says_so_instead_of_failing() -> None:
         "works": "does not work",
         "why": "no PostgreSQL found",
     }
-    assert any("no PostgreSQL found" in row["remark"] for row in found["remarks"])
 
 
 @pytest.mark.usefixtures("one_server")

@@ -96,7 +96,6 @@ def test_keys_that_cannot_stand_together_are_refused(patch: dict[str, object], w
     [
         ({"work_mem": 1, "WORK_MEM": 2}, "work_mem is there twice"),
         ({"fsync = off\nwork_mem": 1}, r"fsync = off\\nwork_mem' is not the name"),
-        ({"log_line_prefix": "\0"}, "zero byte"),
         ({"seed": float("nan")}, "finite"),
         ({"work_mem": ["8MB"]}, "valid"),
         (None, "valid dictionary"),

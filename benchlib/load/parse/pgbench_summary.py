@@ -11,7 +11,7 @@ from typing import Any
 
 from benchlib.errors import ParseError
 from benchlib.load.parse.pgbench_checks import check
-from benchlib.load.parse.text import Line, Text, faults, keep, options, require, typed_options, wanted
+from benchlib.load.parse.text import Line, Text, faults, keep, options, require, wanted
 
 KIND = "pgbench summary"
 INCLUDING = "including connections establishing"
@@ -112,7 +112,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """
     top = _read(text)
     tps = top.pop("tps")
-    definition = _definition(tps, "connect" in {**typed_options(text.lines), **options(argv)}, text)
+    definition = _definition(tps, "connect" in options(argv), text)
     require(KIND, top, _REQUIRED, text)
     if "transactions_per_client" not in top:
         require(KIND, top, {"duration_s": "duration: … s"}, text)

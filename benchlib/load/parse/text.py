@@ -124,9 +124,9 @@ def faults(lines: Iterable[str]) -> list[str]:
 
 
 _SHORT = "b:c:CdD:f:F:h:iI:j:lL:M:nNp:P:qrR:s:St:T:U:v"
-_NAMES = {"-C": "connect", "-i": "initialize", "-R": "rate"}
+_NAMES = {"-C": "connect", "-R": "rate"}
 _PROGRAM = re.compile(r"(?:^|[/\\])pgbench[^/\\\s]*$")
-_MOST_ARGUMENTS, _LONGEST_COMMAND = 1000, 20_000  # of getopt, long ones take too long
+_MOST_ARGUMENTS = 1000  # of getopt, more take too long
 
 
 def options(argv: Sequence[str] | None) -> Mapping[str, str]:
@@ -148,13 +148,3 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
             name, _, value = word[2:].partition("=")
             command[name] = value or following
     return command
-
-
-def typed_options(lines: Iterable[str]) -> Mapping[str, str]:
-    """Read the command line of the run from a shell prompt in the text, if there is exactly one."""
-    prompts = (
-        re.search(r"(?:^|[\s/])pgbench\s+(-.*)$", line) for line in lines if len(line) <= _LONGEST_COMMAND
-    )
-    typed = (options(["pgbench", *prompt[1].split()]) for prompt in prompts if prompt)
-    runs = [command for command in typed if "initialize" not in command]
-    return runs[0] if len(runs) == 1 else {}
