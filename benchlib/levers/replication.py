@@ -104,31 +104,20 @@ class ReplicationLever(Lever):
     def survey(self, scratch: Path) -> list[Finding]:
         """Replicas are copies that pg_basebackup makes."""
         lacking = no_server() or refusal(lambda: find_program_for(find_installation(), "pg_basebackup"))
-        return [
-            Finding(self.key, lacking),
-            Finding("replication: storage", lacking, "as far as the lever storage works"),
-            Finding("replication: delay", lacking, "by a relay between the servers' sockets"),
-        ]
+        return [Finding(self.key, lacking, "with storage of their own as far as the lever storage works")]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """See whether the settings leave room for the replicas and their places for the data, and whether pg_basebackup is here.
-
-        A copy takes two senders while it is made.
-        """
-        asked, settings = replication_of(wish.level), wish.level.settings
-        if not (count := asked.replicas):
+        """See whether replicas get what they need of WAL, whether their places have room for the data, and whether pg_basebackup is here."""
+        asked = replication_of(wish.level)
+        if not asked.replicas:
             return []
-        if str(settings.get("wal_level", "")).lower() == "minimal":
+        if str(wish.level.settings.get("wal_level", "")).lower() == "minimal":
             raise PreflightError("wal_level = minimal writes too little WAL for a replica: replica does")
-        for name, needed in (("max_wal_senders", count + 1), ("max_replication_slots", count)):
-            given = str(settings.get(name, ""))
-            if given.isdigit() and int(given) < needed:
-                raise PreflightError(f"{name} = {given} is too few for {count} replica(s): it takes {needed}")
         find_program_for(find_installation(wish.level.postgres), "pg_basebackup")
         if asked.on:  # which say so themselves when they are to have it
             return []
         if not asked.storage:
-            return storage_of(wish.level).check(wish, copies=1 + count)
+            return storage_of(wish.level).check(wish, copies=1 + asked.replicas)
         return [remark for storage in asked.storages for remark in storage.check(wish)]
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
