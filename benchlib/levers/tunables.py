@@ -91,11 +91,11 @@ class Tunable:
         chosen = _CHOSEN.search(text)
         return chosen[1] if chosen else text
 
-    def apply(self, value: str, chapter: Chapter) -> None:
-        """Set it, having noted in the chapter what brings back the state that it finds.
+    def apply(self, value: str, chapter: Chapter) -> str:
+        """Set it, having noted in the chapter what brings back the state that it finds; what is in force then.
 
         Raises:
-            SettingError: the kernel refuses the value; its own words are in the message.
+            SettingError: the kernel refuses the value, in its own words, or makes another of it.
             StudyError: the note cannot be kept.
 
         """
@@ -104,8 +104,12 @@ class Tunable:
                 for change in self._ways_back(value):
                     chapter.note(change)
                 write_kernel_file(self.path, value)
+            in_force = self.read()
         except OSError as reason:
             raise SettingError(f"the kernel refuses {self} {value}: {reason.strerror}") from reason
+        if in_force.split() != value.split():
+            raise SettingError(f"a kernel tunable did not take: {self} is {in_force}, not {value}")
+        return in_force
 
     def _ways_back(self, value: str) -> list[Written]:
         """The changes to note before the value is written, in that order: the last is undone first."""
@@ -161,7 +165,7 @@ class SchedulerKnob(Tunable):
         words = done.stderr.strip().rpartition(": ")[2]
         return f"its file in debugfs is closed: {words}" if words else _LACKS if done.returncode else None
 
-    def apply(self, value: str, chapter: Chapter) -> None:
+    def apply(self, value: str, chapter: Chapter) -> str:
         """As :meth:`Tunable.apply`, with debugfs mounted before if it is not."""
         if not is_mounted(self._debugfs):
             chapter.note(Mounted(target=self._debugfs))
@@ -169,7 +173,7 @@ class SchedulerKnob(Tunable):
             if done.returncode != 0:
                 raise SettingError(f"cannot mount debugfs for {self}: {' '.join(done.stderr.split())}")
         self._find()
-        super().apply(value, chapter)
+        return super().apply(value, chapter)
 
 
 _LOOK = """
@@ -224,25 +228,17 @@ def apply(host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapte
     ``Chapter.undo()`` restores them, after an error too.
 
     Raises:
-        SettingError: the kernel refuses a value or makes another of it, or one has gone since the check.
+        PreflightError: one has gone since the check.
+        SettingError: the kernel refuses a value or makes another of it.
         StudyError: a note cannot be kept.
 
     """
-    try:
-        wanted, _ = _split(host, devices)
-    except PreflightError as reason:
-        raise SettingError(str(reason)) from reason
+    wanted, in_force = _split(host, devices)[0], dict[str, str]()
     # a view of 0 follows from the other view; the number of requests is the scheduler's to reset
     for tunable, value in sorted(wanted, key=lambda pair: pair[1] == "0" or pair[0].name == "nr_requests"):
-        tunable.apply(value, chapter)
-    try:
-        in_force = [(tunable, value, tunable.read()) for tunable, value in wanted]
-    except OSError as reason:
-        raise SettingError(f"a kernel tunable cannot be read back: {reason}") from reason
-    if wrong := [f"{t} is {now}, not {value}" for t, value, now in in_force if now.split() != value.split()]:
-        raise SettingError(f"a kernel tunable did not take: {'; '.join(wrong)}")
+        in_force[tunable.name] = tunable.apply(value, chapter)
     queues = [tunable for tunable, _ in wanted if isinstance(tunable, Queue)]
-    return {tunable.name: now for tunable, _, now in in_force} | _below(queues)
+    return in_force | _below(queues)
 
 
 def _below(queues: Iterable[Queue]) -> dict[str, str]:
