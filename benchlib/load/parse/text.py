@@ -125,7 +125,6 @@ def faults(lines: Iterable[str]) -> list[str]:
 
 _SHORT = "b:c:CdD:f:F:h:iI:j:lL:M:nNp:P:qrR:s:St:T:U:v"
 _NAMES = {"-C": "connect", "-R": "rate"}
-_PROGRAM = re.compile(r"(?:^|[/\\])pgbench[^/\\\s]*$")
 _MOST_ARGUMENTS = 1000  # of getopt, more take too long
 
 
@@ -134,16 +133,13 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
 
     ``argv`` may begin with the program or with whatever ran it (``taskset -c 1 pgbench …``). A flag's value is any.
     """
-    arguments = list(argv or ()) if len(argv or ()) <= _MOST_ARGUMENTS else []
-    programs = [n for n, word in enumerate(arguments, 1) if _PROGRAM.search(word)]
-    others = bool(arguments) and not arguments[0].startswith("-")
-    arguments = arguments[programs[0] if programs else int(others) :]
+    words = list(argv or ()) if len(argv or ()) <= _MOST_ARGUMENTS else []
     try:
-        pairs, _ = getopt.gnu_getopt([word for word in arguments if not word.startswith("--")], _SHORT)
+        pairs, _ = getopt.gnu_getopt([word for word in words if not word.startswith("--")], _SHORT)
     except getopt.GetoptError:
         return {}
     command = {_NAMES.get(name, name): value for name, value in pairs}
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=True):
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             command[name] = value or following
