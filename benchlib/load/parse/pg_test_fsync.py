@@ -23,7 +23,7 @@ _SECONDS = re.compile(r"(\d{1,9}) seconds? per test")
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """Read the tables; ``benchlib.load.parse`` lists the keys.
 
-    Raises ParseError when there is no row, or when a row's two figures contradict each other.
+    Raises ParseError when there is no row, or the same twice.
     """
     methods: list[dict[str, Any]] = []
     section = seconds = None
@@ -33,7 +33,6 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         elif length := _SECONDS.fullmatch(line):
             seconds = int(length[1])
         elif section and (row := _ROW.read(" ".join(line.split()))):
-            _check(row, line)
             methods.append({"section": section, **row})
     if not methods:
         raise wanted(KIND, "METHOD  … ops/sec  … usecs/op", text)
@@ -45,9 +44,3 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         "seconds_per_test": seconds,
         "methods": methods,
     }
-
-
-def _check(row: dict[str, Any], line: str) -> None:
-    ops, usecs = row["ops_per_s"], row["usecs_per_op"]
-    if ops and usecs is not None and abs(usecs - 1e6 / ops) > 0.51 + 0.01 * usecs:
-        raise ParseError(f'{KIND}: "{line}" contradicts itself: {ops} ops/sec are {1e6 / ops:.0f} usecs/op')

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.pgbench_checks import check
 from benchlib.load.parse.text import Line, Text, faults, keep, options, require, wanted
 
 KIND = "pgbench summary"
@@ -133,7 +132,8 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     result["transaction_type"] = _unbroken(result["transaction_type"] or "") or None
     # pgbench names the server's version only where it differs from its own
     result["server_version"] = result["server_version"] or result["client_version"]
-    check(result)
+    if contradiction := _contradiction(result):
+        raise ParseError(f"{KIND}: {contradiction}; the text is garbled, torn or not of one run")
     if result.pop("late_of") is None and result["late_transactions"] and result["skipped_transactions"]:
         result["notes"].append("this version counts skipped transactions as processed, in tps too")
     ended = sum(result[key] or 0 for key in ("transactions", "failed_transactions", "skipped_transactions"))
@@ -210,3 +210,42 @@ def _statement(row: dict[str, Any], scripts: list[dict[str, Any]], *, torn: bool
 
 def _time(reading: Mapping[str, Any]) -> float:
     return float(reading["elapsed_s"] or reading["epoch_s"] or 0)
+
+
+def _contradiction(s: Mapping[str, Any]) -> str | None:
+    """How a count at the end of its line, where a lost digit leaves no trace, contradicts a figure that a unit guards.
+
+    A rate is a count over a time, clients are latency times rate. The tolerances are wide enough for every real run (slow
+    connecting, rate limits, stalls, aborted clients) and narrow enough for a lost digit.
+    """
+    done, tps, clients, average = (s[key] for key in ("transactions", "tps", "clients", "latency_average_ms"))
+    planned, each, duration = (s[key] for key in ("transactions_planned", "transactions_per_client", "duration_s"))
+    if clients < 1 or (done == 0) != (tps == 0):
+        return f"{clients} clients and {done} transactions cannot give tps = {tps}"
+    if planned != (each and each * clients) or (planned is not None and done > planned):
+        return f"{done}/{planned} transactions do not fit {clients} clients with {each} each"
+    if not done:
+        return None
+    # from start to end, with the connecting that the printed rate leaves out
+    elapsed = done / (s["tps_including_connections"] or tps) + (s["initial_connection_ms"] or 0.0) / 1000
+    busy_per_ms = done / (1000 * clients * elapsed)  # of latency: how much of its time a client spends in transactions
+    limited, measured = s["rate_lag_average_ms"] is not None, s["latency_stddev_ms"] is not None or average is None
+    if duration is not None:
+        # Clients that aborted end a run early; under a low rate the last wait is cut short.
+        least = duration * 0.15 if limited else duration * 0.9 - 0.2
+        short = elapsed < least and not s["errors"] and not (limited and done < 4)
+        # A last transaction may outlast the run by any time, but then the clients were busy with it.
+        excused = limited or s["errors"] or s["failed_transactions"] or s["average_connection_ms"] is not None
+        idle = elapsed > 2 * duration + 5 and measured and (average or 0.0) * busy_per_ms < 0.3 and not excused
+        if short or idle or elapsed > 50 * duration + 3600:
+            return f"{done} transactions at tps = {tps} took {elapsed:.3g} s of a run of {duration} s"
+    if average is None or limited:  # under a rate, latency counts from the schedule and says nothing of the clients
+        return None
+    if measured or s["latency_limit_ms"] is not None:
+        fits = (average - 0.0006) * busy_per_ms <= 1.1
+    else:  # pgbench derived it from one of these durations, which one depends on the version
+        rates = [s[key] for key in ("tps", "tps_including_connections", "tps_excluding_connections") if s[key]]
+        spans = [done / rate for rate in rates] + [elapsed, duration or 0.0]
+        derived = [1000 * clients * span / (done + (s["failed_transactions"] or 0)) for span in spans]
+        fits = any(abs(average - value) <= 0.0006 + 0.03 * value for value in derived)
+    return None if fits else f"latency average = {average} ms does not fit {clients} clients at tps = {tps}"

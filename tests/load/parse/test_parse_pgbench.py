@@ -169,8 +169,6 @@ def test_failed_transactions_are_among_the_planned() -> None:
         (("tps = 897", "tps = 8"), "does not fit 10 clients|took"),
         (("clients: 10", "clients: 0"), "0 clients"),
         (("latency average = 11.148 ms", "latency average = 1.148 ms"), "does not fit 10 clients"),
-        (("failed transactions: 0 (0.000%)", "failed transactions: 189 (0.350%)"), "does not fit 10 clients"),
-        (("failed transactions: 0 (0.000%)", "failed transactions: 89 (0.350%)"), "is not 0.35%"),
         (("processed: 53811", "processed: 538\n11"), "only digits follow"),
         (("processed: 53811", "processed: 53811/60000"), "do not fit 10 clients with None each"),
         (("duration: 60 s\n", ""), 'no line "duration: … s"'),
@@ -187,7 +185,6 @@ def test_a_damaged_summary_is_refused(damage: tuple[str, str], why: str) -> None
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (("tps = 618.764555 (including", "tps = 718.764555 (including"), "is below tps including"),
         (("tps = 618.764555 (including connections establishing)\n", ""), "no line .tps = … .including"),
         (("tps = 622.977698 (excluding connections establishing)\n", ""), "no line .tps = … .excluding"),
         (("latency average = 15.844 ms", "latency average = 158.44 ms"), "does not fit 10 clients"),
@@ -201,13 +198,6 @@ def test_a_damaged_older_summary_is_refused(damage: tuple[str, str], why: str) -
     assert damage[0] in RUN_12
     with pytest.raises(ParseError, match=why):
         parse_text(RUN_12.replace(*damage))
-
-
-LIMITED = RUN_17.replace(
-    "latency average",
-    "number of transactions skipped: 200 (0.370%)\n"
-    "number of transactions above the 50.0 ms latency limit: 120/53811 (0.223%)\nlatency average",
-)
 
 
 def test_a_long_last_transaction_is_no_contradiction() -> None:
@@ -228,19 +218,6 @@ def test_idle_clients_in_an_overlong_run_are_a_contradiction() -> None:
         parse_text(text.replace("tps = 897.024500", "tps = 89.702450"))
     with pytest.raises(ParseError, match="took"):
         parse_text(RUN_17.replace("tps = 897.024500", "tps = 0.024500"))
-
-
-@pytest.mark.parametrize(
-    ("damage", "why"),
-    [
-        (("120/53811", "12/53811"), "late_transactions"),
-        (("120/53811", "60000/53811"), "late_transactions|latency limit"),
-        (("latency average", "number of transactions retried: 1000 (1.858%)\ntotal number of retries: 123\nlatency average"), "fewer than"),
-    ],
-)  # fmt: skip
-def test_a_damaged_count_is_refused(damage: tuple[str, str], why: str) -> None:
-    with pytest.raises(ParseError, match=why):
-        parse_text(LIMITED.replace(*damage))
 
 
 TWO_SCRIPTS = (
@@ -331,7 +308,6 @@ def test_a_load_and_a_run_in_one_text_are_the_run_unless_asked_otherwise() -> No
         (LOAD[: LOAD.index("done in")], 'no line "done in … s'),
         (LOAD.replace("200000 of 200000 tuples (100%)", "150000 of 200000 tuples (75%)"), "200000 of 200000 tuples"),
         (LOAD + LOAD, "two loads"),
-        (LOAD.replace("vacuum 0.06", "vacuum 6.06"), "do not add up"),
         (LOAD.replace("vacuum 0.06 s", "vacuum ?"), 'cannot read "vacuum'),
         (LOAD.replace("100000 of 200000", "100000 of 300000"), "two loads"),
         ("creating tables...\npgbench: error: connection to server failed: gone\n", "the text says: pgbench: error"),
