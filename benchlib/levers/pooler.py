@@ -72,12 +72,13 @@ class PoolerLever(Lever):
         if not (pooler := pooler_of(wish.level)):
             return []
         load, (_, version) = wish.plan.level_load(wish.name), _pgbouncer()
+        name = f"pgbouncer {'.'.join(map(str, version))}"
         if load.generators:
             raise PreflightError("'pooler' is reached on the server's own host: leave 'from' out of the load")
         if load.protocol == "prepared" and pooler.mode != "session" and version < _PREPARING:
-            why = f"pgbouncer {version[0]}.{version[1]} keeps no prepared statements in mode {pooler.mode}, 1.21 does"
+            why = f"{name} keeps no prepared statements in mode {pooler.mode}, 1.21 does"
             raise PreflightError(f"{why}: take mode session, or the protocol simple or extended")
-        return [("pooler", f"pgbouncer {version[0]}.{version[1]}")]
+        return [("pooler", name)]
 
     def after_start(self, site: Site) -> None:
         """Start it, and see that it runs as it should."""
@@ -115,8 +116,8 @@ class PoolerLever(Lever):
         return {"pooler": f"mode {pooler.mode}, up to {pooler.pool_size} connections"} if pooler else {}
 
 
-def _pgbouncer() -> tuple[Path, tuple[int, int]]:
-    """The program, and its version.
+def _pgbouncer() -> tuple[Path, tuple[int, ...]]:
+    """The program, and the two numbers of its version.
 
     Raises:
         PreflightError: it is not installed.
@@ -124,10 +125,8 @@ def _pgbouncer() -> tuple[Path, tuple[int, int]]:
     """
     if not (program := which("pgbouncer")):
         raise PreflightError("no pgbouncer found: install the package (Debian: apt install pgbouncer)")
-    told = Shell(server_user()).run([program, "--version"], timeout_s=60).stdout
-    if not (match := re.search(r"PgBouncer (\d+)\.(\d+)", told)):
-        raise PreflightError(f"{program} does not tell its version: install the package pgbouncer anew")
-    return program, (int(match[1]), int(match[2]))
+    line = Shell(server_user()).run([program, "--version"], timeout_s=60).stdout
+    return program, tuple(map(int, re.findall(r"\d+", line)[:2]))
 
 
 def _settings(entrance: Connection) -> dict[str, str]:
