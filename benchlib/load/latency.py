@@ -25,7 +25,6 @@ SCHEMA = pa.schema({**dict.fromkeys(_COUNTS, pa.int64()), "status": pa.dictionar
 late it started (null without ``--rate``), the client and its own count of transactions, the script (from 0),
 how often it was tried again (null without ``--max-tries``), and ``ok`` or pgbench's word."""
 
-QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 EDGES_US = np.array([0, *np.ceil(10 ** (np.arange(10, 81) / 10))], np.int64)
 """Where the histogram's bins begin: ten per decade from 10 µs to 100 s, one below and one above."""
 
@@ -46,7 +45,7 @@ _MOST_ROWS = 20  # of a byte: a thinned log has two
 class Latency:
     """How long the transactions of one trial took; skipped and failed ones have no latency.
 
-    ``quantiles_ms`` (``p50``, ``p95``, ``p99``, ``p999``) interpolate linearly and are None without a
+    ``quantiles_ms`` (``p50``, ``p90``, ``p95``, ``p99``, ``p999``) interpolate linearly and are None without a
     transaction. ``counts`` has a row per second from the first to the last in which a transaction ended, and
     a column per bin that begins in ``EDGES_US``.
     """
@@ -118,7 +117,7 @@ def read_latency(path: Path) -> Latency:
     shape = last + 1 - first, len(EDGES_US)
     bins = (seconds - first) * shape[1] + np.searchsorted(EDGES_US, latencies, "right") - 1
     counts = np.bincount(bins, minlength=math.prod(shape)).reshape(shape)
-    return Latency(quantiles_ms(latencies, QUANTILES), counts)
+    return Latency(quantiles_ms(latencies), counts)
 
 
 def thin_log(path: Path, target: Path) -> bool:

@@ -41,12 +41,8 @@ class Pgbench(LoadTool):
     def argv(self, job: Job) -> list[str]:
         """Run the job's scripts, with a reading of the progress each second."""
         load, workload = job.load, job.workload
-        # pgbench reads the scale from its own tables for built-in scripts; others must be told, if their data has one
-        own_scripts = any(
-            script.sql is not None
-            and (workload.pgbench_tables or (workload.load_sql and ":scale" in script.sql))
-            for script in workload.scripts
-        )
+        # pgbench reads the scale from its own tables for built-in scripts; others must be told
+        own_scripts = any(script.sql is not None for script in workload.scripts)
         options = {
             "--client": load.clients,
             "--jobs": min(load.threads, load.clients),

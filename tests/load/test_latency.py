@@ -89,7 +89,7 @@ def text_of(rows: list[list[str]]) -> str:
 
 
 def quantiles(microseconds: Sequence[int]) -> dict[str, float | None]:
-    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+    shares = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
     if not microseconds:
         return dict.fromkeys(shares)
     return {

@@ -29,7 +29,7 @@ WORDS = ("skipped", "failed", "serialization", "deadlock", "other")
 STATUSES = (*WORDS, "ok")
 """How a transaction ended, by its number in the column ``status``."""
 _SKIPPED, _OK = 0, len(WORDS)
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 _MOMENTS: dict[str, Callable[[Any], Any]] = {"mean": np.mean, "stddev": np.std, "min": np.min, "max": np.max}
 
 LINE = re.compile(rf"\d{{1,7}} \d+ (?:\d+|{'|'.join(WORDS)}) \d+ (?:\d{{9,10}}|0) \d{{1,6}}(?: \d+){{0,2}}")
@@ -71,12 +71,12 @@ def narrow(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.min_scalar_type(values.max(initial=0)))
 
 
-def quantiles_ms(values_us: NDArray[Any], shares: Mapping[str, float]) -> dict[str, float | None]:
-    """Quantiles in ms of microseconds by their names, None without a value."""
+def quantiles_ms(values_us: NDArray[Any]) -> dict[str, float | None]:
+    """Quantiles in ms of microseconds by their names, interpolated linearly; None without a value."""
     if not len(values_us):
-        return dict.fromkeys(shares)
-    quantiles = np.quantile(values_us, [*shares.values()]) / 1000
-    return dict(zip(shares, quantiles.tolist(), strict=True))
+        return dict.fromkeys(_QUANTILES)
+    quantiles = np.quantile(values_us, [*_QUANTILES.values()]) / 1000
+    return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
 class Span(NamedTuple):
@@ -297,4 +297,4 @@ def _figures(values_us: NDArray[Any]) -> dict[str, float | int | None]:
     """Sum up durations given in microseconds, in milliseconds."""
     n = len(values_us)
     moments = {name: float(moment(values_us)) / 1000 if n else None for name, moment in _MOMENTS.items()}
-    return {"n": n, **moments, **quantiles_ms(values_us, QUANTILES)}
+    return {"n": n, **moments, **quantiles_ms(values_us)}
