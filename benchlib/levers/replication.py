@@ -160,11 +160,6 @@ class ReplicationLever(Lever):
         """That it has no replica; what replicas have that are not asked to have it of their own depends on where they are."""
         return self.unchanged if heading == self.key else "not given"
 
-    def crash_costs(self, level: Level) -> list[str]:
-        """A replica in memory."""
-        lost = "a power cut loses replicas that lie in memory (tmpfs)"
-        return [lost] if any(storage.in_memory for storage in replication_of(level).storages) else []
-
 
 def replica_beside(site: Site, number: int, source: Source) -> Replica:
     """A replica with the places and caps that the site's level asks for, or on the disk and in the groups of the site's cluster.

@@ -31,11 +31,6 @@ class Storage(control_groups.Caps):
         return {kind: place for kind, place in places.items() if place}
 
     @property
-    def in_memory(self) -> bool:
-        """Whether a place is a file system in memory."""
-        return any(place.file_system == "tmpfs" for place in self.places.values())
-
-    @property
     def on_our_devices(self) -> bool:
         """Whether no part of a server lies on a disk that is not ours."""
         return all(place and place.file_system for place in (self.data, self.wal or self.data))
@@ -162,7 +157,8 @@ class StorageLever(Lever):
     def crash_costs(self, level: Level) -> list[str]:
         """A file system in memory."""
         lost = "a power cut loses the cluster, which lies in memory (tmpfs)"
-        return [lost] if storage_of(level).in_memory else []
+        places = storage_of(level).places.values()
+        return [lost] if any(place.file_system == "tmpfs" for place in places) else []
 
 
 def storage_of(level: Level) -> Storage:

@@ -8,9 +8,9 @@ reader; line by line only where a span holds other lines too.
 
 import io
 import re
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -47,23 +47,17 @@ _SPAN = 8 << 20  # bytes that one processor reads at a time
 _SAMPLE = 1 << 16  # bytes of each span that tell what log it is of
 _LONGEST = 4096  # bytes of a line
 _WORKERS = min(pa.cpu_count(), 8)  # numpy and pyarrow let other threads run; more of them cost memory
-_SPARE = 2  # results that wait, so that no thread does
 
 Columns = dict[str, NDArray[Any]]
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+def ahead(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     """Like ``map``, in threads that are at most a few results ahead of the caller."""
-    waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(_WORKERS) as pool:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > _WORKERS + _SPARE:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        for start in range(0, len(items), 2 * _WORKERS):
+            yield from pool.map(work, items[start : start + 2 * _WORKERS])
 
 
 def narrow(values: NDArray[Any]) -> NDArray[Any]:
