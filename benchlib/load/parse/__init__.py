@@ -36,8 +36,7 @@ whatever its summary claims.
     ``lag_ms`` (``n``, ``mean``, ``stddev``, ``min``, ``p50``, ``p90``, ``p95``, ``p99``, ``p999``, ``max``),
     ``retries``, ``retried_transactions``, ``scripts`` (rows of ``script`` from 0 as
     logged, ``transactions``, ``latency_ms``), ``torn_lines``, ``notes``.
-    A seventh column is lag or retries, and only ``argv`` tells which; it must ask for the columns that there are. In a log of more than 8 MiB it is checked only in
-    samples that each client's transaction numbers rise, as those of one run do.
+    A seventh column is lag or retries, and only ``argv`` tells which; it must ask for the columns that there are.
 ``pg_test_fsync``
     ``seconds_per_test``, ``methods`` (rows of ``section``, ``method``, ``ops_per_s``, ``usecs_per_op``; the
     figures are ``None`` where n/a).
@@ -109,8 +108,7 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
 def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
     """Read a file that a tool printed or logged; like :func:`parse_text`, in little memory for a large transaction log.
 
-    Of a large file the kind is recognised by its beginning and its end. That no client counts a transaction twice, as in
-    the logs of two runs, is checked only in samples of a log of more than 8 MiB.
+    Of a large file the kind is recognised by its beginning and its end.
 
     Raises:
         ParseError: the text cannot be trusted.

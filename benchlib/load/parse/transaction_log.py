@@ -44,7 +44,7 @@ _TYPES = {
 }
 _FORMAT = pa.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False)
 _SPAN = 8 << 20  # bytes that one processor reads at a time
-_SAMPLE = 1 << 16  # bytes of each span that tell what log it is of
+_BEGINNING = 1 << 16  # bytes that tell the columns
 _LONGEST = 4096  # bytes of a line
 _WORKERS = min(pa.cpu_count(), 8)  # numpy and pyarrow let other threads run; more of them cost memory
 
@@ -85,7 +85,7 @@ class Log:
     """The transaction log of one pgbench, whose command line was ``argv``.
 
     ``files`` are the logs of its threads: a name, and what opens each. What follows a file's last newline is
-    in none of the ``spans`` but among the ``tails``, by the file's name. ``columns`` are empty for an empty log.
+    in none of the ``spans`` but among the ``tails``. ``columns`` are empty for an empty log.
 
     Raises:
         ParseError: columns that the command line does not ask for; no line of a log.
@@ -95,10 +95,11 @@ class Log:
     def __init__(self, files: Mapping[str, Callable[[], BinaryIO]], argv: Sequence[str] | None) -> None:
         self._files = files
         self.spans: list[Span] = []
-        self.tails: dict[str, str] = {}
+        self.tails: list[str] = []
         for name in files:
             self._divide(name)
-        self.text = Text(self.read(self.spans[0], _SAMPLE).decode(errors="replace") if self.spans else "")
+        beginning = self.read(self.spans[0])[:_BEGINNING] if self.spans else b""
+        self.text = Text(beginning.decode(errors="replace"))
         counts = Counter(line.count(" ") + 1 for line in self.text.lines if LINE.fullmatch(line))
         if self.spans and not counts:
             raise wanted(KIND, _EXAMPLE, self.text)
@@ -111,7 +112,7 @@ class Log:
             file.seek(max(0, size - _LONGEST))
             tail = file.read().rpartition(b"\n")[2]
             if tail:
-                self.tails[name] = tail.decode(errors="replace").rstrip("\r")
+                self.tails.append(tail.decode(errors="replace").rstrip("\r"))
             edges, whole = [0], size - len(tail)
             while edges[-1] < whole:
                 file.seek(edges[-1] + _SPAN)
@@ -119,12 +120,11 @@ class Log:
                 edges.append(min(file.tell(), whole))
         self.spans += [Span(name, start, end) for start, end in pairwise(edges)]
 
-    def read(self, span: Span, most: int = _SPAN + _LONGEST) -> bytes:
-        """The lines of a span, or the first of them that fit into so many bytes."""
+    def read(self, span: Span) -> bytes:
+        """The lines of a span."""
         with self._files[span.name]() as file:
             file.seek(span.start)
-            data = file.read(min(span.end - span.start, most))
-        return data[: data.rfind(b"\n") + 1]
+            return file.read(span.end - span.start)
 
     def columns_of(self, lines: bytes, names: Sequence[str]) -> tuple[Columns, list[str]]:
         """Columns as :meth:`rows` gives them, and the torn lines, which are left out.
@@ -204,17 +204,16 @@ def parse_log(log: Log) -> dict[str, Any]:
     """Read a log in which a killed run left torn lines, also between those of other files.
 
     Raises:
-        ParseError: no line of a log, lines of another shape, or a transaction that is there twice.
+        ParseError: no line of a log, or lines of another shape.
 
     """
     if not log.columns:
         raise wanted(KIND, _EXAMPLE, log.text)
-    _refuse_several_runs(log)
     names = [name for name in ("script", "lag", "retries") if name in log.columns]
     parts = list(ahead(lambda span: _Part(*log.columns_of(log.read(span), names)), log.spans))
     # the last figure of a line without newline may have lost digits, which matters in a column of lag or retries
     whole = len(log.columns) == len(_COLUMNS)
-    ends = (tail if whole else tail.rpartition(" ")[0] for tail in log.tails.values())
+    ends = (tail if whole else tail.rpartition(" ")[0] for tail in log.tails)
     parts += [_Part(*log.columns_of(f"{end}\n".encode(), names)) for end in ends]
     statuses = dict(zip(STATUSES, np.sum([part.statuses for part in parts], axis=0).tolist(), strict=True))
     torn, rows = [line for part in parts for line in part.torn], sum(statuses.values())
@@ -265,26 +264,6 @@ class _Part:
             for name in ("latency", "script", "lag", "retries")
             if name in columns
         }
-
-
-def _refuse_several_runs(log: Log) -> None:
-    """Make sure that each client's transaction numbers rise: of a log of several spans, in the first lines of each.
-
-    Raises:
-        ParseError: one does not.
-
-    """
-    latest: dict[int, int] = {}
-    for span in log.spans:
-        lines = log.read(span, _SAMPLE) if len(log.spans) > 1 else log.read(span)
-        columns, _ = log.columns_of(lines, ("client", "transaction"))
-        # 10 gives the skipped no number of their own
-        numbered = columns["status"] != _SKIPPED
-        pairs = (columns[name][numbered].tolist() for name in ("client", "transaction"))
-        for client, transaction in zip(*pairs, strict=True):
-            if transaction <= latest.get(client, -1):
-                raise ParseError(f"{KIND}: transaction {transaction} of client {client} twice: several runs")
-            latest[client] = transaction
 
 
 def _figures(values_us: NDArray[Any]) -> dict[str, float | int | None]:

@@ -53,11 +53,6 @@ def test_files_of_a_killed_run_run_into_each_other_where_they_are_torn() -> None
     assert (read["complete"], read["transactions"], read["torn_lines"]) == (False, 199, 1)
 
 
-def test_the_same_transaction_twice_is_refused() -> None:
-    with pytest.raises(ParseError, match="twice"):
-        parse_text(PLAIN + PLAIN)
-
-
 def test_logs_of_different_shapes_are_refused() -> None:
     with pytest.raises(ParseError, match="different shapes"):
         parse_text(PLAIN + SEVEN)
