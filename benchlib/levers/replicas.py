@@ -144,10 +144,6 @@ class Replicas:
         for replica in self.members:
             replica.execute("CHECKPOINT")
 
-    def watch(self) -> "Watch":
-        """What to enter around a load and to call while it runs."""
-        return Watch(self)
-
     def verify(self, count: str | None) -> Verified:
         """Hold the replicas to what they promise, right after a load; ``count`` is a query for a number.
 

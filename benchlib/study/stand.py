@@ -18,7 +18,7 @@ from benchlib.host.shell import Process, Shell, stop
 from benchlib.host.sweep import remove_shared_memory
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Site
-from benchlib.levers.replicas import Replicas
+from benchlib.levers.replicas import Replicas, Watch
 from benchlib.levers.target import target_of
 from benchlib.load.parse.text import Text, faults
 from benchlib.load.tool import ending
@@ -126,7 +126,7 @@ class Stand:
             return
         elsewhere = [one for one in self.replicas.members if isinstance(one, ReplicaElsewhere)]
         began_s = time.time()
-        with self.replicas.watch() as watch:
+        with Watch(self.replicas) as watch:
             try:
                 yield watch
             finally:

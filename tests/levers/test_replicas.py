@@ -21,7 +21,7 @@ from benchlib.host.sweep import processes_of, remove_shared_memory
 from benchlib.levers import replicas as replicas_module
 from benchlib.levers import server_settings
 from benchlib.levers.lever import Site
-from benchlib.levers.replicas import Replicas
+from benchlib.levers.replicas import Replicas, Watch
 from benchlib.levers.replication import Replication, replica_beside
 from benchlib.plan.level import Level
 from benchlib.server.cluster import Cluster
@@ -178,7 +178,7 @@ def test_every_mode_holds_what_it_promises(
 ) -> None:
     replicas = in_mode(quorum, synchronous_commit)
     before = int(replicas.primary.value(ROWS))
-    with replicas.watch() as watch:
+    with Watch(replicas) as watch:
         for _ in range(20):
             replicas.primary.execute("INSERT INTO t VALUES (1)")
             watch()
@@ -212,7 +212,7 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(
     paused, other = pair.members
     paused.execute("SELECT pg_wal_replay_pause()")
     try:
-        with pair.watch() as watch:
+        with Watch(pair) as watch:
             assert eventually(lambda: len(watch.lag) >= 2)
             first = watch.lag[0]
             pair.primary.execute("INSERT INTO t SELECT generate_series(1, 10000)")
@@ -239,7 +239,7 @@ def test_a_connection_that_was_lost_for_a_moment_is_noted(pair: Replicas) -> Non
     serving = (
         "SELECT pid FROM pg_stat_replication WHERE application_name = 'replica2' AND state = 'streaming'"
     )
-    with pair.watch() as watch:
+    with Watch(pair) as watch:
         assert eventually(lambda: len(watch.lag) >= 2)
         before = pair.primary.value(serving)
         pair.primary.execute(f"SELECT pg_terminate_backend({before})")
@@ -313,7 +313,7 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
     follow: Follow, pgbench: Path
 ) -> None:
     replicas = follow({"replicas": 2, "quorum": "ANY 1"}, synchronous_commit="remote_apply")
-    with replicas.watch() as watch:
+    with Watch(replicas) as watch:
         kill(replicas.members[0])
         done = load(replicas, 1, pgbench, watch)
     assert done.returncode == 0
@@ -326,7 +326,7 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
     with pytest.raises(ServerError, match=r"^replica1 ended$"):
         replicas.settle()
 
-    with replicas.watch() as watch:
+    with Watch(replicas) as watch:
         killer = threading.Timer(0.5, kill, [replicas.members[1]])
         killer.start()
         with pytest.raises(
@@ -340,7 +340,7 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
     assert replicas.primary.value(waiting) > 0, "the commits wait still"
     with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: too few replicas are left"):
         replicas.verify(ROWS)
-    with Replicas(replicas.primary, 0, replicas.members).watch() as watch:
+    with Watch(Replicas(replicas.primary, 0, replicas.members)) as watch:
         watch()  # where no commit waits the load goes on
     assert len(watch.warnings) == 2
     replicas.stop()
@@ -355,7 +355,7 @@ def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
 ) -> None:
     monkeypatch.setattr(replicas_module, "SILENCE_S", 1.0)
     replicas = follow("synchronous")
-    with replicas.watch() as watch:
+    with Watch(replicas) as watch:
         promoted = threading.Timer(0.5, replicas.members[0].execute, ["SELECT pg_promote()"])
         promoted.start()
         with pytest.raises(ServerError, match=r"^replica1 does not stream \(.*\): commits wait for 1"):
@@ -395,7 +395,7 @@ def test_older_versions_have_replicas_too(follow: Follow, version: str) -> None:
     except PreflightError as reason:
         pytest.skip(str(reason))
     replicas = follow("synchronous", version, synchronous_commit="remote_write")
-    with replicas.watch() as watch:
+    with Watch(replicas) as watch:
         replicas.primary.execute("INSERT INTO t VALUES (1)")
     found = replicas.verify(ROWS)
     assert found.count == 1

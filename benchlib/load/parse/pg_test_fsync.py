@@ -7,7 +7,6 @@ included); releases before 9.3 print no ``usecs/op``.
 import re
 from typing import Any
 
-from benchlib.errors import ParseError
 from benchlib.load.parse.text import Line, Text, wanted
 
 KIND = "pg_test_fsync"
@@ -23,7 +22,7 @@ _SECONDS = re.compile(r"(\d{1,9}) seconds? per test")
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """Read the tables; ``benchlib.load.parse`` lists the keys.
 
-    Raises ParseError when there is no row, or the same twice.
+    Raises ParseError when there is no row.
     """
     methods: list[dict[str, Any]] = []
     section = seconds = None
@@ -36,8 +35,6 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
             methods.append({"section": section, **row})
     if not methods:
         raise wanted(KIND, "METHOD  … ops/sec  … usecs/op", text)
-    if len({(row["section"], row["method"]) for row in methods}) < len(methods):
-        raise ParseError(f"{KIND}: the same method twice in a section: two runs in one text")
     return {
         # The last section is always printed, with one row.
         "complete": methods[-1]["section"].startswith("Non-sync'ed"),
