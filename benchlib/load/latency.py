@@ -106,8 +106,7 @@ def read_latency(path: Path) -> Latency:
         InputError: the file is damaged, or of another kind, or its times are not of one trial.
 
     """
-    with _readable(path):
-        _note(path, pq.read_schema(path))
+    with _kept(path):
         table = pq.read_table(path, columns=["time_us", "latency_us"], page_checksum_verification=True)
         table = table.drop_null()
         latencies, seconds = narrow(table["latency_us"].to_numpy()), table["time_us"].to_numpy() // _SECOND
@@ -130,8 +129,7 @@ def thin_log(path: Path, target: Path) -> bool:
         InputError: the file is damaged, or of another kind.
 
     """
-    with _readable(path):
-        note = _note(path, pq.read_schema(path))
+    with _kept(path) as note:
         if note.get("thin"):
             return False
         table = pq.read_table(path, columns=[*_THIN])
@@ -145,18 +143,14 @@ def thin_log(path: Path, target: Path) -> bool:
     return True
 
 
-def _note(path: Path, schema: pa.Schema) -> dict[str, Any]:
-    note = json.loads((schema.metadata or {})[_NOTE])
-    if not isinstance(note, dict) or pq.read_metadata(path).num_rows > _MOST_ROWS * path.stat().st_size:
-        raise ValueError("it is no log of ours")
-    return note
-
-
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn what a damaged file raises into one error that names it."""
+def _kept(path: Path) -> Iterator[dict[str, Any]]:
+    """The note in a file of ours; what a damaged file raises until it is left becomes one error that names it."""
     try:
-        yield
+        note = json.loads((pq.read_schema(path).metadata or {})[_NOTE])
+        if not isinstance(note, dict) or pq.read_metadata(path).num_rows > _MOST_ROWS * path.stat().st_size:
+            raise ValueError("it is no log of ours")
+        yield note
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as reason:
         raise InputError(
             f"cannot read {path.parent.name}/{path.name}: damaged, or not kept by benchlib"

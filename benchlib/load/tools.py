@@ -12,7 +12,7 @@ from benchlib.plan.design import Trial
 from benchlib.plan.model import Load, Plan
 from benchlib.plan.workload import Tool, Workload
 
-_TOOLS: dict[Tool, type[LoadTool]] = {"pgbench": Pgbench, "pgbench-init": PgbenchInit, "sysbench": Sysbench}
+TOOLS: dict[Tool, type[LoadTool]] = {"pgbench": Pgbench, "pgbench-init": PgbenchInit, "sysbench": Sysbench}
 
 
 def load_tool(name: Tool, pgbench: Path) -> LoadTool:
@@ -22,7 +22,7 @@ def load_tool(name: Tool, pgbench: Path) -> LoadTool:
         PreflightError: it is not installed.
 
     """
-    return _TOOLS[name](find_sysbench() if name == "sysbench" else pgbench)
+    return TOOLS[name](find_sysbench() if name == "sysbench" else pgbench)
 
 
 def check(workload: Workload, load: Load) -> None:
@@ -34,11 +34,6 @@ def check(workload: Workload, load: Load) -> None:
     """
     if refusal := load_tool(workload.tool, Path("pgbench")).refusal(load):
         raise PreflightError(f"workload '{workload.name}': {refusal}")
-
-
-def read(tool: Tool, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """What a tool of that name printed; see :meth:`benchlib.load.tool.LoadTool.read`."""
-    return _TOOLS[tool].read(output, argv)
 
 
 def misfit(
@@ -59,7 +54,7 @@ def misfit(
     for name, value in conditions.items():
         if report and report[name] not in (None, value):
             return f"the report's {name} is {report[name]}, the plan says {value}"
-    asked = _TOOLS[workload.tool](Path()).argv(Job(Connection(), workload, load, plan.scale, trial.seed))
+    asked = TOOLS[workload.tool](Path()).argv(Job(Connection(), workload, load, plan.scale, trial.seed))
     given = dict(word.partition("=")[::2] for word in argv)
     for name, _, value in (word.partition("=") for word in asked):
         if not name.startswith("--pgsql-") and given.get(name, value) != value:
