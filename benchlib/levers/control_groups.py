@@ -51,6 +51,8 @@ _MEMORY_FILES = {
     1: {"memory.limit_in_bytes": "{size}", "memory.memsw.limit_in_bytes": "{size}"},
     2: {"memory.max": "{size}", "memory.swap.max": "0"},
 }
+# in the order in which the kernel shows them on version 2, so that the line can be read back
+_IO = {"rbps": "read_bytes", "wbps": "write_bytes", "riops": "read_iops", "wiops": "write_iops"}
 _OWN_GROUPS = Path("/proc/self/cgroup")
 
 
@@ -69,7 +71,7 @@ class Caps(Model):
     @property
     def caps_io(self) -> bool:
         """Whether block I/O is capped."""
-        return any((self.read_iops, self.write_iops, self.read_bytes, self.write_bytes))
+        return any(getattr(self, field) for field in _IO.values())
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
                 try:
                     folder.mkdir()
                 except OSError as reason:
-                    raise SettingError(f"cannot make the control group {folder} ({reason.strerror})") from reason
+                    raise SettingError(f"no control group {folder} ({reason.strerror})") from reason
         for file, line in _limits(kind, hierarchy.version, caps, numbers):
             path = folder / file
             if path.exists() or not re.search("memsw|swap", file):
@@ -219,8 +221,7 @@ def _limits(kind: Kind, version: int, caps: Caps, numbers: Sequence[str]) -> lis
         page = resource.getpagesize()  # the kernel keeps whole ones
         size = (caps.memory or 0) // page * page
         return [(file, line.format(size=size)) for file, line in _MEMORY_FILES[version].items()]
-    # in the order in which the kernel shows them on version 2, so that the line can be read back
-    wanted = {"rbps": caps.read_bytes, "wbps": caps.write_bytes, "riops": caps.read_iops, "wiops": caps.write_iops}
+    wanted = {what: getattr(caps, field) for what, field in _IO.items()}
     if version == 2:
         parts = " ".join(f"{what}={cap or 'max'}" for what, cap in wanted.items())
         return [("io.max", f"{device} {parts}") for device in numbers]
@@ -262,7 +263,7 @@ def _hierarchy(kind: Kind) -> _Hierarchy:
             if not os.access(root, os.W_OK):
                 raise PreflightError(f"making control groups in {root} needs root, and a writable mount")
             if kind == "io" and not (root / "blkio.throttle.read_iops_device").exists():
-                raise PreflightError("this kernel was built without throttling of block I/O (BLK_DEV_THROTTLING)")
+                raise PreflightError("this kernel was built without throttling of block I/O")
             return _Hierarchy(1, root)
         if mount.fstype == "cgroup2" and kind in _names_in(root / "cgroup.controllers"):
             return _v2_hierarchy(kind, root)

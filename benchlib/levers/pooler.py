@@ -100,7 +100,8 @@ class PoolerLever(Lever):
                     *_, last = ["it said nothing", *lines]
                 raise ServerError(f"pgbouncer has ended: {last.strip()}")
 
-        asked, in_force = {"pool_mode": pooler.mode, "default_pool_size": str(pooler.pool_size)}, dict[str, str]()
+        in_force: dict[str, str] = {}
+        asked = {"pool_mode": pooler.mode, "default_pool_size": str(pooler.pool_size)}
         for _ in ticks(START_LIMIT_S):
             check()
             with contextlib.suppress(psycopg.OperationalError):

@@ -191,7 +191,8 @@ def _device(place: Place, image: Path, scratch: Path, chapter: Chapter) -> str:
     """A loop device over a new file full of zeros."""
     # ours alone, since the server's data are nobody else's business
     _run(["install", "--mode=600", "/dev/null", image], scratch)
-    _run(["fallocate", "--posix", f"--length={place.size}", image], scratch)  # in one piece, as far as there is one
+    # in one piece, as far as there is one
+    _run(["fallocate", "--posix", f"--length={place.size}", image], scratch)
     zeros = ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={place.size}"]
     _run([*zeros, "oflag=direct", "conv=notrunc", "status=none"], scratch)
     return _attach(image, scratch, chapter)

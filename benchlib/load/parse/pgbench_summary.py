@@ -147,10 +147,7 @@ def _read(text: Text) -> dict[str, Any]:
     rows: Line | None = None
     for index, (line, following) in enumerate(pairwise([*text.lines, ""])):
         if rate := _TPS.read(line):
-            definition = rate["definition"].lower()
-            if definition in tps:
-                raise _two_summaries(f'a second "{line}"')
-            tps[definition] = rate["tps"]
+            tps[rate["definition"].lower()] = rate["tps"]
         elif reading := _PROGRESS.read(line):
             if progress and _time(reading) <= _time(progress[-1]):
                 raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
@@ -173,10 +170,6 @@ def _read(text: Text) -> dict[str, Any]:
     return top
 
 
-def _two_summaries(sign: str) -> ParseError:
-    return ParseError(f"{KIND}: two summaries in one text ({sign}); parse each on its own")
-
-
 def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
     """All that ``lines`` could have told, absent where they did not."""
     row = {**dict.fromkeys(key for line in lines for key in line.keys), **values}
@@ -189,7 +182,7 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, text: Text) ->
     """Choose the comparable tps among those printed, and refuse where it is not there whole."""
     chosen = next((name for name in (WITHOUT, RECONNECTING) if name in tps), None)
     if chosen and len(tps) > 1:
-        raise _two_summaries(f"tps both {' and '.join(tps)}")
+        raise ParseError(f"{KIND}: two summaries in one text; parse each on its own")
     if not chosen:
         for name in (INCLUDING, EXCLUDING):
             if name not in tps:
@@ -219,7 +212,7 @@ def _contradiction(s: Mapping[str, Any]) -> str | None:
     connecting, rate limits, stalls, aborted clients) and narrow enough for a lost digit.
     """
     done, tps, clients, average = (s[key] for key in ("transactions", "tps", "clients", "latency_average_ms"))
-    planned, each, duration = (s[key] for key in ("transactions_planned", "transactions_per_client", "duration_s"))
+    planned, each, duration = s["transactions_planned"], s["transactions_per_client"], s["duration_s"]
     if clients < 1 or (done == 0) != (tps == 0):
         return f"{clients} clients and {done} transactions cannot give tps = {tps}"
     if planned != (each and each * clients) or (planned is not None and done > planned):
@@ -228,24 +221,27 @@ def _contradiction(s: Mapping[str, Any]) -> str | None:
         return None
     # from start to end, with the connecting that the printed rate leaves out
     elapsed = done / (s["tps_including_connections"] or tps) + (s["initial_connection_ms"] or 0.0) / 1000
-    busy_per_ms = done / (1000 * clients * elapsed)  # of latency: how much of its time a client spends in transactions
-    limited, measured = s["rate_lag_average_ms"] is not None, s["latency_stddev_ms"] is not None or average is None
+    # how much of its time a client spends in transactions, for each ms of their latency
+    busy_per_ms = done / (1000 * clients * elapsed)
+    limited = s["rate_lag_average_ms"] is not None
+    measured = s["latency_stddev_ms"] is not None or average is None
     if duration is not None:
         # Clients that aborted end a run early; under a low rate the last wait is cut short.
         least = duration * 0.15 if limited else duration * 0.9 - 0.2
         short = elapsed < least and not s["errors"] and not (limited and done < 4)
         # A last transaction may outlast the run by any time, but then the clients were busy with it.
         excused = limited or s["errors"] or s["failed_transactions"] or s["average_connection_ms"] is not None
-        idle = elapsed > 2 * duration + 5 and measured and (average or 0.0) * busy_per_ms < 0.3 and not excused
+        idle = elapsed > 2 * duration + 5 and measured and (average or 0) * busy_per_ms < 0.3 and not excused
         if short or idle or elapsed > 50 * duration + 3600:
             return f"{done} transactions at tps = {tps} took {elapsed:.3g} s of a run of {duration} s"
-    if average is None or limited:  # under a rate, latency counts from the schedule and says nothing of the clients
+    # under a rate, latency counts from the schedule and says nothing of the clients
+    if average is None or limited:
         return None
     if measured or s["latency_limit_ms"] is not None:
         fits = (average - 0.0006) * busy_per_ms <= 1.1
     else:  # pgbench derived it from one of these durations, which one depends on the version
-        rates = [s[key] for key in ("tps", "tps_including_connections", "tps_excluding_connections") if s[key]]
-        spans = [done / rate for rate in rates] + [elapsed, duration or 0.0]
+        rates = (tps, s["tps_including_connections"], s["tps_excluding_connections"])
+        spans = [done / rate for rate in rates if rate] + [elapsed, duration or 0.0]
         derived = [1000 * clients * span / (done + (s["failed_transactions"] or 0)) for span in spans]
         fits = any(abs(average - value) <= 0.0006 + 0.03 * value for value in derived)
     return None if fits else f"latency average = {average} ms does not fit {clients} clients at tps = {tps}"

@@ -162,7 +162,7 @@ class Log:
         latency = table["latency"]
         words = re.findall(rb"[a-z]+", lines) if latency.null_count else []
         if not sum(column.null_count for column in table.columns) == latency.null_count == len(words):
-            raise ParseError(f"{where}: one of {', '.join(WORDS)} in the place of another figure than a latency")
+            raise ParseError(f"{where}: one of {', '.join(WORDS)} where no latency stands")
         status = np.full(len(table), _OK, np.int8)
         if words:
             status[latency.is_null()] = [WORDS.index(word.decode()) for word in words]
