@@ -157,7 +157,7 @@ class SchedulerKnob(Tunable):
             return super().unavailable(value)
         if os.geteuid() != 0:
             return _ROOT_ONLY
-        look = ["unshare", "--mount", "sh", "-c", _LOOK, self._debugfs, *KNOBS[self.name]]
+        look: list[str | Path] = ["unshare", "--mount", "sh", "-c", _LOOK, self._debugfs, *KNOBS[self.name]]
         try:
             done = Shell().run(look, timeout_s=_LIMIT_S)
         except TrialError as reason:

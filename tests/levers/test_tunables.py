@@ -326,6 +326,9 @@ def test_an_ordinary_user_is_told_that_only_root_may(tmp_path: Path) -> None:
     level = {"vm.swappiness": 0, "transparent_hugepage": "never", "kernel.sched_migration_cost_ns": 5}
     with (
         ordinary_user(),
-        pytest.raises(PreflightError, match=r": vm.*\(only root.*\), trans.*\(only root.*\), kernel.*\(only root may set it\);"),
+        pytest.raises(
+            PreflightError,
+            match=r": vm.*\(only root.*\), trans.*\(only root.*\), kernel.*\(only root may set it\);",
+        ),
     ):
         check(level, [])

@@ -69,7 +69,8 @@ def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(
     ]
     assert apply(level, [], chapter) == {"vm.swappiness": "10"}
     with pytest.raises(
-        PreflightError, match=r"cannot be set here: transparent_hugepage \(this .*\), vm.zone_reclaim_mode \(this"
+        PreflightError,
+        match=r"cannot be set here: transparent_hugepage \(this .*\), vm.zone_reclaim_mode \(this",
     ):
         check({"transparent_hugepage": "never", "vm.zone_reclaim_mode": 0}, [])
 

@@ -139,7 +139,7 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
     except getopt.GetoptError:
         return {}
     command = {_NAMES.get(name, name): value for name, value in pairs}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             command[name] = value or following
