@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from benchlib.plan.level import Level, is_off
 from benchlib.report.figures.frames import amount, by_value, good, quoted
 from benchlib.report.figures.tables import Quiet, Table, html_table, mean_words
 from benchlib.report.sections import NothingToShowError, records, section
@@ -36,12 +35,12 @@ def crashes(experiment: Experiment) -> Table:
     done = [kind for kind in KINDS if any(crash.kind == kind for crash in kept)]
     rows, notes, harmless = [], list[str](), list[int]()
     for name in experiment.plan.factor.levels:
-        costs, level = experiment.study.crash_costs.get(name, ()), experiment.plan.level(name)
+        costs = experiment.study.crash_costs.get(name, ())
         cells: dict[str, str] = {}
         for kind in done:
             if of_level := [crash for crash in kept if (crash.level, crash.kind) == (name, kind)]:
                 cells[kind] = _outcome(of_level)
-                notes.append(_contradiction(level, f"“{name}”", costs, of_level))
+                notes.append(_contradiction(name, costs, of_level))
                 harmless += [] if any(map(_harmed, of_level)) else [len(of_level)]
         if cells:
             rows.append({"level": name, **cells, "may cost": "; ".join(costs) or "nothing"})
@@ -77,24 +76,16 @@ def _outcome(crashes: Sequence[Crash]) -> str:
     return "; ".join(parts)
 
 
-def _contradiction(level: Level, name: str, costs: Sequence[str], crashes: Sequence[Crash]) -> str:
+def _contradiction(name: str, costs: Sequence[str], crashes: Sequence[Crash]) -> str:
     """A sentence where a level did worse than it promises, or where it may lose and nothing was lost."""
-    kind, count = crashes[0].kind, _counted(len(crashes))
+    kind, harmed, count = crashes[0].kind, sum(map(_harmed, crashes)), len(crashes)
     # a killed server's writes are the kernel's to finish
     may_lose = any(kind == POWER_CUT or not cost.startswith("a power cut") for cost in costs)
-    harmed, damaged = sum(map(_harmed, crashes)), sum(bool(crash.damage) for crash in crashes)
-    whole = not any(is_off(level.settings.get(name, "on")) for name in ("fsync", "full_page_writes"))
     if harmed and not may_lose:
-        return f"{name} promises to lose nothing, but {harmed} of {count} ({kind}) cost something."
-    if damaged and (kind == KILLED or whole):
-        return f"{name} may lose commits, but {damaged} of {count} ({kind}) left damage."
+        return f"“{name}” promises to lose nothing, but {harmed} of {count} crashes ({kind}) cost something."
     if may_lose and not harmed:
-        return f"{name} may lose something ({kind}), and in {count} lost nothing: luck, not a promise."
+        return f"“{name}” may lose something ({kind}) and lost nothing in {count} of {count} crashes: luck, not a promise."
     return ""
-
-
-def _counted(crashes: int) -> str:
-    return "1 crash" if crashes == 1 else f"{crashes} crashes"
 
 
 def _harmed(crash: Crash) -> bool:
@@ -104,7 +95,8 @@ def _harmed(crash: Crash) -> bool:
 def _bound(harmless: int) -> str:
     """What so many crashes that cost nothing leave open. Source: the exact interval (Clopper and Pearson, 1934) at no event."""
     share = 100 * (1 - 0.05 ** (1 / harmless))
-    return f"Nothing lost is no proof: with {_counted(harmless)} that cost nothing, up to {share:.0f} % may cost something (upper 95 % bound)."
+    where = f"where {harmless} of {harmless} crashes cost nothing, up to {share:.0f} % may cost something"
+    return f"Nothing lost is no proof: {where} (upper 95 % bound)."
 
 
 @section
