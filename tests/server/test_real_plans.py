@@ -31,8 +31,8 @@ def test_a_real_servers_plans(version: str, new_cluster: Callable[[str], Cluster
         cluster.execute(f"ALTER DATABASE {cluster.database} SET work_mem = '{work_mem}'")
         plans[work_mem] = explained(cluster, SORTING, 1)[0]["plan"]["Plan"]
     spilt, fitting = plans["64kB"], plans["64MB"]
-    assert "(on disk)" in "".join(outline(spilt))
-    assert "(on disk)" not in "".join(outline(fitting))
-    assert "Sort (on disk)" in differences(fitting, spilt)
+    assert "(on disk)" in outline(spilt)
+    assert "(on disk)" not in outline(fitting)
+    assert "Sort (on disk)" in differences(outline(fitting), outline(spilt))
     assert "Sort Space Type: Disk" in plan_text(spilt)
     assert "Seq Scan on t (rows=40000)" in plan_text(fitting)

@@ -6,8 +6,8 @@ milliseconds. Source of the names of nodes: ``src/backend/commands/explain.c``.
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from difflib import ndiff
 from string import ascii_uppercase
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from benchlib.report.figures.frames import MINUS
+from benchlib.report.figures.style import TEMPLATES
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
@@ -26,19 +27,7 @@ Node = Mapping[str, Any]
 _ERROR = 2
 """From this factor on, an estimate of rows counts as wrong."""
 _STRATEGIES = {"Sorted": "Group", "Hashed": "Hash", "Mixed": "Mixed"}
-_DETAILS = (
-    "Workers Launched",
-    "Sort Method",
-    "Sort Space Used",
-    "Sort Space Type",
-    "Hash Batches",
-    "HashAgg Batches",
-    "Peak Memory Usage",
-    "Disk Usage",
-    "Shared Hit Blocks",
-    "Shared Read Blocks",
-    "Temp Written Blocks",
-)
+_DETAILS = re.compile(r"Launched|^Sort (Method|Space)|Batches|Usage|(Hit|Read|Temp Written) Blocks$")
 
 
 @section
@@ -49,85 +38,61 @@ def plans(experiment: Experiment) -> Table:
         InputError: a file of plans is damaged.
 
     """
-    explained = _explained(experiment)
-    if explained.empty:
-        raise NothingToShowError("No plans were kept: the workload has no statements to explain.")
     references, rows, folded = experiment.plan.factor.pairs(), [], []
-    for number, of_all in explained.groupby("statement"):
-        typical = of_all[of_all["typical"]].set_index("level")
-        letters = _letters([*typical["outline"], *of_all["outline"]])
+    for number, of_all in _explained(experiment).groupby("statement"):
+        outlines = enumerate(of_all["outline"].unique())
+        letters = {text: f"{ascii_uppercase[n % 26]}{n // 26 or ''}" for n, text in outlines}
+        explained = of_all.assign(letter=of_all["outline"].map(letters))
+        typical = explained[explained["typical"]].set_index("level")
         for level, plan in typical.iterrows():
-            outlines = of_all.loc[of_all["level"] == level, "outline"].map(letters)
-            letter, ran = letters[plan["outline"]], plan["plan"]
-            others = outlines[outlines != letter].value_counts().sort_index()
-            vary = f" ({', '.join(f'{x} in {n}' for x, n in others.items())} of {len(outlines)})"
-            rows.append(
-                {
-                    "level": level,
-                    "statement": str(number),
-                    "plan": letter + vary * bool(len(others)),
-                    "execution, ms": ran["Execution Time"],
-                    "planning, ms": ran["Planning Time"],
-                    "temporary pages": ran["Plan"]["Temp Written Blocks"],
-                    "worst estimate": worst_estimate(ran["Plan"]),
-                }
-            )
-        for same_outline, letter in letters.items():
-            levels = [str(level) for level in typical.index[typical["outline"] == same_outline]]
-            alike = of_all[of_all["outline"] == same_outline]
-            shown = alike.sort_values("typical", ascending=False, kind="stable").iloc[0]
-            where = ", ".join(levels) or "in some trials alone"
-            differs = _difference(typical, levels[0], references.get(levels[0])) if levels else ""
-            folded.append(
-                f"<details><summary>Statement {number}, plan {letter}: {html.escape(where)}</summary>"
-                f"<p><code>{html.escape(shown['text'])}</code></p>{f'<p>{html.escape(differs)}</p>' * bool(differs)}"
-                f'<pre tabindex="0">{html.escape(plan_text(shown["plan"]["Plan"]))}</pre></details>'
-            )
+            counts = explained.loc[explained["level"] == level, "letter"].value_counts().sort_index()
+            others = ", ".join(f"{x} in {n}" for x, n in counts.drop(plan["letter"]).items())
+            ran = plan["plan"]
+            row = {
+                "level": level,
+                "statement": str(number),
+                "plan": plan["letter"] + f" ({others} of {counts.sum()})" * bool(others),
+                "execution, ms": ran["Execution Time"],
+                "planning, ms": ran["Planning Time"],
+                "temporary pages": ran["Plan"]["Temp Written Blocks"],
+                "worst estimate": worst_estimate(ran["Plan"]),
+            }
+            rows.append(row)
+        for letter, of_plan in explained.groupby("letter", sort=False):
+            shown, levels = of_plan.iloc[0], of_plan.loc[of_plan["typical"], "level"].tolist()
+            against = references.get(levels[0]) if levels else None
+            other = typical["outline"].get(against, shown["outline"])
+            differs = f"Against {against}: {differences(shown['outline'], other)}"
+            entry = {"number": number, "letter": letter, "where": ", ".join(levels) or "in some trials alone"}
+            entry |= {"text": shown["text"], "differs": differs if other != shown["outline"] else ""}
+            folded.append({**entry, "lines": plan_text(shown["plan"]["Plan"])})
     frame = pd.DataFrame(rows)
     if frame["statement"].nunique() == 1:
         frame = frame.drop(columns="statement")
     caption = "Plans of the workload's statements"
-    nodes_of_all = (
-        f'<details class="bl-long"><summary>The plans ({len(folded)})</summary>{"".join(folded)}</details>'
-    )
-    return Table(caption, html_table(frame, caption).html + nodes_of_all)
+    plans_of_all = TEMPLATES.get_template("plans.html.j2").render(plans=folded)
+    return Table(caption, html_table(frame, caption).html + plans_of_all)
 
 
 def _explained(experiment: Experiment) -> pd.DataFrame:
-    """What the good trials explained after the load: ``level, statement`` (its number), ``text, plan, outline, typical``.
+    """What the good trials explained after the load: ``level, block, statement`` (its number), ``text, plan, outline, typical``.
 
-    ``typical`` are those of a level's median trial by the study's metric. Controls are left out: their plans are the
-    baseline's once more.
+    ``typical`` are those of a level's median trial by the study's metric, which come first. Controls are left out: their
+    plans are the baseline's once more.
     """
-    controls = experiment.plan.factor.controls
-    kept = [of for of in records(experiment, Plans) if of[2].after and of[0] not in controls]
-    metric = experiment.trials.set_index(["level", "block"])[experiment.plan.metric]
-    medians = {}
-    for level in dict.fromkeys(level for level, *_ in kept):
-        blocks = sorted((metric[level, block], block) for of, block, _ in kept if of == level)
-        medians[level] = blocks[(len(blocks) - 1) // 2][1]
     rows = [
-        (level, number, row["statement"], row["plan"], outline(row["plan"]["Plan"]), medians[level] == block)
-        for level, block, record in kept
+        (level, block, number, row["statement"], row["plan"], outline(row["plan"]["Plan"]))
+        for level, block, record in records(experiment, Plans)
         for number, row in enumerate(record.after, 1)
+        if level not in experiment.plan.factor.controls
     ]
-    return pd.DataFrame(rows, columns=["level", "statement", "text", "plan", "outline", "typical"])
-
-
-def _letters(outlines: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """A name for each distinct plan, in their order: A to Z, then A1."""
-    names = (f"{letter}{turn or ''}" for turn in range(100) for letter in ascii_uppercase)
-    return dict(zip(dict.fromkeys(outlines), names, strict=False))
-
-
-def _difference(typical: pd.DataFrame, level: str, reference: str | None) -> str:
-    """What differs between a level's plan and that of the level it is compared with."""
-    if reference not in typical.index:
-        return ""
-    own, other = typical.loc[level], typical.loc[reference]
-    text = differences(own["plan"]["Plan"], other["plan"]["Plan"])
-    another = "another statement" if own["text"] != other["text"] else ""
-    return f"Against {reference}: {'; '.join(filter(None, (another, text))) or 'the same'}"
+    if not rows:
+        raise NothingToShowError("No plans were kept: the workload has no statements to explain.")
+    frame = pd.DataFrame(rows, columns=["level", "block", "statement", "text", "plan", "outline"])
+    metric = experiment.trials.set_index(["level", "block"])[experiment.plan.metric].rename("metric")
+    trials = frame.join(metric, on=["level", "block"]).groupby(["level", "statement"])["metric"]
+    frame["typical"] = trials.rank(method="first") == (trials.transform("size") + 1) // 2
+    return frame.sort_values("typical", ascending=False, kind="stable")
 
 
 # --- a plan as text ------------------------------------------------------------------
@@ -171,17 +136,15 @@ def on_disk(node: Node) -> bool:
     return batches > 1 or "Disk" in sorts
 
 
-def outline(plan: Node) -> tuple[str, ...]:
-    """The names of a plan's nodes, indented, those marked that went to disk: what a reader calls the same plan has the same."""
+def outline(plan: Node) -> str:
+    """The names of a plan's nodes, a line each, those marked that went to disk: what a reader calls the same plan has the same."""
     names = ((depth, node_name(node), " (on disk)" * on_disk(node)) for depth, node in nodes(plan))
-    return tuple(f"{'  ' * depth}{name}{where}" for depth, name, where in names)
+    return "\n".join(f"{'  ' * depth}{name}{where}" for depth, name, where in names)
 
 
-def differences(plan: Node, reference: Node) -> str:
-    """The nodes that only the reference's plan has (−) and those that only the plan has (+); nothing where they are alike."""
-    if outline(plan) == outline(reference):
-        return ""
-    before, after = ([line.strip() for line in outline(root)] for root in (reference, plan))
+def differences(plan: str, reference: str) -> str:
+    """The nodes that only the reference's outline has (−) and those that only the plan's has (+)."""
+    before, after = ([line.strip() for line in text.splitlines()] for text in (reference, plan))
     lines = ndiff(before, after)
     changed = [line.replace("-", MINUS, 1) for line in lines if line[0] in "+-"]
     return "; ".join(changed) or "the same nodes, nested otherwise"
@@ -211,6 +174,6 @@ def plan_text(plan: Node) -> str:
         if loops:
             ran = f"actual time={node['Actual Total Time']} rows={rows} loops={loops}"
         lines.append(f"{'  ' * depth}{name} (rows={node['Plan Rows']}) ({ran})")
-        if details := ", ".join(f"{key}: {node[key]}" for key in _DETAILS if node.get(key)):
+        if details := ", ".join(f"{key}: {of}" for key, of in node.items() if of and _DETAILS.search(key)):
             lines.append(f"{'  ' * depth}    {details}")
     return "\n".join(lines)

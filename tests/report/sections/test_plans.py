@@ -7,7 +7,7 @@ import pytest
 from bs4 import BeautifulSoup
 from page_parts import named
 
-from benchlib.report.sections.query_plans import differences, node_name, plan_text, plans, worst_estimate
+from benchlib.report.sections.query_plans import differences, node_name, outline, plan_text, plans, worst_estimate
 from benchlib.report.view import View
 from benchlib.study.records import Plans
 
@@ -55,14 +55,13 @@ def test_nodes_are_named_as_psql_does(node, name):
 @pytest.mark.parametrize(
     ("plan", "reference", "words"),
     [
-        (HASHED, HASHED, ""),
         (LOOPED, HASHED, "− Hash Join; + Nested Loop; + Index Scan using goods_pkey on goods; − Hash; − Seq Scan on goods"),
         (sort(scan("t")), sort(scan("t"), "Disk"), "− Sort (on disk); + Sort"),
         (node("A", node("B", node("C"))), node("A", node("B"), node("C")), "the same nodes, nested otherwise"),
     ],
 )  # fmt: skip
 def test_what_differs_is_told_by_its_nodes(plan, reference, words):
-    assert differences(plan, reference) == words
+    assert differences(outline(plan), outline(reference)) == words
 
 
 def test_an_estimate_is_told_that_is_wrong_by_twice_or_more():
