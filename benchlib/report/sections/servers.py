@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +11,7 @@ import pandas as pd
 from benchlib.errors import InputError
 from benchlib.plan.settings import quantity, shown
 from benchlib.plan.words import size_words
-from benchlib.report.figures.frames import amount, by_value, change_words, known, rows_of
+from benchlib.report.figures.frames import amount, by_value, known
 from benchlib.report.figures.mechanism import means_in_words
 from benchlib.report.figures.tables import Quiet, Table, html_table, of_levels
 from benchlib.report.sections import NothingToShowError, records, section
@@ -27,17 +27,20 @@ MOST = 6
 """So many statements are shown, those on which some level's server spent the largest share of its time."""
 
 _QUERY = 160  # characters of a statement that its table is headed by
-_EACH = {
-    "total_ms": "time, ms",
-    "rows": "rows",
-    "shared_blocks_hit": "pages hit",
-    "shared_blocks_read": "pages read",
-    "shared_blocks_dirtied": "pages dirtied",
-    "shared_blocks_written": "pages written",
-    "temp_blocks_written": "pages of temporary files written",
-    "wal_bytes": "WAL, B",
+_FIGURES = {
+    "share": "share of the time, %",
+    "calls": "calls in a trial",
+    "total_ms": "time, ms a call",
+    "rows": "rows a call",
+    "shared_blocks_hit": "pages hit a call",
+    "shared_blocks_read": "pages read a call",
+    "shared_blocks_dirtied": "pages dirtied a call",
+    "shared_blocks_written": "pages written a call",
+    "temp_blocks_written": "pages of temporary files written a call",
+    "wal_bytes": "WAL, B a call",
 }
-"""What is shown of each call, by the name of its count."""
+"""What is shown of a statement; from the third on by the name of its count."""
+_EACH = list(_FIGURES)[2:]
 
 
 @section
@@ -66,12 +69,10 @@ def server_settings(experiment: Experiment) -> Table:
         raise NothingToShowError("Every server runs with PostgreSQL's own defaults.")
     differ = [row for row in rows if len(set(row[1:-1])) > 1] or rows
     same = [f"{row[0]} {row[1]}" for row in rows if row not in differ]
-    note = "Muted: as PostgreSQL has it."
-    if absent := [level for level in levels if level not in kept]:
-        note += f" Nothing was kept of {', '.join(absent)}."
     columns = ["setting", *(_heading(names, list(kept)) for names in alike), OWN]
     frame = pd.DataFrame(differ, columns=columns, dtype=object)
     details = f"The same on all, other than {OWN}: {'; '.join(same)}." if same else ""
+    note = "Muted: as PostgreSQL has it."
     return html_table(frame, "What the servers run with", note=note, details=details)
 
 
@@ -81,8 +82,7 @@ def cost_per_million(experiment: Experiment, prices: Mapping[str, float], curren
 
     A key of ``prices`` is a level's name, or comma-separated parts of names: ``crm`` is the price of "run, crm".
     A level's own price goes before one by parts.
-    The cost is price / throughput by the geometric mean of the trials, with the t interval (95 %) of its logarithm;
-    the change against another level is the ratio of prices / the analysis's ratio of throughputs, with its interval.
+    The cost is price / throughput by the geometric mean of the trials, with the t interval (95 %) of its logarithm.
 
     Raises:
         InputError: a price is no positive number, is of no level, or a level has two.
@@ -96,22 +96,15 @@ def cost_per_million(experiment: Experiment, prices: Mapping[str, float], curren
     good = experiment.trials[experiment.trials["error"].isna()]
     for level in levels:
         price = by_level.get(level)
-        mean, low, high = geometric_mean(
-            good.loc[good["level"] == level, "tps"].dropna().astype(float).to_list()
-        )
+        trials = good.loc[good["level"] == level, "tps"]
+        mean, low, high = geometric_mean(trials.dropna().astype(float).to_list())
         cost = "no price given" if known(mean) else "no transactions"
         if known(mean) and price is not None:
             cost, most, least = (amount(price * 1e6 / (_PER_HOUR * tps)) for tps in (mean, low, high))
             cost += f" ({least} to {most})" if known(low) else ""
-        change, against = _change(experiment, by_level, level)
-        row = {"level": level, f"a million transactions{unit}": cost, "change": change, "against": against}
-        row |= {
-            f"price an hour{unit}": amount(price) if price else "",
-            "tps": amount(mean) if known(mean) else "",
-        }
-        rows.append(row)
-    frame = pd.DataFrame(rows, dtype=object)
-    formats = dict.fromkeys(frame.columns.difference(["level", "against"]), str)
+        rows.append((level, cost, amount(price) if price else "", amount(mean)))
+    columns = ["level", f"a million transactions{unit}", f"price an hour{unit}", "tps"]
+    frame, formats = pd.DataFrame(rows, columns=columns, dtype=object), dict.fromkeys(columns[1:], str)
     return html_table(frame, "What a million transactions cost", formats=formats)
 
 
@@ -142,8 +135,6 @@ def _shown(row: Mapping[str, Any], which: str) -> str:
 
 def _heading(levels: list[str], all_levels: list[str]) -> str:
     """What some levels are called together: "crm" for "load, crm" and "run, crm", if no other has this part; else all names."""
-    if len(levels) == len(all_levels):
-        return "all servers"
     others = {part for name in all_levels if name not in levels for part in name.split(", ")}
     shared = set.intersection(*(set(name.split(", ")) for name in levels)) - others
     return ", ".join(part for part in levels[0].split(", ") if part in shared) or "; ".join(levels)
@@ -153,7 +144,7 @@ def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
     """The price of each level that has one: its own, or else that of some parts of its name."""
     keys: dict[str, str] = {}
     for key, price in prices.items():
-        if isinstance(price, bool) or not known(price) or price <= 0:
+        if not known(price) or price <= 0:
             raise InputError(f"prices: '{key}' is {price!r}: want a price per hour above 0, or leave it out")
         if not (priced := matching(key, levels)):
             raise InputError(f"prices: no level is called '{key}', or has it as a part: {'; '.join(levels)}")
@@ -164,21 +155,6 @@ def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
                 raise InputError(f"prices: level '{level}' has two, of '{keys[level]}' and of '{key}'")
             keys[level] = key
     return {level: prices[key] for level, key in keys.items()}
-
-
-def _change(experiment: Experiment, prices: Mapping[str, float], level: str) -> tuple[str, str]:
-    """How a level's cost differs from that of what it is compared with, and what that is; nothing where it is not known."""
-    analysis = experiment.analysis
-    other = analysis.against.get(level, "")
-    if not {level, other} <= prices.keys() or analysis.metric.name not in ("tps", "speed"):
-        return "", ""
-    row, ratio = rows_of(analysis)[level], prices[level] / prices[other]
-    if row["verdict"] == "invalid":
-        return "invalid", other
-    # the higher a speed, the lower the cost
-    ends = {"percent_change": "percent_change", "ci_low": "ci_high", "ci_high": "ci_low"}
-    costs = {end: 100 * (ratio / (1 + row[of] / 100) - 1) for end, of in ends.items() if known(row[of])}
-    return change_words(costs), other
 
 
 # --- statements ---------------------------------------------------------------------
@@ -197,16 +173,18 @@ def server_statements(experiment: Experiment) -> Table:
         raise NothingToShowError(
             "No statements were counted: set shared_preload_libraries = pg_stat_statements."
         )
-    levels = list(experiment.plan.factor.levels)
+    levels, tables = list(experiment.plan.factor.levels), []
     share = figures.groupby(["query", "level"])["share"].mean().groupby("query", sort=False).max()
-    longest = share.sort_values(ascending=False, kind="stable").index[:MOST]
-    queries = enumerate(longest, 1)
-    tables = [_table(f"{n}. {query}", figures[figures["query"] == query], levels) for n, query in queries]
-    note = f"Mean ± standard deviation. Of {len(share)} statements those that took a server longest."
-    if absent := [level for level in levels if level not in set(figures["level"])]:
-        note += f" The extension was not there at {', '.join(absent)}."
-    footer = f'<p class="bl-note">{html.escape(note)}</p>'
-    return Table("What each statement took on the server", "".join([*tables, footer]))
+    for number, query in enumerate(share.nlargest(MOST).index, 1):
+        of = figures[figures["query"] == query]
+        rows = [
+            [title, *means_in_words(of[name], of["level"], levels)]
+            for name, title in _FIGURES.items()
+            if of[name].fillna(0).ne(0).any()
+        ]
+        caption = textwrap.shorten(f"{number}. {query}", _QUERY, placeholder="…")
+        tables.append(of_levels("figure", levels, rows, caption).html)
+    return Table("What each statement took on the server", "".join(tables))
 
 
 def _figures(experiment: Experiment) -> pd.DataFrame:
@@ -218,19 +196,6 @@ def _figures(experiment: Experiment) -> pd.DataFrame:
         # one text may be several entries, such as inside a function and outside
         trial = rows.groupby("query", sort=False).sum(min_count=1).reset_index()
         trial["share"] = 100 * trial["total_ms"] / trial["total_ms"].sum()
-        trial[list(_EACH)] = trial[list(_EACH)].div(trial["calls"], axis=0)
+        trial[_EACH] = trial[_EACH].div(trial["calls"], axis=0)
         trials.append(trial.assign(level=level))
     return pd.concat(trials, ignore_index=True) if trials else pd.DataFrame()
-
-
-def _table(caption: str, figures: pd.DataFrame, levels: list[str]) -> str:
-    """One statement: a row per figure, a column per level."""
-    titles = {"share": "share of the time, %", "calls": "calls in a trial"}
-    titles |= {name: f"{words} a call" for name, words in _EACH.items()}
-    rows = [
-        [title, *means_in_words(figures[name], figures["level"], levels)]
-        for name, title in titles.items()
-        if figures[name].fillna(0).ne(0).any()
-    ]
-    short = caption if len(caption) <= _QUERY else f"{caption[:_QUERY]}…"
-    return of_levels("figure", levels, rows, short).html
