@@ -1,17 +1,16 @@
 """A finished figure: its finding, an SVG whose colours a page can change, alt text, caption, and the numbers that it shows."""
 
-import hashlib
 import html
 import io
 import re
 import textwrap
 from dataclasses import dataclass, field
 
+import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from benchlib.report.figures.frames import TITLE, guarded, opening
-from benchlib.report.figures.layout import arrange
 from benchlib.report.figures.style import INK, LIGHT, TEMPLATES
 
 _FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
@@ -38,21 +37,21 @@ class Figure:
 def render(name: str, drawing: Drawing, title: str, caption: str, numbers: pd.DataFrame) -> Figure:
     """The drawing as a figure, in the look of the `styled` function that drew it; `title` is the finding.
 
-    The alt text is the title and what the marks say, or where there are none the caption. `name` and a digest of
-    the drawing make the ids inside the SVG.
+    The alt text is the title and what the marks say, or where there are none the caption. `name` goes into the ids
+    inside the SVG, which differ between the figures of a page.
     """
     name, title = re.sub(r"\W+", "-", name), textwrap.shorten(opening(title), TITLE, placeholder="…")
-    arrange(drawing)
     out = io.StringIO()
-    drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     texts = [_told(mark) for mark in _MARK.finditer(out.getvalue())]
     alt = textwrap.shorten(f"{title}. {'; '.join(texts) or caption}", _ALT, placeholder=" …")
     alt = alt.replace("\u00a0", " ")
-    return Figure(name, title, alt, caption, _inline(out.getvalue(), name, alt), numbers)
+    return Figure(name, title, alt, caption, _inline(out.getvalue(), alt), numbers)
 
 
-def _inline(svg: str, name: str, alt: str) -> str:
-    """Matplotlib's SVG file as an inline element: smaller, its ids unique, its colours changeable by CSS."""
+def _inline(svg: str, alt: str) -> str:
+    """Matplotlib's SVG file as an inline element: smaller, without ids that nothing refers to, its colours changeable by CSS."""
     view = re.search(r'viewBox="([^"]+)"', svg)
     assert view is not None, "matplotlib always writes a viewBox"
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
@@ -64,9 +63,8 @@ def _inline(svg: str, name: str, alt: str) -> str:
     body = re.sub(r'(?<=style=")[^"]*', lambda m: _changeable(m[0]), body)
     body = body.replace("xlink:href", "href")
     body = re.sub(r">\s+<", "><", body)
-    digest = hashlib.sha256(body.encode()).hexdigest()[:8]
     body, marks = _MARK.subn(_mark, body)
-    body = _own_ids(body, f"bl-{name}-{digest}-")
+    body = re.sub(r'(<(?:g|image)\b[^>]*?) id="[^"]*"', r"\1", body)
     body = body.replace("<g></g>", "").replace("<defs></defs>", "")
     role = "group" if marks else "img"  # what is one picture has no parts that can be reached
     return (
@@ -94,11 +92,3 @@ def _changeable(style: str) -> str:
         style = style.replace(colour, f"var(--bl-{key},{colour})")
     # A black that matplotlib leaves as SVG's default would stay black on a dark page.
     return style if "font-size" not in style or "fill:" in style else f"{style}; fill: var(--bl-ink,{INK})"
-
-
-def _own_ids(body: str, prefix: str) -> str:
-    """Keep only ids that something refers to, numbered in order under `prefix`."""
-    wanted = dict.fromkeys(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
-    short = {old: f"{prefix}{number}" for number, old in enumerate(wanted, 1)}
-    body = re.sub(r' id="([^"]*)"', lambda m: f' id="{short[m[1]]}"' if m[1] in short else "", body)
-    return re.sub(r'(url\(#|href="#)([^)"]+)', lambda m: m[1] + short[m[2]], body)
