@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from scipy.stats import binom, binomtest, nct
 from simulation import SIGMA_D
 
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import guarded
-from benchlib.report.figures.layout import canvas, styled
+from benchlib.report.figures.layout import Label, row_axes, styled
 from benchlib.report.figures.style import BAND, BLUE, INK, PAPER, TEMPLATES
 from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Link, Page, render_prose
@@ -301,14 +300,14 @@ def marks_by_row(
     band: tuple[float, float] = (0, 0),
 ) -> Figure:
     """Each `value` as a mark on its `row`, `hollow` or filled, with `lines` and a shaded `band`."""
-    names = marks["row"].unique()
-    drawing = canvas(44 + 22 * len(names))
-    axes = drawing.subplots()
-    sns.stripplot(
-        marks, x="value", y="row", hue="hollow", palette={True: PAPER, False: BLUE}, edgecolor=BLUE,
-        linewidth=1, size=4, dodge=True, jitter=False, legend=False, ax=axes,
-    )  # fmt: skip
-    axes.set(xlabel=axis, ylabel="")
+    names = marks["row"].unique().tolist()
+    drawing, axes, middles = row_axes([Label(name, chars=60) for name in names], right=16)
+    y = marks["row"].map(dict(zip(names, middles, strict=True)))
+    for hollow, face, aside in ((False, BLUE, 4), (True, PAPER, -4)):
+        of = marks["hollow"].eq(hollow)
+        axes.plot(marks["value"][of], y[of] + aside, "o", color=BLUE, markerfacecolor=face, markersize=4)
+    axes.set(xlabel=axis)
+    axes.grid(axis="x")
     axes.axvspan(*band, color=BAND, linewidth=0, zorder=0.5)
     for line in lines:
         axes.axvline(line, color=INK, linewidth=1)

@@ -206,7 +206,7 @@ class View:
         told = unsteady or not any(warning.code == "too_short" for warning in warnings)
         return over_time.timeline(
             self.experiment.progress, levels=levels, checkpoints=self.experiment.recorded.checkpoints,
-            relative=self._in_parts(levels), unsteady=unsteady if told else None,
+            unsteady=unsteady if told else None,
         )  # fmt: skip
 
     def shares(self) -> Figure | None:
@@ -260,7 +260,7 @@ class View:
             note += f" The devices of {', '.join(open_to_us)} are all disks of its host."
         return over_time.device_panels(
             self.experiment.progress, recorded.seconds, recorded.waits, shown, note.strip(),
-            figures=figures or over_time.LADDER, relative=self._in_parts(shown),
+            figures=figures or over_time.LADDER,
             name="-".join(["devices", *named[:1], *figures[:1]]),
         )  # fmt: skip
 
@@ -307,11 +307,6 @@ class View:
         groups = [g for g in alike(plan, CLIENTS) if workload in ("", plan.level_workload(g[0]).name)]
         rows = [(level, plan.level_load(level).clients, in_common(g)) for g in groups for level in g]
         return pd.DataFrame(rows, columns=["level", "clients", "series"])
-
-    def _in_parts(self, levels: Sequence[str]) -> bool:
-        """Whether some of the levels run workloads that are not compared with each other."""
-        parts = self._plan.strata()
-        return len({parts[name] for name in levels}) > 1
 
     def _few(self) -> tuple[list[str], str]:
         """The levels that one panel has room for: the baseline, and those that differ most from it; and a note."""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchlib.plan.metrics import Metric
 from benchlib.plan.metrics import percent_words as percent_words
 from benchlib.stats import Analysis
 
@@ -32,22 +31,17 @@ def known(*values: Any) -> bool:
     return all(isinstance(v, int | float | np.number) and math.isfinite(v) for v in values)
 
 
-def signed(percent: float, *, unit: str = "\u00a0%") -> str:
+def signed(percent: float) -> str:
     """`+38.2 %`, `−0.4 %`, `0.0 %`: one decimal, none from 1000 on."""
     digits = 0 if abs(percent) >= 1000 else 1
     rounded = round(percent, digits)
     if rounded == 0:
-        return f"0.0{unit}"
-    return f"{rounded:+,.{digits}f}{unit}".replace("-", MINUS)
+        return "0.0\u00a0%"
+    return f"{rounded:+,.{digits}f}\u00a0%".replace("-", MINUS)
 
 
-def interval(low: float, high: float) -> str:
-    """`[30.1, 46.8]`, with true minus signs."""
-    return f"[{signed(low, unit='').lstrip('+')}, {signed(high, unit='').lstrip('+')}]"
-
-
-def amount(value: float) -> str:
-    """A plain measured number with four significant digits or whole: `1,234`, `12.34`, `0.05`."""
+def amount(value: float, _: object = None) -> str:
+    """A plain number, measured or an axis's tick, with four significant digits or whole: `1,234`, `12.34`, `0.05`."""
     if not known(value):
         return "–"
     return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", MINUS)
@@ -62,11 +56,6 @@ def span(values: Iterable[Any], words: Callable[[Any], str] = amount) -> str:
 def quoted(names: Iterable[str]) -> str:
     """`“defaults”, “tuned”`."""
     return ", ".join(f"“{name}”" for name in names)
-
-
-def axis_words(metric: Metric) -> str:
-    """The axis title of a metric: `throughput, tps`."""
-    return f"{metric.title}, {metric.unit}" if metric.unit else metric.title
 
 
 Row = Mapping[Hashable, Any]
@@ -95,10 +84,16 @@ def against_words(analysis: Analysis, level: str) -> str:
     other = analysis.against.get(level)
     if analysis.one_reference or other is None:
         return ""
+    return f"against {apart(level, other)[1]}"
+
+
+def apart(level: str, other: str) -> tuple[str, str]:
+    """Two levels' names, without the parts between commas that they share."""
     parts, others = level.split(", "), other.split(", ")
-    if len(parts) == len(others) > 1:
-        other = ", ".join(name for name, own in zip(others, parts, strict=True) if name != own)
-    return f"against {other}"
+    if len(parts) != len(others):
+        return level, other
+    pairs = [pair for pair in zip(parts, others, strict=True) if len(set(pair)) > 1]
+    return ", ".join(own for own, _ in pairs), ", ".join(name for _, name in pairs)
 
 
 def by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
@@ -107,11 +102,6 @@ def by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
     for key, value in values.items():
         keys.setdefault(value, []).append(key)
     return keys
-
-
-def given_up(lost: Mapping[str, str]) -> list[str]:
-    """What a crash may cost, each loss once, after the levels that risk it: `a, b – the last commits`."""
-    return [f"{', '.join(names)} – {loss}" for loss, names in by_value(lost).items()]
 
 
 def guarded(cell: Any) -> Any:
@@ -150,27 +140,6 @@ def good(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
     if "error" in trials:
         fine &= trials["error"].isna() | (trials["error"] == "")
     return trials[fine].astype({metric: float})
-
-
-def percent_of_mean(frame: pd.DataFrame, column: str) -> "pd.Series[float]":
-    """A column in percent of each level's own mean. ``frame``: columns ``level`` and that one."""
-    return 100 * frame[column] / frame.groupby("level")[column].transform("mean")
-
-
-def binned(frame: pd.DataFrame, clock: str, bins: int) -> tuple[pd.DataFrame, float]:
-    """The means of each trial in at most `bins` spans of whole seconds, and how long a span is.
-
-    `frame`: columns `level, block`, `clock` (seconds, at the end of what was read), and figures.
-    """
-    end = float(frame[clock].max()) if len(frame) else 1.0
-    step = max(math.ceil(end / bins), 1.0)
-    spans = frame.assign(**{clock: np.ceil(frame[clock] / step - 1e-6) * step})
-    return spans.groupby(["level", "block", clock]).mean().reset_index(), step
-
-
-def plain(value: float, _: object = None) -> str:
-    """An axis's tick: `2,000`, `0.5`."""
-    return f"{value:,.6g}"
 
 
 def opening(text: str) -> str:

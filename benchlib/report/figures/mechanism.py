@@ -7,7 +7,7 @@ import pandas as pd
 
 from benchlib.plan.metrics import METRICS
 from benchlib.report.figures.frames import MINUS, known, opening, quoted, signed
-from benchlib.report.figures.tables import Shaded, Table, html_table, mean_words, of_levels
+from benchlib.report.figures.tables import Table, html_table, mean_words, of_levels
 from benchlib.stats.correlation import within_trials
 
 FIGURES = {
@@ -46,15 +46,11 @@ def costs_table(
     for metric, level, change, starred in changes[_CHANGES].itertuples(index=False):
         below[metric, level] = f"\n{signed(change)}{'*' * bool(starred)}" if known(change) else ""
     for name in map(str, costs.drop(columns=["level", "block"]).dropna(axis=1, how="all")):
-        # a thousandth of a page is no figure that one can read
-        scale = 1000 if costs.groupby("level")[name].mean().max() < 0.02 else 1
-        means = means_in_words(scale * costs[name], costs["level"], levels)
-        pairs = zip(levels, means, strict=True)
-        cells = [mean and mean + below.get((name, level), "") for level, mean in pairs]
-        unit, many = METRICS[name].unit, "per 1,000" if scale > 1 and costs[name].gt(0).any() else ""
+        means = zip(levels, means_in_words(costs[name], costs["level"], levels), strict=True)
+        cells = [mean and mean + below.get((name, level), "") for level, mean in means]
         # that most are per transaction is in the table's caption
         title = opening(METRICS[name].title.removesuffix(" per transaction"))
-        rows.append([", ".join(filter(None, (title, unit, many))), *cells])
+        rows.append([f"{title}, {METRICS[name].unit}".rstrip(", "), *cells])
     text = (
         f"Mean ± standard deviation; below it the change against {against}. * stands out: a lead, no verdict."
     )
@@ -122,22 +118,18 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     still = table.isna().all(axis=1)
     if still.all():
         return None
-    rows = [[FIGURES[str(name)], *map(_shaded, rhos)] for name, rhos in table[~still].iterrows()]
+    rows = [[FIGURES[str(name)], *map(_correlation, rhos)] for name, rhos in table[~still].iterrows()]
     trials = frame.groupby(["level", "block"]).ngroups
     note = (
-        f"Rank correlation inside trials ({len(frame)} seconds of {trials} trials). Blue: they rise together; orange: one falls "
-        "as the other rises. A correlation is no cause."
+        f"Rank correlation inside trials ({len(frame)} seconds of {trials} trials): + where they rise together, {MINUS} where one "
+        "falls as the other rises. A correlation is no cause."
     )
     heads = [_NAMES.get(event, event) for event in events]
     return of_levels("figure", heads, rows, "Waits and what moved with them, second by second", note)
 
 
-def _shaded(rho: float) -> Shaded | None:
-    if not known(rho):
-        return None
-    cell = Shaded(f"{rho:+z.2f}".replace("-", MINUS))
-    cell.ground = f"rgba({'0,104,165' if rho > 0 else '184,71,0'},{0.5 * abs(rho):.2f})"
-    return cell
+def _correlation(rho: float) -> str | None:
+    return f"{rho:+z.2f}".replace("-", MINUS) if known(rho) else None
 
 
 def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:

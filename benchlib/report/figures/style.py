@@ -28,7 +28,7 @@ LIGHT, DARK = ({name: pair[page] for name, pair in _COLOURS.items()} for page in
 """Name of each colour, and what it is on a light page and on a dark one."""
 
 INK, MUTED, GRID, BAND, PAPER = (LIGHT[name] for name in ("ink", "muted", "grid", "band", "paper"))
-BLUE, ORANGE, PURPLE = (LIGHT[name] for name in ("blue", "orange", "purple"))
+BLUE, ORANGE = LIGHT["blue"], LIGHT["orange"]
 SERIES = ("blue", "orange", "green", "purple", "ochre", "violet")
 """Names of the colours of levels, in order."""
 
@@ -40,7 +40,6 @@ FONT = 9.5
 
 RC: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "benchlib",
     "savefig.dpi": 150,  # of what is rasterised
     # Shipped with matplotlib, so the layout is the same everywhere; the reader sees the system's font.
     "font.family": ["DejaVu Sans"],
@@ -48,13 +47,13 @@ RC: dict[Any, Any] = {
     "axes.titlesize": FONT,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,
     "figure.labelsize": FONT,
     "legend.frameon": False,
     "legend.handlelength": 1.4,
     "text.color": INK,
     "text.parse_math": False,
     "figure.facecolor": "none",
-    "savefig.facecolor": "none",
     "axes.facecolor": "none",
     "axes.edgecolor": MUTED,
     "axes.labelcolor": MUTED,
@@ -67,23 +66,19 @@ RC: dict[Any, Any] = {
     "grid.color": GRID,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
-    "xtick.major.size": 3,
     "ytick.major.size": 0,
-    "lines.linewidth": 1.3,
     "lines.markersize": 5,
-    "lines.solid_capstyle": "round",
 }
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a mark is drawn: colour's name, matplotlib marker, the sign that text uses, filled or hollow, points wide."""
+    """How a mark is drawn: colour's name, matplotlib marker, the sign that text uses, filled or hollow."""
 
     hue: str
     marker: str = "o"
     sign: str = "●"
     filled: bool = True
-    size: float = 7.0
 
     @property
     def colour(self) -> str:
@@ -115,7 +110,7 @@ def mark_of(verdict: object) -> Look:
 def looks(levels: Sequence[str]) -> dict[str, Look]:
     """A look for each of the first :data:`FEW` levels."""
     return {
-        level: Look(hue, marker, size=4.5)
+        level: Look(hue, marker)
         for level, hue, marker in zip(levels, SERIES, ("o", "s", "^", "D", "v", "X"), strict=False)
     }
 

@@ -13,7 +13,7 @@ from benchlib.report.figures.frames import (
     NOTHING,
     against_words,
     amount,
-    given_up,
+    by_value,
     known,
     opening,
     percent_words,
@@ -32,12 +32,6 @@ class Quiet(str):
     """A cell's words that say nothing new: muted, so that the others stand out."""
 
     quiet = True
-
-
-class Shaded(str):
-    """A cell's words on a ``ground`` whose colour, a CSS one that suits light and dark pages, repeats what they say."""
-
-    ground: str
 
 
 @dataclass(frozen=True)
@@ -143,16 +137,16 @@ def verdict_table(
     lost = {level: text for level, text in durability.items() if level in rows}
     confidence = f"{100 * (1 - analysis.alpha):.3g} % interval"
     spread = f"mean ± sd, {metric.unit}".rstrip(", ")
-    ceilings, unshown = analysis.ceilings, analysis.unshown
     records = []
     for level, row in rows.items():
         verdict = row["verdict"] if isinstance(row["verdict"], str) else None
-        word = "cannot be shown here" if level in unshown else verdict
+        word = "cannot be shown here" if level in analysis.unshown else verdict
+        word = f"{word}, ceiling" if level in analysis.ceilings else word
         change, ends = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
         record = {
             "level": names.get(level, level) + DAGGER * (level in lost),
             "change": change if known(row["percent_change"]) else None,
-            "verdict": verdict and f"{mark_of(verdict).sign}\u00a0{word}{', ceiling' * (level in ceilings)}",
+            "verdict": verdict and f"{mark_of(verdict).sign}\u00a0{word}",
             confidence: ends or None,
             "against": against_words(analysis, level).removeprefix("against "),
             spread: mean_words(row["mean"], row["sd"]),
@@ -164,16 +158,9 @@ def verdict_table(
             record["verdict"] = "baseline" if level == analysis.baseline else "reference"
         records.append(record)
     table = pd.DataFrame(records, dtype=object).drop(columns=["against"] if analysis.one_reference else [])
-    note = "± standard deviation."
-    if len(counts := set(table["n"])) == 1:
-        table, note = table.drop(columns="n"), f"{counts.pop()} trials of each level; {note}"
-    if ceilings:
-        note += " Ceiling: the processors were used up."
-    if unshown:
-        note += " Cannot be shown here: a condition for it was not met."
-    if lost:
-        note += f" {DAGGER} gives up durability."
-    details = f"{DAGGER} {'; '.join(given_up(lost))}." if lost else ""
+    note = f"{DAGGER} gives up durability." if lost else ""
+    costs = "; ".join(f"{', '.join(levels)} – {loss}" for loss, levels in by_value(lost).items())
+    details = f"{DAGGER} {costs}." if lost else ""
     reference = reference_words(analysis)
     caption = f"{opening(metric.title)}, and its change against {names.get(reference, reference)}"
     formats = dict.fromkeys(table.columns.difference(["level", "verdict", "against"]), str)
@@ -185,7 +172,7 @@ def mean_words(mean: float, deviation: float) -> str | None:
     if not known(mean):
         return None
     if not known(deviation) or deviation <= 0:
-        return f"{mean:,.4g}" if abs(mean) < 1000 else f"{mean:,.0f}"
+        return amount(mean)
     places = max(1 - math.floor(math.log10(deviation)), 0)
     return f"{mean:,.{places}f} ± {deviation:,.{places}f}"
 

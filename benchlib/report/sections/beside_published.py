@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from benchlib.report.figures.frames import MINUS, amount, good, known, opening, percent_words
+from benchlib.report.figures.frames import MINUS, amount, apart, change_words, good, known, opening
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.experiment import Experiment
@@ -62,7 +62,8 @@ def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
     for figure in figures.itertuples():
         change, measured = _measured(experiment, figure)
         agrees = agreement(figure, change, experiment.plan.margin, unmet) or NO_CLAIM
-        levels = _levels_words(str(figure.level), str(figure.against)) or Quiet("none")
+        pair = apart(str(figure.level), str(figure.against))
+        levels = " against ".join(filter(None, pair)) or Quiet("none")
         row = (figure.figure, agrees, _number(figure), measured, levels, figure.source, figure.conditions)
         rows.append(row)
     return pd.DataFrame(rows, columns=[*PUBLISHED, "conditions"], dtype=object)
@@ -79,15 +80,6 @@ def _number(row: Any) -> str:
     )
     text = value or (f"{low} to {high}" if low and high else f"from {low}" if low else f"up to {high}")
     return _with_unit(text, row.unit)
-
-
-def _levels_words(level: str, against: str) -> str:
-    """The level, or the two that are compared, without the parts between commas that they share."""
-    parts, others = level.split(", "), against.split(", ")
-    if against and len(parts) == len(others):
-        apart = [(part, other) for part, other in zip(parts, others, strict=True) if part != other]
-        level, against = (", ".join(parts) for parts in zip(*apart, strict=True))
-    return f"{level} against {against}" if against else level
 
 
 def _with_unit(text: str, unit: str) -> str:
@@ -124,8 +116,7 @@ def _compared(
     of, judged = experiment.compared(row.level, row.against, row.metric)
     if not known(of["percent_change"]):
         return None, UNMEASURED
-    change, between = percent_words(of["percent_change"], of["ci_low"], of["ci_high"])
-    change += f" ({between})" * bool(between) + (f", {of['verdict']}" if judged else f" {ALONE}")
+    change = change_words(of) + (f", {of['verdict']}" if judged else f" {ALONE}")
     if row.unit not in ("", "%"):
         step = means[row.level] - means[row.against]
         change = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, {change}"

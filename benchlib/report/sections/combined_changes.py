@@ -74,12 +74,9 @@ def gains(experiment: Experiment) -> Table:
     words = [percent_words(*row) for row in rows[["percent", "ci_low", "ci_high"]].to_numpy().tolist()]
     table = pd.DataFrame(words, columns=["change", "95 % interval"])
     table.insert(0, "what", rows["what"].to_list())
-    constant = [name for name in next(iter(factor.cells.values())) if name not in ends]
-    note = f"One value only was run of {' and '.join(constant)}." if constant else ""
     table["p"] = rows["p_value"].to_list()
-    return html_table(
-        table, "Do the gains add up?", formats={"change": str, "95 % interval": str, "p": p_words}, note=note
-    )
+    formats = {"change": str, "95 % interval": str, "p": p_words}
+    return html_table(table, "Do the gains add up?", formats=formats)
 
 
 @section

@@ -9,9 +9,7 @@ from typing import Any
 import pandas as pd
 
 from benchlib.host.telemetry import processors_share
-from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import amount, known
-from benchlib.report.figures.over_time import replay_lag
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
@@ -28,8 +26,8 @@ _PROMISES = {
 
 
 @section
-def replica_lag(experiment: Experiment) -> Figure:
-    """How far the replicas were behind while the load ran, in time and in WAL.
+def replica_lag(experiment: Experiment) -> Table:
+    """How long after the primary its replicas showed what was committed while the load ran, and how much WAL that was.
 
     Raises:
         InputError: a file is damaged.
@@ -39,7 +37,16 @@ def replica_lag(experiment: Experiment) -> Figure:
     readings = _readings(records(experiment, ReplicaReadings))
     if readings.empty:
         raise NothingToShowError("Nothing was sampled of the replicas in these trials.")
-    return replay_lag(readings, list(levels))
+    lags = readings.assign(ms=1000 * readings["replay_lag_s"], kib=readings["replay_lag_bytes"] / 1024)
+    of_levels = lags.groupby("level")
+    table = of_levels["ms"].describe(percentiles=[0.05, 0.5, 0.95])
+    unknown = of_levels.size() - table["count"]
+    table = table.assign(kib=of_levels["kib"].max(), unknown=unknown).reindex(list(levels))
+    labels = {"50%": "median, ms", "5%": "from, ms", "95%": "to, ms", "max": "most, ms"}
+    labels |= {"kib": "most WAL, KiB", "unknown": "readings not known"}
+    note = "From, to: the middle 90 % of all readings and replicas. An idle server knows no lag."
+    shown = table.reset_index(names="level")[["level", *labels]]
+    return html_table(shown, "Replay lag", labels=labels, note=note)
 
 
 @section

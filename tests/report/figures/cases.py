@@ -110,22 +110,6 @@ def make_sweep(levels, clients, *, blocks=3):
     return pd.DataFrame(rows, columns=["level", "block", "clients", "tps", "error"])
 
 
-def make_lags(levels, *, blocks=3, seconds=12):
-    """The further down a stage, the later; nothing is known of the first second."""
-    random, rows = np.random.default_rng(8), []
-    for level in levels:
-        for block in range(1, blocks + 1):
-            for second in range(seconds + 1):
-                behind = dict(
-                    zip(("write", "flush", "replay"), np.sort(random.gamma(1, 0.01, 3)), strict=True)
-                )
-                row = {f"{stage}_lag_s": s if second else None for stage, s in behind.items()}
-                row |= {f"{stage}_lag_bytes": 5e6 * s for stage, s in behind.items()}
-                rows.append({"level": level, "block": block, "replica": "replica1", "second": second, **row})
-    frame = pd.DataFrame(rows)
-    return frame.astype({name: float for name in frame if "_lag_" in name})
-
-
 def crossed(design, sizes, *, blocks=4, noise=0.02):
     """Trials of a design with known effects (logarithms), interactions as `a × b`."""
     random = np.random.default_rng(11)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from itertools import pairwise
 from types import SimpleNamespace
 
 import cases
@@ -17,13 +16,12 @@ from matplotlib.figure import Figure as Drawing
 
 from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.changes import card, forest, half_normal, index_panels, shares, waterfall
-from benchlib.report.figures.frames import amount, finding, interval, signed, wrapped
-from benchlib.report.figures.layout import panels, percent_axis, round_values, tick_words
+from benchlib.report.figures.frames import amount, change_words, finding, signed, wrapped
+from benchlib.report.figures.layout import change_axis, log_axis, panels, tick_words
 from benchlib.report.figures.over_time import (
     device_panels,
     drift,
     latency_over_time,
-    replay_lag,
     timeline,
     waits_by_level,
 )
@@ -52,7 +50,6 @@ def words(figure):
         (signed(-0.42), "−0.4\u00a0%"),
         (signed(-0.01), "0.0\u00a0%"),
         (signed(2420.4), "+2,420\u00a0%"),
-        (interval(-3.06, 12), "[−3.1, 12.0]"),
         (amount(1234.5), "1,234"),
         (amount(float("nan")), "–"),
         (tick_words(-90), "−90"),
@@ -65,21 +62,23 @@ def test_numbers_and_names_in_words(written, words):
     assert written == words
 
 
-@given(st.lists(st.floats(-100, 1e5), max_size=6))
-def test_an_axis_of_changes_shows_all_of_them_and_zero(percents):
+@given(st.lists(st.floats(0.001, 1e3), max_size=6))
+def test_an_axis_of_changes_shows_all_of_them_and_none(factors):
     axes = Drawing().subplots()
-    title = percent_axis(axes, "x", percents)
+    title = change_axis(axes, "x", factors)
     low, high = axes.get_xlim()
-    assert all(low <= max(percent, -99.9) <= high for percent in [0.0, *percents])
-    assert ("log" in title) == (100 + max([0, *percents]) > 5 * (100 + max(-99.9, min([0, *percents]))))
-    assert 0 in axes.get_xticks().round(9)
+    assert all(low <= factor <= high for factor in [1.0, *factors])
+    assert ("log" in title) == (max([1, *factors]) > 5 * min([1, *factors]))
+    assert "log" in title or 1 in axes.get_xticks().round(9)
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.02, 0.09), (0.9, 1.1), (1, 900), (0.001, 1e6)])
-def test_ticks_of_a_log_axis_are_few_and_inside(low, high):
-    ticks = round_values(low, high, 8)
-    assert 2 <= len(ticks) <= 10
-    assert all(a < b for a, b in pairwise([low * 0.999, *ticks, high * 1.001]))
+@pytest.mark.parametrize(("low", "high"), [(0.02, 0.09), (0.9, 1.1), (2, 41), (1, 900), (0.001, 1e6)])
+def test_ticks_of_a_log_axis_are_few(low, high):
+    axes = Drawing().subplots()
+    log_axis(axes, "y", low, high)
+    bottom, top = axes.get_ylim()
+    assert bottom <= low < high <= top
+    assert 2 <= sum(bottom <= tick <= top for tick in axes.get_yticks()) <= 6
 
 
 def test_panels_above_a_gap_in_the_last_row_have_tick_labels():
@@ -123,14 +122,13 @@ def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
     figure = forest(
         analysis, durability={"tuned": "the last commits", "absent": "nothing"}, answer=("tuned", "the set")
     )
-    assert re.fullmatch(
-        r"The set: \+1\d\d\.\d\s% throughput, faster against defaults; the other: faster", figure.title
-    )
     row = analysis.table.set_index("level").loc["tuned"]
-    assert f"tuned†: {signed(row['percent_change'], unit=' %')}, 117." in " ".join(marks(figure))
+    assert figure.title == f"The set: {change_words(row)} throughput, faster against defaults"
+    change = signed(row["percent_change"]).replace("\u00a0", " ")
+    assert f"tuned†: {change}, 117." in " ".join(marks(figure))
     assert figure.caption.endswith("† gives up durability.")
     assert "absent" not in figure.alt + figure.caption
-    for text in ("tuned†", "control (A/A control)", "|faster", signed(row["percent_change"], unit=" %")):
+    for text in ("tuned†", "control (A/A control)", "|faster", change):
         assert text in words(figure)
     assert figure.numbers.set_index("level").loc["tuned", "percent_change"] == row["percent_change"]
     assert forest(analysis).title.startswith("Tuned, synchronous_commit on: +3")
@@ -138,17 +136,15 @@ def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
 
 def test_a_forest_claims_nothing_of_what_is_invalid(analysis):
     table = analysis.table.assign(verdict="invalid")
-    assert forest(dataclasses.replace(analysis, table=table)).title.startswith(
-        "Tuned, synchronous_commit on: invalid against defaults; the other: invalid"
-    )
+    title = forest(dataclasses.replace(analysis, table=table)).title
+    assert title == "Tuned, synchronous_commit on: invalid against defaults"
 
 
 def test_shares_are_sorted_by_what_each_gives_alone():
     changes = {"defaults": 0, "tuned": 95, "only a": 5, "only b": 30, "without a": 80}
     figure = shares(cases.judged(cases.make_trials(changes)), full="tuned")
-    assert words(figure).index("|b|") < words(figure).index("|a|")
-    assert re.fullmatch(r"Tuned: \+\d.* %; only b: \+[23]\d.* %", figure.title.replace("\u00a0", " "))
-    assert re.search(r"b: \+3.* alone, – all others; a: \+\d.* alone, \+\d.* all others", figure.alt)
+    assert figure.numbers["level"].tolist() == ["tuned", "only b", "only a", "without a"]
+    assert figure.title.startswith("What “tuned” is made of; tuned: +9")
 
 
 def entry(title, panel, *answers, better=True):
@@ -202,24 +198,20 @@ def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
     assert "no readings" in words(figure)
     assert figure.title.startswith("Steady inside trials")
     assert set(figure.numbers["level"]) == {"defaults", "control", "tuned", "tuned, synchronous_commit on"}
-    none = timeline(progress, levels=["tuned"], checkpoints=checkpoints.head(0), unsteady={"tuned", "other"})
-    assert "No checkpoint was written" in none.caption
-    assert none.title == "“tuned”: no steady state inside trials"
+    unsteady = timeline(progress, levels=["tuned"], checkpoints=checkpoints.head(0), unsteady={"tuned", "other"})
+    assert unsteady.title == "“tuned”: no steady state inside trials"
+    assert "checkpoint" not in unsteady.caption
     assert "too short" in timeline(progress, levels=["tuned"], unsteady=None).title
     assert "no readings" in words(timeline(progress.assign(tps=np.nan), levels=["tuned"]))
-    assert "% of the level's mean" in words(timeline(progress, levels=["tuned"], relative=True))
-    far = progress.assign(tps=progress["tps"].where(progress["level"] != "tuned", 20 * progress["tps"]))
-    assert "log scale" in words(timeline(far, levels=["tuned", "control"]))
 
 
-def test_the_drift_says_how_far_the_host_moved_and_which_trials_failed():
+def test_the_drift_says_how_far_the_host_moved():
     trials = cases.make_trials({"defaults": 0, "tuned": 20}, blocks=40, failed={(2, "tuned")})
     figure = drift(trials, "tps")
     assert re.fullmatch(
         r"Throughput of all levels moved by −\d+\.\d % to \+\d+\.\d % between blocks",
         figure.title.replace("\u00a0", " "),
     )
-    assert "a failed trial (1)" in figure.caption
     assert "|39|" in words(figure)
     assert "|40|" not in words(figure)  # only as many numbers as there is room for
     assert len(figure.numbers) == 79
@@ -252,8 +244,8 @@ def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(tri
     seconds = cases.make_seconds(LEVELS)
     seconds.loc[seconds["level"] == "tuned", "aqu_sz"] *= 40
     seconds.loc[0, "r_await_ms"] = 3.0
-    figure = device_panels(cases.make_progress(trials, 12), seconds, waits, LEVELS, "A note.", relative=True)
-    assert "% of the level's mean" in words(figure)
+    figure = device_panels(cases.make_progress(trials, 12), seconds, waits, LEVELS, "A note.")
+    assert words(figure).count("log scale") == 1  # of the queue
     assert "r_await" not in words(figure)
     assert "w_await" in words(figure)
     assert re.match(
@@ -269,25 +261,17 @@ def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(tri
     assert "Network" not in words(charted)
 
 
-def test_a_lag_has_a_row_per_level_and_says_what_is_not_known():
-    figure = replay_lag(cases.make_lags(["a", "b"]), ["a", "b", "c"])
-    assert re.fullmatch(r"Median replay lag: [\d.]+ ms \([ab]\) to [\d.]+ ms \([ab]\)", figure.title)
-    assert re.match(r"a 3 of 39 readings not known: [\d.]+ median, ms, [\d.]+ most, ms", marks(figure)[0])
-    assert marks(figure)[2].startswith("c not known: –")
-    assert "not known" in replay_lag(cases.make_lags(["a"]), ["c"]).title
-
-
 def test_latencies_over_time_of_trials_of_other_lengths():
     found = cases.make_latencies(["a"], blocks=1) | {
         ("a", 2): cases.make_latencies(["x"], blocks=1, seconds=7)["x", 1]
     }
-    found["a", 1].counts[:, 0] = 20
+    found["a", 1].counts[:, 0] = 20  # in less than pgbench can tell
     figure = latency_over_time(found, ["a", "b"])
     assert re.fullmatch(
         r"A: half take less than [56](\.\d+)? ms, 99 % less than 1\d(\.\d+)? ms", figure.title
     )
     assert "no log was kept" in words(figure)
-    assert "Not shown: 0.8 % that pgbench logged" in figure.caption
+    assert figure.numbers["transactions"][0] == 4020
     assert "data:image/png" in figure.svg  # dense marks are a raster
     long = latency_over_time(cases.make_latencies(["a"], blocks=1, seconds=600), ["a"])
     assert "in those 13 seconds" in long.caption
@@ -296,11 +280,11 @@ def test_latencies_over_time_of_trials_of_other_lengths():
 def test_quantiles_and_sweeps_say_their_numbers_and_which_levels_have_none():
     figure = quantile_ladder(cases.make_quantiles(["defaults", "slow"]), ["defaults", "slow", "tuned"])
     assert re.fullmatch(r"Latency, p99: \d+(\.\d+)? ms \(defaults\) to \d+(\.\d+)? ms \(slow\)", figure.title)
-    assert re.match(r"defaults p50: [34]\.\d+ \(.* to .*\)", marks(figure)[0])
+    assert re.match(r"defaults quantile p50: [34]\.\d+ \(.* to .*\)", marks(figure)[0])
     trials = cases.make_sweep(["slow", "fast"], [8, 16, 32])
     figure = client_sweep(trials)
     assert figure.title == "Highest throughput: 32 clients (slow), 32 clients (fast)"
-    assert re.match(r"slow 8 clients: 1,\d{3} \(", marks(figure)[0])
+    assert re.match(r"slow clients 8: 1,\d{3} \(", marks(figure)[0])
     trials.loc[trials["level"] == "slow", "tps"] /= 10
     assert "log scale" in words(client_sweep(trials, name="reads"))
     trials.loc[trials["level"] == "fast", ["tps", "error"]] = [np.nan, "gone"]
@@ -314,7 +298,7 @@ def test_what_a_change_brings_is_told_by_clients():
     figure = change_by_clients(changes, metric_or_guess("tps"))
     assert figure.title.replace("\u00a0", " ") == "Read/write: +127 % to +167 %; read-only: +193 % to +325 %"
     assert "Against slow disk with as many clients" in figure.caption
-    assert marks(figure)[0].replace("\u00a0", " ") == "read/write 8 clients: +167.0 % (+150.0 % to +190.0 %)"
+    assert marks(figure)[0].replace("\u00a0", " ") == "read/write clients 8: +167.0 % (+150.0 % to +190.0 %)"
 
 
 def test_effects_are_beside_what_noise_would_give():
@@ -331,10 +315,10 @@ def test_a_ladder_adds_up_to_its_last_row():
     steps = ["base", "one", "two"]
     figure = waterfall(ladder(cases.climb(steps, [20, -50]), steps), start="base")
     assert re.match(
-        r"All 2 steps: −(39|40)\.\d\s% throughput, slower; 2 of 2 steps significant; from base", figure.title
+        r"All 2 steps: −(39|40)\.\d\s% \(.* to .*\) throughput, slower; 2 of 2 steps significant", figure.title
     )
     assert re.search(
-        r"one: \+(19|20)\.\d % step.*faster, \+(19|20)\.\d % so far.*; two: −(49|50)\.\d %.*−(39|40)\.\d % so far",
+        r"one so far \+(19|20)\.\d %: \+(19|20)\.\d %.*faster; two so far −(39|40)\.\d %: −(49|50)\.\d %",
         figure.alt,
     )
     assert "all" not in words(waterfall(ladder(cases.climb(steps[:2], [20]), steps[:2])))

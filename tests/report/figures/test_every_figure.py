@@ -19,13 +19,12 @@ from matplotlib.textpath import text_to_path
 from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.changes import forest, half_normal, index_panels, shares, waterfall
 from benchlib.report.figures.figure import render
-from benchlib.report.figures.frames import plain
+from benchlib.report.figures.frames import amount
 from benchlib.report.figures.layout import canvas, styled
 from benchlib.report.figures.over_time import (
     device_panels,
     drift,
     latency_over_time,
-    replay_lag,
     timeline,
     waits_by_level,
 )
@@ -78,9 +77,8 @@ def factorial():
 
 
 def curves():
-    points = pd.DataFrame({"value": [0.0, 1.0, 16.0, 256.0], "change": [-62.0, 0.0, 24.0, 18.0]})
-    points = points.assign(low=points["change"] - 6, high=points["change"] + 6, least=-70.0, most=40.0,
-                           temp_bytes_per_transaction=[4.5e7, 3e7, 0.0, 0.0])  # fmt: skip
+    points = pd.DataFrame({"x": [0.0, 1.0, 16.0, 256.0], "value": [-62.0, 0.0, 24.0, 18.0]})
+    points = points.assign(low=points["value"] - 6, high=points["value"] + 6)
     return [
         Curve("sorts", points, 16.0, "sorts: bends at 16; more."),
         Curve(cases.LONG, points, None, "long: no bend."),
@@ -88,7 +86,7 @@ def curves():
 
 
 def curve(of):
-    return setting_curve(of, "work_mem", analysis=ordinary()[0], reference="1", value_words=plain)
+    return setting_curve(of, "work_mem", analysis=ordinary()[0], reference="1", value_words=amount)
 
 
 def by_clients():
@@ -111,7 +109,7 @@ CHARTS = {
     "drift": lambda: drift(ordinary()[1], "tps"),
     "drift, odd": lambda: drift(odd()[1], "tps"),
     "timeline": lambda: timeline(cases.make_progress(ordinary()[1]), levels=LEVELS),
-    "timeline of a long run": lambda: timeline(cases.make_progress(ordinary()[1], 900), levels=LEVELS, relative=True),
+    "timeline of a long run": lambda: timeline(cases.make_progress(ordinary()[1], 900), levels=LEVELS),
     "shares": lambda: shares(taken_apart(), full="tuned"),
     "no shares": lambda: shares(odd()[0], "huge"),
     "half-normal": lambda: half_normal(factorial()),
@@ -127,8 +125,6 @@ CHARTS = {
     "client sweep": lambda: client_sweep(cases.make_sweep(LEVELS, [2**power for power in range(10)])),
     "curve": lambda: curve(curves()[:1]),
     "curves": lambda: curve(curves()),
-    "lag": lambda: replay_lag(cases.make_lags(["asynchronous", cases.LONG]), ["asynchronous", cases.LONG]),
-    "lag of one reading": lambda: replay_lag(cases.make_lags(["a"], blocks=1, seconds=0), ["a"]),
     "change by clients": lambda: change_by_clients(by_clients(), metric_or_guess("tps")),
     "index": lambda: index_panels([index_entry("A", "changes", 5600.0), index_entry(cases.LONG, "costs", -45.0)]),
 }  # fmt: skip

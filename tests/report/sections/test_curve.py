@@ -18,7 +18,7 @@ RISING = {"64kB": 1000.0, "1MB": 1200.0, "4MB": 1500.0, "16MB": 1510.0, "64MB": 
 def study(view_of):
     """The view of a study of levels with these settings and speeds, its settings shown as a server does."""
 
-    def make(levels, tps, spelled, *, loads=None, temp_bytes=None, **changes):
+    def make(levels, tps, spelled, *, loads=None, **changes):
         patches = {
             name: Level.model_validate({"settings": settings, "load": (loads or {}).get(name, {})})
             for name, settings in levels.items()
@@ -37,10 +37,6 @@ def study(view_of):
             settings = levels.get(m.trial.level, {})
             kept["settings"] = {name: spelled(value) for name, value in settings.items()}
             (path / "measurement.json").write_text(json.dumps(kept))
-            counters = json.loads((path / "statistics.json").read_text())
-            for when, count in (("before", 0), ("after", (temp_bytes or {}).get(m.trial.level, 0))):
-                counters[when]["database"] = {"temp_bytes": count, "blks_read": count and 10}
-            (path / "statistics.json").write_text(json.dumps(counters))
         seal(folder)
         return view
 
@@ -56,14 +52,12 @@ def work_mem(*values):
 
 
 def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
-    temp = {"64kB": 9_000_000, "1MB": 8_000_000}
-    view = study(work_mem(*RISING), RISING, in_kb, temp_bytes=temp)
+    view = study(work_mem(*RISING), RISING, in_kb)
     figure = curve(view, "work_mem")
     assert isinstance(figure, Figure)
     assert re.search(r"work_mem: bends at 4\s?MB; 4\s?MB instead of 1\s?MB: \+2[45]\.", figure.caption)
     assert re.search(r"beyond: −[67]\.\d\s% to \+0\.\d\s%", figure.caption)
     assert figure.title.replace("\u00a0", " ") == "work_mem: bends at 4 MB"
-    assert "Temporary files per transaction, kB" in figure.svg
     assert "log scale" in figure.svg
     assert figure == curve(View(view.experiment), "work_mem")
 
