@@ -113,7 +113,7 @@ def timeline(
     marked = pd.DataFrame(columns=["level", "start_s", "end_s"]) if checkpoints is None else checkpoints
     marked = marked[marked["level"].isin(list(levels))].astype({"start_s": float, "end_s": float})
     titles = list(zip(levels, notes, strict=True))
-    drawing, grid = panels(titles, 135, "seconds since the trial began", "throughput, % of the level's mean")
+    drawing, grid = panels(titles, 135, "seconds since the trial began", "% of the level's mean")
     for name, axes in zip(levels, grid, strict=True):
         axes.set_xlim(0, 1.01 * end)
         if name in typical:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
@@ -15,7 +14,7 @@ from matplotlib.transforms import offset_copy
 from benchlib.plan.metrics import Metric, metric_or_guess, percent_words
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import amount, extremes, finding, good, known, short, signed
-from benchlib.report.figures.layout import change_axis, log_axis, panels, places_axis, styled, tell, value_axis
+from benchlib.report.figures.layout import change_axis, panels, places_axis, styled, tell, value_axis
 from benchlib.report.figures.style import BAND, INK, Look, looks
 from benchlib.stats import Analysis
 from benchlib.stats.means import geometric_mean
@@ -53,7 +52,7 @@ def _curves(
     """
     import seaborn as sns  # takes long to import, and only these charts need it
 
-    drawing, (axes,) = panels([("", "")], 240, keyed=hands if len(hands) > 1 else {})
+    drawing, (axes,) = panels([("", "")], 260, keyed=hands if len(hands) > 1 else {})
     for place, (name, look) in enumerate(hands.items()):
         of = points[points["series"] == name]
         aside = 5 * place - 2.5 * (len(hands) - 1)
@@ -83,18 +82,18 @@ def _changes(
 
 @styled
 def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "") -> Figure:
-    """The latency below which so many of a level's transactions stay, with intervals; on a log scale.
+    """The latency below which so many of a level's transactions stay, with intervals.
 
     ``trials``: ``level``, and the columns of :data:`QUANTILES` in ms. At most :data:`benchlib.report.figures.style.FEW`
     levels. ``note`` ends the caption.
     """
-    names, place = dict(enumerate(QUANTILES)), {column: n for n, column in enumerate(QUANTILES.values())}
+    names: Labels = dict(enumerate(QUANTILES))
+    place = {column: number for number, column in enumerate(QUANTILES.values())}
     long = trials[trials["level"].isin(levels)].melt("level", [*place], "x", "ms")
     points = _points(long.assign(x=long["x"].map(place)), "x", "ms")
     drawing, axes = _curves(points, looks(levels), "quantile", names)
-    ends = points[_ENDS].to_numpy(float)
-    scale = log_axis(axes, "y", np.nanmin(ends) / 1.3, np.nanmax(ends) * 1.3)
-    axes.set(ylabel=f"latency, ms{scale}")
+    ends = pd.Series(points[_ENDS].to_numpy(float).ravel())
+    axes.set(ylabel=f"latency, ms{value_axis(axes, ends, ends)}")
     points["x"] = points["x"].map(names)
     p99 = points[points["x"] == "p99"].set_index("series")["value"]
     title = f"Latency, p99: {extremes(p99, ' ms') or 'not known'}"
