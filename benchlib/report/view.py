@@ -197,10 +197,12 @@ class View:
         """The trials in the order in which they ran."""
         return over_time.drift(self.experiment.trials, self._plan.metric)
 
-    def timeline(self) -> Figure:
-        """tps over time inside the trials, with the checkpoints."""
+    def timeline(self) -> Figure | None:
+        """tps over time inside the trials, with the checkpoints; None where all that was run is loading."""
         # loading is one piece of work, with no rate inside it
         levels = [name for name in self._levels if self._plan.level_workload(name).tool != "pgbench-init"]
+        if not levels:
+            return None
         warnings = self.experiment.analysis.warnings
         unsteady = {warning.level or "" for warning in warnings if warning.code == "no_steady_state"}
         told = unsteady or not any(warning.code == "too_short" for warning in warnings)
