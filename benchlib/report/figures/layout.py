@@ -225,7 +225,9 @@ def change_axis(axes: Axes, which: str, factors: Iterable[float], far: float = F
 
 def log_axis(axes: Axes, which: str, low: float, high: float) -> str:
     """A logarithmic axis from `low` to `high`, or a little beyond, labelled at round values; what its title adds."""
-    aside = max((FAR * low / high) ** 0.5, 1.0)  # nearer ends would have one round value between them, or none
+    aside = max(
+        (FAR * low / high) ** 0.5, 1.0
+    )  # nearer ends would have one round value between them, or none
     apart, axis = aside**2 * high / low, getattr(axes, f"{which}axis")
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low / aside, high * aside)})
     subs = (1, 2, 5) if apart < 12 else (1, 3) if apart < 150 else (1,)

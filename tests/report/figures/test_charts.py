@@ -198,7 +198,9 @@ def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
     assert "no readings" in words(figure)
     assert figure.title.startswith("Steady inside trials")
     assert set(figure.numbers["level"]) == {"defaults", "control", "tuned", "tuned, synchronous_commit on"}
-    unsteady = timeline(progress, levels=["tuned"], checkpoints=checkpoints.head(0), unsteady={"tuned", "other"})
+    unsteady = timeline(
+        progress, levels=["tuned"], checkpoints=checkpoints.head(0), unsteady={"tuned", "other"}
+    )
     assert unsteady.title == "“tuned”: no steady state inside trials"
     assert "checkpoint" not in unsteady.caption
     assert "too short" in timeline(progress, levels=["tuned"], unsteady=None).title
@@ -315,7 +317,8 @@ def test_a_ladder_adds_up_to_its_last_row():
     steps = ["base", "one", "two"]
     figure = waterfall(ladder(cases.climb(steps, [20, -50]), steps), start="base")
     assert re.match(
-        r"All 2 steps: −(39|40)\.\d\s% \(.* to .*\) throughput, slower; 2 of 2 steps significant", figure.title
+        r"All 2 steps: −(39|40)\.\d\s% \(.* to .*\) throughput, slower; 2 of 2 steps significant",
+        figure.title,
     )
     assert re.search(
         r"one so far \+(19|20)\.\d %: \+(19|20)\.\d %.*faster; two so far −(39|40)\.\d %: −(49|50)\.\d %",

@@ -7,7 +7,14 @@ import pytest
 from bs4 import BeautifulSoup
 from page_parts import named
 
-from benchlib.report.sections.query_plans import differences, node_name, outline, plan_text, plans, worst_estimate
+from benchlib.report.sections.query_plans import (
+    differences,
+    node_name,
+    outline,
+    plan_text,
+    plans,
+    worst_estimate,
+)
 from benchlib.report.view import View
 from benchlib.study.records import Plans
 
