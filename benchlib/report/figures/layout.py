@@ -189,7 +189,7 @@ def tell_rows(axes: Axes, texts: Sequence[str], middles: Sequence[float]) -> Non
 
 def write(axes: Axes, text: str, at: Point, points: Point, coords: Any, **style: Any) -> None:
     """Text beside a place, moved right and up by so many points; several lines are aligned left."""
-    style = {"va": "center", "linespacing": 1.35, "annotation_clip": False, **style}
+    style = {"va": "center", "annotation_clip": False, **style}
     axes.annotate(text, at, points, xycoords=coords, textcoords="offset points", **style)
 
 
@@ -230,7 +230,8 @@ def log_axis(axes: Axes, which: str, low: float, high: float) -> str:
     )  # nearer ends would have one round value between them, or none
     apart, axis = aside**2 * high / low, getattr(axes, f"{which}axis")
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low / aside, high * aside)})
-    subs = (1, 2, 5) if apart < 12 else (1, 3) if apart < 150 else (1,)
+    room = WIDTH * axes.get_position().width / 40 if which == "x" else 5.0
+    subs = next((of for of in ((1, 2, 5), (1, 3)) if len(of) * np.log10(apart) < room), (1,))
     axis.set_major_locator(LogLocator(subs=subs, numticks=9 if len(subs) > 1 else None))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(amount)

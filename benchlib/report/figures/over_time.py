@@ -243,7 +243,7 @@ def _medians(axes: Axes, frame: pd.DataFrame, hands: Mapping[str, Look]) -> None
             continue
         of_series = ends.loc[name]
         seconds, every = of_series.index, max(len(of_series) // 6, 1)
-        low, median, high = (of_series[quarter] for quarter in ends)
+        low, median, high = (of_series[quarter] for quarter in (0.25, 0.5, 0.75))
         axes.fill_between(seconds, low, high, color=look.colour, alpha=0.2, linewidth=0)
         marks: dict[str, Any] = {"marker": look.marker, "markersize": 4, "markevery": (place % every, every)}
         axes.plot(seconds, median, color=look.colour, **marks)

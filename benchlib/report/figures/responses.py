@@ -57,12 +57,14 @@ def _curves(
         of = points[points["series"] == name]
         aside = 5 * place - 2.5 * (len(hands) - 1)
         moved = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
-        style: dict[str, Any] = {"color": look.colour, "transform": moved, "ax": axes}
-        axes.vlines(of["x"], of["low"], of["high"], linewidth=1.8, color=look.colour, transform=moved)
-        sns.lineplot(of, x="x", y="value", marker=look.marker, markersize=6, estimator=None, **style)
+        style: dict[str, Any] = {"color": look.colour, "transform": moved}
+        axes.vlines(of["x"], of["low"], of["high"], linewidth=1.8, **style)
+        style |= {"marker": look.marker, "markersize": 6}
+        sns.lineplot(of, x="x", y="value", estimator=None, ax=axes, **style)
         for at, value, *ends in of.dropna(subset="value")[["x", *_ENDS]].to_numpy(float):
             bounds = f" ({' to '.join(map(value_words, ends))})" if known(*ends) else ""
-            (reach,) = axes.plot(at, value, "o", color="none", markersize=15, transform=moved, zorder=5)
+            style = {"color": "none", "markersize": 15, "markeredgewidth": 0, "zorder": 5}
+            (reach,) = axes.plot(at, value, "o", transform=moved, **style)
             tell(reach, f"{name} {x} {labels[at]}: {value_words(value)}{bounds}".strip())
     axes.set(xlabel=x + places_axis(axes, labels), ylabel="")
     return drawing, axes

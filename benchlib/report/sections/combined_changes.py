@@ -75,8 +75,9 @@ def gains(experiment: Experiment) -> Table:
     table = pd.DataFrame(words, columns=["change", "95 % interval"])
     table.insert(0, "what", rows["what"].to_list())
     table["p"] = rows["p_value"].to_list()
-    formats = {"change": str, "95 % interval": str, "p": p_words}
-    return html_table(table, "Do the gains add up?", formats=formats)
+    return html_table(
+        table, "Do the gains add up?", formats={"change": str, "95 % interval": str, "p": p_words}
+    )
 
 
 @section

@@ -175,7 +175,7 @@ def server_statements(experiment: Experiment) -> Table:
         )
     levels, tables = list(experiment.plan.factor.levels), []
     share = figures.groupby(["query", "level"])["share"].mean().groupby("query", sort=False).max()
-    for number, query in enumerate(share.nlargest(MOST).index, 1):
+    for number, query in enumerate(share.astype(float).nlargest(MOST).index, 1):
         of = figures[figures["query"] == query]
         rows = [
             [title, *means_in_words(of[name], of["level"], levels)]

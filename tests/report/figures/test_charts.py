@@ -123,7 +123,8 @@ def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
         analysis, durability={"tuned": "the last commits", "absent": "nothing"}, answer=("tuned", "the set")
     )
     row = analysis.table.set_index("level").loc["tuned"]
-    assert figure.title == f"The set: {change_words(row)} throughput, faster against defaults"
+    title = f"The set: {change_words(row)} throughput, faster against defaults"
+    assert figure.title == title.replace("\u00a0", " ")
     change = signed(row["percent_change"]).replace("\u00a0", " ")
     assert f"tuned†: {change}, 117." in " ".join(marks(figure))
     assert figure.caption.endswith("† gives up durability.")
@@ -208,15 +209,15 @@ def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
 
 
 def test_the_drift_says_how_far_the_host_moved():
-    trials = cases.make_trials({"defaults": 0, "tuned": 20}, blocks=40, failed={(2, "tuned")})
+    trials = cases.make_trials({"defaults": 0, "tuned": 20}, blocks=50, failed={(2, "tuned")})
     figure = drift(trials, "tps")
     assert re.fullmatch(
         r"Throughput of all levels moved by −\d+\.\d % to \+\d+\.\d % between blocks",
         figure.title.replace("\u00a0", " "),
     )
-    assert "|39|" in words(figure)
-    assert "|40|" not in words(figure)  # only as many numbers as there is room for
-    assert len(figure.numbers) == 79
+    assert "|49|" in words(figure)
+    assert "|50|" not in words(figure)  # only as many numbers as there is room for
+    assert len(figure.numbers) == 99
     assert "does not tell" in drift(trials.query("block == 1"), "tps").title
 
 
