@@ -171,7 +171,7 @@ def test_latencies_are_shown_where_logs_are_kept(sampled, tmp_path: Path) -> Non
         (tmp_path / "log.1").write_text("".join(rows))
         keep_log([tmp_path / "log.1"], path / TRANSACTION_LOG, ["pgbench"])
     seal(view.experiment.folder)
-    assert "defaults p50: 1.03 (" in view.latency_ladder().alt
+    assert "defaults quantile p50: 1.03 (" in view.latency_ladder().alt
     assert view.latency_over_time().title.startswith("Defaults: half take less than 1.")
 
 
