@@ -91,11 +91,17 @@ class Stand:
         statements = ["SET synchronous_commit = local"]
         statements += [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
         statements += [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate)]
+        with self.uncapped():
+            self.server.execute(*statements)
+            self.checkpoint()
+
+    @contextlib.contextmanager
+    def uncapped(self) -> Iterator[None]:
+        """Let what is not measured read and write as fast as the devices can; the caps are back when it is left."""
         with contextlib.ExitStack() as lifted:
             for lift in self.site.lifts if self.site else ():
                 lifted.enter_context(lift())
-            self.server.execute(*statements)
-            self.checkpoint()
+            yield
 
     def checkpoint(self) -> None:
         """Have nothing dirty on the server, and nothing missing on its replicas.
