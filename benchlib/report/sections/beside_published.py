@@ -61,9 +61,10 @@ def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for figure in figures.itertuples():
         change, measured = _measured(experiment, figure)
-        agrees = agreement(figure, change, experiment.plan.margin, unmet) or NO_CLAIM
-        pair = apart(str(figure.level), str(figure.against))
-        levels = " against ".join(filter(None, pair)) or Quiet("none")
+        names = (str(figure.level), str(figure.against))
+        reasons = {name: unmet[level] for name in names if (level := _named(experiment, name)) in unmet}
+        agrees = agreement(figure, change, experiment.plan.margin, reasons) or NO_CLAIM
+        levels = " against ".join(filter(None, apart(*names))) or Quiet("none")
         row = (figure.figure, agrees, _number(figure), measured, levels, figure.source, figure.conditions)
         rows.append(row)
     return pd.DataFrame(rows, columns=[*PUBLISHED, "conditions"], dtype=object)
@@ -111,13 +112,19 @@ def _compared(
 ) -> tuple[Mapping[Hashable, Any] | None, str]:
     """The change from one level to another, and in words: with its interval, and its verdict where the study gives one."""
     means = trials.groupby("level")[row.metric].mean()
-    if row.level not in means or row.against not in means:
+    level, against = _named(experiment, row.level), _named(experiment, row.against)
+    if level not in means or against not in means or level == against:
         return None, UNMEASURED
-    of, judged = experiment.compared(row.level, row.against, row.metric)
+    of, judged = experiment.compared(level, against, row.metric)
     if not known(of["percent_change"]):
         return None, UNMEASURED
     change = change_words(of) + (f", {of['verdict']}" if judged else f" {ALONE}")
     if row.unit not in ("", "%"):
-        step = means[row.level] - means[row.against]
+        step = means[level] - means[against]
         change = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, {change}"
     return of, change
+
+
+def _named(experiment: Experiment, name: str) -> str:
+    """The study's own name of a level that a published figure names; that of the figure where it has none."""
+    return experiment.plan.factor.named(name) or name

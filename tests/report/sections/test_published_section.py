@@ -159,3 +159,16 @@ def test_levels_that_are_compared_are_named_without_the_parts_that_they_share(be
     )
     names = ["tuned, durable against defaults", "disk against capped disk", "tuned", "none"]
     assert [row["levels"] for row in rows] == names
+
+
+def test_a_level_of_a_grid_is_known_by_its_values_even_those_that_its_name_leaves_out(beside, experiment):
+    of = experiment()
+    study, plan = of.experiment.study, of.experiment.plan
+    cells = {"defaults": {"tier": "slow", "mode": "reads"}, "tuned": {"tier": "fast", "mode": "reads"}}
+    grid = plan.model_copy(update={"factor": plan.factor.model_copy(update={"cells": cells})})
+    of.experiment.study = study.model_copy(update={"plan": grid})
+    ((row,), _) = beside(
+        {**ROW, "level": "fast, reads", "against": "slow, reads", "value": 100, "unit": "%"}, of=of
+    )
+    assert row["measured here"].endswith("faster")
+    assert row["levels"] == "fast against slow"
