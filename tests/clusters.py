@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchlib.host import changes
-from benchlib.host.changes import mount_points
+from benchlib.host.changes import mounts_below
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.load.workloads import load_workload
@@ -111,7 +111,7 @@ def cluster(request: pytest.FixtureRequest, new_cluster: Callable[[str], Cluster
 
 def remains(scratch: Path) -> list[str]:
     """What is still mounted or attached below a folder, and the folders of ours."""
-    mounts = [str(m) for m in mount_points() if m.is_relative_to(scratch)]
+    mounts = map(str, mounts_below(scratch))
     loops = [
         file.read_text().strip()
         for file in Path("/sys/block").glob("loop*/loop/backing_file")

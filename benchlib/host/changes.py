@@ -12,10 +12,11 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+import psutil
 from pydantic import AfterValidator, model_validator
 
 from benchlib.errors import StudyError
@@ -26,9 +27,6 @@ from benchlib.host.shell import Shell, admit_servers, ticks
 OURS = "benchlib-"
 """How the name of every folder and control group begins that we make outside our own folders."""
 
-MARKER = ".made-by-benchlib"
-"""An empty file that says that a folder is ours, with all in it."""
-
 _PATIENCE_S = 2.0
 
 ROOT = Path("/")
@@ -36,52 +34,34 @@ ROOT = Path("/")
 
 DEBUGFS = "sys/kernel/debug"
 GROUPS = "sys/fs/cgroup"
-_KERNEL_FILES = re.compile(
-    r"proc/sys/.+|sys/kernel/mm/transparent_hugepage/\w+|sys/(devices/.+|block/[^/]+|class/block/[^/]+)/queue/.+"
-    rf"|{DEBUGFS}/sched/\w+|{GROUPS}/(.+/)?cgroup\.subtree_control"
-    rf"|{GROUPS}/[^/]+/blkio\.throttle\.\w+_device"
-)
 _CAPS_OF_A_LOOP_DEVICE = re.compile(r"(7:\d+ )\d+\n\1\d+")
 
 
-def _whole(path: Path) -> bool:
-    return path.is_absolute() and ".." not in path.parts
+def _among(pattern: str, rule: str) -> Callable[[Path], Path]:
+    """A check that a path, without its :data:`ROOT`, is one of a pattern; its ``rule`` in words."""
+
+    def check(path: Path) -> Path:
+        below = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else ""
+        if ".." in path.parts or not re.fullmatch(pattern, below, re.DOTALL):
+            raise ValueError(rule)
+        return path
+
+    return check
 
 
-def _ours(folder: Path) -> Path:
-    if not (_whole(folder) and folder.name.startswith(OURS)):
-        raise ValueError(f"a folder that we are to remove is absolute and its name begins with '{OURS}'")
-    return folder
-
-
-def _in_groups(folder: Path) -> Path:
-    if not folder.is_relative_to(ROOT / GROUPS):
-        raise ValueError(f"a control group lies below {ROOT / GROUPS}")
-    return folder
-
-
-def _below_ours(path: Path) -> Path:
-    names = path.parent.parts
-    if not _whole(path) or (path != ROOT / DEBUGFS and not any(n.startswith((OURS, "run-")) for n in names)):
-        raise ValueError(f"what we are to undo lies in a folder whose name begins with '{OURS}' or 'run-'")
-    return path
-
-
-def _kernels(path: Path) -> Path:
-    below = path.is_relative_to(ROOT) and _KERNEL_FILES.fullmatch(str(path.relative_to(ROOT)))
-    if not (_whole(path) and below):
-        raise ValueError("not one of the kernel's files that we set")
-    return path
-
-
-OurFolder = Annotated[Path, AfterValidator(_ours)]
-"""An absolute path whose last name begins with :data:`OURS`."""
-
-BelowOurs = Annotated[Path, AfterValidator(_below_ours)]
-"""An absolute path below a folder of ours, or where debugfs is mounted."""
-
-KernelFile = Annotated[Path, AfterValidator(_kernels)]
-"""The path of a tunable, of the file that hands controllers on to the groups below, or of one that caps a device for all."""
+_kernel_file = _among(
+    r"proc/sys/.+|sys/kernel/mm/transparent_hugepage/\w+|sys/(devices/.+|block/[^/]+|class/block/[^/]+)/queue/.+"
+    rf"|{DEBUGFS}/sched/\w+|{GROUPS}/(.+/)?cgroup\.subtree_control|{GROUPS}/[^/]+/blkio\.throttle\.\w+_device",
+    "not one of the kernel's files that we set",
+)
+_our_folder = _among(rf"(.+/)?{OURS}[^/]*", f"a folder of ours is absolute and its name begins with '{OURS}'")
+_our_group = _among(
+    rf"{GROUPS}/(.+/)?{OURS}[^/]*", f"a control group of ours is below /{GROUPS} and its name begins with '{OURS}'"
+)
+_below_ours = _among(
+    rf"(.+/)?({OURS}|run-)[^/]*/.+|{DEBUGFS}",
+    f"what we undo lies in a folder whose name begins with '{OURS}' or 'run-'",
+)
 
 
 def write_kernel_file(path: Path, value: str) -> None:
@@ -108,7 +88,7 @@ class Written(Change):
     """
 
     kind: Literal["written"] = "written"
-    path: KernelFile
+    path: Annotated[Path, AfterValidator(_kernel_file)]
     former: str
     value: str
 
@@ -142,7 +122,7 @@ class Written(Change):
             if self._is_cap and self.value not in self.path.read_text().splitlines():
                 return
             # sysfs is full of links, all of them into itself
-            write_kernel_file(_kernels(self.path.resolve()), self.former)
+            write_kernel_file(_kernel_file(self.path.resolve()), self.former)
         except ValueError as reason:
             raise StudyError(f"{self.path} leads elsewhere: {reason}") from None
         except OSError as reason:
@@ -156,7 +136,7 @@ class Mounted(Change):
     """A file system mounted on a folder."""
 
     kind: Literal["mounted"] = "mounted"
-    target: BelowOurs
+    target: Annotated[Path, AfterValidator(_below_ours)]
 
     def __str__(self) -> str:
         return f"file system mounted on {self.target}"
@@ -172,7 +152,7 @@ class Mounted(Change):
             if not is_mounted(self.target):
                 return
             if self.target != ROOT / DEBUGFS:
-                _check_ours(self.target.parent)
+                check_folder(self.target.parent)
             _command("umount", self.target)
         complaint = _command("umount", "--lazy", self.target)
         if is_mounted(self.target):
@@ -183,7 +163,7 @@ class Attached(Change):
     """A loop device over a file."""
 
     kind: Literal["attached"] = "attached"
-    file: BelowOurs
+    file: Annotated[Path, AfterValidator(_below_ours)]
 
     def __str__(self) -> str:
         return f"loop device over {self.file}"
@@ -201,7 +181,7 @@ class Attached(Change):
             if not devices:
                 return
             if self.file.parent.exists():
-                _check_ours(self.file.parent)
+                check_folder(self.file.parent)
             for device in devices:
                 complaint = _command("losetup", "--detach", device) or "it is in use"
         raise StudyError(f"{', '.join(map(str, devices))} over {self.file} cannot be detached: {complaint}")
@@ -211,7 +191,7 @@ class Grouped(Change):
     """A control group, version 1 or 2, with the groups below it."""
 
     kind: Literal["grouped"] = "grouped"
-    folder: Annotated[OurFolder, AfterValidator(_in_groups)]
+    folder: Annotated[Path, AfterValidator(_our_group)]
 
     def __str__(self) -> str:
         return f"control group {self.folder}"
@@ -227,7 +207,7 @@ class Grouped(Change):
         for _ in ticks(_PATIENCE_S, 0.05):
             if not self.folder.is_dir():
                 return
-            _check_ours(self.folder)
+            check_folder(self.folder)
             self.lift()
             for group in self._groups():
                 _kill_members(group)
@@ -255,13 +235,13 @@ class Made(Change):
     """A folder of ours outside our own folders, made with :meth:`make`."""
 
     kind: Literal["made"] = "made"
-    folder: OurFolder
+    folder: Annotated[Path, AfterValidator(_our_folder)]
 
     def __str__(self) -> str:
         return f"folder {self.folder}"
 
     def make(self) -> None:
-        """Make the folder, which the servers' user can pass through, and mark it as ours.
+        """Make the folder, which the servers' user can pass through.
 
         Raises:
             StudyError: it cannot be made; one that is there already is never taken over.
@@ -269,70 +249,39 @@ class Made(Change):
         """
         try:
             self.folder.mkdir(mode=0o700)
-            (self.folder / MARKER).touch()
             admit_servers(self.folder)
         except OSError as reason:
             raise StudyError(f"cannot make the folder {self.folder} ({reason.strerror})") from reason
 
     def undo(self) -> None:
-        """Remove the folder with all in it if it bears our mark, which goes last; or if it is empty.
+        """Remove the folder with all in it.
 
         Raises:
-            StudyError: it is somebody else's, it has content and no mark, a file system is mounted in it, or it cannot
-                be removed.
+            PreflightError: it is somebody else's.
+            StudyError: a file system is mounted in it, or it cannot be removed.
 
         """
         if self.folder.is_symlink() or not self.folder.is_dir():
             return
         if mounts := mounts_below(self.folder):
             raise StudyError(f"{self.folder} is not removed: a file system is mounted on {mounts[0]}")
+        check_folder(self.folder)  # so nobody else can put another in its place meanwhile
         try:
-            # from here on by its descriptor: whatever takes the place of its name meanwhile stays untouched
-            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if os.fstat(descriptor).st_uid != os.geteuid():
-                    raise StudyError(f"{self.folder} is not removed: it belongs to somebody else")
-                entries = sorted(os.scandir(descriptor), key=lambda entry: entry.name == MARKER)
-                if entries and entries[-1].name == MARKER:
-                    for entry in entries:
-                        remove = shutil.rmtree if entry.is_dir(follow_symlinks=False) else os.unlink
-                        remove(entry.name, dir_fd=descriptor)
-            finally:
-                os.close(descriptor)
-            self.folder.rmdir()
+            shutil.rmtree(self.folder)
         except OSError as reason:
             raise StudyError(f"the folder {self.folder} cannot be removed ({reason.strerror})") from reason
 
 
-def _check_ours(folder: Path) -> None:
-    """See that a folder is ours, and that nobody else could have put another in its place.
-
-    Raises:
-        PreflightError, StudyError: it is not.
-
-    """
-    check_folder(folder)
-    if folder.stat().st_uid != os.geteuid():
-        raise StudyError(f"{folder} belongs to somebody else")
-
-
-def mount_points() -> Iterator[Path]:
-    """Where file systems are mounted; nothing where there is no ``/proc`` (macOS), for there we mount none."""
-    with contextlib.suppress(FileNotFoundError):
-        for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
-            # a space, tab, newline or backslash in the path is written in octal: proc_pid_mountinfo(5)
-            yield Path(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), line.split()[4]))
-
-
 def is_mounted(folder: Path) -> bool:
     """Whether a file system is mounted on the folder."""
-    return folder.resolve() in mount_points()
+    return folder.resolve() in mounts_below(folder)
 
 
 def mounts_below(folder: Path) -> list[Path]:
     """The mount points at or below a folder."""
     real = folder.resolve()
-    return [point for point in mount_points() if point.is_relative_to(real)]
+    points = [Path(mount.mountpoint) for mount in psutil.disk_partitions(all=True)]
+    return [point for point in points if point.is_relative_to(real)]
 
 
 def loop_devices(file: Path) -> list[Path]:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from benchlib.errors import StudyError
 from benchlib.host.changes import (
-    MARKER,
     Attached,
     Grouped,
     Made,
@@ -280,22 +279,12 @@ def test_a_folder_of_ours_goes_with_all_in_it(made: Made, tmp_path: Path) -> Non
     assert (outside / "file").exists()
 
 
-def test_a_folder_with_content_and_no_mark_is_left_alone(made: Made) -> None:
-    (made.folder / MARKER).unlink()
-    (made.folder / "file").touch()
-    with pytest.raises(StudyError, match=r"benchlib-x cannot be removed \(Directory not empty\)"):
-        made.undo()
-    (made.folder / "file").unlink()
-    made.undo()  # as after a crash before the mark was made
-    assert not made.folder.exists()
-
-
 def test_a_link_in_the_folders_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
-    (tmp_path / "real" / MARKER).touch()
+    (tmp_path / "real" / "file").touch()
     (tmp_path / "benchlib-x").symlink_to(tmp_path / "real")
     Made(folder=tmp_path / "benchlib-x").undo()
-    assert (tmp_path / "real" / MARKER).exists()
+    assert (tmp_path / "real" / "file").exists()
 
 
 def test_a_folder_that_is_there_already_is_never_taken_over(made: Made) -> None:

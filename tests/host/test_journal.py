@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from benchlib.errors import PreflightError, StudyError
 from benchlib.host import changes
 from benchlib.host import journal as journal_module
-from benchlib.host.changes import Made, Written
+from benchlib.host.changes import Written
 from benchlib.host.journal import Change, Journal
 from benchlib.plan.level import Model
 from benchlib.server.changes import Altered
@@ -189,28 +189,26 @@ def test_only_its_own_chapter_is_undone(journal: Journal, tunable: Callable[[str
 
 
 def test_what_resists_is_named_stays_noted_and_does_not_hold_up_the_others(
-    journal: Journal, tunable: Callable[[str], Path], tmp_path: Path
+    journal: Journal, tunable: Callable[[str], Path]
 ) -> None:
-    older, newer = tunable("older"), tunable("newer")
+    older, stubborn, newer = (tunable(name) for name in ("older", "stubborn", "newer"))
+    stubborn.unlink()
+    stubborn.mkdir()  # no file, so it cannot be written
     chapter = journal.chapter()
-    stubborn = Made(folder=tmp_path / "benchlib-x")
-    stubborn.folder.mkdir()
-    (stubborn.folder / "somebody's").touch()
-    for change in (setting(older, "7"), stubborn, setting(newer, "7")):
-        chapter.note(change)
-        if isinstance(change, Written):
-            change.path.write_text(change.value)
-    with pytest.raises(StudyError, match=r"benchlib-x: the folder .* cannot be removed") as caught:
+    for path in (older, stubborn, newer):
+        chapter.note(setting(path, "7"))
+    for path in (older, newer):
+        path.write_text("7")
+    with pytest.raises(StudyError, match=r"the kernel refuses '60' for .*stubborn") as caught:
         chapter.undo()
     assert "\n" not in str(caught.value)
     assert (older.read_text(), newer.read_text()) == ("60", "60")
     (line,) = Journal(journal.path).undo()
-    assert str(stubborn.folder) in line
-    assert journal.standing() == [stubborn]
-    (stubborn.folder / "somebody's").unlink()
+    assert str(stubborn) in line
+    assert journal.standing() == [setting(stubborn, "7")]
+    stubborn.rmdir()
     chapter.undo()
     assert journal.standing() == []
-    assert not stubborn.folder.exists()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from benchlib.cli import main
-from benchlib.host.changes import MARKER, Made, Written
+from benchlib.host.changes import Made, Written
 from benchlib.host.journal import Journal
 
 
@@ -61,21 +61,19 @@ def test_each_run_has_a_line_that_says_what_was_undone(
 
 
 def test_what_resists_is_named_and_is_undone_when_it_no_longer_does(
-    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, tmp_path: Path
+    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, kernel_root: Path
 ) -> None:
-    made = Made(folder=tmp_path / "benchlib-x")
-    crashed.chapter().note(made)
-    made.make()
-    (made.folder / MARKER).unlink()
-    (made.folder / "somebody's").write_text("precious")
+    tunable = kernel_root / "proc/sys/vm/swappiness"
+    tunable.mkdir(parents=True)  # no file, so it cannot be written
+    crashed.chapter().note(Written(path=tunable, former="60", value="7"))
     outcome = recover()
     assert outcome.status == 1
     first, last = outcome.err.splitlines()
-    assert first.startswith(f"run-gone: resists: folder {made.folder}: ")
+    assert first.startswith(f"run-gone: resists: {tunable} set to 7, before 60: ")
     assert last.startswith("benchlib: something resists: undo it by hand and remove ")
     assert str(crashed.path.parent) in last
     assert outcome.out == "run-gone: nothing could be undone\n"
     assert crashed.path.exists()
-    (made.folder / "somebody's").unlink()
+    tunable.rmdir()
     assert recover().status == 0
     assert list(scratch.iterdir()) == []
