@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -157,26 +157,23 @@ class Shell:
         stderr: Path | None = None,
         cwd: Path | None = None,
         timeout_s: float = math.inf,
-        groups: Sequence[Path] = (),
         watch: Callable[[], None] | None = None,
     ) -> Completed:
         """Run a process to its end. Output goes to the given files verbatim, or comes back as text.
 
         An interruption (Ctrl-C) or the time limit stops the process before the exception
         goes on, so nothing keeps running behind it; so does whatever ``watch`` raises, which is
-        called a few times a second meanwhile and must not block. The process is inside the control
-        groups ``groups`` (their folders) before its first instruction.
+        called a few times a second meanwhile and must not block.
 
         Raises:
-            TrialError: it could not be started, a group does not take it, or it ran longer than ``timeout_s``. With groups, a
-                program that is not there shows as exit status 126 or 127, and in the output.
+            TrialError: it could not be started, or it ran longer than ``timeout_s``.
 
         """
         with contextlib.ExitStack() as stack:
             to = [
                 stack.enter_context(path.open("wb")) if path else subprocess.PIPE for path in (stdout, stderr)
             ]
-            process = self._popen(argv, groups, stdout=to[0], stderr=to[1], cwd=cwd or "/")
+            process = self._popen(argv, stdout=to[0], stderr=to[1], cwd=cwd or "/")
         # the kernel adds a child's CPU time to its parent's total (of those that have ended, the third and the
         # fourth) when the child is reaped, so the total is read before and after: nothing else of ours ends meanwhile
         before, started = sum(os.times()[2:4]), time.monotonic()
@@ -199,21 +196,29 @@ class Shell:
         return Completed(process.returncode, out, err, wall_s, max(cpu_s, 0.0))
 
     def start(self, argv: Sequence[str | Path], *, log: Path, groups: Sequence[Path] = ()) -> Process:
-        """Start a process that stays; its output is appended to ``log``; ``groups`` as in :meth:`run`.
+        """Start a process that stays; its output is appended to ``log``.
+
+        It is inside the control groups ``groups`` (their folders) before it becomes the program. If one does not take it,
+        or there is no such program, it ends, and its output says why.
 
         Raises:
-            TrialError: as :meth:`run`.
+            TrialError: it could not be started.
 
         """
+        if groups:
+            # who has given up root cannot enter
+            group = f"--regid={pwd.getpwnam(self.user).pw_gid}" if self.user else ""
+            become = ["setpriv", f"--reuid={self.user}", group, "--clear-groups"] if self.user else []
+            return replace(self, user=None).start([*_ENTER, *groups, "--", *become, *argv], log=log)
         with open(log, "ab", opener=open_plain) as out:  # in a folder that is not root's
-            return self._popen(argv, groups, stdout=out, stderr=subprocess.STDOUT, cwd="/")
+            return self._popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd="/")
 
-    def _popen(self, argv: Sequence[str | Path], groups: Sequence[Path], **where: Any) -> Process:
+    def _popen(self, argv: Sequence[str | Path], **where: Any) -> Process:
         try:
             # a session of its own: a Ctrl-C at the terminal is ours to pass on, in order
             process: Process = subprocess.Popen(
-                [*(_GATE if groups else ()), *map(str, argv)],
-                stdin=subprocess.PIPE if groups else subprocess.DEVNULL,
+                [*map(str, argv)],
+                stdin=subprocess.DEVNULL,
                 **where,
                 env=clean_environment(self.environment),
                 start_new_session=True,
@@ -221,11 +226,9 @@ class Shell:
                 group=pwd.getpwnam(self.user).pw_gid if self.user else None,
                 extra_groups=[] if self.user else None,
             )
+            return process
         except OSError as reason:
             raise TrialError(f"cannot start {argv[0]}: {reason.strerror}") from reason
-        if groups:
-            _admit(process, groups)
-        return process
 
     def own(self, path: Path) -> None:
         """Give a file or folder, with all in it, to the user that this shell runs as."""
@@ -242,28 +245,9 @@ class Shell:
         return path
 
 
-# A process cannot enter a control group once it has given up root, and must not run before
-# it is inside: so this waits, already unprivileged, until it has been put there, and then
-# becomes the program. If nobody opens the gate the pipe ends, and it with it.
-_GATE = ("/bin/sh", "-c", 'read -r go && exec "$@" </dev/null', "sh")
-
-
-def _admit(process: Process, groups: Sequence[Path]) -> None:
-    """Put a gated process into the control groups, then open its gate."""
-    assert process.stdin is not None
-    try:
-        for folder in groups:
-            (folder / "cgroup.procs").write_text(str(process.pid))
-        process.stdin.write(b"go\n")
-        process.stdin.close()
-    except BaseException as reason:
-        stop(process)
-        if isinstance(reason, OSError):
-            raise TrialError(
-                f"cannot put a process into the control group {folder}: {reason.strerror}"
-            ) from reason
-        raise
-    process.stdin = None
+_SCRIPT = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit; shift; done; shift; exec "$@"'
+_ENTER = ("/bin/sh", "-c", _SCRIPT, "sh")
+"""Enters the control groups up to ``--``, then becomes the program behind it."""
 
 
 def stop(process: Process) -> None:
@@ -273,10 +257,9 @@ def stop(process: Process) -> None:
             os.killpg(process.pid, sig)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience)
-    for pipe in (process.stdin, process.stdout, process.stderr):
+    for pipe in (process.stdout, process.stderr):
         if pipe:
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+            pipe.close()
 
 
 def ticks(seconds: float, pause_s: float = 0.05) -> Iterator[None]:

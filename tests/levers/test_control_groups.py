@@ -16,7 +16,7 @@ import pytest
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host import changes
 from benchlib.host.journal import Chapter, Journal
-from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.host.shell import Shell, ticks
 from benchlib.levers import control_groups
 from benchlib.levers.control_groups import Caps, Group, check, make, remarks
 from benchlib.levers.lever import refusal
@@ -78,13 +78,16 @@ def memory_group(chapter: Chapter) -> Group:
     return make(storage, (), NAME, chapter)
 
 
+def inside(groups: tuple[Path, ...], *argv: str) -> list[str]:
+    """A command line that runs in these groups."""
+    enter = "".join(f"echo $$ > {folder}/cgroup.procs && " for folder in groups)
+    return ["sh", "-c", f'{enter}exec "$@"', "sh", *argv]
+
+
 def direct(loop: str, way: str, size: int, groups: tuple[Path, ...], seconds: float = 0.8) -> float:
     """Reads or writes per second."""
-    done = Shell().run(
-        [sys.executable, "-S", "-c", DIRECT, f"/dev/{loop}", way, str(size), str(seconds)],
-        groups=groups,
-        timeout_s=30,
-    )
+    argv = [sys.executable, "-S", "-c", DIRECT, f"/dev/{loop}", way, str(size), str(seconds)]
+    done = Shell().run(inside(groups, *argv), timeout_s=30)
     assert done.returncode == 0, done.stderr
     return float(done.stdout)
 
@@ -121,7 +124,8 @@ def test_reading_a_large_file_fills_no_more_page_cache_than_the_cap(
         file.flush()
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    assert Shell().run(["cat", large], stdout=Path(os.devnull), groups=memory_group.folders).returncode == 0
+    argv = inside(memory_group.folders, "cat", str(large))
+    assert Shell().run(argv, stdout=Path(os.devnull)).returncode == 0
     (folder,) = memory_group.folders
     used = next(
         int((folder / name).read_text())
@@ -134,7 +138,7 @@ def test_reading_a_large_file_fills_no_more_page_cache_than_the_cap(
 
 def test_who_takes_more_memory_than_the_cap_is_killed_and_counted(memory_group: Group) -> None:
     # it looks for the last line, of which there is no end
-    done = Shell(server_user()).run(["tail", "/dev/zero"], groups=memory_group.folders, timeout_s=30)
+    done = Shell().run(inside(memory_group.folders, "tail", "/dev/zero"), timeout_s=30)
     assert done.returncode == -signal.SIGKILL
     with pytest.raises(ServerError, match=r"killed 1 process"):
         memory_group.check()
