@@ -16,7 +16,7 @@ from benchlib.server.installations import find_installation, runnable_by
 ROLES = {
     "boss": "SUPERUSER",
     "maker": "CREATEDB",
-    "guest": "CONNECTION LIMIT 12",
+    "guest": "",
     "tuner": "CREATEDB",
 }
 """What the roles may do; ``tuner`` may also set ``work_mem`` and ``checkpoint_timeout``, from PostgreSQL 15 on."""

@@ -3,7 +3,7 @@
 Each is noted in the run's :mod:`benchlib.host.journal` before it is made. A note holds where the
 server is and never a password: whoever undoes it connects as the run did, with what libpq finds
 in the service file, ``.pgpass`` or the environment. To undo one twice, or one that was never
-made, does nothing and is no error. What does not bear our mark is somebody else's and stays.
+made, does nothing and is no error.
 """
 
 import contextlib
@@ -21,6 +21,18 @@ from benchlib.host.shell import connection_variables, ticks
 from benchlib.server.server import Session, reason_of
 
 _RELOAD_LIMIT_S = 15.0
+
+OURS = "_[0-9a-f]{12}$"
+"""How the name of every database and schema ends that we make."""
+
+_STATEMENTS: dict[str, tuple[LiteralString, LiteralString]] = {
+    # template1 may hold what the site wants in its own databases, and be in use
+    "database": ("CREATE DATABASE {} TEMPLATE template0", "DROP DATABASE IF EXISTS {}"),
+    "schema": ("CREATE SCHEMA {}", "DROP SCHEMA IF EXISTS {} CASCADE"),
+}
+_END_SESSIONS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pg_has_role(usesysid, 'MEMBER')"
+)
 
 
 def connect_to(server: str, **parameters: Any) -> Session:
@@ -60,10 +72,10 @@ def reload(connection: Session) -> None:
 
     """
     loaded = "SELECT pg_conf_load_time()"
-    before = _one(connection, loaded)
+    before = connection.execute(loaded).fetchall()
     connection.execute("SELECT pg_reload_conf()")
     for _ in ticks(_RELOAD_LIMIT_S, 0.02):
-        if _one(connection, loaded) != before:
+        if connection.execute(loaded).fetchall() != before:
             return
     raise StudyError(
         f"the server has not read its configuration within {_RELOAD_LIMIT_S:.0f} s: its log says why"
@@ -119,33 +131,25 @@ class Altered(Change):
 class Created(Change):
     """A database of ours, or a schema of ours in the database that the server's name leads to.
 
-    Its comment is our ``mark``, which no other run has.
+    Nobody else's is named so: the name ends with a number that was drawn for it.
     """
 
     kind: Literal["created"] = "created"
     server: str
     what: Literal["database", "schema"]
-    name: str
-    mark: Annotated[str, Field(pattern="^benchlib [0-9a-f]{8,}$")]
+    name: Annotated[str, Field(pattern=OURS)]
 
     def __str__(self) -> str:
         return f"{self.what} {self.name} on “{self.server}”"
 
     def make(self, connection: Session) -> None:
-        """Create and mark it.
+        """Create it.
 
         Raises:
             psycopg.Error: the server refuses, or there is one of that name.
 
         """
-        if self.what == "database":
-            # template1 may hold what the site wants in its own databases, and be in use
-            self._execute(connection, "CREATE DATABASE {name} TEMPLATE template0")
-            self._execute(connection, "COMMENT ON DATABASE {name} IS {mark}")
-        else:
-            with connection.transaction():
-                self._execute(connection, "CREATE SCHEMA {name}")
-                self._execute(connection, "COMMENT ON SCHEMA {name} IS {mark}")
+        connection.execute(sql.SQL(_STATEMENTS[self.what][0]).format(sql.Identifier(self.name)))
 
     def undo(self) -> None:
         """Drop it, with who is still connected to the database.
@@ -155,33 +159,10 @@ class Created(Change):
 
         """
         with _undoing(self) as connection:
-            if self.what == "schema":
-                comment = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
-                if _one(connection, comment, self.name) == self.mark:
-                    connection.execute("SET lock_timeout = '30s'")
-                    self._execute(connection, "DROP SCHEMA {name} CASCADE")
-                return
-            # a crash may come between the database and its comment: then its name must do, which has the mark
-            comment = "SELECT coalesce(shobj_description(oid, 'pg_database'), %s) FROM pg_database WHERE datname = %s"
-            named_by_mark = self.name.endswith(self.mark.removeprefix("benchlib "))
-            if not named_by_mark or _one(connection, comment, self.mark, self.name) != self.mark:
-                return
-            if connection.info.server_version >= 130_000:
-                self._execute(connection, "DROP DATABASE {name} WITH (FORCE)")
-            else:
-                ours = "FROM pg_stat_activity WHERE datname = %s AND usename = current_user"
-                connection.execute(f"SELECT pg_terminate_backend(pid) {ours}", [self.name])
-                self._execute(connection, "DROP DATABASE {name}")
-
-    def _execute(self, connection: Session, statement: LiteralString) -> None:
-        names = {"name": sql.Identifier(self.name), "mark": sql.Literal(self.mark)}
-        connection.execute(sql.SQL(statement).format(**names))
-
-
-def _one(connection: Session, query: LiteralString, *parameters: str) -> Any:
-    """The first column of the first row; None if there is none."""
-    row = connection.execute(query, parameters or None).fetchone()
-    return row[0] if row else None
+            if self.what == "database":
+                connection.execute(_END_SESSIONS, [self.name])
+            connection.execute("SET lock_timeout = '30s'")
+            connection.execute(sql.SQL(_STATEMENTS[self.what][1]).format(sql.Identifier(self.name)))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import secrets
 import statistics
 import timeit
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import psycopg
 from psycopg.sql import SQL, Identifier
@@ -34,16 +34,6 @@ _HINTS = {
     "password": "; passwords come from the service file, PGPASSWORD or .pgpass",
     "definition of service": "; services stand in ~/.pg_service.conf, or in the file that PGSERVICEFILE names",
 }
-
-_PROVIDERS = {
-    "rds": "Amazon RDS or Aurora",
-    "cloudsql": "Google Cloud SQL",
-    "alloydb": "Google AlloyDB",
-    "azure": "Azure Database",
-    "neon": "Neon",
-    "supautils": "Supabase",
-}
-"""What stands before the dot in the names of the parameters that managed servers add."""
 
 _NO_CHECKPOINT = (
     "no CHECKPOINT, so a trial starts with what is dirty (from 15 on: GRANT pg_checkpoint TO our_role)"
@@ -90,7 +80,7 @@ class Remote(Server):
             version = connection.info.parameter_status("server_version") or "of an unknown version"
             if connection.info.server_version < _OLDEST * 10_000:
                 raise PreflightError(f"the target runs PostgreSQL {version}: {_OLDEST} or later is needed")
-            lacks = [*rights.of_place(connection, target), *rights.of_settings(connection, target, settings)]
+            lacks = rights.of_place(connection, target) | rights.of_settings(connection, target, settings)
             rights.insist(connection, target, lacks)
             place = f"a schema {target.own_schema}" if target.own_schema else "a database"
             asked = f"SELECT ({rights.MAY_CHECKPOINT}), ({rights.MAY_READ_FILES})"
@@ -106,15 +96,15 @@ class Remote(Server):
             answers = f"answers in {1000 * statistics.median(round_trips_s):.2g} ms"
             return [
                 (name, f"PostgreSQL {version}, {answers}, {encrypted}"),
-                (f"{name}, connections", rights.connections(connection, target, clients)),
+                (f"{name}, connections", rights.connections(connection, clients)),
                 (f"{name}, rights", ", ".join(allowed)),
-                (f"{name}, disk", rights.disk(connection, needs_mib)),
+                (f"{name}, disk", f"about {needs_mib:,} MiB needed; see that they are free: no server tells it"),
                 (f"{name}, host", "sampled by the server" if may_read else f"not sampled: {HOST_GRANTS}"),
             ]
 
     @classmethod
-    def open(cls, target: Target, mark: str, chapter: Chapter) -> Self:
-        """The server with a database of our own, named after ``mark``, or a schema; both go with the chapter.
+    def open(cls, target: Target, label: str, chapter: Chapter) -> Self:
+        """The server with a database of our own, named after a ``label``, or a schema; both go with the chapter.
 
         Raises:
             PreflightError: it cannot be reached, we have no right to it, or it would be beside the tables of others.
@@ -122,11 +112,12 @@ class Remote(Server):
 
         """
         remote = cls(target)
-        token = secrets.token_hex(4)
         # every level has its own, and none is ever there already
-        name = (target.own_schema or "benchlib_" + re.sub("[^a-z0-9]+", "_", mark.lower())[:40]) + f"_{token}"
-        what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
-        created = Created(server=target.server, what=what, name=name, mark=f"benchlib {token}")
+        begins = target.own_schema or "benchlib_" + re.sub("[^a-z0-9]+", "_", label.lower())[:40]
+        name = f"{begins}_{secrets.token_hex(6)}"
+        created = Created(
+            server=target.server, what="schema" if target.own_schema else "database", name=name
+        )
         with _reaching(target) as connection:
             rights.insist(connection, target, rights.of_place(connection, target))
             chapter.note(created)
@@ -193,8 +184,8 @@ class Remote(Server):
         self.want(settings)
         if settings:
             with asking(), self.connect(self.maintenance) as connection:
-                if lacks := list(rights.of_settings(connection, self.target, settings)):
-                    raise SettingError(f"the server would not take its settings: {rights.reasons_of(lacks)}")
+                if lacks := rights.of_settings(connection, self.target, settings):
+                    raise SettingError(f"the server would not take its settings: {'; '.join(lacks)}")
                 self._server_wide = rights.server_wide(connection, settings)
                 for name, value in settings.items():
                     try:
@@ -241,12 +232,9 @@ class Remote(Server):
             ServerError: the server has gone.
 
         """
-        prefixes = "SELECT DISTINCT split_part(name, '.', 1) AS prefix FROM pg_settings"
-        known = [row["prefix"] for row in self.query(prefixes, self.maintenance)]
         return {
             "version": self.version(),
             "build": self.value("SELECT version()", self.maintenance),
-            "provider": next((name for prefix, name in _PROVIDERS.items() if prefix in known), None),
             "checkpoints": self.value(rights.MAY_CHECKPOINT, self.maintenance),
         }
 

@@ -23,7 +23,6 @@ from benchlib.load.tool import Job
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
 from benchlib.plan.words import HOST_GRANTS
-from benchlib.server import remote as remote_module
 from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench
 from benchlib.server.remote import Remote
@@ -248,20 +247,14 @@ def test_the_host_is_sampled_where_the_role_may_have_its_files_read(
         assert figures[["cpu_user_percent", "context_switches_per_s", "dirty_mib"]].notna().all(axis=None)
 
 
-def test_the_provenance_says_what_it_is_and_not_where(
-    foreign: Foreign, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_provenance_says_what_it_is_and_not_where(foreign: Foreign, journal: Journal) -> None:
     with journal.chapter() as chapter:
         remote = Remote.open(Target(server="boss"), "any", chapter)
         assert remote.identity() == {
             "version": foreign.cluster.version(),
             "build": foreign.cluster.value("SELECT version()", "postgres"),
-            "provider": None,
             "checkpoints": True,
         }
-        # a managed server is known by the parameters that its provider has added
-        monkeypatch.setattr(remote_module, "_PROVIDERS", {"rds": "this one", "autovacuum": "that one"})
-        assert remote.identity()["provider"] == "that one"
 
 
 def test_an_ordinary_role_goes_without_what_it_may_not(foreign: Foreign, journal: Journal) -> None:

@@ -53,7 +53,7 @@ def test_what_the_server_offers_is_told_in_pairs_of_words(foreign: Foreign) -> N
         offers["rights"]
         == "a database of our own, CHECKPOINT, work_mem for us alone, checkpoint_timeout for everybody there"
     )
-    assert offers["disk"].startswith("about 50 MiB of ")
+    assert offers["disk"].startswith("about 50 MiB needed")
     assert offers["host"] == "sampled by the server"
     check(WIDE, {"fsync": True, "synchronous_commit": False})
     after = foreign.databases(), foreign.schemas(), foreign.altered(), foreign.set_for()
@@ -66,9 +66,6 @@ def test_an_ordinary_role_is_told_what_it_may_not_know_or_do() -> None:
         "a database of our own, no CHECKPOINT, so a trial starts with what is dirty"
     )
     assert offers["host"].startswith("not sampled: GRANT pg_read_server_files TO ")
-    assert (
-        offers["disk"] == "about 50 MiB needed; what is free there, the server does not tell: look yourself"
-    )
 
 
 def test_a_wrong_password_or_none(services: Path, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,22 +98,12 @@ def test_too_many_clients(foreign: Foreign) -> None:
     with foreign.cluster.connect("postgres"):
         assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=93)
         assert "room for 96" in refusal("maker", clients=93), "an ordinary role counts others' sessions too"
-    with foreign.given(
-        "GRANT CREATE ON DATABASE postgres TO guest",
-        back="REVOKE CREATE ON DATABASE postgres FROM guest",
-    ):
-        guest = {"server": "guest", "own_schema": "bench_own"}
-        assert "room for 12 (our role's limit 12 less 0 in use)" in refusal(guest, clients=20)
 
 
 def test_of_a_server_by_uri_the_host_is_not_told(foreign: Foreign) -> None:
     rows = Remote(Target(server=foreign.uri("postgres"))).preflight(clients=4, settings={}, needs_mib=50)
     assert [what for what, _ in rows][:2] == ["server by URI", "server by URI, connections"]
     assert str(foreign.cluster.sockets) not in str(rows)
-
-
-def test_too_little_space() -> None:
-    assert "a smaller scale, or make room" in refusal(needs_mib=10**9)
 
 
 @pytest.mark.parametrize(
@@ -223,28 +210,6 @@ def test_a_granted_parameter_may_be_set_if_what_it_replaces_is_known(foreign: Fo
     foreign.wait_until_it_shows("checkpoint_timeout", "5min")
 
 
-def test_what_counts_more_than_we_could_set(foreign: Foreign) -> None:
-    with foreign.given("ALTER ROLE boss SET work_mem = '5MB'", back="ALTER ROLE boss RESET work_mem"):
-        assert "decided elsewhere (user)" in refusal(settings={"work_mem": "8MB"})
-        check({"server": "boss", "own_schema": "bench_own"}, {"work_mem": "8MB"})
-
-
-def test_a_server_that_forbids_alter_system(foreign: Foreign) -> None:
-    if foreign.cluster.major < 17:
-        pytest.skip("allow_alter_system came with PostgreSQL 17")
-    conf = foreign.cluster.data / "benchlib.conf"
-    former = conf.read_text()
-    try:
-        conf.write_text(f"{former}allow_alter_system = off\n")
-        foreign.cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
-        foreign.wait_until_it_shows("allow_alter_system", "off")
-        assert "this server does not allow ALTER SYSTEM" in refusal(WIDE, {"checkpoint_timeout": "7min"})
-        check(WIDE, {"work_mem": "8MB"})
-    finally:
-        conf.write_text(former)
-        foreign.cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
-
-
 def test_a_database_with_tables_of_others_is_refused_unless_it_is_named(foreign: Foreign) -> None:
     own = {"server": "boss", "own_schema": "bench_own"}
     assert check(own)["rights"].startswith("a schema bench_own of our own")
@@ -259,11 +224,10 @@ def test_a_database_with_tables_of_others_is_refused_unless_it_is_named(foreign:
 
 def test_tables_of_extensions_and_of_our_other_levels_are_nobody_s(foreign: Foreign) -> None:
     with foreign.given(
-        "CREATE SCHEMA bench_own_01234567",
-        "COMMENT ON SCHEMA bench_own_01234567 IS 'benchlib 01234567'",
-        "CREATE TABLE bench_own_01234567.pgbench_history (n int)",
+        "CREATE SCHEMA bench_own_0123456789ab",
+        "CREATE TABLE bench_own_0123456789ab.pgbench_history (n int)",
         "CREATE TABLE theirs (n int)",
         "ALTER EXTENSION plpgsql ADD TABLE theirs",
-        back="ALTER EXTENSION plpgsql DROP TABLE theirs;DROP TABLE theirs;DROP SCHEMA bench_own_01234567 CASCADE",
+        back="ALTER EXTENSION plpgsql DROP TABLE theirs;DROP TABLE theirs;DROP SCHEMA bench_own_0123456789ab CASCADE",
     ):
         check({"server": "boss", "own_schema": "bench_own"})
