@@ -29,7 +29,7 @@ from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.copying import copy_tree
-from benchlib.server.installations import Installation, runs
+from benchlib.server.installations import Installation, obstacle
 from benchlib.server.server import Server, Session, asking, error_lines
 
 SUPERUSER = "postgres"
@@ -247,7 +247,7 @@ def refusal(installation: Installation, settings: Mapping[str, SettingValue]) ->
     It reads them and is not started, which takes no cluster.
     """
     shell = Shell(server_user())
-    if not runs(shell, installation):  # it lies where only we can go; with -C first root may run it too
+    if obstacle(shell, installation):  # it lies where only we can go; with -C first root may run it too
         shell = Shell()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

