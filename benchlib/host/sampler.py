@@ -157,14 +157,10 @@ def host_counters(files: Files, devices: Sequence[str] | None = None) -> Sample:
     }
 
 
-def network_bytes(root: Path = ROOT) -> int | None:
-    """What all interfaces received and sent, what the host sent to itself once.
-
-    Source: man page proc_net(5), ``/proc/net/dev``: after two lines of headings an interface a line.
-    """
-    lines = (read(root / "proc/net/dev") or "").splitlines()[2:]
-    interfaces = {name.strip(): rest.split() for name, _, rest in (line.partition(":") for line in lines)}
-    moved = [int(of[8]) + (0 if name == "lo" else int(of[0])) for name, of in interfaces.items()]
+def network_bytes() -> int | None:
+    """What all interfaces received and sent, what the host sent to itself once; None where nothing is counted."""
+    interfaces = psutil.net_io_counters(pernic=True, nowrap=False)
+    moved = [of.bytes_sent + (name != "lo") * of.bytes_recv for name, of in interfaces.items()]
     return sum(moved) if moved else None
 
 

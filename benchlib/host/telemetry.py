@@ -31,12 +31,12 @@ HOST = (
 )  # fmt: skip
 DEVICE = ("r_iops", "r_mib_s", "r_await_ms", "w_iops", "w_mib_s", "w_await_ms", "f_iops", "aqu_sz")
 
-_COUNTERS = ("context_switches", "io_stalled_us", "network_bytes")
 _CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-# places in a file /sys/class/block/*/stat; kernels before 5.5 do not count flushes
-_FIELDS = {
-    "r_requests": 0, "r_sectors": 2, "r_ms": 3, "w_requests": 4, "w_sectors": 6, "w_ms": 7, "queue_ms": 10, "f_requests": 15,
-}  # fmt: skip
+# the kernel's own order; those before 5.5 do not count flushes
+_FIELDS = (
+    "r_requests", "r_merged", "r_sectors", "r_ms", "w_requests", "w_merged", "w_sectors", "w_ms", "in_flight", "busy_ms",
+    "queue_ms", "d_requests", "d_merged", "d_sectors", "d_ms", "f_requests",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -140,42 +140,32 @@ def _readings(raw: Raw) -> Sequence[Raw]:
 
 
 @np.errstate(all="ignore")
-def _rises(readings: Sequence[Raw], names: Iterable[str], counters: Iterable[Iterable[Any]]) -> Arrays:
-    """How far each counter rose until a reading since the one before, in how many ``seconds``; null where it fell."""
-    rows = [[reading["at_s"], *row] for reading, row in zip(readings, counters, strict=True)]
-    rises = np.diff(np.array(rows, dtype=float), axis=0)
+def _rises(rows: Iterable[Raw], names: Sequence[str]) -> Arrays:
+    """How far each counter rose from a row to the next; null where it fell, or a row lacks it."""
+    rises = np.diff(np.array([[row.get(name) for name in names] for row in rows], dtype=float), axis=0)
     rises[~(rises >= 0)] = np.nan
-    return dict(zip(["seconds", *names], rises.T, strict=True))
+    return dict(zip(names, rises.T, strict=True))
 
 
 def _host_rises(readings: Sequence[Raw]) -> Arrays:
-    counters = [
-        [
-            *_padded(reading["cpu"], len(_CPU)),
-            reading["context_switches"],
-            reading["pressure"]["io"].get("some"),
-            reading.get("network_bytes"),  # earlier versions did not read it
-        ]
-        for reading in readings
-    ]
-    return _rises(readings, (*_CPU, *_COUNTERS), counters)
+    rows = []
+    for of in readings:
+        ticks = dict(zip(_CPU, of["cpu"] or (), strict=False))
+        rows.append({**of, **ticks, "io_stalled_us": of["pressure"]["io"].get("some")})
+    return _rises(rows, ("at_s", *_CPU, "context_switches", "io_stalled_us", "network_bytes"))
 
 
 def _device_rises(readings: Sequence[Raw], name: str) -> Arrays:
+    names = ("at_s", *_FIELDS)
     # a disk may be added meanwhile
-    fields = [_padded(reading["devices"].get(name), max(_FIELDS.values()) + 1) for reading in readings]
-    return _rises(readings, _FIELDS, ([of[place] for place in _FIELDS.values()] for of in fields))
-
-
-def _padded(values: Sequence[float] | None, count: int) -> list[float | None]:
-    """So many values; null where the kernel has fewer."""
-    return [*(values or ()), *[None] * count][:count]
+    rows = ([of["at_s"], *(of["devices"].get(name) or ())] for of in readings)
+    return _rises([dict(zip(names, row, strict=False)) for row in rows], names)
 
 
 @np.errstate(all="ignore")
 def _host(readings: Sequence[Raw]) -> Arrays:
     rises = _host_rises(readings)
-    ticks, seconds = np.sum([rises[name] for name in _CPU], axis=0), rises["seconds"]
+    ticks, seconds = np.sum([rises[name] for name in _CPU], axis=0), rises["at_s"]
     percent = 100 / np.where(ticks > 0, ticks, np.nan)
     return {
         "at_s": np.array([reading["at_s"] for reading in readings[1:]], dtype=float),
@@ -192,7 +182,7 @@ def _host(readings: Sequence[Raw]) -> Arrays:
 @np.errstate(all="ignore")
 def _device(readings: Sequence[Raw], name: str) -> pd.DataFrame:
     rises = _device_rises(readings, name)
-    seconds = rises["seconds"]
+    seconds = rises["at_s"]
     figures: dict[str, Any] = {"at_s": [reading["at_s"] for reading in readings[1:]], "device": name}
     for way in "rw":
         requests = rises[f"{way}_requests"]

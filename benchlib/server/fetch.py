@@ -32,9 +32,7 @@ from benchlib.server.installations import (
     runnable_by,
 )
 
-_ARCHITECTURES = {
-    "x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "armv7l": "arm", "i686": "ia32", "ppc64le": "ppc64",
-}  # fmt: skip
+_ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64"}
 _OPTIONS = ("--json", "--no-update-notifier", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
 
 

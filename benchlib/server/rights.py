@@ -46,15 +46,7 @@ _RIGHTS = f"""
            {_READS_CONF} OR pg_has_role('pg_read_all_settings', 'USAGE') AS sees_former
     FROM pg_roles WHERE rolname = current_user
 """
-_TABLES_OF_OTHERS = f"""
-    SELECT count(*) AS tables FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('r', 'p', 'm', 'f') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
-      -- those of an extension are nobody's, those in a schema that is named as ours are ours
-      AND n.nspname !~ '{OURS}'
-      AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
-                      AND d.deptype = 'e')
-"""
-
+_TABLES_OF_OTHERS = f"SELECT count(*) FROM pg_tables WHERE schemaname !~ '^pg_|^information_schema$|{OURS}'"
 _LIMIT = """
     SELECT current_setting('max_connections')::int AS most,
            current_setting('superuser_reserved_connections')::int
@@ -155,7 +147,7 @@ def of_place(connection: Session, target: Target) -> Lacks:
     lacks: Lacks = {"it is a replica, which can only be read": None} if rights["replica"] else {}
     if target.own_schema is None:
         return lacks | _lacking(rights, "may_create_database")
-    others = _row(connection, _TABLES_OF_OTHERS)["tables"]
+    others = _row(connection, _TABLES_OF_OTHERS)["count"]
     if others and target.beside != database:
         reason = (
             f"the database {database} holds tables of others ({others}): leave 'own_schema' out to have a database "

@@ -148,39 +148,23 @@ def reset(server: Server) -> None:
 def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
     """What tells of the load's ``sessions`` now, by wait event type and wait event, how many; both null while on the CPU.
 
-    It asks over one connection, which is made at once: the load may take all others.
-
     Raises:
-        ServerError: the server cannot be reached or has no connection left; from what is given, that it is gone.
+        ServerError: as :func:`_connected`.
 
     """
-    with asking():
-        connection = server.connect()
-
-    def sample() -> dict[str, list[list[Any]]]:
-        with asking():
-            return {"sessions": [list(row) for row in connection.execute(_WAITS, prepare=True)]}
-
-    with contextlib.closing(connection):
-        yield sample
+    with _connected(server) as ask:
+        yield lambda: {"sessions": [list(row) for row in ask(_WAITS)]}
 
 
 @contextlib.contextmanager
 def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
-    """What has the server read :data:`benchlib.host.sampler.FILES` of its host, over one connection that is made at once.
+    """What has the server read :data:`benchlib.host.sampler.FILES` of its host.
 
     Raises:
-        ServerError: the server cannot be reached, or does not read them for us; from what is given, that it is gone.
+        ServerError: as :func:`_connected`, or the server does not read them for us.
 
     """
-    with asking():
-        connection = server.connect(server.maintenance)
-
-    def ask(query: str, *parameters: object) -> list[Any]:
-        with asking():
-            return connection.execute(query, parameters or None).fetchall()
-
-    with contextlib.closing(connection):
+    with _connected(server, server.maintenance) as ask:
         if not ask(MAY_READ_FILES)[0][0]:
             raise ServerError("our role may not read files of the server's host")
         readable = []
@@ -189,6 +173,25 @@ def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
                 ask(_READ, [name])
                 readable.append(name)
         yield lambda: dict(ask(_READ, readable))
+
+
+@contextlib.contextmanager
+def _connected(server: Server, dbname: str | None = None) -> Iterator[Callable[..., list[Any]]]:
+    """What gives the rows of a query, over one connection that is made at once: the load may take all others.
+
+    Raises:
+        ServerError: the server cannot be reached or has no connection left; from what is given, that it is gone, or refuses.
+
+    """
+    with asking():
+        connection = server.connect(dbname)
+
+    def ask(query: str, *parameters: object) -> list[Any]:
+        with asking():
+            return connection.execute(query, parameters or None).fetchall()
+
+    with contextlib.closing(connection):
+        yield ask
 
 
 def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, Any]]:

@@ -10,8 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from benchlib.errors import PreflightError, ServerError
@@ -42,13 +44,10 @@ def test_another_hosts_files_and_what_it_lacks(tmp_path: Path) -> None:
     nothing = host_counters(kernel_files(tmp_path), ["sda"])
     assert (nothing["cpu"], nothing["dirty_kib"], nothing["devices"]) == (None, None, {"sda": None})
     assert host_counters({})["devices"] == {}
-    assert network_bytes(tmp_path) is None
     files = {
         "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5 0 0\nctxt 4711\n",
         "proc/meminfo": "MemTotal:       24684092 kB\nDirty:               64 kB\nWriteback:             0 kB\n",
         "proc/pressure/io": "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n",
-        "proc/net/dev": "Inter-|   Receive\n face |bytes\n"
-        "    lo:    100 1 0 0 0 0 0 0      100 1 0 0 0 0 0 0\n  eth0:1000 9 0 0 0 0 0 0  20 9 0 0 0 0 0 0\n",
         "proc/diskstats": "   8  0 sda 1 2 3 4 5 6 7 8 0 10 11\n   8  1 sda1 1 1 1 1 1 1 1 1 0 1 1\n"
         " 253  0 dm-0 1 1 1 1 1 1 1 1 0 1 1\n 259  0 nvme0n1 1 1 1 1 1 1 1 1 0 1 1\n",
     }
@@ -56,7 +55,6 @@ def test_another_hosts_files_and_what_it_lacks(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert list(host_counters(kernel_files(tmp_path))["devices"]) == ["sda", "nvme0n1"], "all disks"
-    assert network_bytes(tmp_path) == 100 + 1000 + 20
     assert host_counters(kernel_files(tmp_path), ["sda"]) == {
         "cpu": [1, 2, 3, 4, 5, 6, 7, 8],
         "context_switches": 4711,
@@ -64,6 +62,17 @@ def test_another_hosts_files_and_what_it_lacks(tmp_path: Path) -> None:
         "pressure": {"io": {"some": 12}},
         "devices": {"sda": [1, 2, 3, 4, 5, 6, 7, 8, 0, 10, 11]},
     }
+
+
+def test_the_network_counts_what_a_host_sends_to_itself_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = {
+        "lo": SimpleNamespace(bytes_sent=100, bytes_recv=100),
+        "eth0": SimpleNamespace(bytes_sent=20, bytes_recv=1000),
+    }
+    monkeypatch.setattr(psutil, "net_io_counters", lambda **_: counted)
+    assert network_bytes() == 100 + 20 + 1000
+    counted.clear()
+    assert network_bytes() is None
 
 
 # takes CPU time itself and by two children, of which one ends; then tells how much the two that can know took
