@@ -83,37 +83,26 @@ def reload(connection: Session) -> None:
 
 
 class Altered(Change):
-    """A server parameter with another value: by ``ALTER SYSTEM``, or for our role in a ``database`` of others.
-
-    ``former`` is None where it had none in the same way.
-    """
+    """A server parameter with another value, by ``ALTER SYSTEM``. ``former`` is None where it had none in the same way."""
 
     kind: Literal["altered"] = "altered"
     server: str
     name: str
     former: str | None
     value: str
-    database: str | None = None
-
-    @property
-    def _whose(self) -> sql.Composable:
-        if self.database is None:
-            return sql.SQL("SYSTEM")
-        return sql.SQL("ROLE CURRENT_USER IN DATABASE {}").format(sql.Identifier(self.database))
 
     def __str__(self) -> str:
         before = "not there" if self.former is None else self.former
-        whose = self._whose.as_string(None)
-        return f"ALTER {whose} {self.name} = {self.value} on “{self.server}”, before {before}"
+        return f"ALTER SYSTEM {self.name} = {self.value} on “{self.server}”, before {before}"
 
     def make(self, connection: Session) -> None:
-        """Set it: new sessions of ours have it, or once the server is told to :func:`reload` everybody.
+        """Set it: it holds once the server is told to :func:`reload`.
 
         Raises:
             psycopg.Error: the server refuses.
 
         """
-        alter(connection, self._whose, self.name, self.value)
+        alter(connection, sql.SQL("SYSTEM"), self.name, self.value)
 
     def undo(self) -> None:
         """Write the former value, or take the parameter out, and have it hold.
@@ -123,9 +112,8 @@ class Altered(Change):
 
         """
         with _undoing(self) as connection:
-            alter(connection, self._whose, self.name, self.former)
-            if self.database is None:
-                reload(connection)
+            alter(connection, sql.SQL("SYSTEM"), self.name, self.former)
+            reload(connection)
 
 
 class Created(Change):

@@ -62,6 +62,7 @@ class Remote(Server):
             self._parameters = {"password": connection.info.password} if connection.info.password else {}
             self.maintenance = self.database = connection.info.dbname
             self._options = connection.info.options
+            self._schema = ""
 
     def preflight(
         self, *, clients: int, settings: Mapping[str, SettingValue], needs_mib: int
@@ -123,8 +124,8 @@ class Remote(Server):
             chapter.note(created)
             created.make(connection)
         if target.own_schema:
-            # never the tables of others, whatever our role's own search_path says
-            remote._parameters["options"] = f"{remote._options} -csearch_path={name}".strip()
+            remote._schema = name
+            remote._begin_sessions_with({})
         else:
             remote.database = name
         schema = remote.value("SELECT current_schema()")
@@ -173,8 +174,8 @@ class Remote(Server):
         return Shell(environment=kept | environment)
 
     def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
-        """Set what a level asks for, and see that it holds: for our database or our role, and where no session may have its
-        own by ``ALTER SYSTEM``. What outlives our database goes when the chapter is undone.
+        """Set what a level asks for, and see that it holds: for our database or, from now on, for our sessions and those of
+        :meth:`shell`, and where no session may have its own by ``ALTER SYSTEM``, until the chapter is undone.
 
         Raises:
             SettingError: the server would not take a setting, or it did not take.
@@ -182,35 +183,42 @@ class Remote(Server):
 
         """
         self.want(settings)
-        if settings:
-            with asking(), self.connect(self.maintenance) as connection:
-                if lacks := rights.of_settings(connection, self.target, settings):
-                    raise SettingError(f"the server would not take its settings: {'; '.join(lacks)}")
-                self._server_wide = rights.server_wide(connection, settings)
-                for name, value in settings.items():
-                    try:
-                        self._set(connection, name, spelled(value), chapter)
-                    except psycopg.errors.DataError as error:
-                        raise SettingError(f"the server would not take {name}: {reason_of(error)}") from error
-                if self._server_wide:
-                    reload(connection)
+        values = {name: spelled(value) for name, value in settings.items()}
+        with asking(), self.connect(self.maintenance) as connection:
+            if lacks := rights.of_settings(connection, self.target, settings):
+                raise SettingError(f"the server would not take its settings: {'; '.join(lacks)}")
+            self._server_wide = rights.server_wide(connection, settings)
+            for name, value in values.items():
+                try:
+                    if name.lower() in self._server_wide:
+                        self._alter_system(connection, name, value, chapter)
+                    elif not self._schema:
+                        alter(connection, SQL("DATABASE {}").format(Identifier(self.database)), name, value)
+                except psycopg.errors.DataError as error:
+                    raise SettingError(f"the server would not take {name}: {reason_of(error)}") from error
+            if self._server_wide:
+                reload(connection)
+        if self._schema:
+            self._begin_sessions_with({k: v for k, v in values.items() if k.lower() not in self._server_wide})
         self.check_settings(self.database)
 
-    def _set(self, connection: Session, name: str, value: str, chapter: Chapter) -> None:
-        wide = name in self._server_wide
-        if not wide and not self.target.own_schema:
-            alter(connection, SQL("DATABASE {}").format(Identifier(self.database)), name, value)
-            return
-        former = rights.former_value(connection, name, wide=wide)
-        database = None if wide else self.database
-        altered = Altered(server=self.target.server, name=name, former=former, value=value, database=database)
+    def _alter_system(self, connection: Session, name: str, value: str, chapter: Chapter) -> None:
+        former = rights.former_value(connection, name)
+        altered = Altered(server=self.target.server, name=name, former=former, value=value)
         chapter.note(altered)
         altered.make(connection)
+
+    def _begin_sessions_with(self, values: Mapping[str, str]) -> None:
+        """Have our sessions begin with these, and never in the tables of others, whatever our role's own search_path says."""
+        given = {"search_path": self._schema, **values}
+        escaped = {name: value.replace("\\", "\\\\").replace(" ", "\\ ") for name, value in given.items()}
+        options = (f"-c{name}={value}" for name, value in escaped.items())
+        self._parameters["options"] = " ".join(filter(None, [self._options, *options]))
 
     def _set_by_us(self, row: Mapping[str, Any]) -> bool:
         if row["name"] in self._server_wide:
             return super()._set_by_us(row)
-        return bool(row["source"] == ("database user" if self.target.own_schema else "database"))
+        return bool(row["source"] == ("client" if self._schema else "database"))
 
     def checkpoint(self) -> None:
         """Have the server write all that is dirty, where we have the right to; :meth:`identity` says whether.

@@ -73,14 +73,9 @@ _PARAMETERS = """
     FROM pg_settings WHERE lower(name) = ANY(%s)
 """
 _IN_AUTO_CONF = "SELECT setting FROM {} WHERE lower(name) = %s AND sourcefile LIKE '%%postgresql.auto.conf'"
-_OF_OUR_ROLE = """
-    SELECT option_value AS setting FROM pg_db_role_setting, pg_options_to_table(setconfig)
-    WHERE lower(option_name) = %s AND setrole = (SELECT oid FROM pg_roles WHERE rolname = current_user)
-      AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
 
 _NAME_LISTS = ("search_path", "local_preload_libraries", "session_preload_libraries", "temp_tablespaces")
-"""``ALTER`` takes such a value name by name, so what it had before cannot be given back as it is."""
+"""``ALTER`` takes such a value name by name, and a text for one name."""
 
 _ENDANGERING = ("fsync", "full_page_writes")
 """Off, a crash may destroy every database of the server."""
@@ -95,7 +90,7 @@ class Target(Model):
     The benchmark makes a database of its own there, or, with ``own_schema``, a schema whose name
     begins so in the database that the service names; where that database holds tables of others it
     is refused unless ``beside`` repeats its name. A text stands for the ``server``. Settings are made for that database,
-    or for our role in the one that is named; those that no session may have for itself, with ``server_wide`` for everybody.
+    or for our sessions; those that no session may have for itself, with ``server_wide`` for everybody.
     Passwords belong into ``.pgpass``, the service file or the environment.
     """
 
@@ -212,7 +207,7 @@ def _unfit(row: Mapping[str, Any] | None, value: SettingValue) -> str | None:
         "needs a restart of the server, which is not ours to restart": row["context"] == "postmaster",
         "was decided when the server was built or initialised": row["context"] == "internal",
         "would endanger every database of a server that is not ours": name in _ENDANGERING and is_off(value),
-        "a list of names cannot be given back as it was: leave it to the server's owner": name in _NAME_LISTS,
+        "a list of names would be taken for one: leave it to the server's owner": name in _NAME_LISTS,
         f"decided elsewhere ({row['source']}), which counts more": overruled,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
@@ -259,21 +254,18 @@ def server_wide(connection: Session, names: Iterable[str]) -> set[str]:
     return {name for name, row in _parameters(connection, names).items() if row["wide"]}
 
 
-def former_value(connection: Session, name: str, *, wide: bool) -> str | None:
-    """What ``ALTER SYSTEM`` has set, or what our role has in this database; None for nothing.
+def former_value(connection: Session, name: str) -> str | None:
+    """What ``ALTER SYSTEM`` has set; None for nothing.
 
-    The former from the file itself where we may read it, otherwise from what the server says of its sources: one of the two
+    From the file itself where we may read it, otherwise from what the server says of its sources: one of the two
     tells it of a parameter that :func:`of_settings` has nothing against.
 
     Raises:
         psycopg.Error: the server refuses to be asked.
 
     """
-    reads_conf = _row(connection, _RIGHTS)["reads_conf"]
-    query = (
-        _IN_AUTO_CONF.format("pg_file_settings" if reads_conf else "pg_settings") if wide else _OF_OUR_ROLE
-    )
-    row = connection.execute(query, [name.lower()]).fetchone()
+    view = "pg_file_settings" if _row(connection, _RIGHTS)["reads_conf"] else "pg_settings"
+    row = connection.execute(_IN_AUTO_CONF.format(view), [name.lower()]).fetchone()
     return row[0] if row else None
 
 

@@ -65,6 +65,7 @@ class Stand:
             in_force: dict[str, str] = {}
             if isinstance(self.server, Remote):
                 self.server.configure(self.level.settings, chapter)
+                self.client = self.server.shell()
             elif self.site:
                 for lever in LEVERS:
                     in_force |= lever.before_trial(self.site, chapter)

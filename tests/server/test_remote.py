@@ -138,7 +138,7 @@ def test_settings_hold_for_our_database_alone(foreign: Foreign, journal: Journal
         assert foreign.altered() == {}
 
 
-def test_beside_the_tables_of_others_they_hold_for_our_role_and_its_former_ones_return(
+def test_in_a_schema_they_hold_for_our_sessions_and_those_of_the_load(
     foreign: Foreign, journal: Journal
 ) -> None:
     with foreign.given(
@@ -149,12 +149,12 @@ def test_beside_the_tables_of_others_they_hold_for_our_role_and_its_former_ones_
         former = foreign.set_for()
         with journal.chapter() as chapter:
             remote = Remote.open(Target(server="maker", own_schema="bench_own"), "any", chapter)
-            with journal.chapter() as trial:
-                remote.configure({"work_mem": "8MB", "random_page_cost": 1.1}, trial)
-                assert set(remote.check_settings(remote.database)) == {"work_mem", "random_page_cost"}
-                assert foreign.set_for() == {"postgres/maker": ["work_mem=8MB", "random_page_cost=1.1"]}
-                assert foreign.shows("work_mem") == "4MB"
-            assert foreign.set_for() == former
+            remote.configure({"work_mem": "8MB", "DateStyle": "SQL, DMY"}, chapter)
+            assert remote.check_settings(remote.database)["work_mem"] == "8192 kB"
+            assert [remote.value(f"SHOW {name}") for name in ("work_mem", "DateStyle")] == ["8MB", "SQL, DMY"]
+            assert remote.shell().environment["PGOPTIONS"].endswith(" -cwork_mem=8MB -cDateStyle=SQL,\\ DMY")
+            assert (foreign.set_for(), foreign.shows("work_mem")) == (former, "4MB")
+            remote.configure({}, chapter)
             assert remote.value("SHOW work_mem") == "5MB"
 
 
@@ -311,15 +311,14 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(
-    ("target", "settings", "altered", "role"),
+    ("target", "settings", "altered"),
     [
-        ({"server": "maker"}, {"work_mem": "8MB"}, {}, ""),
-        ({"server": "boss", "own_schema": "bench_own"}, {"work_mem": "8MB"}, {}, "/boss"),
+        ({"server": "maker"}, {"work_mem": "8MB"}, {}),
+        ({"server": "boss", "own_schema": "bench_own"}, {"work_mem": "8MB"}, {}),
         (
             {"server": "boss", "server_wide": True},
             {"work_mem": "8MB", "checkpoint_timeout": "7min"},
             {"checkpoint_timeout": "7min"},
-            "",
         ),
     ],
 )
@@ -329,7 +328,6 @@ def test_after_kill_9_the_journal_gives_everything_back(
     target: dict[str, object],
     settings: dict[str, str],
     altered: dict[str, str],
-    role: str,
 ) -> None:
     argv = [sys.executable, "-c", LIVES, str(journal.path), json.dumps(target), json.dumps(settings)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
@@ -337,10 +335,10 @@ def test_after_kill_9_the_journal_gives_everything_back(
         ready, database = process.stdout.readline().split()
         assert ready == "ready"
         assert foreign.altered() == altered
-        assert foreign.set_for() == {f"{database}{role}": ["work_mem=8MB"]}
+        assert foreign.set_for() == ({} if "own_schema" in target else {database: ["work_mem=8MB"]})
         assert foreign.shows("work_mem") == "4MB"
         os.kill(process.pid, signal.SIGKILL)
-    assert len(journal.standing()) == 1 + len(altered) + bool(role)
+    assert len(journal.standing()) == 1 + len(altered)
     assert "zebra" not in journal.path.read_text()
     assert journal.undo() == []
     assert (foreign.altered(), foreign.set_for()) == ({}, {})

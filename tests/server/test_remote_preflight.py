@@ -114,7 +114,7 @@ def test_of_a_server_by_uri_the_host_is_not_told(foreign: Foreign) -> None:
         ({"no_such_thing": 1}, "no_such_thing = 1: the server has no such parameter"),
         ({"fsync": False}, "would endanger every database"),
         ({"full_page_writes": "off"}, "would endanger every database"),
-        ({"search_path": "public"}, "cannot be given back as it was"),
+        ({"search_path": "public"}, "a list of names would be taken for one"),
         ({"work_mem": "8 pigs", "jit": "perhaps"}, 'parameter "work_mem": "8 pigs"; jit = perhaps: '),
     ],
 )

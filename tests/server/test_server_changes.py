@@ -27,21 +27,6 @@ def test_a_parameter_gets_back_what_the_file_held_or_leaves_it(foreign: Foreign,
     Altered(server="boss", name=name, former=None, value="8MB").undo()
 
 
-def test_of_our_role_another_setting_stays_and_ours_goes(foreign: Foreign) -> None:
-    change = Altered(server="boss", name="work_mem", former=None, value="8MB", database="postgres")
-    assert str(change).startswith('ALTER ROLE CURRENT_USER IN DATABASE "postgres" work_mem = 8MB on “boss”')
-    with foreign.given(
-        "ALTER ROLE boss IN DATABASE postgres SET jit = 'off'",
-        back="ALTER ROLE boss IN DATABASE postgres RESET ALL",
-    ):
-        with connect_to("boss") as connection:
-            change.make(connection)
-        assert foreign.set_for() == {"postgres/boss": ["jit=off", "work_mem=8MB"]}
-        for _ in range(2):
-            change.undo()
-            assert foreign.set_for() == {"postgres/boss": ["jit=off"]}
-
-
 def test_a_parameter_of_an_extension_can_be_altered(
     foreign: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
