@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import shutil
 import stat
 import time
@@ -48,10 +49,8 @@ def read(path: str | Path) -> str | None:
 
 def processor_name() -> str:
     """The processor's model as the kernel tells it."""
-    for line in (read("/proc/cpuinfo") or "").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    model = re.search(r"^model name\s*: (.*)", read("/proc/cpuinfo") or "", re.MULTILINE)
+    return model[1] if model else platform.processor() or platform.machine()
 
 
 def operating_system() -> str:

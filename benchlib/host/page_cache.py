@@ -11,8 +11,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def files_below(folder: Path) -> Iterator[Path]:
     """The files in a folder and in those below it; no links to folders are followed."""
-    for parent, _, names in os.walk(folder):
-        yield from (Path(parent) / name for name in names)
+    return filter(Path.is_file, folder.rglob("*"))
 
 
 def evict(folder: Path) -> None:

@@ -7,12 +7,11 @@ argument list, file or message has one.
 
 import contextlib
 import os
-import re
 import secrets
 import statistics
 import timeit
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import psycopg
 from psycopg.sql import SQL, Identifier
@@ -104,8 +103,8 @@ class Remote(Server):
             ]
 
     @classmethod
-    def open(cls, target: Target, label: str, chapter: Chapter) -> Self:
-        """The server with a database of our own, named after a ``label``, or a schema; both go with the chapter.
+    def open(cls, target: Target, chapter: Chapter) -> Self:
+        """The server with a database of our own, or a schema; both go with the chapter.
 
         Raises:
             PreflightError: it cannot be reached, we have no right to it, or it would be beside the tables of others.
@@ -114,11 +113,9 @@ class Remote(Server):
         """
         remote = cls(target)
         # every level has its own, and none is ever there already
-        begins = target.own_schema or "benchlib_" + re.sub("[^a-z0-9]+", "_", label.lower())[:40]
-        name = f"{begins}_{secrets.token_hex(6)}"
-        created = Created(
-            server=target.server, what="schema" if target.own_schema else "database", name=name
-        )
+        name = f"{target.own_schema or 'benchlib'}_{secrets.token_hex(6)}"
+        what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
+        created = Created(server=target.server, what=what, name=name)
         with _reaching(target) as connection:
             rights.insist(connection, target, rights.of_place(connection, target))
             chapter.note(created)

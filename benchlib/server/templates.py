@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from benchlib.errors import PreflightError, TrialError
@@ -38,7 +39,8 @@ class Templates:
         self.tell = tell
         self._empty: dict[tuple[Path, tuple[str, ...]], Cluster] = {}
         self._loaded: dict[tuple[Path, tuple[object, ...]], Cluster] = {}
-        self._reachable: dict[Path, installations.Installation] = {}
+        # an installation itself, or a copy of it that the servers' user can run
+        self.reach = cache(lambda one: installations.runnable_by(shell, one, run.folder))
 
     def pgbench(self) -> Path:
         """The pgbench that drives every server, where the servers' user can reach it."""
@@ -48,13 +50,6 @@ class Templates:
         """A program for a level's server: of its own installation, or of one that will do."""
         its_own = installations.find_installation(level.postgres)
         return self.reach(installations.find_program_for(its_own, name)).program(name)
-
-    def reach(self, installation: installations.Installation) -> installations.Installation:
-        """An installation itself, or a copy of it that the servers' user can run."""
-        place = installation.bindir
-        if place not in self._reachable:
-            self._reachable[place] = installations.runnable_by(self.shell, installation, self.run.folder)
-        return self._reachable[place]
 
     def empty(self, level: Level) -> Cluster:
         """A cluster for a level as initdb leaves it; never started.

@@ -246,8 +246,7 @@ def build(
     level: Level, workload: Workload, folder: Path, templates: Templates, ways: Ways | None = None
 ) -> Stand:
     """The stand of a level, up and loaded: a cluster of ours in ``folder`` and wherever its storage lies, or a place
-    on the server that the level names, in a database or schema named after the run and the folder. The ``ways`` are those
-    of a cluster of ours to other hosts.
+    on the server that the level names. The ``ways`` are those of a cluster of ours to other hosts.
 
     Raises:
         BenchlibError: it cannot be had; nothing of it is left.
@@ -257,7 +256,7 @@ def build(
     chapter = run.journal.chapter()
     if target := target_of(level):
         try:
-            remote = Remote.open(target, f"{run.folder.name}-{folder.name}", chapter)
+            remote = Remote.open(target, chapter)
             client = remote.shell()
             load(remote, workload, templates.scale, client, templates.pgbench())
         except BaseException:

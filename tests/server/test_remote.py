@@ -47,8 +47,8 @@ def run(remote: Remote) -> dict[str, object]:
 def test_a_database_of_our_own_is_made_used_and_dropped(foreign: Foreign, journal: Journal) -> None:
     before = foreign.databases()
     chapter = journal.chapter()
-    remote = Remote.open(Target(server="maker"), "my-study 1", chapter)
-    assert remote.database.startswith("benchlib_my_study_1_")
+    remote = Remote.open(Target(server="maker"), chapter)
+    assert remote.database.startswith("benchlib_")
     assert foreign.databases() - before == {remote.database}
     assert (remote.major, remote.version()) == (foreign.cluster.installation.major, foreign.cluster.version())
     report = run(remote)
@@ -66,7 +66,7 @@ def test_a_server_is_reached_by_its_uri_too(
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", foreign.password("maker"))
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server=foreign.uri("maker")), "uri", chapter)
+        remote = Remote.open(Target(server=foreign.uri("maker")), chapter)
         assert run(remote)["transactions"]
 
 
@@ -77,7 +77,7 @@ def test_a_schema_of_our_own_beside_the_tables_of_others(foreign: Foreign, journ
         *(f"CREATE TABLE {t} AS SELECT 7 AS n" for t in theirs), back=f"DROP TABLE {', '.join(theirs)}"
     ):
         with journal.chapter() as chapter:
-            remote, second = (Remote.open(target, "any", chapter) for _ in range(2))
+            remote, second = (Remote.open(target, chapter) for _ in range(2))
             run(remote)
             remote.execute(load_workload("insert").load_sql)
             schemas = {r.value("SELECT current_schema()") for r in (remote, second)}
@@ -97,7 +97,7 @@ def test_options_of_the_service_stay_beside_our_own(
     more = f"password={foreign.password('boss')}\noptions=-cwork_mem=5MB -csearch_path=public"
     services.write_text(foreign.service("boss", more=more))
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server="boss", own_schema="bench_own"), "any", chapter)
+        remote = Remote.open(Target(server="boss", own_schema="bench_own"), chapter)
         assert (remote.value("SHOW work_mem"), remote.value("SELECT current_schema()")[:10]) == (
             "5MB",
             "bench_own_",
@@ -121,12 +121,12 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(
         journal.chapter() as chapter,
         pytest.raises(PreflightError, match="does not heed the connection's options"),
     ):
-        Remote.open(Target(server="boss", own_schema="bench_own"), "any", chapter)
+        Remote.open(Target(server="boss", own_schema="bench_own"), chapter)
 
 
 def test_settings_hold_for_our_database_alone(foreign: Foreign, journal: Journal) -> None:
     with journal.chapter() as chapter:
-        remote, other = (Remote.open(Target(server="maker"), "any", chapter) for _ in range(2))
+        remote, other = (Remote.open(Target(server="maker"), chapter) for _ in range(2))
         with journal.chapter() as trial:
             remote.configure({"work_mem": "8MB", "jit": False, "random_page_cost": 1.1}, trial)
             in_force = {"work_mem": "8192 kB", "jit": "off", "random_page_cost": "1.1"}
@@ -148,7 +148,7 @@ def test_in_a_schema_they_hold_for_our_sessions_and_those_of_the_load(
     ):
         former = foreign.set_for()
         with journal.chapter() as chapter:
-            remote = Remote.open(Target(server="maker", own_schema="bench_own"), "any", chapter)
+            remote = Remote.open(Target(server="maker", own_schema="bench_own"), chapter)
             remote.configure({"work_mem": "8MB", "DateStyle": "SQL, DMY"}, chapter)
             assert remote.check_settings(remote.database)["work_mem"] == "8192 kB"
             assert [remote.value(f"SHOW {name}") for name in ("work_mem", "DateStyle")] == ["8MB", "SQL, DMY"]
@@ -168,7 +168,7 @@ def test_what_no_session_may_have_for_itself_everybody_gets_and_the_former_retur
     ):
         former = foreign.altered()
         with journal.chapter() as chapter:
-            remote = Remote.open(Target(server="boss", server_wide=True), "any", chapter)
+            remote = Remote.open(Target(server="boss", server_wide=True), chapter)
             for wide in (
                 {"checkpoint_timeout": "7min", "autovacuum": False},
                 {"checkpoint_timeout": "8min"},
@@ -188,7 +188,7 @@ def test_what_no_session_may_have_for_itself_everybody_gets_and_the_former_retur
 
 def test_what_its_owner_alters_meanwhile_is_noticed(foreign: Foreign, journal: Journal) -> None:
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server="tuner", server_wide=True), "any", chapter)
+        remote = Remote.open(Target(server="tuner", server_wide=True), chapter)
         with journal.chapter() as trial:
             remote.configure({"checkpoint_timeout": "7min"}, trial)
             foreign.cluster.execute(
@@ -205,7 +205,7 @@ def test_a_setting_that_is_refused_or_does_not_take_ends_the_trial(
     foreign: Foreign, journal: Journal
 ) -> None:
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server="boss", server_wide=True), "any", chapter)
+        remote = Remote.open(Target(server="boss", server_wide=True), chapter)
         with pytest.raises(SettingError, match="shared_buffers = 1GB: needs a restart"):
             remote.configure({"work_mem": "8MB", "shared_buffers": "1GB"}, chapter)
         # no session may set it, so ALTER SYSTEM alone can refuse it
@@ -227,7 +227,7 @@ def test_the_host_is_sampled_where_the_role_may_have_its_files_read(
     foreign: Foreign, journal: Journal
 ) -> None:
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server="maker"), "any", chapter)
+        remote = Remote.open(Target(server="maker"), chapter)
         files = partial(statistics.kernel_files, remote)
         with Sampler(servers=lambda: [], files=files) as sampler:
             pass
@@ -249,7 +249,7 @@ def test_the_host_is_sampled_where_the_role_may_have_its_files_read(
 
 def test_the_provenance_says_what_it_is_and_not_where(foreign: Foreign, journal: Journal) -> None:
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server="boss"), "any", chapter)
+        remote = Remote.open(Target(server="boss"), chapter)
         assert remote.identity() == {
             "version": foreign.cluster.version(),
             "build": foreign.cluster.value("SELECT version()", "postgres"),
@@ -259,7 +259,7 @@ def test_the_provenance_says_what_it_is_and_not_where(foreign: Foreign, journal:
 
 def test_an_ordinary_role_goes_without_what_it_may_not(foreign: Foreign, journal: Journal) -> None:
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server="maker"), "any", chapter)
+        remote = Remote.open(Target(server="maker"), chapter)
         remote.checkpoint()
         assert remote.identity()["checkpoints"] is False
         counters = statistics.snapshot(remote)
@@ -279,7 +279,7 @@ def test_an_ordinary_role_goes_without_what_it_may_not(foreign: Foreign, journal
 def test_a_server_that_vanishes_is_one_clear_line_and_what_was_changed_is_given_back_later(
     foreign: Foreign, journal: Journal
 ) -> None:
-    remote = Remote.open(Target(server="boss", server_wide=True), "any", journal.chapter())
+    remote = Remote.open(Target(server="boss", server_wide=True), journal.chapter())
     remote.configure({"checkpoint_timeout": "7min"}, journal.chapter())
     foreign.cluster.stop(immediately=True)
     try:
@@ -302,7 +302,7 @@ from benchlib.host.journal import Journal
 from benchlib.server.rights import Target
 from benchlib.server.remote import Remote
 journal = Journal(Path(sys.argv[1]))
-remote = Remote.open(Target.model_validate_json(sys.argv[2]), "dies", journal.chapter())
+remote = Remote.open(Target.model_validate_json(sys.argv[2]), journal.chapter())
 remote.configure(json.loads(sys.argv[3]), journal.chapter())
 remote.execute("CREATE TABLE ours (n int)")
 print("ready", remote.database, flush=True)
@@ -373,7 +373,7 @@ def test_a_planted_password_appears_nowhere(
     planted(foreign, services, monkeypatch)
     caplog.set_level(logging.DEBUG)
     with journal.chapter() as chapter:
-        remote = Remote.open(Target(server="boss"), "secret", chapter)
+        remote = Remote.open(Target(server="boss"), chapter)
         remote.configure({"work_mem": "8MB"}, chapter)
         shell = remote.shell()
         PGBENCH.fill(shell, remote.connection, TPCB, 1)

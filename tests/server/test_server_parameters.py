@@ -25,7 +25,7 @@ def test_what_its_owner_has_set_and_neither_folder_nor_host_nor_name(
     ):
         foreign.wait_until_it_shows("work_mem", "7MB")
         with journal.chapter() as chapter:
-            of_maker = Remote.open(Target(server="maker"), "test", chapter).parameters()
+            of_maker = Remote.open(Target(server="maker"), chapter).parameters()
         monkeypatch.setattr(foreign.cluster, "database", "postgres")
         of_owner = foreign.cluster.parameters()
     foreign.wait_until_it_shows("work_mem", "4MB")

@@ -19,7 +19,6 @@ from benchlib.server.server import Server, asking
 
 Row = Mapping[str, Any]
 _MIB_PER_SCALE = 32  # twice the data, as its indexes are made anew
-_HEAVIEST = 10_000
 _MOST_ELEMENTS, _MOST_PARAMETERS = 20, 250
 _READING = {"SELECT", "WITH", "VALUES", "TABLE"}
 _WRITING = {"INSERT", "UPDATE", "DELETE", "MERGE"}
@@ -62,9 +61,8 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
             try:
                 if len(scripts) == top:
                     raise _LeftOutError(f"they are not among the {top} most called")
-                scripts.append(
-                    {"weight": called["calls"], "sql": reader.script(called, scales, writes=writes)}
-                )
+                sql = reader.script(called, scales, writes=writes)
+                scripts.append({"weight": called["weight"], "sql": sql})
                 outcomes.setdefault("taken", []).append(called)
             except _LeftOutError as reason:
                 outcomes.setdefault(f"left out, since {reason}", []).append(called)
@@ -72,7 +70,6 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
         if not scripts:
             raise InputError("; ".join(["nothing of pg_stat_statements can be run", *lines]))
         made = [row["made"] for row in reader.rows("made", oids=[*reader.tables])]
-    most = max(1.0, scripts[0]["weight"] / _HEAVIEST)
     tables = [[*columns.values()] for columns in reader.tables.values()]
     rows = [filled(columns, scales) for columns in tables if columns[0]["rows"] > 0]
     keys = {
@@ -83,7 +80,7 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
         "load_sql": "\n".join([*made, *rows]),
         "mib_per_scale": _MIB_PER_SCALE,
         "vacuum": [columns[0]["table"] for columns in tables],
-        "scripts": [script | {"weight": max(1, round(script["weight"] / most))} for script in scripts],
+        "scripts": scripts,
     }
     return keys, [*lines, f"scale {scales} is as large as that database"]
 
