@@ -3,7 +3,7 @@
 One file per run, one JSON object per line, appended and on disk before the change is made::
 
     {"id": "5a3f…", "change": {"kind": "written", "path": "/proc/sys/vm/swappiness", …}}
-    {"struck": "5a3f…"}
+    {"id": "5a3f…", "change": null}
 
 No line is ever changed. A last line without its end is a crash while it was written: its
 change was not made, so it counts for nothing. Any other line that cannot be read is
@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, SerializeAsAny, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 
 from benchlib.errors import PreflightError, StudyError
 from benchlib.host.ours import open_ours
@@ -54,16 +54,11 @@ def _read_change(value: Any) -> Any:
     raise ValueError("no such kind of change")
 
 
-class _Note(Model):
+class _Line(Model):
+    """A change that is noted, or under the same ``id`` none: it is struck off."""
+
     id: str
-    change: Annotated[SerializeAsAny[Change], BeforeValidator(_read_change)]
-
-
-class _Strike(Model):
-    struck: str
-
-
-_LINE: TypeAdapter[_Note | _Strike] = TypeAdapter(_Note | _Strike)
+    change: Annotated[SerializeAsAny[Change | None], BeforeValidator(_read_change)]
 
 
 class Journal:
@@ -83,7 +78,7 @@ class Journal:
             PreflightError: the file is not ours, or cannot be read at all.
 
         """
-        return [note.change for note in self._read()[0]]
+        return [*self._read()[0].values()]
 
     def undo(self) -> list[str]:
         """Undo all that stands, newest first, and strike it off.
@@ -91,35 +86,35 @@ class Journal:
         Returns a line for each change that resists, and for each line that cannot be
         read; empty if all is undone. What resists stays noted, for another attempt.
         """
-        notes, unreadable = self._read()
-        return [*self._undo(notes), *unreadable]
+        standing, unreadable = self._read()
+        return [*self._undo(standing), *unreadable]
 
-    def _read(self) -> tuple[list[_Note], list[str]]:
-        """The notes that stand, oldest first, and a complaint for each line that cannot be read."""
+    def _read(self) -> tuple[dict[str, Change], list[str]]:
+        """What stands by its ``id``, oldest first, and a complaint for each line that cannot be read."""
         try:
             # opened once: what is read is what was looked at
             with os.fdopen(open_ours(self.path, os.O_RDONLY), "rb") as file:
                 lines = file.read().split(b"\n")[:-1]
         except FileNotFoundError:
-            return [], []
+            return {}, []
         except OSError as reason:
             raise PreflightError(f"{self.path} cannot be read ({reason.strerror})") from reason
-        notes: dict[str, _Note] = {}
+        standing: dict[str, Change] = {}
         unreadable = []
         for number, line in enumerate(lines, 1):
             try:
-                entry = _LINE.validate_json(line)
+                entry = _Line.model_validate_json(line)
             except ValidationError:
                 text = line[:200].decode(errors="replace")
                 unreadable.append(f"line {number} of {self.path} cannot be read, undo it by hand: {text}")
                 continue
-            if isinstance(entry, _Note):
-                notes[entry.id] = entry
+            if entry.change:
+                standing[entry.id] = entry.change
             else:
-                notes.pop(entry.struck, None)
-        return list(notes.values()), unreadable
+                standing.pop(entry.id, None)
+        return standing, unreadable
 
-    def _append(self, entry: Model) -> None:
+    def _append(self, entry: _Line) -> None:
         """Write a line and wait until it is on disk."""
         line = entry.model_dump_json().encode() + b"\n"
         new = not self.path.exists()
@@ -134,18 +129,18 @@ class Journal:
         if new:
             sync(self.path.parent)
 
-    def _undo(self, notes: list[_Note]) -> list[str]:
-        """Undo the notes, newest first, and remove from the list what is undone; a line for each that resists."""
+    def _undo(self, standing: dict[str, Change]) -> list[str]:
+        """Undo what stands, newest first, and take out what is undone; a line for each that resists."""
         resisting = []
-        for note in reversed(notes.copy()):
+        for key, change in reversed([*standing.items()]):
             try:
-                note.change.undo()
+                change.undo()
             except Exception as reason:  # whatever it is, the others are to be undone all the same
-                resisting.append(" ".join(f"{note.change}: {reason}".split()))
+                resisting.append(" ".join(f"{change}: {reason}".split()))
                 continue
-            notes.remove(note)
+            del standing[key]
             with contextlib.suppress(OSError):  # unwritten, it costs another undo, which does nothing
-                self._append(_Strike(struck=note.id))
+                self._append(_Line(id=key, change=None))
         return resisting
 
 
@@ -154,7 +149,7 @@ class Chapter:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._notes: list[_Note] = []
+        self._standing: dict[str, Change] = {}
 
     def note(self, change: Change) -> None:
         """Note a change; it may be made once this has returned.
@@ -163,14 +158,14 @@ class Chapter:
             StudyError: the note cannot be kept, so the change must not be made.
 
         """
-        note = _Note(id=secrets.token_hex(8), change=change)
+        key = secrets.token_hex(8)
         try:
-            self._journal._append(note)
+            self._journal._append(_Line(id=key, change=change))
         except OSError as reason:
             raise StudyError(
                 f"cannot write to {self._journal.path} ({reason.strerror}), so nothing was changed: make room"
             ) from reason
-        self._notes.append(note)
+        self._standing[key] = change
 
     def undo(self) -> None:
         """Undo the chapter's changes, newest first. What resists stays, for another attempt.
@@ -179,7 +174,7 @@ class Chapter:
             StudyError: something resists; the message names it.
 
         """
-        if resisting := self._journal._undo(self._notes):
+        if resisting := self._journal._undo(self._standing):
             raise StudyError("; ".join(resisting))
 
     def __enter__(self) -> Self:

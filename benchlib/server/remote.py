@@ -29,11 +29,6 @@ from benchlib.server.rights import Target
 from benchlib.server.server import Server, Session, asking, reason_of
 
 _OLDEST = 10
-_HINTS = {
-    "password": "; passwords come from the service file, PGPASSWORD or .pgpass",
-    "definition of service": "; services stand in ~/.pg_service.conf, or in the file that PGSERVICEFILE names",
-}
-
 _NO_CHECKPOINT = (
     "no CHECKPOINT, so a trial starts with what is dirty (from 15 on: GRANT pg_checkpoint TO our_role)"
 )
@@ -249,13 +244,11 @@ def _reaching(target: Target) -> Iterator[Session]:
     """A connection to the target as its user names it.
 
     Raises:
-        PreflightError: it cannot be reached, or refuses; in one line, with what to look at.
+        PreflightError: it cannot be reached, or refuses.
 
     """
     try:
         with connect_to(target.server) as connection:
             yield connection
     except psycopg.Error as error:
-        message = reason_of(error)
-        hint = next((hint for mark, hint in _HINTS.items() if mark in message), "")
-        raise PreflightError(f"the target “{target.server}” cannot be used: {message}{hint}") from error
+        raise PreflightError(f"the target “{target.server}” cannot be used: {reason_of(error)}") from error

@@ -70,15 +70,14 @@ def test_an_ordinary_role_is_told_what_it_may_not_know_or_do() -> None:
 
 def test_a_wrong_password_or_none(services: Path, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     services.write_text(foreign.service("boss"))
-    assert "no password supplied; passwords come from the service file, PGPASSWORD or .pgpass" in refusal()
+    assert "no password supplied" in refusal()
     monkeypatch.setenv("PGPASSWORD", "zebra-but-wrong")
-    assert 'password authentication failed for user "boss"; passwords come from' in refusal()
+    assert 'password authentication failed for user "boss"' in refusal()
 
 
 def test_an_unknown_service_and_a_server_that_is_not_there(foreign: Foreign) -> None:
     message = refusal("no-such-service")
     assert message.startswith("the target “no-such-service” cannot be used: definition of service")
-    assert "PGSERVICEFILE" in message
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
