@@ -13,7 +13,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,23 +69,6 @@ def which(name: str) -> Path | None:
     """Where a program is that :class:`Shell` would run by this name."""
     path = shutil.which(name, path=_search_path())
     return Path(path) if path else None
-
-
-_CONNECTING = threading.RLock()
-
-
-@contextlib.contextmanager
-def connection_variables(*, kept: bool) -> Iterator[None]:
-    """The environment with the caller's ``PG*`` variables, or without: libpq reads them itself.
-
-    The environment belongs to all threads, so one connects at a time.
-    """
-    with _CONNECTING:
-        held = {} if kept else {n: os.environ.pop(n) for n in list(os.environ) if n.startswith("PG")}
-        try:
-            yield
-        finally:
-            os.environ.update(held)
 
 
 def server_user() -> str | None:

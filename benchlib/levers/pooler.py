@@ -14,12 +14,13 @@ from pydantic import BeforeValidator, Field
 
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.ours import open_plain
-from benchlib.host.shell import Shell, connection_variables, server_user, ticks, which
+from benchlib.host.shell import Shell, server_user, ticks, which
 from benchlib.levers.lever import Finding, Lever, Site, Wish, no_server, refusal
 from benchlib.load.tool import Connection
 from benchlib.plan.level import Level, Model
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import START_LIMIT_S
+from benchlib.server.server import open_session
 
 _PREPARING = (1, 21)
 """The first version that keeps prepared statements where a session has no connection of its own."""
@@ -133,5 +134,5 @@ def _pgbouncer() -> tuple[Path, tuple[int, ...]]:
 def _settings(entrance: Connection) -> dict[str, str]:
     """What pgbouncer runs with, by its own console."""
     place = f"host='{entrance.host}' port={entrance.port} user={entrance.user} dbname=pgbouncer"
-    with connection_variables(kept=False), psycopg.connect(place, autocommit=True) as console:
+    with open_session(place, ours=True) as console:
         return {str(row[0]): str(row[1]) for row in console.execute("SHOW CONFIG")}

@@ -17,8 +17,8 @@ from pydantic import Field
 
 from benchlib.errors import StudyError
 from benchlib.host.journal import Change
-from benchlib.host.shell import connection_variables, ticks
-from benchlib.server.server import Session, reason_of
+from benchlib.host.shell import ticks
+from benchlib.server.server import Session, open_session, reason_of
 
 _RELOAD_LIMIT_S = 15.0
 
@@ -43,10 +43,7 @@ def connect_to(server: str, **parameters: Any) -> Session:
 
     """
     conninfo = server if "://" in server else make_conninfo(service=server)
-    with connection_variables(kept=True):
-        return psycopg.connect(
-            conninfo, autocommit=True, **{"connect_timeout": 10, "application_name": "benchlib", **parameters}
-        )
+    return open_session(conninfo, ours=False, **parameters)
 
 
 def alter(connection: Session, whose: sql.Composable, name: str, value: str | None) -> None:

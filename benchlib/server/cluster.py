@@ -24,13 +24,13 @@ from psycopg.sql import SQL, Identifier, Literal
 
 from benchlib.errors import ServerError
 from benchlib.host.ours import open_plain
-from benchlib.host.shell import Process, Shell, connection_variables, server_user, ticks
+from benchlib.host.shell import Process, Shell, server_user, ticks
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.copying import copy_tree
 from benchlib.server.installations import Installation, obstacle
-from benchlib.server.server import Server, Session, asking, error_lines
+from benchlib.server.server import Server, Session, asking, error_lines, open_session
 
 SUPERUSER = "postgres"
 PORT = 5432
@@ -258,12 +258,11 @@ def refusal(installation: Installation, settings: Mapping[str, SettingValue]) ->
 
 
 def superuser_session(host: str, port: int, dbname: str, password: str | None = None) -> Session:
-    """A connection in autocommit mode to a server of ours, as its superuser, whatever the caller's ``PG*`` variables say."""
-    with connection_variables(kept=False):
-        return psycopg.connect(
-            host=host, port=port, user=SUPERUSER, password=password, dbname=dbname, autocommit=True,
-            connect_timeout=10, tcp_user_timeout=30_000, keepalives_idle=10, application_name="benchlib",
-        )  # fmt: skip
+    """A connection to a server of ours as its superuser; see :func:`.server.open_session`."""
+    return open_session(
+        ours=True, host=host, port=port, user=SUPERUSER, password=password, dbname=dbname,
+        tcp_user_timeout=30_000, keepalives_idle=10,
+    )  # fmt: skip
 
 
 _IN_FILE = re.compile(r' in file ".*" line \d+')

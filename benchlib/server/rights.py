@@ -5,14 +5,13 @@ from typing import Annotated, Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
-from psycopg.rows import dict_row
 from pydantic import Field, model_validator
 
 from benchlib.errors import PreflightError
 from benchlib.plan.level import Model, NotEmpty, SettingValue, is_off
 from benchlib.plan.settings import spelled
 from benchlib.server.changes import OURS
-from benchlib.server.server import Session, reason_of
+from benchlib.server.server import Session, fetch, reason_of
 
 _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 """The parameters of a libpq connection that are secrets."""
@@ -138,11 +137,11 @@ def insist(connection: Session, target: Target, lacks: Lacks) -> None:
 
 def of_place(connection: Session, target: Target) -> Lacks:
     """What keeps us from having a place of our own there, which touches nobody's tables."""
-    rights, database = _row(connection, _RIGHTS), connection.info.dbname
+    rights, database = fetch(connection, _RIGHTS)[0], connection.info.dbname
     lacks: Lacks = {"it is a replica, which can only be read": None} if rights["replica"] else {}
     if target.own_schema is None:
         return lacks | _lacking(rights, "may_create_database")
-    others = _row(connection, _TABLES_OF_OTHERS)["count"]
+    others = fetch(connection, _TABLES_OF_OTHERS)[0]["count"]
     if others and target.beside != database:
         reason = (
             f"the database {database} holds tables of others ({others}): leave 'own_schema' out to have a database "
@@ -165,7 +164,7 @@ def connections(connection: Session, clients: int) -> str:
         PreflightError: there are not so many.
 
     """
-    limit = _row(connection, _LIMIT)
+    limit = fetch(connection, _LIMIT)[0]
     free, needed = limit["most"] - limit["reserved"] - limit["in_use"], clients + _OUR_SESSIONS
     reason = "max_connections {most:,} less {reserved} reserved less {in_use} in use".format_map(limit)
     if needed > free:
@@ -186,7 +185,7 @@ def of_settings(connection: Session, target: Target, settings: Mapping[str, Sett
         psycopg.Error: the server refuses to be asked.
 
     """
-    rights, rows, lacks = _row(connection, _RIGHTS), _parameters(connection, settings), Lacks()
+    rights, rows, lacks = fetch(connection, _RIGHTS)[0], _parameters(connection, settings), Lacks()
     for name, value in settings.items():
         row = rows.get(name.lower())
         if reason := _unfit(row, value):
@@ -264,7 +263,7 @@ def former_value(connection: Session, name: str) -> str | None:
         psycopg.Error: the server refuses to be asked.
 
     """
-    view = "pg_file_settings" if _row(connection, _RIGHTS)["reads_conf"] else "pg_settings"
+    view = "pg_file_settings" if fetch(connection, _RIGHTS)[0]["reads_conf"] else "pg_settings"
     row = connection.execute(_IN_AUTO_CONF.format(view), [name.lower()]).fetchone()
     return row[0] if row else None
 
@@ -274,11 +273,5 @@ def _parameters(connection: Session, names: Iterable[str]) -> dict[str, dict[str
     may = "has_parameter_privilege(name, 'ALTER SYSTEM')"
     if connection.info.server_version < _GRANTABLE:
         may = "current_setting('is_superuser') = 'on'"
-    with connection.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(_PARAMETERS.format(may), [[name.lower() for name in names]])
-        return {row["name"]: row for row in rows}
-
-
-def _row(connection: Session, query: str, *parameters: object) -> dict[str, Any]:
-    with connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query, parameters or None).fetchall()[0]
+    rows = fetch(connection, _PARAMETERS.format(may), [[name.lower() for name in names]])
+    return {row["name"]: row for row in rows}

@@ -1,6 +1,8 @@
 """A PostgreSQL server that can be asked, whether it is ours or somebody else's."""
 
 import contextlib
+import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +39,40 @@ FROM pg_settings WHERE lower(name) = ANY(%s)
 """
 
 
+_CONNECTING = threading.RLock()
+
+
+def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Session:
+    """A connection in autocommit mode, to a server of ``ours`` whatever the caller's ``PG*`` variables say.
+
+    Raises:
+        psycopg.Error: the server is not there, or refuses.
+
+    """
+    # libpq reads the environment, which belongs to all threads: one connects at a time
+    with _CONNECTING:
+        held = {name: os.environ.pop(name) for name in [*os.environ] if ours and name.startswith("PG")}
+        try:
+            parameters = {"connect_timeout": 10, "application_name": "benchlib", **parameters}
+            return psycopg.connect(conninfo, autocommit=True, **parameters)
+        finally:
+            os.environ.update(held)
+
+
+def fetch(
+    connection: Session, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
+) -> list[dict[str, Any]]:
+    """The rows of one query, as dictionaries; none of a statement that gives none.
+
+    Raises:
+        psycopg.Error: the server refuses, or has gone.
+
+    """
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(sql, parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+
 class Server:
     """Asks a server; how it is connected to is the business of the two classes below.
 
@@ -70,9 +106,8 @@ class Server:
             ServerError: the server refused it or went away; the message has its reason.
 
         """
-        with asking(), self.connect(dbname) as connection, connection.cursor(row_factory=dict_row) as cursor:
-            cursor.execute(sql, parameters or None)
-            return cursor.fetchall() if cursor.description else []
+        with asking(), self.connect(dbname) as connection:
+            return fetch(connection, sql, parameters)
 
     def value(self, sql: str, dbname: str | None = None) -> Any:
         """The first column of a query's first row.

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
 from benchlib.errors import InputError, PreflightError
 from benchlib.load.workloads.drawn import can_draw, drawn, filled, value_of
 from benchlib.load.workloads.sql import for_pgbench, spoken
-from benchlib.server.server import Server, asking
+from benchlib.server.server import Server, asking, fetch
 
 Row = Mapping[str, Any]
 _MIB_PER_SCALE = 32  # twice the data, as its indexes are made anew
@@ -94,9 +93,7 @@ class _Reader:
 
     def rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
         """The rows of one of the queries beside this file."""
-        with self.connection.cursor(row_factory=dict_row) as cursor:
-            sql = (Path(__file__).parent / f"{query}.sql").read_text()
-            return cursor.execute(sql, parameters).fetchall()
+        return fetch(self.connection, (Path(__file__).parent / f"{query}.sql").read_text(), parameters)
 
     def script(self, called: Row, scales: int, *, writes: bool) -> str:
         """A statement as a script that draws its parameters; an array gets as many elements as rows are returned.
