@@ -96,12 +96,8 @@ def guarded_run(scratch: Path, what: str, tell: Callable[[str], None] = lambda _
                 raise PreflightError(f"an earlier run left what resists: {_remedy(swept)}")
             tell(str(swept) if swept.stranger else f"an earlier run was cleaned up: {swept}")
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
-        try:
-            admit_servers(folder)
-            run = Run(folder, lock)
-        except BaseException:  # nobody is on guard yet
-            folder.rmdir()
-            raise
+        admit_servers(folder)
+        run = Run(folder, lock)
         try:
             yield run
         except BaseException as reason:

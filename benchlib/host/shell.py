@@ -188,9 +188,10 @@ class Shell:
 
         """
         if groups:
-            # who has given up root cannot enter
-            group = f"--regid={pwd.getpwnam(self.user).pw_gid}" if self.user else ""
-            become = ["setpriv", f"--reuid={self.user}", group, "--clear-groups"] if self.user else []
+            become = list[str]()
+            if self.user:  # who has given up root cannot enter
+                gid = pwd.getpwnam(self.user).pw_gid
+                become = ["setpriv", f"--reuid={self.user}", f"--regid={gid}", "--clear-groups"]
             return replace(self, user=None).start([*_ENTER, *groups, "--", *become, *argv], log=log)
         with open(log, "ab", opener=open_plain) as out:  # in a folder that is not root's
             return self._popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd="/")

@@ -176,8 +176,7 @@ def find_installation(name: str | None = None) -> Installation:
     for i in installations():
         if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
             return i
-    names = {f"{i.version} {i.builder}" if builder else i.version for i in installations()}
-    known = ", ".join(sorted(names, key=lambda name: (_order(name), name))) or "none"
+    known = ", ".join(f"{i.version} {i.builder}" for i in installations()) or "none"
     raise PreflightError(
         f"PostgreSQL {name} is not installed here (there is: {known}); "
         "'benchlib postgres install VERSION' fetches others"
