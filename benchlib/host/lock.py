@@ -4,8 +4,8 @@ The lock is an advisory one (flock(2)) on a file that all users of the host shar
 content says who holds it. The guardian process inherits it, so that it is held until what a
 dead study left has been cleaned up, and it goes with its last holder, however that ends.
 
-Every user can hold it and write what they like to it. So the content counts only where the kernel lists that process
-as the holder; and what another user holds counts as a run only where a guardian of theirs lives, as every run has one.
+Every user can hold it and write what they like to it. So who holds it is the kernel's to say; and what another user
+holds counts as a run only where a guardian of theirs lives, as every run has one.
 """
 
 import contextlib
@@ -16,38 +16,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
 
 import psutil
-from pydantic import Field, ValidationError
 
 from benchlib.errors import HostBusyError, PreflightError
 from benchlib.host.ours import one_line, open_plain
 from benchlib.host.shell import known, ticks
-from benchlib.plan.level import Model
 
 LOCK_VARIABLE = "BENCHLIB_LOCK"
 _CLEANING_LIMIT_S = 60.0
-
-
-class _Holder(Model):
-    what: str
-    pid: Annotated[int, Field(gt=0, lt=2**31)]
-    since: Annotated[float, Field(ge=0, lt=1e11)]
-
-    def __str__(self) -> str:
-        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.since))
-        return f"{one_line(self.what[:200])} (process {self.pid}, since {since})"
-
-    def lives(self, descriptor: int) -> bool:
-        """Whether the process that this names holds the lock, not another one that was given its number later."""
-        listed = _locked_by(descriptor)
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(self.pid)
-            there = process.status() != psutil.STATUS_ZOMBIE and process.create_time() < self.since + 1
-            held, owner = listed is None or self.pid in listed, process.uids().real
-            return there and held and (owner in (0, os.geteuid()) or owner in _guarded_users())
-        return False
 
 
 def lock_path() -> Path:
@@ -56,11 +33,11 @@ def lock_path() -> Path:
 
 
 def held_by() -> str | None:
-    """Who holds the lock by its content, if that process lives; nothing is locked to find out."""
+    """Who holds the lock by its content, if that is a run; nothing is locked to find out."""
     # no such file, or none that a run could hold
     with contextlib.suppress(OSError), open(lock_path(), opener=open_plain) as file:
-        holder = _read(file.fileno())
-        return str(holder) if holder and holder.lives(file.fileno()) else None
+        if _is_held_by_run(file.fileno()):
+            return _content(file.fileno())
     return None
 
 
@@ -84,8 +61,7 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
             os.close(descriptor)
             descriptor = _own_lock(path, tell)
         os.ftruncate(descriptor, 0)
-        holder = _Holder(what=what, pid=os.getpid(), since=time.time())
-        os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
+        os.pwrite(descriptor, f"{what} (process {os.getpid()}, since {time.strftime('%F %R')})".encode(), 0)
         try:
             yield descriptor
         finally:
@@ -98,32 +74,30 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
 
 def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> bool:
     """Get the lock; False where what holds it is no run."""
-    waited_for = holder = None
+    waited_for = ""
     for _ in ticks(_CLEANING_LIMIT_S):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        holder = _read(descriptor)
-        if holder and holder.lives(descriptor):
+        holder = _content(descriptor)
+        if _is_held_by_run(descriptor):
             raise HostBusyError(
-                f"{holder} is running here: two at once would measure each other; wait for it"
+                f"{holder or 'a run'} is running here: two at once would measure each other; wait for it"
             )
-        if holder and holder != waited_for:
+        if holder not in ("", waited_for):
             tell(f"waiting until what {holder} left behind is cleaned up")
             waited_for = holder
     if _no_run_here():
         return False
     raise HostBusyError(
-        f"{path} is still held for {holder or 'a run that does not say its name'} "
-        f"after {_CLEANING_LIMIT_S:.0f} s: 'fuser -v {path}' shows by whom"
+        f"{path} is still held for {holder or 'a run'} after {_CLEANING_LIMIT_S:.0f} s: "
+        f"'fuser -v {path}' shows by whom"
     )
 
 
-def _read(descriptor: int) -> _Holder | None:
-    """Who holds the lock; None in the moment before they have written it."""
-    with contextlib.suppress(ValidationError):
-        return _Holder.model_validate_json(os.pread(descriptor, 10_000, 0))
-    return None
+def _content(descriptor: int) -> str:
+    """Who holds the lock; empty in the moment before they have written it. Anybody may have written it."""
+    return one_line(os.pread(descriptor, 300, 0).decode(errors="replace"))
 
 
 def _own_lock(path: Path, tell: Callable[[str], None]) -> int:
@@ -132,14 +106,24 @@ def _own_lock(path: Path, tell: Callable[[str], None]) -> int:
         return os.dup(file.fileno())
 
 
-def _locked_by(descriptor: int) -> set[int] | None:
-    """The processes that have locked a file, as the kernel lists them; None where it does not (macOS)."""
+def _is_held_by_run(descriptor: int) -> bool:
+    """Whether a living process has locked the file, by the kernel's list, that is ours, root's, or of a user with a guardian.
+
+    Where the kernel has no such list (macOS) nobody can say.
+    """
+    status = os.fstat(descriptor)
     with contextlib.suppress(OSError):
         # … FLOCK ADVISORY WRITE PID DEVICE:INODE 0 EOF
         rows = map(str.split, Path("/proc/locks").read_text().splitlines())
-        inode = f":{os.fstat(descriptor).st_ino}"
-        return {int(row[-4]) for row in rows if row[-3].endswith(inode)}
-    return None
+        for pid in [int(row[-4]) for row in rows if row[-3].endswith(f":{status.st_ino}")]:
+            with contextlib.suppress(psutil.Error, ValueError):
+                process = psutil.Process(pid)
+                owner = process.uids().real
+                # or the number has been given to another since the lock was written to
+                lives = process.status() != psutil.STATUS_ZOMBIE and process.create_time() < status.st_mtime + 1
+                if lives and (owner in (0, os.geteuid()) or owner in _guarded_users()):
+                    return True
+    return False
 
 
 def _guarded_users() -> set[int]:

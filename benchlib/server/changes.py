@@ -54,10 +54,8 @@ def alter(connection: Session, whose: sql.Composable, name: str, value: str | No
 
     """
     parameter = sql.Identifier(*name.split("."))
-    if value is None:
-        connection.execute(sql.SQL("ALTER {} RESET {}").format(whose, parameter))
-    else:
-        connection.execute(sql.SQL("ALTER {} SET {} = {}").format(whose, parameter, sql.Literal(value)))
+    change = sql.SQL("RESET {}" if value is None else "SET {} = {}").format(parameter, sql.Literal(value))
+    connection.execute(sql.SQL("ALTER {} {}").format(whose, change))
 
 
 def reload(connection: Session) -> None:

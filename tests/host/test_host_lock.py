@@ -1,6 +1,5 @@
 """One study at a time on a host, whoever starts it; a dead one's cleaning is waited for."""
 
-import json
 import os
 import stat
 import subprocess
@@ -87,12 +86,7 @@ def test_a_guardian_that_lives_a_moment_longer_does_not_hold_up_the_next() -> No
         guardian.wait()
 
 
-@pytest.mark.parametrize("number_given_again", [False, True])
-def test_what_a_dead_study_left_is_waited_for(
-    dead: "subprocess.Popen[str]", number_given_again: bool, lock: Path
-) -> None:
-    if number_given_again:  # to a process that began later
-        lock.write_text(json.dumps({"what": "study “dead”", "pid": os.getpid(), "since": 1.0}))
+def test_what_a_dead_study_left_is_waited_for(dead: "subprocess.Popen[str]") -> None:
     messages: list[str] = []
 
     def tell(message: str) -> None:
@@ -108,14 +102,26 @@ def test_what_a_dead_study_left_is_waited_for(
     dead.stdin = None
 
 
-def test_waiting_has_an_end(
-    monkeypatch: pytest.MonkeyPatch, lock: Path, dead: "subprocess.Popen[str]"
-) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does not wait long, and sees a run on this machine."""
     monkeypatch.setattr(module, "_CLEANING_LIMIT_S", 0.3)
     monkeypatch.setattr(module, "_guarded_users", lambda: {0})
+
+
+def test_waiting_has_an_end(impatient: None, lock: Path, dead: "subprocess.Popen[str]") -> None:
     message = rf"still held for study “dead” .*: 'fuser -v {lock}'"
     with pytest.raises(PreflightError, match=message), host_lock("next"):
         raise AssertionError("two at once")
+
+
+def test_a_process_that_began_after_the_lock_was_written_to_is_not_the_one_that_did(
+    impatient: None, lock: Path
+) -> None:
+    with host_lock("first"):
+        os.utime(lock, (1, 1))
+        with pytest.raises(PreflightError, match="still held for first"), host_lock("next"):
+            raise AssertionError("two at once")
 
 
 @pytest.mark.parametrize("first", [0, 65534])
