@@ -39,6 +39,12 @@ class Completed:
     wall_s: float
     cpu_s: float
 
+    @property
+    def complaint(self) -> str:
+        """The first line of what it says is wrong."""
+        lines = (line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip())
+        return next(lines, f"no output, status {self.returncode}")
+
 
 Process = subprocess.Popen[bytes]
 """A running process of ours."""

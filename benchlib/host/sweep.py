@@ -36,24 +36,17 @@ _PATIENCE_S = 6.0
 
 @dataclass
 class Swept:
-    """What became of a run: how many processes were stopped, the changes undone, and a reason for each thing that resists.
-
-    Nothing became of a ``stranger``'s.
-    """
+    """What became of a run: what was ``done``, and a reason for each thing that resists. Nothing is done to a ``stranger``'s."""
 
     folder: Path
-    stopped: int = 0
-    undone: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
     resisting: list[str] = field(default_factory=list)
     stranger: bool = False
 
     def __str__(self) -> str:
         if self.stranger:
             return f"{one_line(str(self.folder))} belongs to somebody else: it is left alone"
-        parts = [f"stopped {self.stopped} process(es)"] if self.stopped else []
-        parts += [f"undid the {change}" for change in self.undone]
-        parts += [] if self.folder.exists() else ["removed its folder"]
-        return f"{self.folder.name}: {'; '.join(parts) or 'nothing could be undone'}"
+        return f"{self.folder.name}: {'; '.join(self.done) or 'nothing could be undone'}"
 
 
 def sweep(folder: Path) -> Swept:
@@ -78,12 +71,15 @@ def sweep(folder: Path) -> Swept:
         remove_shared_memory(each)
     swept.resisting += journal.undo()
     still = journal.standing()
-    swept.undone = [str(change) for change in standing if change not in still]
+    swept.done += [f"undid the {change}" for change in standing if change not in still]
     # never through a mount, and not while something resists that its journal tells of
     swept.resisting += [f"a file system is mounted on {mount}" for mount in mounts_below(folder)[:1]]
     if not swept.resisting:
         shutil.rmtree(folder, ignore_errors=True)
-        swept.resisting += [f"{folder} cannot be removed whole"] if folder.exists() else []
+        if folder.exists():
+            swept.resisting.append(f"{folder} cannot be removed whole")
+        else:
+            swept.done.append("removed its folder")
     return swept
 
 
@@ -124,7 +120,8 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(order)
     alive = processes_of(*folders)
-    swept.stopped = len(met) - len(alive)
+    if stopped := len(met) - len(alive):
+        swept.done.append(f"stopped {stopped} process(es)")
     swept.resisting += [
         f"process {p.pid} does not die: {' '.join(known(p.cmdline) or [])[:100]}" for p in alive
     ]

@@ -31,8 +31,7 @@ def copy_tree(shell: Shell, source: Path, target: Path) -> None:
     try:
         done = shell.run([*_COPY, source, target], timeout_s=3600)
         if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or ["cp failed"])[0]
-            raise ServerError(f"copying the loaded data set failed: {reason.removeprefix('cp: ')}")
+            raise ServerError(f"copying the loaded data set failed: {done.complaint.removeprefix('cp: ')}")
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise

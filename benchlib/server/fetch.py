@@ -126,11 +126,7 @@ def _npm(arguments: Sequence[str], limit_s: float) -> Any:
     if done.returncode == 0 and answer:
         return answer
     summary = answer.get("error", {}).get("summary") if isinstance(answer, dict) else None
-    raise InstallError(f"npm {arguments[0]} failed: {_first_line(summary or done.stderr or done.stdout)}")
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no output")
+    raise InstallError(f"npm {arguments[0]} failed: {(summary or done.complaint).splitlines()[0]}")
 
 
 def _unpack(workshop: Path) -> Path:
@@ -144,7 +140,7 @@ def _unpack(workshop: Path) -> Path:
     for argv in (unpack, ["chmod", "-R", "u+w,a+rX,a-s", str(native)]):
         done = Shell().run(argv, timeout_s=600)
         if done.returncode != 0:
-            raise InstallError(f"the package cannot be unpacked: {_first_line(done.stderr)}")
+            raise InstallError(f"the package cannot be unpacked: {done.complaint}")
     listed = native / "pg-symlinks.json"
     for link in json.loads(listed.read_text()) if listed.exists() else []:
         source, target = package / link["source"], package / link["target"]

@@ -264,7 +264,7 @@ def obstacle(shell: Shell, installation: Installation) -> str | None:
         for name in ("postgres", "initdb"):
             done = shell.run([installation.program(name), "--version"], timeout_s=20)
             if done.returncode != 0:
-                return done.stderr.strip().partition("\n")[0] or f"{name} ended with status {done.returncode}"
+                return done.complaint
     except TrialError as reason:
         return str(reason)
     return None

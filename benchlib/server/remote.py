@@ -75,12 +75,11 @@ class Remote(Server):
             version = connection.info.parameter_status("server_version") or "of an unknown version"
             if connection.info.server_version < _OLDEST * 10_000:
                 raise PreflightError(f"the target runs PostgreSQL {version}: {_OLDEST} or later is needed")
-            lacks = rights.of_place(connection, target) | rights.of_settings(connection, target, settings)
-            rights.insist(connection, target, lacks)
+            lacks, wide = rights.of_settings(connection, target, settings)
+            rights.insist(connection, target, rights.of_place(connection, target) | lacks)
             place = f"a schema {target.own_schema}" if target.own_schema else "a database"
             asked = f"SELECT ({rights.MAY_CHECKPOINT}), ({rights.MAY_READ_FILES})"
             ((may_checkpoint, may_read),) = connection.execute(asked).fetchall()
-            wide = rights.server_wide(connection, settings)
             allowed = [f"{place} of our own", "CHECKPOINT" if may_checkpoint else _NO_CHECKPOINT]
             allowed += [
                 f"{name} for {'everybody there' if name in wide else 'us alone'}" for name in settings
@@ -173,9 +172,9 @@ class Remote(Server):
         self.want(settings)
         values = {name: spelled(value) for name, value in settings.items()}
         with asking(), self.connect(self.maintenance) as connection:
-            if lacks := rights.of_settings(connection, self.target, settings):
+            lacks, self._server_wide = rights.of_settings(connection, self.target, settings)
+            if lacks:
                 raise SettingError(f"the server would not take its settings: {'; '.join(lacks)}")
-            self._server_wide = rights.server_wide(connection, settings)
             for name, value in values.items():
                 try:
                     if name.lower() in self._server_wide:

@@ -175,8 +175,10 @@ def connections(connection: Session, clients: int) -> str:
     return f"{needed:,} needed of {free:,} ({reason})"
 
 
-def of_settings(connection: Session, target: Target, settings: Mapping[str, SettingValue]) -> Lacks:
-    """What keeps these settings from being made on this server.
+def of_settings(
+    connection: Session, target: Target, settings: Mapping[str, SettingValue]
+) -> tuple[Lacks, set[str]]:
+    """What keeps these settings from being made on this server; and those that no session may have for itself.
 
     What only a restart changes, what could not be restored, what we have no right to, and values that the server would not
     take. Values of a parameter that no session may set cannot be tried: ``ALTER SYSTEM`` itself refuses them.
@@ -194,7 +196,7 @@ def of_settings(connection: Session, target: Target, settings: Mapping[str, Sett
             lacks |= _for_everybody(connection, target, row, rights)
         else:
             lacks |= _for_us(connection, name, value, rights)
-    return lacks
+    return lacks, {name for name, row in rows.items() if row["wide"]}
 
 
 def _unfit(row: Mapping[str, Any] | None, value: SettingValue) -> str | None:
@@ -246,11 +248,6 @@ def _ungranted(connection: Session, right: str, name: str, rights: Mapping[str, 
     if connection.info.server_version < _GRANTABLE:
         return {f"{reason}, as before PostgreSQL 15 superusers alone may": None}
     return {reason: f"GRANT {right} ON PARAMETER {name} TO {rights['role']}"}
-
-
-def server_wide(connection: Session, names: Iterable[str]) -> set[str]:
-    """Those of some parameters that no session may have for itself."""
-    return {name for name, row in _parameters(connection, names).items() if row["wide"]}
 
 
 def former_value(connection: Session, name: str) -> str | None:

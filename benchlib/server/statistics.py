@@ -240,5 +240,5 @@ def fsync_rates(shell: Shell, program: Path, folder: Path) -> dict[str, Any]:
     finally:
         file.unlink(missing_ok=True)
     if done.returncode != 0:
-        raise ServerError(f"pg_test_fsync failed: {(done.stderr.splitlines() or ['no output'])[-1]}")
+        raise ServerError(f"pg_test_fsync failed: {done.complaint}")
     return parse_text(done.stdout, kind="pg_test_fsync")

@@ -92,7 +92,7 @@ def test_processes_in_a_folder_of_ours_elsewhere_are_stopped_too(
     neighbour = start("sleep", "99", cwd=tmp_path)
     assert [process.pid for process in processes_of(folder, made.folder)] == [here.pid]
     swept = sweep(folder)
-    assert (swept.stopped, swept.resisting) == (1, [])
+    assert (swept.done[0], swept.resisting) == ("stopped 1 process(es)", [])
     assert here.wait(1) == -9
     assert neighbour.poll() is None
     assert not made.folder.exists()

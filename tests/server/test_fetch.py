@@ -214,7 +214,7 @@ def test_without_npm_it_says_what_to_install(registry: Registry, monkeypatch: py
             "npm view failed: no network",
         ),
         ("echo 'node: not found' >&2; exit 127", "npm view failed: node: not found"),
-        ("exit 3", "npm view failed: no output"),
+        ("exit 3", "npm view failed: no output, status 3"),
         (
             'test $1 = view && echo \'"11.22.1"\' && exit; echo \'{"error": {"summary": "ENOSPC: no space"}}\'; exit 1',
             "npm pack failed: ENOSPC: no space",
