@@ -13,6 +13,7 @@ Run as ``python -m benchlib.host.guardian FOLDER`` with the pipe as standard inp
 
 import contextlib
 import os
+import select
 import signal
 import stat
 import subprocess
@@ -22,14 +23,12 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
-import psutil
-
 from benchlib.errors import PreflightError, StudyError
 from benchlib.host.facts import existing
 from benchlib.host.journal import MODULES_OF_CHANGES, Journal
 from benchlib.host.lock import host_lock
 from benchlib.host.ours import check_folder
-from benchlib.host.shell import admit_servers, allow_open_files, known, ticks
+from benchlib.host.shell import admit_servers, allow_open_files, ticks
 from benchlib.host.sweep import JOURNAL, Swept, sweep
 
 SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
@@ -53,15 +52,15 @@ class Run:
         self.folder = folder
         self.journal = Journal(folder / JOURNAL)
         self._lock = lock
-        self._pipe, self._guardian = _start_guardian(folder, lock)
+        self._pipe = _start_guardian(folder, lock)
 
     def check_guarded(self) -> None:
         """Start the guardian again if somebody has ended it."""
-        # in a container without an init process a dead one stays as a zombie
-        status = known(lambda: psutil.Process(self._guardian).status())
-        if status in (None, psutil.STATUS_ZOMBIE):
+        pipe = select.poll()
+        pipe.register(self._pipe, 0)  # tells an error alone: that nobody has the other end any more
+        if pipe.poll(0):
             os.close(self._pipe)
-            self._pipe, self._guardian = _start_guardian(self.folder, self._lock)
+            self._pipe = _start_guardian(self.folder, self._lock)
 
     def _end(self, how: str) -> None:
         """Sweep in this process, which can report what resists, and dismiss the guardian."""
@@ -163,14 +162,14 @@ def _make_root(scratch: Path) -> None:
         )
 
 
-def _start_guardian(folder: Path, lock: int) -> tuple[int, int]:
-    """Start the guardian; the writing end of its pipe, and its process id once it is on guard."""
+def _start_guardian(folder: Path, lock: int) -> int:
+    """Start the guardian; the writing end of its pipe, once it is on guard."""
     reading, writing = os.pipe()
     try:
-        done = subprocess.run(
+        subprocess.run(
             [sys.executable, "-m", "benchlib.host.guardian", str(folder)],
             stdin=reading,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.PIPE,  # which it lets go of when it is on guard
             cwd=Path(__file__).parents[2],
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
             start_new_session=True,
@@ -183,18 +182,15 @@ def _start_guardian(folder: Path, lock: int) -> tuple[int, int]:
         raise StudyError(f"the guardian process did not start: {reason}") from reason
     finally:
         os.close(reading)
-    return writing, int(done.stdout)
+    return writing
 
 
 def main() -> None:
-    """Detach, print the process id, wait for the pipe to end, and clean up unless the study has done it."""
+    """Detach, wait for the pipe to end, and clean up unless the study has done it."""
     folder = Path(sys.argv[1])
     for module in MODULES_OF_CHANGES:  # now, while they are there: it may be long until the sweep
         import_module(module)
-    child = os.fork()
-    if child:
-        with contextlib.suppress(BrokenPipeError):  # the study may be dead already: then there is work to do
-            os.write(1, f"{child}\n".encode())
+    if os.fork():
         return
     os.setsid()
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
