@@ -115,8 +115,6 @@ class Target(Model):
                     "no password in a level: it would stand in notebooks and reports; "
                     "put it into .pgpass, the service file or PGPASSWORD"
                 )
-        if self.own_schema and self.own_schema.startswith("pg_"):
-            raise ValueError("names that begin with pg_ are the server's own")
         if self.beside and not self.own_schema:
             raise ValueError("'beside' names the database that 'own_schema' is made in")
         return self

@@ -58,7 +58,6 @@ def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[st
         ({"host": {"vm.swappiness; rm": 1}}, "pattern"),
         ({"target": "postgresql://me:secret@db/bench"}, "no password in a level"),
         ({"target": "host=db user=me"}, "connection service, or a postgresql:// URI"),
-        ({"target": {"server": "s", "own_schema": "pg_mine"}}, "the server's own"),
         ({"target": {"server": "s", "beside": "shop"}}, "'own_schema'"),
     ],
 )
