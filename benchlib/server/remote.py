@@ -26,7 +26,7 @@ from benchlib.plan.words import HOST_GRANTS
 from benchlib.server import rights
 from benchlib.server.changes import Altered, Created, alter, connect_to, reload
 from benchlib.server.rights import Target
-from benchlib.server.server import Server, Session, asking, reason_of
+from benchlib.server.server import Server, Session, asking, fetch, reason_of
 
 _OLDEST = 10
 _NO_CHECKPOINT = (
@@ -78,9 +78,8 @@ class Remote(Server):
             lacks, wide = rights.of_settings(connection, target, settings)
             rights.insist(connection, target, rights.of_place(connection, target) | lacks)
             place = f"a schema {target.own_schema}" if target.own_schema else "a database"
-            asked = f"SELECT ({rights.MAY_CHECKPOINT}), ({rights.MAY_READ_FILES})"
-            ((may_checkpoint, may_read),) = connection.execute(asked).fetchall()
-            allowed = [f"{place} of our own", "CHECKPOINT" if may_checkpoint else _NO_CHECKPOINT]
+            held = fetch(connection, rights.RIGHTS)[0]
+            allowed = [f"{place} of our own", "CHECKPOINT" if held["may_checkpoint"] else _NO_CHECKPOINT]
             allowed += [
                 f"{name} for {'everybody there' if name in wide else 'us alone'}" for name in settings
             ]
@@ -93,7 +92,7 @@ class Remote(Server):
                 (f"{name}, connections", rights.connections(connection, clients)),
                 (f"{name}, rights", ", ".join(allowed)),
                 (f"{name}, disk", f"about {needs_mib:,} MiB needed; see that they are free: no server tells it"),
-                (f"{name}, host", "sampled by the server" if may_read else f"not sampled: {HOST_GRANTS}"),
+                (f"{name}, host", "sampled by the server" if held["may_read_files"] else f"not sampled: {HOST_GRANTS}"),
             ]
 
     @classmethod
@@ -230,7 +229,7 @@ class Remote(Server):
         return {
             "version": self.version(),
             "build": self.value("SELECT version()", self.maintenance),
-            "checkpoints": self.value(rights.MAY_CHECKPOINT, self.maintenance),
+            "checkpoints": self.query(rights.RIGHTS, self.maintenance)[0]["may_checkpoint"],
         }
 
 

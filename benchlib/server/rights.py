@@ -22,29 +22,20 @@ _GRANTABLE = 150_000
 _OUR_SESSIONS = 4
 """Connections beside the clients': the one that asks, those that sample, and pgbench's first."""
 
-MAY_CHECKPOINT = """
-    SELECT current_setting('is_superuser') = 'on' OR EXISTS (
-        SELECT FROM pg_roles WHERE rolname = 'pg_checkpoint' AND pg_has_role(oid, 'USAGE'))
-"""
-"""Whether our role may have the server checkpoint: superusers, and since PostgreSQL 15 members of ``pg_checkpoint``."""
-
-MAY_READ_FILES = """
-    SELECT current_setting('is_superuser') = 'on'
-        OR has_function_privilege('pg_read_file(text, bigint, bigint, boolean)', 'EXECUTE') AND EXISTS (
-            SELECT FROM pg_roles WHERE rolname = 'pg_read_server_files' AND pg_has_role(oid, 'USAGE'))
-"""
-"""Whether our role may have the server read files of its host, such as those of its kernel."""
-
-_READS_CONF = """
-    has_function_privilege('pg_show_all_file_settings()', 'EXECUTE') AND has_table_privilege('pg_file_settings', 'SELECT')
-"""
-_RIGHTS = f"""
+RIGHTS = """
     SELECT quote_ident(current_user) AS role, quote_ident(current_database()) AS database, pg_is_in_recovery() AS replica,
            rolsuper OR rolcreatedb AS may_create_database, has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
-           has_function_privilege('pg_reload_conf()', 'EXECUTE') AS may_reload, {_READS_CONF} AS reads_conf,
-           {_READS_CONF} OR pg_has_role('pg_read_all_settings', 'USAGE') AS sees_former
-    FROM pg_roles WHERE rolname = current_user
+           has_function_privilege('pg_reload_conf()', 'EXECUTE') AS may_reload,
+           reads_conf, reads_conf OR 'pg_read_all_settings' = ANY(roles) AS sees_former,
+           rolsuper OR 'pg_checkpoint' = ANY(roles) AS may_checkpoint, rolsuper OR 'pg_read_server_files' = ANY(roles)
+             AND has_function_privilege('pg_read_file(text, bigint, bigint, boolean)', 'EXECUTE') AS may_read_files
+    FROM pg_roles, (SELECT array_agg(rolname::text) AS roles FROM pg_roles WHERE pg_has_role(oid, 'USAGE')) AS ours,
+         (SELECT has_function_privilege('pg_show_all_file_settings()', 'EXECUTE')
+                 AND has_table_privilege('pg_file_settings', 'SELECT') AS reads_conf) AS conf
+    WHERE rolname = current_user
 """
+"""What our role may do there: have the server checkpoint (a right since 15), or read files of its host such as its kernel's."""
+
 _TABLES_OF_OTHERS = f"SELECT count(*) FROM pg_tables WHERE schemaname !~ '^pg_|^information_schema$|{OURS}'"
 _LIMIT = """
     SELECT current_setting('max_connections')::int AS most,
@@ -135,7 +126,7 @@ def insist(connection: Session, target: Target, lacks: Lacks) -> None:
 
 def of_place(connection: Session, target: Target) -> Lacks:
     """What keeps us from having a place of our own there, which touches nobody's tables."""
-    rights, database = fetch(connection, _RIGHTS)[0], connection.info.dbname
+    rights, database = fetch(connection, RIGHTS)[0], connection.info.dbname
     lacks: Lacks = {"it is a replica, which can only be read": None} if rights["replica"] else {}
     if target.own_schema is None:
         return lacks | _lacking(rights, "may_create_database")
@@ -185,7 +176,7 @@ def of_settings(
         psycopg.Error: the server refuses to be asked.
 
     """
-    rights, rows, lacks = fetch(connection, _RIGHTS)[0], _parameters(connection, settings), Lacks()
+    rights, rows, lacks = fetch(connection, RIGHTS)[0], _parameters(connection, settings), Lacks()
     for name, value in settings.items():
         row = rows.get(name.lower())
         if reason := _unfit(row, value):
@@ -258,7 +249,7 @@ def former_value(connection: Session, name: str) -> str | None:
         psycopg.Error: the server refuses to be asked.
 
     """
-    view = "pg_file_settings" if fetch(connection, _RIGHTS)[0]["reads_conf"] else "pg_settings"
+    view = "pg_file_settings" if fetch(connection, RIGHTS)[0]["reads_conf"] else "pg_settings"
     row = connection.execute(_IN_AUTO_CONF.format(view), [name.lower()]).fetchone()
     return row[0] if row else None
 

@@ -17,7 +17,7 @@ from benchlib.host.sampler import FILES, Files
 from benchlib.host.shell import Shell, ticks
 from benchlib.load.parse import parse_text
 from benchlib.plan.workload import Workload, at_scale
-from benchlib.server.rights import MAY_READ_FILES
+from benchlib.server.rights import RIGHTS
 from benchlib.server.server import Server, asking
 
 # how much larger than VACUUM or ANALYZE last saw it the table is that grew most; one that neither has seen is left out
@@ -165,7 +165,7 @@ def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
 
     """
     with _connected(server, server.maintenance) as ask:
-        if not ask(MAY_READ_FILES)[0][0]:
+        if not server.query(RIGHTS, server.maintenance)[0]["may_read_files"]:
             raise ServerError("our role may not read files of the server's host")
         readable = []
         for name in FILES:
