@@ -56,7 +56,8 @@ _kernel_file = _among(
 )
 _our_folder = _among(rf"(.+/)?{OURS}[^/]*", f"a folder of ours is absolute and its name begins with '{OURS}'")
 _our_group = _among(
-    rf"{GROUPS}/(.+/)?{OURS}[^/]*", f"a control group of ours is below /{GROUPS} and its name begins with '{OURS}'"
+    rf"{GROUPS}/(.+/)?{OURS}[^/]*",
+    f"a control group of ours is below /{GROUPS} and its name begins with '{OURS}'",
 )
 _below_ours = _among(
     rf"(.+/)?({OURS}|run-)[^/]*/.+|{DEBUGFS}",

@@ -120,7 +120,9 @@ def _is_held_by_run(descriptor: int) -> bool:
                 process = psutil.Process(pid)
                 owner = process.uids().real
                 # or the number has been given to another since the lock was written to
-                lives = process.status() != psutil.STATUS_ZOMBIE and process.create_time() < status.st_mtime + 1
+                lives = (
+                    process.status() != psutil.STATUS_ZOMBIE and process.create_time() < status.st_mtime + 1
+                )
                 if lives and (owner in (0, os.geteuid()) or owner in _guarded_users()):
                     return True
     return False

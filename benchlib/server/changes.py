@@ -30,9 +30,7 @@ _STATEMENTS: dict[str, tuple[LiteralString, LiteralString]] = {
     "database": ("CREATE DATABASE {} TEMPLATE template0", "DROP DATABASE IF EXISTS {}"),
     "schema": ("CREATE SCHEMA {}", "DROP SCHEMA IF EXISTS {} CASCADE"),
 }
-_END_SESSIONS = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pg_has_role(usesysid, 'MEMBER')"
-)
+_END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pg_has_role(usesysid, 'MEMBER')"
 
 
 def connect_to(server: str, **parameters: Any) -> Session:

@@ -155,8 +155,12 @@ def _checked(native: Path, version: str) -> Installation:
     """What was fetched: of the version that was asked for, and it runs here as the user who runs the servers."""
     fetched = describe(native / "bin", FETCHED)
     if fetched is None or fetched.version != version:
-        raise InstallError(f"the package holds {fetched.version if fetched else 'none'}, {version} was asked for")
-    with tempfile.TemporaryDirectory(prefix="benchlib-") as open_to_servers:  # the cache may be closed to them
+        raise InstallError(
+            f"the package holds {fetched.version if fetched else 'none'}, {version} was asked for"
+        )
+    with tempfile.TemporaryDirectory(
+        prefix="benchlib-"
+    ) as open_to_servers:  # the cache may be closed to them
         admit_servers(Path(open_to_servers))
         runnable_by(Shell(server_user()), fetched, Path(open_to_servers))
     return fetched

@@ -91,8 +91,14 @@ class Remote(Server):
                 (name, f"PostgreSQL {version}, {answers}, {encrypted}"),
                 (f"{name}, connections", rights.connections(connection, clients)),
                 (f"{name}, rights", ", ".join(allowed)),
-                (f"{name}, disk", f"about {needs_mib:,} MiB needed; see that they are free: no server tells it"),
-                (f"{name}, host", "sampled by the server" if held["may_read_files"] else f"not sampled: {HOST_GRANTS}"),
+                (
+                    f"{name}, disk",
+                    f"about {needs_mib:,} MiB needed; see that they are free: no server tells it",
+                ),
+                (
+                    f"{name}, host",
+                    "sampled by the server" if held["may_read_files"] else f"not sampled: {HOST_GRANTS}",
+                ),
             ]
 
     @classmethod

@@ -53,7 +53,10 @@ _GRANTS = {
         "create a schema in the database {database}",
         "GRANT CREATE ON DATABASE {database} TO {role}",
     ),
-    "may_reload": ("have the server reload its settings", "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO {role}"),
+    "may_reload": (
+        "have the server reload its settings",
+        "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO {role}",
+    ),
     "sees_former": ("see what ALTER SYSTEM would replace", "GRANT pg_read_all_settings TO {role}"),
 }
 """What a role may not do without one of its rights, and what grants that."""
@@ -143,7 +146,10 @@ def of_place(connection: Session, target: Target) -> Lacks:
 def _lacking(rights: Mapping[str, Any], *names: str) -> Lacks:
     """Those of some rights that our role does not have."""
     missing = (_GRANTS[name] for name in names if not rights[name])
-    return {f"the role {{role}} may not {what}".format_map(rights): sql.format_map(rights) for what, sql in missing}
+    return {
+        f"the role {{role}} may not {what}".format_map(rights): sql.format_map(rights)
+        for what, sql in missing
+    }
 
 
 def connections(connection: Session, clients: int) -> str:

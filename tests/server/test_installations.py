@@ -258,5 +258,7 @@ def test_a_closed_installation_is_copied_with_its_libraries(closed: Path, shelte
 @as_root
 def test_a_copy_that_does_not_run_either_is_refused(closed: Path, shelter: Path) -> None:
     bindir = fake(closed / "pg" / "x" / "bin", status="$(test $(id -u) = 0; echo $?)")
-    with pytest.raises(PreflightError, match=r"cannot run a copy of PostgreSQL 16\.9 \(given folder\): postgres"):
+    with pytest.raises(
+        PreflightError, match=r"cannot run a copy of PostgreSQL 16\.9 \(given folder\): postgres"
+    ):
         runnable_by(Shell(server_user()), described(bindir), shelter)
