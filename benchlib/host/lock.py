@@ -37,7 +37,7 @@ def held_by() -> str | None:
     # no such file, or none that a run could hold
     with contextlib.suppress(OSError), open(lock_path(), opener=open_plain) as file:
         if _is_held_by_run(file.fileno()):
-            return _content(file.fileno())
+            return _content(file.fileno()) or None
     return None
 
 
@@ -80,11 +80,12 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> bool:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         holder = _content(descriptor)
-        if _is_held_by_run(descriptor):
+        # a run that has ended has taken out its name, though its guardian may still hold the lock
+        if holder and _is_held_by_run(descriptor):
             raise HostBusyError(
-                f"{holder or 'a run'} is running here: two at once would measure each other; wait for it"
+                f"{holder} is running here: two at once would measure each other; wait for it"
             )
-        if holder not in ("", waited_for):
+        if holder and holder != waited_for:
             tell(f"waiting until what {holder} left behind is cleaned up")
             waited_for = holder
     if _no_run_here():
@@ -96,7 +97,7 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> bool:
 
 
 def _content(descriptor: int) -> str:
-    """Who holds the lock; empty in the moment before they have written it. Anybody may have written it."""
+    """Who holds the lock; empty until they have written it. Anybody may have written it."""
     return one_line(os.pread(descriptor, 300, 0).decode(errors="replace"))
 
 
