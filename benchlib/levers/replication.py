@@ -104,7 +104,7 @@ class ReplicationLever(Lever):
     def survey(self, scratch: Path) -> list[Finding]:
         """Replicas are copies that pg_basebackup makes."""
         lacking = no_server() or refusal(lambda: find_program_for(find_installation(), "pg_basebackup"))
-        return [Finding(self.key, lacking, "with storage of their own as far as the lever storage works")]
+        return [Finding(self.key, lacking)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """See whether replicas get what they need of WAL, whether their places have room for the data, and whether pg_basebackup is here."""
