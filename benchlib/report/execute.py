@@ -1,7 +1,7 @@
 """A factor's notebook, executed in this process with the parameters that are given, as papermill does it in a kernel.
 
-Outputs become those of the executed notebook, byte for byte the same each time. Progress reaches the caller as the
-notebook's own display messages, so nothing is written on the side and JupyterLab shows the same line.
+Outputs become those of the executed notebook, byte for byte the same each time. Progress, which JupyterLab shows in a
+line of the notebook, goes to the caller instead.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import atexit
 import base64
 import contextlib
 import gc
-import io
 import signal
 import sys
 import tempfile
@@ -23,9 +22,9 @@ from typing import Any
 
 import matplotlib
 from IPython.core.displayhook import DisplayHook
-from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.profiledir import ProfileDir
+from IPython.utils.capture import capture_output
 from traitlets import Type
 from traitlets.config import Config
 
@@ -33,7 +32,7 @@ from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
 from benchlib.host.shell import allow_open_files
 from benchlib.plan.parameters import Parameter, checked, declared
 from benchlib.report.cells import Node, read_notebook, tags, write_notebook
-from benchlib.report.progress import PROGRESS
+from benchlib.report.progress import HEARERS
 from benchlib.study.store import notebooks, project_root
 
 _STOPPED = "stopped; run the same again to go on from what is kept"
@@ -162,74 +161,17 @@ def _interruptible(*, aloud: bool) -> Iterator[list[bool]]:
 
 
 class _Value(DisplayHook):
-    """Adds the value of a cell's last line to its outputs."""
+    """Displays the value of a cell's last line, as all else is displayed."""
 
-    shell: _Shell
-
-    def write_output_prompt(self) -> None:
-        """Without a prompt."""
-
-    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
-        """The value in all its forms."""
-        count = self.prompt_count
-        self.shell.add("execute_result", data=format_dict, metadata=md_dict, execution_count=count)
-
-    def finish_displayhook(self) -> None:
-        """Without a line between this value and the next."""
-        self._is_active = False
-
-
-class _Displays(DisplayPublisher):
-    """Adds what a cell displays to its outputs, and hands progress on."""
-
-    def publish(
-        self,
-        data: dict[str, Any],
-        metadata: dict[str, Any] | None = None,
-        source: object = None,
-        *,
-        transient: dict[str, Any] | None = None,
-        update: bool = False,
-        **_: object,
-    ) -> None:
-        """Add a display, or put another in the place of the one that has its id."""
-        metadata, name = metadata or {}, (transient or {}).get("display_id")
-        if PROGRESS.items() <= metadata.items():
-            self.shell.listen(data.get("text/plain", ""))
-        if not update:
-            self.shell.displayed[name] = self.shell.add("display_data", data=data, metadata=metadata)
-        elif name in self.shell.displayed:
-            self.shell.displayed[name].update(data=data, metadata=metadata)
-
-    def clear_output(self, wait: bool = False) -> None:
-        """Forget what the cell has shown so far."""
-        self.shell.outputs.clear()
-
-
-class _Stream(io.TextIOBase):
-    """Adds what a cell prints to its outputs."""
-
-    def __init__(self, shell: _Shell, name: str) -> None:
-        self._shell, self._name = shell, name
-
-    def write(self, text: str) -> int:
-        """Add to the stream's last output, unless there was another since."""
-        outputs = self._shell.outputs
-        if outputs and outputs[-1].get("name") == self._name:
-            outputs[-1]["text"] += text
-        elif text:
-            self._shell.add("stream", name=self._name, text=text)
-        return len(text)
+    def __call__(self, result: object = None) -> None:
+        if result is not None and not self.quiet():  # type: ignore[no-untyped-call]
+            self.shell.display_pub.publish(*self.compute_format_data(result))
 
 
 class _Shell(InteractiveShell):
     """Executes cells as a kernel would; what the user has set up for IPython is neither read nor written."""
 
     displayhook_class = Type(_Value)
-    display_pub_class = Type(_Displays)
-    listen: Listen
-    outputs: list[Node]
-    displayed: dict[str | None, Node]
 
     def init_virtualenv(self) -> None:
         """Without another environment's packages on this process's path."""
@@ -238,31 +180,35 @@ class _Shell(InteractiveShell):
         """Without windows."""
 
     def execute(self, cell: Node) -> BaseException | None:
-        """Execute a cell, whose outputs are then its own; the error that ended it."""
-        cell["outputs"] = self.outputs = []
-        result: ExecutionResult = self.run_cell(cell["source"], store_history=True)  # type: ignore[no-untyped-call]
+        """Execute a cell, whose outputs are then its own: what it prints, then what it shows; the error that ended it."""
+        with capture_output() as captured:
+            result: ExecutionResult = self.run_cell(cell["source"], store_history=True)  # type: ignore[no-untyped-call]
+        streams = {"stdout": captured.stdout, "stderr": captured.stderr}
+        cell["outputs"] = [
+            {"output_type": "stream", "name": name, "text": text} for name, text in streams.items() if text
+        ]
+        # a display that is updated is in the place of the first with its name
+        displays = {(d.transient or {}).get("display_id") or n: d for n, d in enumerate(captured.outputs)}
+        for each in displays.values():
+            data = {
+                kind: base64.b64encode(part).decode() if isinstance(part, bytes) else part
+                for kind, part in each.data.items()
+            }
+            cell["outputs"].append(
+                {"output_type": "display_data", "data": data, "metadata": each.metadata or {}}
+            )
         cell["execution_count"] = result.execution_count
         return result.error_before_exec or result.error_in_exec
-
-    def add(self, kind: str, **fields: Any) -> Node:
-        """Add an output to the cell that is being executed."""
-        for name, part in fields.get("data", {}).items():
-            if isinstance(part, bytes):
-                fields["data"][name] = base64.b64encode(part).decode()
-        output = {"output_type": kind, **fields}
-        self.outputs.append(output)
-        return output
-
-    def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
-        self.add("error", ename=etype.__name__, evalue=str(evalue), traceback=stb)
 
 
 @cache
 def _shell() -> _Shell:
     """The one shell of this process."""
+    main = sys.modules["__main__"]
     with tempfile.TemporaryDirectory() as nowhere:  # IPython makes folders there, and keeps nothing in them
         config = Config({"HistoryManager": {"enabled": False}})
         shell = _Shell.instance(ipython_dir=nowhere, profile_dir=ProfileDir(), config=config)
+    sys.modules["__main__"] = main  # which IPython takes for its own
     atexit.unregister(shell.atexit_operations)  # it has opened nothing
     shell.enable_matplotlib("inline")  # type: ignore[no-untyped-call]  # as in a kernel
     gc.freeze()  # what is imported stays, and is not searched for garbage
@@ -271,14 +217,13 @@ def _shell() -> _Shell:
 
 @contextlib.contextmanager
 def _cells_of_one_notebook(listen: Listen) -> Iterator[_Shell]:
-    """The shell without anything of the notebook before, in the project's folder, its output caught.
+    """The shell without anything of the notebook before, in the project's folder, its progress told to ``listen``.
 
     Of what the cells change in this process, Matplotlib's settings, filters of warnings and the folder are as before in the end.
     """
-    main, out, err = sys.modules["__main__"], sys.stdout, sys.stderr
-    shell, root = _shell(), project_root()
+    out, err, shell, root = sys.stdout, sys.stderr, _shell(), project_root()
 
-    def heard(line: str) -> None:
+    def hear(line: str) -> None:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             listen(line)
 
@@ -287,11 +232,8 @@ def _cells_of_one_notebook(listen: Listen) -> Iterator[_Shell]:
         stack.enter_context(matplotlib.rc_context())
         stack.enter_context(warnings.catch_warnings())
         shell.reset(new_session=True)  # type: ignore[no-untyped-call]
-        shell.listen, shell.outputs, shell.displayed = heard, [], {}
-        stack.callback(sys.modules.__setitem__, "__main__", main)
-        sys.modules["__main__"] = shell.user_module
         sys.path.insert(0, str(root))  # modules beside notebooks/ can be imported
         stack.callback(sys.path.remove, str(root))
-        stack.enter_context(contextlib.redirect_stdout(_Stream(shell, "stdout")))
-        stack.enter_context(contextlib.redirect_stderr(_Stream(shell, "stderr")))
+        HEARERS.append(hear)
+        stack.callback(HEARERS.pop)
         yield shell

@@ -24,8 +24,7 @@ SITE = "PostgreSQL benchmarks"
 LICENCE = "Data and page may be used under benchlib's MIT licence, unless the publisher names another."
 
 # What a reader of the page has no use for; the notebook keeps it.
-_HIDDEN = {"hide", "remove-cell", "papermill-error-cell-tag", "parameters", "injected-parameters"}
-_SILENT = {"remove-output", "hide-output", "progress"}
+_HIDDEN = {"hide", "parameters", "injected-parameters"}
 _SECTION = re.compile(r"##? .*")
 
 
@@ -129,8 +128,7 @@ class Page:
 def render_page(notebook: Node, page: Page) -> str:
     """The executed notebook as a page: no code, and the same text each time for the same input.
 
-    Cells tagged `hide` or `remove-cell` are left out, and the outputs of those tagged `remove-output`,
-    `hide-output` or `progress`; prose whose code shows nothing goes with it. A heading tagged `folded` folds what is
+    Cells tagged `hide` are left out, and so is prose whose code shows nothing. A heading tagged `folded` folds what is
     below it. What was shown before is not shown again.
     """
     return render_prose(page, "cells.html.j2", sections=_sections(notebook["cells"]))
@@ -149,7 +147,7 @@ def _sections(cells: Sequence[Node]) -> list[dict[str, Any]]:
             sections.append([])
         if prose or not sections[-1]:
             sections[-1].append([])
-        outputs = [] if prose or marks & _SILENT else [o for o in cell["outputs"] if _shows(o, before)]
+        outputs = [] if prose else [o for o in cell["outputs"] if _shows(o, before)]
         sections[-1][-1].append({**cell, "outputs": outputs, "folded": "folded" in marks})
     shown = []
     for groups in sections:
@@ -178,7 +176,7 @@ def _shows(output: Mapping[str, Any], before: set[str]) -> bool:
     html = output.get("data", {}).get("text/html", "")
     again = html in before or 'class="bl-absent"' in html
     before |= {html} - {""}
-    return output["output_type"] == "error" or bool(output.get("data") and not again)
+    return bool(output.get("data") and not again)
 
 
 def render_prose(page: Page, template: str | Template, **values: Any) -> str:

@@ -1,4 +1,4 @@
-"""A notebook as the suite leaves it: figures, tables, streams, an error, things that must not be shown."""
+"""A notebook as the suite leaves it: figures, tables, streams, things that must not be shown."""
 
 import json
 from collections.abc import Callable
@@ -48,19 +48,8 @@ def shown(*things, tags=()):
     return v4.new_code_cell("secret = 'source code'", outputs=outputs, metadata={"tags": list(tags)})
 
 
-def printed(name, text, tags=()):
-    outputs = [v4.new_output("stream", name=name, text=text)]
-    return v4.new_code_cell("print()", outputs=outputs, metadata={"tags": list(tags)})
-
-
-def raised():
-    error = v4.new_output(
-        "error",
-        ename="LoadError",
-        evalue="3 <clients> aborted",
-        traceback=["\x1b[31mLoadError\x1b[0m", "line 7"],
-    )
-    return v4.new_code_cell("1 / 0", outputs=[error])
+def printed(name, text):
+    return v4.new_code_cell("print()", outputs=[v4.new_output("stream", name=name, text=text)])
 
 
 @pytest.fixture(scope="session")
@@ -72,14 +61,11 @@ def notebook(analysis, trials):
             text("## Levels\n\n| setting | tuned |\n|---|---|\n| shared_buffers | 6GB |\n\n```sh\nmake\n```"),
             printed("stdout", "preflight \x1b[32mfine\x1b[0m & well\n"),
             printed("stderr", "a warning for the log"),
-            printed("stdout", "trial 3 of 20", tags=["progress"]),
-            printed("stdout", "not for readers", tags=["remove-output"]),
             text("hidden words", metadata={"tags": ["hide"]}),
             text("## The effect\n\n#### Too deep\n\n## The effect"),
             shown(forest(analysis), verdict_table(analysis, durability={"tuned": "the last commits"})),
             shown(drift(trials, "tps")),
             shown(trials.head(2)),
-            raised(),
             text("![far away](https://example.org/a.png) <b>text</b>; it cost $5 and $6."),
         ]
     )

@@ -101,7 +101,7 @@ def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
     experiment, outputs = shown(folder), []
     for name, thing in everything(View(experiment)):
         if isinstance(thing, BenchlibError):
-            outputs.append(v4.new_output("error", ename=name, evalue=str(thing), traceback=[str(thing)]))
+            outputs.append(v4.new_output("stream", name="stdout", text=f"{name}: {thing}"))
         elif thing is not None:
             outputs.append(
                 v4.new_output("display_data", {"text/html": thing._repr_html_(), "text/plain": str(thing)})
