@@ -7,6 +7,7 @@ from IPython.core.getipython import get_ipython
 from benchlib.errors import InputError
 from benchlib.plan.parameters import from_history
 from benchlib.plan.planning import study_name
+from benchlib.report.entries import entries
 from benchlib.report.progress import progress_line
 from benchlib.report.sections.beside_published import published
 from benchlib.report.sections.combined_changes import confirm, gains, half_normal, waterfall
@@ -15,7 +16,7 @@ from benchlib.report.sections.query_plans import plans
 from benchlib.report.sections.replica_findings import replica_lag, replicas_verified
 from benchlib.report.sections.servers import cost_per_million, server_settings, server_statements
 from benchlib.report.sections.setting_curves import curve
-from benchlib.report.site import Summary, read_summary
+from benchlib.report.site import Summary
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, ReadOnce, shown
 from benchlib.study.store import StudyFolder
@@ -48,7 +49,7 @@ def open_summary() -> Summary:
 
     """
     names = _parameters("open_summary").get("studies", "").split(",")
-    return read_summary([name.strip() for name in names if name.strip()])
+    return Summary(*entries([name.strip() for name in names if name.strip()]))
 
 
 def _parameters(caller: str) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from scipy.stats import binom, binomtest, nct
 from simulation import SIGMA_D
 
 from benchlib.report.figures.figure import Figure, render
-from benchlib.report.figures.frames import guarded
+from benchlib.report.figures.frames import NOTHING, guarded
 from benchlib.report.figures.layout import Label, row_axes, styled
 from benchlib.report.figures.style import BAND, BLUE, INK, PAPER, TEMPLATES
 from benchlib.report.figures.tables import html_table
-from benchlib.report.page import Link, Page, render_prose
+from benchlib.report.page import Page, render_prose
 from benchlib.stats.means import geometric_mean
 from benchlib.stats.power import Plan, detectable
 from benchlib.stats.simulation import ALPHA
@@ -46,7 +46,7 @@ def publish(reports: Path) -> None:
         real = json.loads(summary.read_text())
     if simulated is None and real is None:
         return
-    downloads = []
+    downloads = {}
     for name, label in _FILES.items():
         if (kept / name).is_file():
             copy = reports / f"calibration.{name}"
@@ -55,29 +55,27 @@ def publish(reports: Path) -> None:
                 cells.rename(columns=guarded).to_csv(copy, index=False)
             else:
                 copy.write_text(json.dumps(json.loads((kept / name).read_text()), indent=1) + "\n")
-            downloads.append(Link(label, f"calibration.{name}"))
+            downloads[copy.name] = label
     (reports / "calibration.html").write_text(render_calibration(simulated, real, downloads))
 
 
 def render_calibration(
     simulated: tuple[pd.DataFrame, Mapping[str, Any]] | None,
     real: Mapping[str, Any] | None,
-    downloads: Sequence[Link] = (),
+    downloads: Mapping[str, str] = NOTHING,
 ) -> str:
     """The page, of the simulated situations with the totals of that run, of the real sessions, or of both."""
     promises: list[Promise] = []
-    facts: list[tuple[str, str]] = []
+    facts: dict[str, str] = {}
     if simulated:
         cells, totals = simulated
         promises += simulated_promises(cells, totals)
-        facts.append(
-            ("Simulated", f"{len(cells)} situations × {totals['sessions']:,} studies, seed {totals['seed']}")
-        )
+        facts["Simulated"] = f"{len(cells)} situations × {totals['sessions']:,} studies, seed {totals['seed']}"
     if real:
         promises += real_promises(real)
         machine = f"{real['host']['processors']} × {real['host']['processor']}"
         values = (str(real["options"]["sessions"]), real["server"], machine, real["created"][:10])
-        facts += zip(("Real sessions", "Server", "Machine", "Measured"), values, strict=True)
+        facts |= zip(("Real sessions", "Server", "Machine", "Measured"), values, strict=True)
     judged = [promise.kept for promise in promises if promise.kept is not None]
     count = f"{sum(judged)} of {len(judged)} promises kept"
     page = Page(

@@ -49,7 +49,6 @@ class Entry(BaseModel):
     higher_is_better: bool = True
     blocks: int = 0
     facts: dict[str, str] = {}
-    host: str = ""
     assumptions: dict[str, Number] = {}
     published: list[dict[str, str]] = []
 
@@ -94,7 +93,6 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
         higher_is_better=analysis.metric.higher_is_better,
         blocks=analysis.blocks,
         facts=dict(experiment.facts()),
-        host=study.provenance.get("host", {}).get("identity") or "",
         assumptions=assumptions_seen(good, plan.metric, plan.strata()),
         published=rows.to_dict("records"),
     )  # fmt: skip

@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -98,19 +98,12 @@ TEMPLATES.globals.update(script=Markup(_SCRIPT), script_hash=_HASH, site=SITE)
 
 
 @dataclass(frozen=True)
-class Link:
-    """A link: its words, and where it leads (relative to the page)."""
-
-    label: str
-    href: str
-
-
-@dataclass(frozen=True)
 class Page:
     """What a page says around its notebook.
 
     `verdicts` are among the five words, "" where none was reached; `limits` is what the headline does not show; `facts` are
-    (label, value) pairs; `card` is the picture that a link to the page shows, `address` the page's own where it is published.
+    values by label, `downloads` labels by files beside the page; `card` is the picture that a link to the page shows, `address`
+    the page's own where it is published.
     """
 
     title: str
@@ -118,8 +111,8 @@ class Page:
     limits: str = ""
     question: str = ""
     verdicts: Sequence[str] = ()
-    facts: Sequence[tuple[str, str]] = ()
-    downloads: Sequence[Link] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    downloads: Mapping[str, str] = field(default_factory=dict)
     card: str = ""
     cite: str = ""
     address: str = ""
@@ -214,20 +207,6 @@ def _numbered(html: str) -> str:
         return f'{mark[1]} id="table-{number}">{mark[2]}<a class="bl-number-of" href="#table-{number}">Table {number}.</a> '
 
     return _TABLE.sub(table, _FIGURE.sub(figure, html))
-
-
-def linked(html: str, here: str, links: Sequence[Link], neighbours: Sequence[Link | None]) -> str:
-    """A page of the site with what leads from it to others, in place of what did before.
-
-    `here` is its own address; `neighbours` are the studies before and after it, or none.
-    """
-
-    def fill(mark: re.Match[str]) -> str:
-        part = mark[1]
-        inside = _render("links.html.j2", part=part, here=here, links=links, neighbours=neighbours)
-        return f"<!--{part}-->{inside.strip()}<!--/{part}-->"
-
-    return re.sub(r"<!--(site|neighbours)-->.*?<!--/\1-->", fill, html, flags=re.DOTALL)
 
 
 def _render(template: str | Template, **values: Any) -> str:

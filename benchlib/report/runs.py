@@ -41,7 +41,7 @@ from benchlib.report.entries import (
 from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.figures.changes import card
 from benchlib.report.figures.frames import guarded
-from benchlib.report.page import LICENCE, Link, Page, render_page
+from benchlib.report.page import LICENCE, Page, render_page
 from benchlib.report.site import write_site
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
@@ -291,7 +291,7 @@ def _made(job: _Job) -> Entry | None:
         write_notebook(notebook, executed)
         question = notebook_parameters(job.notebook).get("question")
         title, asked = job.name.replace("_", " ").capitalize(), str(question.default) if question else ""
-        page = Page(title, question=asked, downloads=[Link("notebook", executed.name)])
+        page = Page(title, question=asked, downloads={executed.name: "notebook"})
     (root / f"{job.name}.html").write_text(render_page(notebook, page))
     if entry:
         (root / f"{entry.name}.png").write_bytes(card(entry))
@@ -306,15 +306,15 @@ def _experiment(name: str, names: Mapping[str, Any]) -> Experiment:
     return next((each for each in views if each.folder.name == name), None) or shown(StudyFolder(name))
 
 
-def _page(job: _Job, entry: Entry, downloads: Sequence[Link]) -> Page:
-    none = ("Notebook", "none of this installation's: the page has what all of them share")
+def _page(job: _Job, entry: Entry, downloads: Mapping[str, str]) -> Page:
+    none = {"Notebook": "none of this installation's: the page has what all of them share"}
     return Page(
         title=entry.title,
         question=entry.question,
         headline=entry.headline,
         limits=entry.limits,
         verdicts=list(dict.fromkeys(answer.verdict for answer in entry.answers)),
-        facts=[*entry.facts.items(), *([none] if job.borrowed else [])],
+        facts=entry.facts | (none if job.borrowed else {}),
         downloads=downloads,
         card=address_of(f"{entry.name}.png") or f"{entry.name}.png",
         address=address_of(f"{entry.name}.html"),
@@ -325,8 +325,8 @@ def _page(job: _Job, entry: Entry, downloads: Sequence[Link]) -> Page:
 # --- what a page offers to take along --------------------------------------------------
 
 
-def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> list[Link]:
-    """Write a study's trials, its plan and its executed notebook beside its page; the links to them.
+def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> dict[str, str]:
+    """Write a study's trials, its plan and its executed notebook beside its page; their labels by name.
 
     No path of the machine and no address of a server is in them.
     """
@@ -340,8 +340,8 @@ def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> list[
     trials.to_csv(root / f"{name}.trials.csv", index=False)
     (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
     write_notebook(without(notebook, replaced), root / f"{name}.ipynb")
-    files = {"trials (CSV)": "trials.csv", "study (JSON)": "study.json", "notebook": "ipynb"}
-    return [Link(label, f"{name}.{ending}") for label, ending in files.items()]
+    labels = {"trials.csv": "trials (CSV)", "study.json": "study (JSON)", "ipynb": "notebook"}
+    return {f"{name}.{ending}": label for ending, label in labels.items()}
 
 
 def without(value: Any, replaced: Mapping[str, str]) -> Any:

@@ -14,7 +14,7 @@ from benchlib.report.entries import writable_root
 from benchlib.report.figures.changes import changes_by_study
 from benchlib.report.figures.frames import change_words, guarded
 from benchlib.report.figures.tables import html_table
-from benchlib.report.page import Link, Page, render_prose
+from benchlib.report.page import Page, render_prose
 from benchlib.stats.between import ENDS, between
 from benchlib.stats.change_points import WITHOUT, change_points
 from benchlib.study.experiment import Experiment, shown
@@ -134,6 +134,6 @@ def _publish(name: str, title: str, parts: Sequence[object], frame: pd.DataFrame
     root = writable_root()
     root.mkdir(parents=True, exist_ok=True)
     frame.map(guarded).to_csv(root / f"{name}.csv", index=False)
-    page, links = root / f"{name}.html", [Link("numbers (CSV)", f"{name}.csv"), Link("studies", "index.html")]
-    page.write_text(render_prose(Page(title, downloads=links), "parts.html.j2", parts=parts))
+    page, about = root / f"{name}.html", Page(title, downloads={f"{name}.csv": "numbers (CSV)"})
+    page.write_text(render_prose(about, "parts.html.j2", parts=parts))
     return page

@@ -14,7 +14,7 @@ import benchlib
 from benchlib.report.figures.changes import forest
 from benchlib.report.figures.over_time import drift
 from benchlib.report.figures.tables import verdict_table
-from benchlib.report.page import Link, Page
+from benchlib.report.page import Page
 from benchlib.report.view import View
 from benchlib.study.experiment import shown as shown_study
 from benchlib.study.loop import run_study
@@ -78,11 +78,11 @@ def page():
         headline="“tuned” is faster than “defaults” & sure.",
         question="Defaults against a tuned set.",
         verdicts=["faster", "equivalent"],
-        facts=[("PostgreSQL", "18.4"), ("Blocks", "5")],
+        facts={"PostgreSQL": "18.4", "Blocks": "5"},
         limits="5 blocks of 30 s · no checkpoint within a trial",
         card="configuration.png",
         cite="“Configuration”, a study by benchlib 0.1.0.",
-        downloads=[Link("Notebook with code", "configuration.ipynb"), Link("trials.csv", "trials.csv")],
+        downloads={"configuration.ipynb": "Notebook with code", "trials.csv": "trials.csv"},
     )
 
 

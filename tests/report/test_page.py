@@ -13,9 +13,13 @@ from bs4 import BeautifulSoup
 
 from benchlib.report.figures.changes import forest
 from benchlib.report.figures.tables import html_table
-from benchlib.report.page import SITE, Link, Page, linked, render_page, render_prose
+from benchlib.plan.planning import PANELS
+from benchlib.report.page import SITE, Page, render_page, render_prose
 
 ENTRY = {
+    "name": "configuration",
+    "title": "Configuration",
+    "panel": "changes",
     "headline": "Against “defaults”: the tuned set +118 %, faster.",
     "question": "Does tuning help?",
     "limits": "5 blocks of 30 s",
@@ -25,7 +29,7 @@ ENTRY = {
 
 def listing(**values):
     """The index."""
-    empty = {"panels": {}, "figures": [], "links": [], "left_out": []}
+    empty = {"entries": [], "panels": PANELS, "titles": {"Configuration": 2}, "figure": None, "links": {}, "left_out": []}
     return render_prose(Page(SITE, question="What helps?"), "listing.html.j2", **{**empty, **values})
 
 
@@ -36,9 +40,8 @@ def html(notebook, page):
 
 @pytest.fixture(scope="module")
 def index(analysis):
-    study = (ENTRY, Link("Configuration", "configuration.html"))
-    panels = {"Changes you can make": [study] * 29, "Costs you accept": [study]}
-    return listing(panels=panels, figures=[forest(analysis)], links=[Link("How", "how.html")])
+    studies = [*[ENTRY] * 29, {**ENTRY, "panel": "costs"}]
+    return listing(entries=studies, figure=forest(analysis), links={"how.html": "How"})
 
 
 @pytest.fixture(scope="module", params=["study", "index", "empty"])
@@ -113,24 +116,6 @@ def test_a_published_page_names_its_address(notebook, page):
     soup = BeautifulSoup(render_page(notebook, dataclasses.replace(page, address=address)), "html.parser")
     assert soup.find("meta", property="og:url")["content"] == address
     assert soup.footer.a["href"] == address
-
-
-def test_links_to_other_pages_are_written_into_a_page_and_can_be_renewed(html, index):
-    site = [Link("Studies", "index.html"), Link("Rerun", "rerun.html")]
-    once = linked(html, "b.html", site, (Link("A & co", "a.html"), None))
-    soup = BeautifulSoup(once, "html.parser")
-    assert [a["href"] for a in soup.header.nav.find_all("a")] == ["index.html", "index.html", "rerun.html"]
-    assert soup.find("a", rel="prev").get_text() == "Previous study A & co"
-    assert soup.find("a", rel="next") is None
-    other = linked(once, "b.html", site[:1], (None, None))
-    assert "rerun.html" not in other
-    assert "Previous" not in other
-    assert linked(other, "b.html", site, (Link("A & co", "a.html"), None)) == once
-    here = BeautifulSoup(linked(index, "index.html", site, (None, None)), "html.parser")
-    assert {tag.get_text(strip=True) for tag in here.find_all(attrs={"aria-current": "page"})} == {
-        "PostgreSQL benchmarks",
-        "Studies",
-    }
 
 
 @pytest.mark.parametrize(("rows", "folded"), [(20, False), (21, True)])
@@ -335,5 +320,6 @@ def test_index_lists_every_study(index):
     ):
         assert part in words
     assert studies[0].h3.a["href"] == "configuration.html"
+    assert studies[0].h3.get_text() == "Configuration (configuration)", "another study has the title too"
     assert soup.find("a", href="how.html")
     assert len(soup.find_all("figure")) == 1

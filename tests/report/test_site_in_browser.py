@@ -85,7 +85,7 @@ def site(tmp_path_factory, study_of, notebook, page) -> Site:
     assert done.returncode == 0, done.stderr
     assert "left out: the notebook failed" not in done.stdout, done.stdout
     everything = folder / "reports" / "everything.html"  # an error is among its cells
-    everything.write_text(render_page(notebook, dataclasses.replace(page, downloads=[])))
+    everything.write_text(render_page(notebook, dataclasses.replace(page, downloads={})))
     return sorted((folder / "reports").glob("*.html"))
 
 

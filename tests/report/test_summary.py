@@ -10,8 +10,8 @@ from bs4 import BeautifulSoup
 from benchlib import notebook
 from benchlib.errors import InputError
 from benchlib.report.answers import Answer
-from benchlib.report.entries import Entry
-from benchlib.report.site import Summary, by_panel, read_summary
+from benchlib.report.entries import Entry, entries
+from benchlib.report.site import Summary, by_panel
 
 ANSWER = Answer(
     level="tuned", against="defaults", words="the <tuned> set", percent_change=97.1, ci_low=90, ci_high=104,
@@ -32,7 +32,7 @@ def entry(name: str, **about: Any) -> Entry:
     return Entry(
         name=name,
         fingerprint="",
-        **{**given, "answers": (ANSWER,), "facts": FACTS, "host": "this", **about},
+        **{**given, "answers": (ANSWER,), "facts": FACTS, **about},
     )
 
 
@@ -67,9 +67,9 @@ def test_answers_have_their_numbers_and_link_to_their_pages() -> None:
 
 
 def test_machines_are_told_apart() -> None:
-    assert "A:" not in text(Summary([entry("one")]).studies())
-    both = Summary([entry("one"), entry("two", host="that", facts=FACTS | {"Machine": "4 GiB"})])
-    assert text(both.studies()) == "2 studies, measured 2026-01-02. A: 2 GiB; B: 4 GiB."
+    assert "machine" not in text(Summary([entry("one")]).answers())
+    both = Summary([entry("one"), entry("two", facts=FACTS | {"Machine": "4 GiB"})])
+    assert text(both.studies()) == "2 studies, measured 2026-01-02. 2 GiB; 4 GiB."
     assert "machine" in text(both.answers())
 
 
@@ -92,7 +92,7 @@ def test_what_is_left_out_is_told_with_the_reason() -> None:
 
 @pytest.mark.usefixtures("data_root")
 def test_with_nothing_kept_there_is_nothing_to_show() -> None:
-    summary = read_summary()
+    summary = Summary(*entries())
     assert str(summary.studies()).startswith("No study")
     assert {summary.panels(), summary.answers(), summary.beside_published(), summary.left_out()} == {None}
 
