@@ -10,10 +10,10 @@ import contextlib
 import io
 import reprlib
 import tokenize
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, Union
+from typing import Any
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -21,9 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from benchlib.errors import InputError
 from benchlib.plan.level import Values, first_problem
 
-_TYPES: dict[str, Any] = {
-    "int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict, "Literal": Literal, "Any": Any,
-}  # fmt: skip
+_TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, dict)}
 
 
 @dataclass(frozen=True)
@@ -43,44 +41,18 @@ class Parameter:
                 message names the parameter, the type and the value.
 
         """
+        if self.type not in _TYPES:
+            kinds = f"there are {', '.join(_TYPES)}"
+            raise InputError(f"parameter {self.name}: '{self.type}' is not a type of parameters; {kinds}")
+        problem = ""
         try:
-            adapter: TypeAdapter[Any] = TypeAdapter(_type(ast.parse(self.type, mode="eval").body))
-        except Exception:
-            raise InputError(
-                f"parameter {self.name}: '{self.type}' is not a type of parameters; there are {', '.join(_TYPES)}"
-            ) from None
-        try:
-            checked_value = adapter.validate_python(value)
+            checked_value = TypeAdapter(_TYPES[self.type]).validate_python(value)
         except ValidationError as reason:
-            problem = f"{first_problem(reason)} (got {reprlib.repr(value)}, want {self.type})"
-            raise InputError(f"parameter {self.name}: {problem}") from None
-        if isinstance(value, bool) and not isinstance(checked_value, bool):
-            # yes and no would become 1 and 0
-            raise InputError(f"parameter {self.name}: got {value!r}, want {self.type}")
+            problem = f"{first_problem(reason)} "
+        # yes and no would become 1 and 0
+        if problem or (isinstance(value, bool) and self.type != "bool"):
+            raise InputError(f"parameter {self.name}: {problem}(got {reprlib.repr(value)}, want {self.type})")
         return checked_value
-
-
-def _type(annotation: ast.expr) -> Any:
-    """The type that an annotation spells with the names of the table; nothing in it is executed.
-
-    Raises:
-        ValueError: it is anything else.
-
-    """
-    match annotation:
-        case ast.Constant(None):
-            return None
-        case ast.Name(name) if name in _TYPES:
-            return _TYPES[name]
-        case ast.BinOp(one, ast.BitOr(), other):
-            return Union[_type(one), _type(other)]  # noqa: UP007 - of two values, not of two names
-        case ast.Subscript(ast.Name("Literal"), constants):
-            return _TYPES["Literal"][ast.literal_eval(constants)]
-        case ast.Subscript(ast.Name("list"), inner):
-            return _TYPES["list"][_type(inner)]
-        case ast.Subscript(ast.Name("dict"), ast.Tuple([key, inner])):
-            return _TYPES["dict"][_type(key), _type(inner)]
-    raise ValueError
 
 
 def declared(source: str) -> dict[str, Parameter]:
@@ -158,23 +130,19 @@ def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any
     return _of_own_levels(values, given)
 
 
-def _of_own_levels(values: dict[str, Any], given: Container[str]) -> dict[str, Any]:
+def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     """The values without what names the notebook's levels, or its comparisons, where one's own are given."""
     own = "levels" in given or "grid" in given
     if own and "question" in values and not ("question" in given and values["question"].strip()):
         raise InputError("parameter question: levels of your own want one of their own, in the file or by -p")
-    if not own and not any(name in given for name in ("baseline", "against", "along")):
-        return values
-    names = ["answers", "lead", "caveat"]
-    if own:
-        names += ["levels", "grid", "baseline", "against", "along", "only", "conditions"]
+    names = ["answers", "lead", "caveat"] if own or {"baseline", "against", "along"} & {*given} else []
+    names += ["levels", "grid", "baseline", "against", "along", "only", "conditions"] if own else []
     freed = {name: type(values[name])() for name in names if name in values and name not in given}
-    if own and "profiles" not in given and isinstance(values.get("profiles"), dict):
+    if own and "profiles" in values and "profiles" not in given:
         freed["profiles"] = {
             name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
-            if isinstance(sizes, dict) else sizes
             for name, sizes in values["profiles"].items()
-        }  # fmt: skip
+        }
     return values | freed
 
 

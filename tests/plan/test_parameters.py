@@ -20,14 +20,12 @@ levels: dict = {  # what each level changes
     "defaults": {},
     "tuned": {"settings": {"work_mem": "8MB"}},  # not this one
 }
-sizes: list[int] = [
+sizes: list = [
     1,
     2,
 ]  # told at its end
 margin: float = 0.03
 run: bool = True
-mode: Literal["standing", "fresh"] = "standing"
-limit: int | None = None
 offset: int = -3
 plain = 5
 later: int
@@ -52,14 +50,14 @@ def test_yaml_keys_are_words_even_where_values_would_be_switches() -> None:
 def test_a_cell_declares_names_types_defaults_and_help() -> None:
     result = declared(CELL)
     assert list(result) == [
-        "factor", "blocks", "levels", "sizes", "margin", "run", "mode", "limit", "offset"
+        "factor", "blocks", "levels", "sizes", "margin", "run", "offset"
     ]  # fmt: skip
     assert result["factor"] == Parameter("factor", "str", "configuration", "the notebook's own name")
     assert result["blocks"] == Parameter("blocks", "int", 5, "how often # every level runs")
     assert result["levels"].default == {"defaults": {}, "tuned": {"settings": {"work_mem": "8MB"}}}
     assert result["levels"].help == "what each level changes"
-    assert result["sizes"] == Parameter("sizes", "list[int]", [1, 2], "told at its end")
-    assert (result["margin"].help, result["limit"].default, result["offset"].default) == ("", None, -3)
+    assert result["sizes"] == Parameter("sizes", "list", [1, 2], "told at its end")
+    assert (result["margin"].help, result["offset"].default) == ("", -3)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_or_all() -> None:
     ("given", "wanted"),
     [
         ({"blocks": 7}, 7), ({"blocks": "7"}, 7), ({"blocks": 7.0}, 7), ({"margin": 1}, 1.0), ({"run": False}, False),
-        ({"limit": None}, None), ({"limit": 3}, 3), ({"mode": "fresh"}, "fresh"), ({"factor": ""}, ""),
+        ({"factor": ""}, ""),
     ],
 )  # fmt: skip
 def test_a_value_of_its_type_is_taken(given: dict[str, object], wanted: object) -> None:
@@ -101,12 +99,11 @@ def test_a_value_of_its_type_is_taken(given: dict[str, object], wanted: object) 
         ({"blocks": "many"}, "parameter blocks: Input should be a valid integer"),
         ({"blocks": 7.5}, "got 7.5, want int"),
         ({"blocks": None}, "got None, want int"),
-        ({"blocks": True}, "parameter blocks: got True, want int"),
+        ({"blocks": True}, "parameter blocks: (got True, want int)"),
         ({"factor": 16}, "parameter factor: Input should be a valid string (got 16, want str)"),
         ({"levels": ["defaults"]}, "want dict"),
-        ({"sizes": ["x"]}, "want list[int]"),
+        ({"sizes": "x"}, "want list"),
         ({"run": "perhaps"}, "want bool"),
-        ({"mode": "lying"}, "'standing' or 'fresh'"),
     ],
 )
 def test_a_value_of_another_type_is_refused_by_name(given: dict[str, object], why: str) -> None:
@@ -116,11 +113,7 @@ def test_a_value_of_another_type_is_refused_by_name(given: dict[str, object], wh
 ESCAPE = "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'Popen'][0]('touch pwned', shell=True)"
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["tuple", "pd.DataFrame", "int[", "3", "__import__('os')", ESCAPE, f"Literal[{ESCAPE}]", f"list[{ESCAPE}]",
-     f"int | {ESCAPE}", "list['int']", "dict[int]", "list.__class__", "int | " * 9000 + "int"],
-)  # fmt: skip
+@pytest.mark.parametrize("kind", ["tuple", "int | None", "__import__('os')", ESCAPE, f"list[{ESCAPE}]"])
 def test_a_type_that_no_parameter_has_is_refused_and_nothing_of_it_is_executed(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,14 +121,6 @@ def test_a_type_that_no_parameter_has_is_refused_and_nothing_of_it_is_executed(
     message = refused(Parameter("a", kind, 1).check, 1)
     assert message.startswith(f"parameter a: '{kind}' is not a type of parameters; there are int, float")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [("dict[str, list[int]]", {"a": [1]}), ("Literal['a', -1]", -1), ("list[str | None]", [None, "x"]), ("Any", {})],
-)  # fmt: skip
-def test_types_may_be_put_together(kind: str, value: object) -> None:
-    assert Parameter("a", kind, value).check(value) == value
 
 
 # --- in a running notebook -----------------------------------------------------------
