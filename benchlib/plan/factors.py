@@ -2,22 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from itertools import product
-from typing import Any
 
 from benchlib.errors import InputError
 from benchlib.plan.design import screening
 from benchlib.plan.level import Level, Values
-from benchlib.plan.model import Factor
-from benchlib.plan.parameters import Parameter
+from benchlib.plan.model import Declared, Factor
 
 CONTROL = "control"
 _LONGEST = 80  # characters of a level's name
+Only = list[str] | dict[str, list[str]] | None
 ReadLevel = Callable[[str, Values], Level]
 """Makes a level from its name and its patch."""
 
 
 def make_factor(
-    values: Values, read: ReadLevel, only: Any, left_out: Mapping[str, str]
+    declared: Declared, read: ReadLevel, only: Only, left_out: Mapping[str, str]
 ) -> tuple[Factor, dict[str, str]]:
     """Return the factor and the levels that it leaves out, each with the reason.
 
@@ -28,67 +27,59 @@ def make_factor(
 
     """
     cells: dict[str, dict[str, str]] = {}
-    if grid := _grid(values, only):
-        asked, cells = _combinations(values, grid, read)
-        against: dict[str, str] = {}
+    against: dict[str, str] = {}
+    if declared.grid:
+        wanted, cells = _combinations(declared, only, read)
     else:
-        asked, against = _listed(values, read, only)
-        left_out, before = dict(left_out), -1
-        while len(left_out) > before:  # what was to be compared with one that is lost is lost too
-            before = len(left_out)
-            lost = {name: f"it is to be compared with “{other}”, which is left out" for name, other in against.items() if other not in asked or other in left_out}  # fmt: skip
+        wanted, against = _listed(declared, only, read)
+        for _ in against:  # what was to be compared with one that is lost is lost too, and so on
+            lost = {name: f"it is to be compared with “{other}”, which is left out" for name, other in against.items() if other not in wanted or other in left_out}  # fmt: skip
             left_out = {**lost, **left_out}
-    reasons = {name: left_out[name] for name in asked if name in left_out}
-    levels = {name: level for name, level in asked.items() if name not in reasons}
+    reasons = {name: left_out[name] for name in wanted if name in left_out}
+    levels = {name: level for name, level in wanted.items() if name not in reasons}
     if not levels:
         why = next(iter(reasons.values()), "give levels, or a grid of dimensions")
         raise InputError(f"parameter levels: there are none; {why}")
-    against = {name: other for name, other in against.items() if name in levels}
-    if along := values.get("along", "") if grid else "":
+    baseline = declared.baseline or next(iter(levels))
+    if baseline in reasons:
+        raise InputError(f"parameter baseline: '{baseline}' cannot be run here: {reasons[baseline]}")
+    if baseline not in levels:
+        raise InputError(f"parameter baseline: '{baseline}' is not among the levels: {', '.join(levels)}")
+    if along := declared.along if declared.grid else "":
         # with one value left there is nothing along it: then by the last dimension that still has several
-        ways = [along, *reversed([name for name in grid if name != along])]
+        ways = [along, *reversed([name for name in declared.grid if name != along])]
         against = next(filter(None, (_along(cells, way, levels) for way in ways)), {})
-    baseline = _baseline(values, levels, reasons)
-    levels = _shares(values, levels, baseline)
-    count = values.get("controls", 1)
-    if not 0 <= count <= 5:
-        raise InputError(f"parameter controls: want 0 to 5 further arms of the baseline, got {count}")
+    if declared.shares_of:
+        levels = _shares(declared.shares_of, levels, baseline)
+    count = declared.controls
     controls = tuple(CONTROL if count == 1 else f"{CONTROL} {i + 1}" for i in range(count))
     if clash := [name for name in controls if name in levels]:
         raise InputError(f"level “{clash[0]}”: that name is the A/A control's; choose another")
     arms = dict.fromkeys((baseline, *controls), levels[baseline])
     factor = Factor(
-        question=values["question"],
+        question=declared.question,
         baseline=baseline,
         controls=controls,
         levels={**arms, **levels},
-        against=against,
+        against={name: other for name, other in against.items() if name in levels},
         cells={name: cell for name, cell in cells.items() if name in levels},
     )
     return factor, reasons
 
 
-def _baseline(values: Values, levels: Mapping[str, Level], reasons: Mapping[str, str]) -> str:
-    baseline: str = values.get("baseline") or next(iter(levels))
-    if baseline in reasons:
-        raise InputError(f"parameter baseline: '{baseline}' cannot be run here: {reasons[baseline]}")
-    if baseline not in levels:
-        raise InputError(f"parameter baseline: '{baseline}' is not among the levels: {', '.join(levels)}")
-    return baseline
-
-
 # --- levels that are listed ---------------------------------------------------------
 
 
-def _listed(values: Values, read: ReadLevel, only: Any) -> tuple[dict[str, Level], dict[str, str]]:
+def _listed(declared: Declared, only: Only, read: ReadLevel) -> tuple[dict[str, Level], dict[str, str]]:
     """The levels that the profile runs, and with which others they are to be compared."""
-    levels = _levels("levels", values.get("levels", {}), read)
-    against = values.get("against") or {}
+    if declared.screen:
+        raise InputError("parameter screen: it chooses among the combinations of a grid; give one")
+    levels, against = _levels(declared.levels, read), declared.against
     if unknown := {*against, *against.values()} - levels.keys():
         raise InputError(f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(levels)}")
     if only is not None:
         if not (isinstance(only, list) and set(only) <= levels.keys()):
-            raise InputError(f"profile {values['profile']}: 'only' wants a list of {', '.join(levels)}")
+            raise InputError(f"profile {declared.profile}: 'only' wants a list of {', '.join(levels)}")
         levels = {name: level for name, level in levels.items() if name in only}
     return levels, {name: _nearest(against, name, levels) for name in against if name in levels}
 
@@ -101,10 +92,10 @@ def _nearest(against: Mapping[str, str], name: str, levels: Mapping[str, Level])
     return other if other in levels else against[name]
 
 
-def _levels(where: str, patches: Any, read: ReadLevel) -> dict[str, Level]:
+def _levels(patches: Mapping[str, Values], read: ReadLevel) -> dict[str, Level]:
     """The levels of some patches; with ``over`` one is on top of another that stands before it."""
-    whole: dict[str, dict[str, Any]] = {}
-    for name, patch in Parameter(where, "dict[str, dict]").check(patches).items():
+    whole: dict[str, Values] = {}
+    for name, patch in patches.items():
         below = patch.get("over")
         if below is not None and below not in list(whole):
             raise InputError(f"level “{name}”: over: {below!r} is not the name of a level before it")
@@ -113,7 +104,7 @@ def _levels(where: str, patches: Any, read: ReadLevel) -> dict[str, Level]:
     return {name: read(name, patch) for name, patch in whole.items()}
 
 
-def patched(patch: Values, over: Values) -> dict[str, Any]:
+def patched(patch: Values, over: Values) -> Values:
     """A level's patch with another over it; of settings, tunables and load, what the other names."""
     merged = {**patch, **over}
     for key in ("settings", "host", "load"):
@@ -122,71 +113,54 @@ def patched(patch: Values, over: Values) -> dict[str, Any]:
     return merged
 
 
-def _shares(values: Values, levels: dict[str, Level], baseline: str) -> dict[str, Level]:
-    """With ``shares_of``: the baseline and that level; the one with, the other without each of its settings."""
-    name = values.get("shares_of")
-    if not name:
-        return levels
+def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, Level]:
+    """The baseline and the level that is taken apart; the one with, the other without each setting that differs."""
     if name not in levels or name == baseline:
         others = ", ".join(other for other in levels if other != baseline)
         raise InputError(f"parameter shares_of: '{name}' is not one of the levels {others}")
-    base, target = levels[baseline], levels[name]
-    if unset := [setting for setting in base.settings if setting not in target.settings]:
-        raise InputError(f"parameter shares_of: only the baseline sets {unset[0]}; set it in both")
-    before, tuned = base.settings, target.settings
-    differing = [key for key, value in tuned.items() if key not in before or before[key] != value]
+    base, whole = levels[baseline], levels[name]
+    every = {**base.settings, **whole.settings}
+    differing = [key for key in every if base.settings.get(key) != whole.settings.get(key)]
     if len(differing) < 2:
         raise InputError("parameter shares_of: the level needs two settings that differ from the baseline's")
-    shares = {baseline: base, name: target}
-    without = {}
-    for key in differing:
-        shares[f"only {key}"] = base.changed(settings={**before, key: tuned[key]})
-        rest = {**tuned, key: before.get(key)}
-        kept = {name: value for name, value in rest.items() if value is not None}
-        without[f"without {key}"] = target.changed(settings=kept)
-    return shares | without
+
+    def taking(level: Level, key: str, other: Level) -> Level:
+        settings = {**level.settings, key: other.settings.get(key)}
+        return level.changed(settings={name: value for name, value in settings.items() if value is not None})
+
+    only = {f"only {key}": taking(base, key, whole) for key in differing}
+    return {baseline: base, name: whole, **only, **{f"without {key}": taking(whole, key, base) for key in differing}}
 
 
 # --- levels that are crossed --------------------------------------------------------
 
 
-def _grid(values: Values, only: Any) -> dict[str, dict[str, Any]]:
-    """The dimensions to be crossed, each with its values and what they change; those that ``only`` leaves."""
-    grid, along = values.get("grid") or {}, values.get("along", "")
-    if not grid:
-        if values.get("screen"):
-            raise InputError("parameter screen: it chooses among the combinations of a grid; give one")
-        return {}
-    if values.get("levels"):
-        raise InputError("parameters levels and grid: give one of them; a grid makes the levels itself")
-    grid = Parameter("grid", "dict[str, dict]").check(grid)
-    if along not in ("", *grid):
-        raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
-    only = only or {}
-    for name, chosen in only.items() if isinstance(only, Mapping) else [("", only)]:
-        if name not in grid or not isinstance(chosen, list) or not set(chosen) <= set(grid[name]):
-            raise InputError(f"profile {values['profile']}: 'only' wants dimensions with some values")
-    return {
-        name: {end: patch for end, patch in ends.items() if end in only.get(name, ends)}
-        for name, ends in grid.items()
-    }
-
-
 def _combinations(
-    values: Values, grid: Values, read: ReadLevel
+    declared: Declared, only: Only, read: ReadLevel
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
     """The levels that a grid makes, all or a screening's, and their cells; what a later dimension changes wins.
 
     A dimension of which one value is left is in no name; a screening's levels are named by the dimensions themselves.
     """
-    parts = {name: _levels(f"grid, {name}", ends, read) for name, ends in grid.items()}
+    grid, along = declared.grid, declared.along
+    if declared.levels:
+        raise InputError("parameters levels and grid: give one of them; a grid makes the levels itself")
+    if along not in ("", *grid):
+        raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
+    chosen = only or {}
+    if isinstance(chosen, list) or any(not set(ends) <= grid.get(name, {}).keys() for name, ends in chosen.items()):
+        raise InputError(f"profile {declared.profile}: 'only' wants dimensions with some values")
+    parts = {
+        name: _levels({end: patch for end, patch in ends.items() if end in chosen.get(name, ends)}, read)
+        for name, ends in grid.items()
+    }
     ends_of = {name: tuple(part) for name, part in parts.items()}
     levels: dict[str, Level] = {}
     cells = {}
-    for ends in screening(ends_of) if values.get("screen") else product(*ends_of.values()):
+    for ends in screening(ends_of) if declared.screen else product(*ends_of.values()):
         apart = [end for end, several in zip(ends, ends_of.values(), strict=True) if len(several) > 1]
         name, level = ", ".join(apart or ends), Level()
-        if values.get("screen"):
+        if declared.screen:
             name = _by_dimension(ends_of, ends, len(levels) + 1)
         if name in levels:
             raise InputError(f"parameter grid: two combinations are named “{name}”; rename their values")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
 
 from benchlib.plan.design import Trial, randomised_blocks
 from benchlib.plan.level import Clients, Level, LoadHosts, Model, Open, Protocol, Rate, Variables, rate_at
@@ -216,6 +216,36 @@ class _Provenance(Open):
     created: str = ""
 
 
+class Declared(BaseModel, frozen=True):
+    """What a notebook's parameters say beside its sizes, as its cell declares them; what one does not declare is empty.
+
+    Levels, and the values of a grid's dimensions, are patches by name; ``answers`` are levels in a reader's words, ``lead``
+    is the finding that a headline begins with, and ``panel`` is that of the index.
+    """
+
+    factor: str = ""
+    question: str = ""
+    study: str = ""
+    profile: str = ""
+    profiles: dict[str, dict[str, Any]] = {}
+    workload: str = ""
+    base: dict[str, Any] = {}
+    levels: dict[str, dict[str, Any]] = {}
+    grid: dict[str, dict[str, dict[str, Any]]] = {}
+    along: str = ""
+    baseline: str = ""
+    controls: Annotated[int, Field(ge=0, le=5)] = 1
+    against: dict[str, str] = {}
+    shares_of: str = ""
+    screen: bool = False
+    pilot: bool = False
+    metric: str = ""
+    answers: dict[str, str] = {}
+    lead: Literal["", "crashes", "clients", "gains"] = ""
+    panel: Literal["changes", "costs", "hardware"] = "changes"
+    caveat: str = ""
+
+
 AS_RUN = "question_as_run"
 """The fact of a study's provenance that has the question which it was run with, where that was changed since."""
 
@@ -265,6 +295,14 @@ class Study(Model):
     def blocks(self) -> int:
         """How many blocks the design has."""
         return max((t.block for t in self.trials), default=0)
+
+    @property
+    def declared(self) -> Declared:
+        """What its notebook declared: of parameters that make no study, as in somebody else's file, nothing."""
+        try:
+            return Declared.model_validate(self.parameters)
+        except ValidationError:
+            return Declared()
 
 
 class Generator(Model):

@@ -1,7 +1,6 @@
 """From a notebook's parameters to a study: the profile, the levels, the load. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import product
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -14,12 +13,9 @@ from benchlib.plan.factors import make_factor, patched
 from benchlib.plan.level import Level, LevelKey, SettingValue, Values, first_problem, resolve_memory_shares
 from benchlib.plan.metrics import MOST_ANSWERS
 from benchlib.plan.metrics import metric as known_metric
-from benchlib.plan.model import Factor, Load, Plan, Study, among
-from benchlib.plan.parameters import Parameter
+from benchlib.plan.model import Declared, Factor, Load, Plan, Study, among
 from benchlib.plan.workload import Workload
 
-LEADS = ("", "crashes", "clients", "gains")
-"""The findings that a headline may begin with."""
 PANELS = {
     "changes": "Changes you can make",
     "costs": "Costs you accept",
@@ -39,7 +35,7 @@ class _Sizes(Load):
     blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
     scale: PositiveInt = 1
     rebuild_every: int = 1
-    only: Any = None
+    only: list[str] | dict[str, list[str]] | None = None
     base: dict[str, Any] = {}
     levels: dict[str, dict[str, Any]] = {}
 
@@ -78,34 +74,35 @@ def make_study(
     name = study_name(values)
     patches = {key: values[key] for key in ("base", "levels", "grid", "profiles") if key in values}
     values = {**values, **_by_name(patches, levers)}
+    memory = memory_bytes
     try:
-        sizes = _sizes(values)
-        looks = LOOKS if sizes.blocks == "auto" else ()
+        declared = Declared.model_validate(values)
+        sizes = _sizes(declared, values)
         load = Load.model_validate(sizes.model_dump(include=set(Load.model_fields)))
 
-        def read(memory: int, name: str, patch: Values) -> Level:
+        def read(name: str, patch: Values) -> Level:
             def data_mib() -> int:
-                return workload(patch.get("workload") or values["workload"]).data_mib(sizes.scale)
+                return workload(patch.get("workload") or declared.workload).data_mib(sizes.scale)
 
             return _level(name, patch, memory, {"levers": levers, "data_mib": data_mib})
 
-        given = Parameter("base", "dict").check(values.get("base", {}))
-        base = read(memory_bytes, "base", patched(given, sizes.base))
-        memory = min(memory_bytes, base.part("storage").get("memory") or memory_bytes)
+        base = read("base", patched(declared.base, sizes.base))
+        memory = min(memory, base.part("storage").get("memory") or memory)  # of the levels, which stand on it
 
-        scaled = {key: _scaled(values.get(key), sizes.levels) for key in ("levels", "grid")}
-        factor, reasons = make_factor({**values, **scaled}, partial(read, memory), sizes.only, left_out)
-        _check_answers(values, factor)
+        grid = {name: _scaled(ends, sizes.levels) for name, ends in declared.grid.items()}
+        declared = declared.model_copy(update={"grid": grid, "levels": _scaled(declared.levels, sizes.levels)})
+        factor, reasons = make_factor(declared, read, sizes.only, left_out)
+        _check_answers(declared, factor)
         factor, base = _with_room(factor, base, load)
         levels = [base, *factor.levels.values()]
-        metric = _metric(values, load, levels)
+        metric = _metric(declared, load, levels)
         if metric.startswith("latency_p"):  # only the log of all transactions gives quantiles
             load = load.changed(transaction_log=True)
         named = sorted({level.workload for level in levels if level.workload})
         plan = Plan(
             factor=factor,
             base=base,
-            workload=workload(values["workload"]),
+            workload=workload(declared.workload),
             workloads={name: workload(name) for name in named},
             load=load,
             scale=sizes.scale,
@@ -114,9 +111,9 @@ def make_study(
             seed=values.get("seed", 1),
             margin=values.get("margin", 0.03),
             metric=metric,
-            looks=looks,
+            looks=LOOKS if sizes.blocks == "auto" else (),
         )
-        if looks and (plan.factor.against or len(set(plan.strata().values())) > 1):
+        if plan.looks and (factor.against or len(set(plan.strata().values())) > 1):
             raise InputError(
                 "parameter blocks: 'auto' judges all levels against one baseline; where some are compared with others "
                 "give their number"
@@ -124,14 +121,13 @@ def make_study(
         _check_together(plan, levers)
     except ValidationError as reason:
         raise InputError(f"the parameters do not make a study: {first_problem(reason)}") from None
-    blocks = LOOKS[-1] if sizes.blocks == "auto" else sizes.blocks
     return Study(
         name=name,
-        title=values["factor"].replace("_", " ").capitalize(),
-        notebook=values["factor"],
+        title=declared.factor.replace("_", " ").capitalize(),
+        notebook=declared.factor,
         parameters=dict(values),
         plan=plan,
-        trials=plan.design(blocks),
+        trials=plan.design(LOOKS[-1] if sizes.blocks == "auto" else sizes.blocks),
         left_out=reasons,
     )
 
@@ -153,33 +149,28 @@ def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
         raise InputError(f"level “{names[-2]}”: settings: {reason}") from None
 
 
-def _check_answers(values: Values, factor: Factor) -> None:
+def _check_answers(declared: Declared, factor: Factor) -> None:
     """Make sure that what is to answer the question are some of the notebook's comparisons, run here or not.
 
     Raises:
-        InputError: they are not, or a parameter about them is none of its words.
+        InputError: they are not, or too many.
 
     """
-    answers = Parameter("answers", "dict[str, str]").check(values.get("answers", {}))
-    levels = {*(values.get("levels") or {}), *factor.levels} - {*factor.controls}
-    cells = [*product(*(values.get("grid") or {}).values())]
-    for name in answers:
+    levels = {*declared.levels, *factor.levels} - {*factor.controls}
+    cells = [*product(*declared.grid.values())]
+    for name in declared.answers:
         if name not in levels and not any(among(name, ends) for ends in cells):
             raise InputError(f"parameter answers: '{name}' is not among the levels: change or empty it")
-    compared = factor.pairs()
-    if sum(factor.named(name) in compared for name in answers) > MOST_ANSWERS:
+    if len(declared.answers) > MOST_ANSWERS:
         raise InputError(f"parameter answers: name at most {MOST_ANSWERS} of the comparisons")
-    for name, words in (("lead", LEADS), ("panel", PANELS)):
-        if (given := values.get(name, next(iter(words)))) not in words:
-            raise InputError(f"parameter {name}: '{given}' is not one of {', '.join(filter(None, words))}")
 
 
-def _metric(values: Values, load: Load, levels: Sequence[Level]) -> str:
+def _metric(declared: Declared, load: Load, levels: Sequence[Level]) -> str:
     """The metric asked for; else tps, or where a rate gives the tps the latency."""
-    asked = values.get("metric")
+    asked = declared.metric
     if load.rate is None and all(level.load.rate is None for level in levels):
         return known_metric(asked or "tps").name
-    if values.get("pilot"):
+    if declared.pilot:
         raise InputError("parameter pilot: it plans by the tps, which a fixed rate gives; leave one out")
     if asked in ("tps", "speed"):
         raise InputError(
@@ -189,24 +180,18 @@ def _metric(values: Values, load: Load, levels: Sequence[Level]) -> str:
     return known_metric(asked or ("latency_p99_ms" if load.transaction_log else "latency_average_ms")).name
 
 
-def _sizes(values: Values) -> _Sizes:
+def _sizes(declared: Declared, values: Values) -> _Sizes:
     """What the profile says, and above it what the parameters say."""
-    profiles, name = Parameter("profiles", "dict[str, dict]").check(values["profiles"]), values["profile"]
+    profiles, name = declared.profiles, declared.profile
     if name not in profiles:
         raise InputError(f"parameter profile: '{name}' is not one of {', '.join(profiles)}")
     sizes = _Sizes.model_fields.keys() - {"base", "levels"}
-    own = {key: values[key] for key in sizes if values.get(key)}
-    return _Sizes.model_validate(profiles[name] | own)
+    return _Sizes.model_validate(profiles[name] | {key: values[key] for key in sizes if values.get(key)})
 
 
-def _scaled(patches: Any, by: Mapping[str, Values]) -> Any:
-    """The patches of levels, or of a grid's values, with what a profile changes of those of a name."""
-    if not isinstance(patches, Mapping):
-        return patches
-    return {
-        name: patched(patch, by[name]) if name in by and isinstance(patch, Mapping) else _scaled(patch, by)
-        for name, patch in patches.items()
-    }
+def _scaled(patches: Mapping[str, Values], by: Mapping[str, Values]) -> dict[str, Values]:
+    """The patches of levels, or of a dimension's values, with what a profile changes of those of a name."""
+    return {name: patched(patch, by.get(name, {})) for name, patch in patches.items()}
 
 
 def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any]) -> Level:

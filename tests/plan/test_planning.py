@@ -67,16 +67,16 @@ def test_a_size_of_one_s_own_wins_and_zero_leaves_the_profile_s() -> None:
 
 def test_answers_are_levels_of_the_notebook_run_or_not() -> None:
     some = {**VALUES["profiles"]["quick"], "only": ["defaults", "tuned"]}  # type: ignore[index]
-    levels = {**VALUES["levels"], **{f"l{n}": {"over": "tuned", "settings": {"port": n}} for n in range(5)}}  # type: ignore[dict-item]
+    levels = {**VALUES["levels"], **{f"l{n}": {"over": "tuned", "settings": {"port": n}} for n in range(4)}}  # type: ignore[dict-item]
     more = {"levels": levels, "profiles": {"quick": some}}
-    named = dict.fromkeys(["tuned", *(f"l{n}" for n in range(5))], "it")
+    named = dict.fromkeys(["tuned", *(f"l{n}" for n in range(4))], "it")
     assert planned(**more, answers=named, lead="crashes", panel="costs").parameters["answers"] == named
     assert "'untuned' is not among the levels" in refused(answers={"untuned": "it"})
     assert "'control' is not among the levels" in refused(answers={"control": "it"})
-    assert "answers: name at most 5" in refused(levels=levels, answers=named)
-    assert "parameter answers: " in refused(answers={"tuned": 3})
-    assert "'crash' is not one of crashes, clients, gains" in refused(lead="crash")
-    assert "'' is not one of changes, costs, hardware" in refused(panel="")
+    assert "answers: name at most 5" in refused(levels=levels, answers={**named, "defaults": "that"})
+    assert "answers.tuned: " in refused(answers={"tuned": 3})
+    assert "lead: Input should be '', 'crashes'" in refused(lead="crash")
+    assert "panel: Input should be 'changes'" in refused(panel="")
 
 
 def test_a_profile_may_scale_what_levels_and_base_say() -> None:
@@ -187,9 +187,7 @@ def test_several_controls_are_numbered_and_none_is_none() -> None:
     assert planned(controls=3).plan.factor.controls == ("control 1", "control 2", "control 3")
     assert planned(controls=0).plan.factor.controls == ()
     for count in (-1, 6):
-        assert refused(controls=count) == (
-            f"parameter controls: want 0 to 5 further arms of the baseline, got {count}"
-        )
+        assert "controls: Input should be" in refused(controls=count)
 
 
 def test_shares_of_memory_are_of_this_machine_in_levels_and_base() -> None:
@@ -225,13 +223,6 @@ def test_a_level_taken_apart_is_each_setting_alone_and_the_set_without_it() -> N
         ({"shares_of": "tunde"}, "parameter shares_of: 'tunde' is not one of the levels tuned"),
         ({"shares_of": "defaults"}, "parameter shares_of: 'defaults' is not one of the levels tuned"),
         ({"shares_of": "a", "levels": {"defaults": {}, "a": {"postgres": "16"}}}, "needs two settings"),
-        (
-            {
-                "shares_of": "a",
-                "levels": {"defaults": {"settings": {"jit": 1}}, "a": {"settings": {"fsync": 0}}},
-            },
-            "parameter shares_of: only the baseline sets jit; set it in both",
-        ),
     ],
 )
 def test_what_cannot_be_taken_apart_is_refused(changes: dict[str, object], why: str) -> None:
@@ -283,15 +274,15 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads() -> None
     ("changes", "why"),
     [
         ({"profile": "huge"}, "parameter profile: 'huge' is not one of quick, full"),
-        ({"profiles": {"quick": None}}, "parameter profiles: quick: Input should be a valid dictionary"),
+        ({"profiles": {"quick": None}}, "profiles.quick: Input should be a valid dictionary"),
         ({"profiles": {"quick": {"client": 5}}}, "do not make a study: client: Extra inputs are not permitted"),
         ({"profiles": {"quick": {"clients": "x", "threads": 0}}}, "(and 1 more)"),
         ({"metric": "tpz"}, "unknown metric 'tpz'; known: tps"),
         ({"baseline": "nothing"}, "parameter baseline: 'nothing' is not among the levels: defaults, tuned"),
         ({"levels": {}}, "parameter levels: there are none"),
         ({"levels": {"defaults": {}, "control": {}}}, "level “control”: that name is the A/A control's"),
-        ({"levels": {"defaults": None}}, "parameter levels: defaults: Input should be a valid dictionary"),
-        ({"levels": {"defaults": {}, 16: {}}}, "parameter levels: 16: Input should be a valid string"),
+        ({"levels": {"defaults": None}}, "levels.defaults: Input should be a valid dictionary"),
+        ({"levels": {"defaults": {}, 16: {}}}, "levels.16: Input should be a valid string"),
         ({"levels": {"defaults": {}, "a\nb": {}}}, r"level name 'a\nb': want 1 to 80 printable"),
         ({"levels": {"defaults": {}, "a": {"setings": {}}}}, "level “a”: setings: Extra inputs are not permitted; keys are postgres, settings"),
     ],

@@ -106,8 +106,8 @@ def test_a_profile_runs_only_a_part() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"grid": {"disk": []}}, "parameter grid: disk: Input should be a valid dictionary"),
-        ({"grid": {"disk": {"a": 3, "b": {}}}}, "parameter grid, disk: a: Input should be"),
+        ({"grid": {"disk": []}}, "grid.disk: Input should be a valid dictionary"),
+        ({"grid": {"disk": {"a": 3, "b": {}}}}, "grid.disk.a: Input should be"),
         ({"along": "tier"}, "'tier' is not a dimension"),
         ({"levels": {"a": {}}}, "give one of them"),
         ({"blocks": "auto"}, "where some are compared with others give their number"),
