@@ -68,7 +68,7 @@ def run_missing(view: View) -> None:
     runner = view.runner
     if runner is None:
         return
-    if view.experiment.study.parameters.get("pilot"):
+    if view.experiment.study.declared.pilot:
         progress_line(runner.pilot(progress_line()))
     runner.run(progress_line())
 

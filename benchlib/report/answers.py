@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,6 @@ from pydantic import BeforeValidator
 from benchlib.errors import InputError, NothingToShowError
 from benchlib.plan.metrics import MOST_ANSWERS, percent_words
 from benchlib.plan.model import Study
-from benchlib.plan.planning import PANELS
 from benchlib.report.figures.frames import change_words, known, opening, rows_of, span
 from benchlib.report.screening import main_effects, standing_out
 from benchlib.stats import Analysis
@@ -74,9 +72,7 @@ def answers(experiment: Experiment) -> list[Answer]:
         large, first = standing_out(table), analysis.baseline
         told = large.head(MOST_ANSWERS) if len(large) else table.head(1)
         return [Answer(first, first, *row) for row in told[_OF_CHANGE].itertuples(index=False, name=None)]
-    costs, words = experiment.durability(), words_of(experiment.study)
-    rows = rows_of(analysis)
-    levels = [level for level in words if level in analysis.asked] or analysis.asked
+    costs, words, rows = experiment.durability(), words_of(experiment.study), rows_of(analysis)
     return [
         Answer(
             level=level,
@@ -86,59 +82,48 @@ def answers(experiment: Experiment) -> list[Answer]:
             verdict=UNSHOWN if level in analysis.unshown else rows[level]["verdict"],
             gives_up=cost if (cost := costs.get(level, "")) != costs.get(against) else "",
         )
-        for level in levels[:MOST_ANSWERS]
+        for level in answering(experiment)[:MOST_ANSWERS]
     ]
+
+
+def answering(experiment: Experiment) -> list[str]:
+    """The levels whose comparisons answer: those that are declared, or where none of them was run all."""
+    asked = experiment.analysis.asked
+    return [level for level in words_of(experiment.study) if level in asked] or asked
 
 
 def words_of(study: Study) -> dict[str, str]:
     """What the levels that the notebook declares as answers are called, in its order; those that are not run are passed over."""
     words = dict[str, str]()
-    for name, called in _named(study.parameters, "answers").items():
-        level = study.plan.factor.named(str(name))
-        if level and (_SAYS_BOTH not in str(called) or _as_declared(study, level)):
-            words.setdefault(level, str(called))
+    for name, called in study.declared.answers.items():
+        level = study.plan.factor.named(name)
+        if level and (_SAYS_BOTH not in called or _as_declared(study, level)):
+            words.setdefault(level, called)
     return words
 
 
 def _as_declared(study: Study, level: str) -> bool:
     """Whether a level is compared with what the notebook has it compared with: where others are not run, it may be another."""
-    factor, parameters, along = study.plan.factor, study.parameters, study.parameters.get("along") or ""
-    against = factor.pairs().get(level)
+    declared, factor = study.declared, study.plan.factor
+    against = factor.pairs().get(level, "")
     if level not in factor.cells:
-        return bool(against == _named(parameters, "against").get(level, factor.baseline))
-    only = _named(_named(_named(parameters, "profiles"), str(parameters.get("profile"))), "only")
-    grid, first = _named(parameters, "grid"), {}
-    for name in (name for name in grid if along in ("", name)):
-        # what is compared along a dimension is so with its first value, else with the first that is run
-        run = None if along else only.get(name)
-        ends = (end for end in _named(grid, name) if not isinstance(run, list) or end in run)
-        first[name] = next(ends, None)
-    return against is not None and factor.cells.get(against) == factor.cells[level] | first
-
-
-def _named(of: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What is there by name, if it holds things by their names in turn; a kept study may hold anything in its place."""
-    value = of.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def panel(experiment: Experiment) -> str:
-    """In which panel of the index the study is: changes, costs or hardware."""
-    asked = str(experiment.study.parameters.get("panel"))
-    return asked if asked in PANELS else next(iter(PANELS))
+        return against == declared.against.get(level, factor.baseline)
+    # what is compared along a dimension is so with its first value
+    first = {name: next(iter(ends), "") for name, ends in declared.grid.items() if declared.along in ("", name)}
+    return factor.cells.get(against) == factor.cells[level] | first
 
 
 def headline(experiment: Experiment) -> str:
     """The finding that leads, where the study has it, and a sentence on the answers."""
     if (table := _screened(experiment)) is not None:
         return _of_changes(table, answers(experiment), experiment.analysis)
-    find = _LEADS.get(str(experiment.study.parameters.get("lead")))
-    finding = find(experiment) if find else ""
+    lead = experiment.study.declared.lead
+    finding = _LEADS[lead](experiment) if lead else ""
     comparisons, gives_up = {}, {}
     for answer in answers(experiment):
         other = "" if _SAYS_BOTH in answer.words else f"“{answer.against}”"
         comparisons[answer.level] = (answer.words, other)
-        if not (finding and find is _crashes):  # which has said it
+        if not (finding and lead == "crashes"):  # which has said it
             gives_up[answer.level] = answer.gives_up.replace("; ", " and ")
     sentence = experiment.analysis.headline(comparisons, gives_up)
     return " ".join(filter(None, (finding, opening(sentence)))).replace("\u00a0", " ")
@@ -169,21 +154,22 @@ def _of_changes(table: pd.DataFrame, told: Sequence[Answer], analysis: Analysis)
 def _crashes(experiment: Experiment) -> str:
     """What crashes cost: power cuts, where there were any, since a killed server loses less."""
     kept, words = kept_crashes(experiment.folder), words_of(experiment.study)
-    kind = POWER_CUT if any(crash.kind == POWER_CUT for crash in kept) else KILLED
-    counts = Counter(crash.level for crash in kept if crash.kind == kind)
-    if not counts:
+    if not kept:
         return ""
-    harms = []
-    for level, count in counts.items():
-        rounds = [crash for crash in kept if (crash.level, crash.kind) == (level, kind)]
-        damaged = sum(bool(crash.damage) or crash.recovery_s is None for crash in rounds)
-        lost = sum(crash.lost or 0 for crash in rounds)
+    kind = POWER_CUT if any(crash.kind == POWER_CUT for crash in kept) else KILLED
+    rows = pd.DataFrame(
+        [(c.level, c.lost or 0, bool(c.damage) or c.recovery_s is None) for c in kept if c.kind == kind],
+        columns=["level", "lost", "damaged"],
+    )
+    levels = rows.groupby("level", sort=False)
+    sums, counts, harms = levels.sum(), levels.size(), list[str]()
+    for level, lost, damaged in sums.itertuples(name=None):
         harm = [f"lost {lost:,} acknowledged commit{'s' * (lost > 1)}"] if lost else []
-        harm += [f"left {damaged} of {count} clusters damaged"] if damaged else []
+        harm += [f"left {damaged} of {counts[level]} clusters damaged"] if damaged else []
         if harm:
             harms.append(f"{words.get(level, f'“{level}”')} {' and '.join(harm)}")
-    event = f"{'power cut' if kind == POWER_CUT else 'kill'}{'s' * (max(counts.values()) > 1)}"
-    times = f"In {span(counts.values(), str)} {event} each"
+    event = f"{'power cut' if kind == POWER_CUT else 'kill'}{'s' * bool(counts.max() > 1)}"
+    times = f"In {span(counts, str)} {event} each"
     if not harms:
         return f"{times}, none of {len(counts)} levels lost a commit."
     return f"{times}, {', '.join(harms)}{'; the others lost none' * (len(harms) < len(counts))}."
@@ -269,9 +255,9 @@ def _listed(names: Sequence[str]) -> str:
 
 def limits(experiment: Experiment) -> str:
     """What the study cannot show, in one line made from its data, worst first; what is not known is left out."""
-    found = answers(experiment)
-    levels = list(dict.fromkeys(level for answer in found for level in (answer.against, answer.level)))
-    caveat = str(experiment.study.parameters.get("caveat") or "").rstrip(". ")
+    told = answers(experiment)
+    levels = list(dict.fromkeys(level for answer in told for level in (answer.against, answer.level)))
+    caveat = experiment.study.declared.caveat.rstrip(". ")
     parts = [caveat, *_doubts(experiment, levels), *_sizes(experiment, levels), *_shared(experiment, levels)]
     line, *others = filter(None, parts)
     for part in others:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 import benchlib
 from benchlib.errors import BenchlibError, InputError, StudyError
-from benchlib.report.answers import Answer, Number, answers, headline, limits, panel
+from benchlib.report.answers import Answer, Number, answers, headline, limits
 from benchlib.report.sections.beside_published import PUBLISHED, UNMEASURED, beside
 from benchlib.stats.assumptions import assumptions_seen
 from benchlib.study.experiment import Experiment, shown
@@ -87,7 +87,7 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
         question=plan.factor.question,
         headline=headline(experiment),
         limits=limits(experiment),
-        panel=panel(experiment),
+        panel=study.declared.panel,
         answers=tuple(answers(experiment)),
         metric_title=analysis.metric.title,
         higher_is_better=analysis.metric.higher_is_better,

@@ -19,7 +19,7 @@ from benchlib.study.store import StudyFolder
 
 def is_screening(experiment: Experiment) -> bool:
     """Whether a study runs some of a grid's combinations alone, which tell what each change brings by itself."""
-    return bool(experiment.study.parameters.get("screen"))
+    return experiment.study.declared.screen
 
 
 def refuse_invalid(experiment: Experiment) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from benchlib.errors import BenchlibError, InputError
 from benchlib.plan.metrics import metric as known_metric
-from benchlib.report.answers import words_of
+from benchlib.report.answers import answering
 from benchlib.report.entries import writable_root
 from benchlib.report.figures.changes import changes_by_study
 from benchlib.report.figures.frames import change_words, guarded
@@ -116,7 +116,7 @@ def _effects(experiment: Experiment, latest: Experiment, metric: str) -> pd.Data
     if asked != now:
         raise InputError("it has another workload, load or size than the latest")
     plan, analysis, facts = experiment.plan, experiment.analysis, dict(experiment.facts())
-    answers = [level for level in words_of(experiment.study) if level in analysis.asked] or analysis.asked
+    answers = answering(experiment)
     pairs = {level: analysis.against[level] for level in (*answers, *analysis.controls[:1])}
     rows = pd.DataFrame([experiment.compared(*pair, metric)[0] for pair in pairs.items()])
     return rows[["level", *ENDS, "verdict"]][: len(answers)].assign(

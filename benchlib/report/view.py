@@ -213,7 +213,7 @@ class View:
 
     def shares(self) -> Figure | None:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
-        target = self.experiment.study.parameters.get("shares_of")
+        target = self.experiment.study.declared.shares_of
         return changes.shares(self.experiment.analysis, target) if target else None
 
     # --- why ------------------------------------------------------------------------

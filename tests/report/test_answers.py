@@ -11,7 +11,7 @@ from fakes import counters
 
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load
-from benchlib.report.answers import UNSHOWN, answers, headline, limits, panel
+from benchlib.report.answers import UNSHOWN, answers, headline, limits
 from benchlib.study.crashed import KILLED, POWER_CUT, Crash, keep_crash
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Counters, ReplicaReadings
@@ -74,7 +74,7 @@ def test_what_the_notebook_names_answers_in_its_order_and_nothing_else(experimen
     ]
     assert first.ci_low < first.percent_change < first.ci_high
     assert (first.verdict, fourth.verdict, first.gives_up) == ("faster", "equivalent", "")
-    assert panel(study) == "costs"
+    assert study.study.declared.panel == "costs"
     sentence = headline(study)
     assert re.fullmatch(
         r"Against “defaults”: the fourth \S+ % tps \(95 % interval .* to .*\), equivalent within ±3 %; the first \+[^;]*, faster\.",
@@ -91,7 +91,7 @@ def test_where_nothing_that_was_run_is_named_the_first_five_comparisons_answer(e
     study = experiment(parameters, {"g": 5000.0}, blocks=3)
     assert [answer.words for answer in answers(study)] == ["“a”", "“b”", "“c”", "“d”", "“e”"]
     assert re.findall("“.”", headline(study)) == [f"“{name}”" for name in "abcde"]
-    assert panel(study) == "changes"
+    assert study.study.declared.panel == "changes"
     assert limits(study).startswith("3 blocks of 3 s a level")
 
 
