@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from benchlib.report.sections.beside_published import PUBLISHED, UNMEASURED, bes
 from benchlib.stats.assumptions import assumptions_seen
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.published import published_for
-from benchlib.study.store import ARCHIVE, CHECKSUMS, StudyFolder, project_root, walk
+from benchlib.study.store import StudyFolder, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
 _PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "seaborn")
@@ -180,32 +180,20 @@ def writable_root() -> Path:
 def code_fingerprint() -> str:
     """The fingerprint of all that judges a study: the library, the packages that draw and reckon, what was published; and of the site's address."""
     digest = hashlib.sha256(" ".join([sys.version, *map(version, _PACKAGES), address_of("")]).encode())
-    library, project = Path(benchlib.__file__).parent, project_root()
-    files = (path for path in library.rglob("*") if path.suffix not in (".pyc", ""))
-    _add(digest, library, files)
-    _add(digest, project, (project / "data" / "published").glob("*.csv"))
+    library, published = Path(benchlib.__file__).parent, project_root() / "data" / "published"
+    for path in sorted([*library.rglob("*.*"), *published.glob("*.csv")]):
+        if path.suffix != ".pyc" and path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            digest.update(f"{path.name} {len(data)} ".encode() + data)
     return digest.hexdigest()
 
 
 def study_fingerprint(folder: StudyFolder, code: str) -> str:
-    """The fingerprint of a study, with that of the code: its plan, the checksums and the names of its trials, its crashes.
-
-    Where no checksums are kept, what tells its files from others: their sizes and times.
-    """
+    """The fingerprint of a study, with that of the code: the names, sizes and times of its files, and of its trials' folders."""
     digest, path = hashlib.sha256(code.encode()), folder.path
-    _add(digest, path, [path / "study.json", path / CHECKSUMS, *path.glob("crashes/*.json")])
-    files = path.glob("trials/*" if (path / CHECKSUMS).is_file() else "trials/*/*")
-    for file in sorted([*files, path / ARCHIVE]):
+    for file in sorted([*path.glob("*"), *path.glob("*/*")]):
         with contextlib.suppress(OSError):
             about = file.lstat()
-            told = (about.st_size, about.st_mtime_ns) if file.is_file() else ()
-            digest.update(repr((file.relative_to(path).as_posix(), told)).encode())
+            name = file.relative_to(path).as_posix()
+            digest.update(repr((name, about.st_size, about.st_mtime_ns)).encode())
     return digest.hexdigest()
-
-
-def _add(digest: hashlib._Hash, root: Path, files: Iterable[Path]) -> None:
-    """Add files by their paths below a folder and by what is in them; no links, which may lead anywhere."""
-    for path in sorted(files):
-        if path.is_file() and not path.is_symlink():
-            data = path.read_bytes()
-            digest.update(f"{path.relative_to(root).as_posix()} {len(data)} ".encode() + data)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from pathlib import Path
 
 import pytest
@@ -103,10 +102,7 @@ def test_a_fingerprint_changes_with_the_plan_the_trials_and_the_code(keep, folde
     seen.append(study_fingerprint(folder, "code"))
     (folder.path / "SHA256SUMS").write_text("")
     seen.append(study_fingerprint(folder, "code"))
-    (folder.path / "SHA256SUMS").unlink()
-    seen.append(study_fingerprint(folder, "code"))
-    file = next(folder.path.glob("trials/*/measurement.json"))
-    os.utime(file, (1, 1))
+    next(folder.path.glob("trials/*/measurement.json")).unlink()
     seen.append(study_fingerprint(folder, "code"))
     assert len(set(seen)) == len(seen)
     assert code_fingerprint() == code_fingerprint()
