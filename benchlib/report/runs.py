@@ -51,6 +51,8 @@ Listen = Callable[[str], None]
 
 _NAMING = {"run", "study", "factor", "profile", "shares_of"}
 """The parameters that say which study is shown."""
+_FILES = {"fleet": re.compile(r".*\.ya?ml"), "workload": re.compile(r".*\.toml"), "settings": SETTINGS_FILE}
+"""The parameters that may name a file, and what its name is like."""
 AT_A_TIME = 2
 """How many pages are made at a time: each keeps one processor busy."""
 
@@ -119,15 +121,12 @@ def _absolute(value: Any, key: str = "") -> Any:
     """The parameters with the paths of a fleet's file, of one's own workloads and of settings made whole: the notebook runs in another folder."""
     if isinstance(value, Mapping):
         return {name: _absolute(inner, str(name)) for name, inner in value.items()}
-    if key == "fleet" and str(value).endswith((".yaml", ".yml")):
+    if not isinstance(value, str):
+        return value
+    if key in _FILES and _FILES[key].fullmatch(value):
         return str(Path(value).absolute())
-    if key == "workload" and isinstance(value, str):
-        path = Path(value).absolute() if value.endswith(".toml") else workload_paths().get(value)
-        if path and path.parent not in (LIBRARY, project_root() / "workloads"):
-            return str(path)
-    if key == "settings" and isinstance(value, str) and SETTINGS_FILE.fullmatch(value):
-        return str(Path(value).absolute()) if Path(value).is_file() else value
-    return value
+    own = workload_paths().get(value) if key == "workload" else None
+    return str(own) if own and own.parent not in (LIBRARY, project_root() / "workloads") else value
 
 
 def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False) -> list[str]:
@@ -144,27 +143,24 @@ def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False)
     for name in dict.fromkeys(names) or study_names():
         fingerprint = study_fingerprint(StudyFolder(name), code)
         kept = None if names else kept_entry(name, fingerprint)
-        if kept and kept.left_out:
-            continue
         try:
             if kept and kept.has_page(_own(kept.notebook) or find_notebook("template")):
                 lines.append(f"page: {root / name}.html (as it was)")
-                continue
-            job = _study(name, fingerprint)
+            elif not (kept and kept.left_out):
+                job = _study(name, fingerprint)
+                jobs += [job] if names or job.compares else []
         except BenchlibError as reason:
             if names:
                 raise
             left_out[name] = str(reason)
-            continue
-        jobs += [job] if names or job.compares else []
     for job, made in _make(jobs):
-        if not isinstance(made, BenchlibError):
+        if isinstance(made, BenchlibError):
+            if names:
+                raise made
+            left_out[job.name] = str(made)
+        else:
             lines.append(f"page: {root / job.name}.html")
             listen(f"{job.name}: made")
-        elif names:
-            raise made
-        else:
-            left_out[job.name] = str(made)
     overviews, others, index = _around(root, names if alone else ())
     for name, why in {**left_out, **({} if names else others)}.items():
         lines.append(f"left out: {why if name in why.split(':')[0] else f'{name}: {why}'}")
