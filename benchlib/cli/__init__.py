@@ -5,7 +5,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +55,11 @@ def doctor(as_json: bool) -> None:
         return
     for section, rows in findings.items():
         click.secho(section.replace("_", " "), bold=True)
-        rows = rows if isinstance(rows, list) else _pairs(rows)
-        lines = [[str(v) for v in row.values() if v not in (None, "")] for row in rows]
-        widths = [max(map(len, column)) for column in zip_longest(*lines, fillvalue="")]
-        for line in lines:
-            echo("  " + "  ".join(map(str.ljust, line, widths)).rstrip())
-
-
-def _pairs(rows: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"name": key.replace("_", " "), "value": _plain(value)} for key, value in rows.items()]
+        if isinstance(rows, Mapping):
+            rows = [{"name": key.replace("_", " "), "value": _plain(value)} for key, value in rows.items()]
+        for row in rows:
+            name, *values = (str(value) for value in row.values() if value not in (None, ""))
+            echo(f"  {name:<28} {'  '.join(values)}".rstrip())
 
 
 def _plain(value: Any) -> Any:
@@ -81,17 +76,11 @@ def _plain(value: Any) -> Any:
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(dir_okay=False, path_type=Path),
               help="A YAML file of parameters, or levels and their question; or NAME.study.json of a kept study.")  # fmt: skip
 @click.option("--profile", help="The sizes: quick, standard or full (the notebook's own).")
-@click.option("--fleet", "fleet_file", type=FILE, help="A YAML file of hosts to run on instead of this one.")
+@click.option("--fleet", type=FILE, help="A YAML file of hosts to run on instead of this one.")
 @click.option("--confirm", is_flag=True, help="Of a kept screening: run all combinations of what stands out.")
 @click.option("--help-notebook", is_flag=True, help="List the notebook's parameters and stop.")
 def run(
-    notebook: str,
-    given: tuple[tuple[str, str], ...],
-    files: tuple[Path, ...],
-    profile: str | None,
-    fleet_file: Path | None,
-    confirm: bool,
-    help_notebook: bool,
+    notebook: str, given: Any, files: Any, confirm: bool, help_notebook: bool, **named: Path | str | None
 ) -> None:
     """Execute a factor's NOTEBOOK: run the trials that are missing, render its page.
 
@@ -126,10 +115,7 @@ def run(
     for name, text in given:
         literal = name in parameters and parameters[name].type == "str"
         values[name] = text if literal else from_yaml(text, f"-p {name}")
-    if profile:
-        values["profile"] = profile
-    if fleet_file:
-        values["fleet"] = str(fleet_file)
+    values |= {name: str(value) for name, value in named.items() if value}
     if confirm:
         values = confirmed(parameters, values)
     for line in run_notebook(path, values, listen=_progress_printer()):
@@ -305,11 +291,8 @@ def trim(studies: tuple[str, ...]) -> None:
     from benchlib.study.trim import trim as trim_study
 
     for name in studies:
-        folder = StudyFolder(name)
-        before, after = trim_study(folder)
-        trials = len(folder.kept())
-        each = f", {after / trials / 1000:.1f} kB a trial" if trials else ""
-        echo(f"{name}: {before / 1000:,.0f} kB before, {after / 1000:,.0f} kB now{each}")
+        before, after = trim_study(StudyFolder(name))
+        echo(f"{name}: {before / 1000:,.0f} kB before, {after / 1000:,.0f} kB now")
 
 
 @cli.command()

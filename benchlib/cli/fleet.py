@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from benchlib.cli.terminal import FILE, echo
-from benchlib.errors import PreflightError
+from benchlib.cli.terminal import FILE, echo, raise_last
 
 
 @click.group()
@@ -40,10 +39,7 @@ def check(file: Path) -> None:
         click.secho(host, bold=True)
         for heading, cell in cells.items():
             echo(f"  {heading:<24} {cell}")
-    for line in misfits[:-1]:
-        echo(f"benchlib: {line}", err=True)
-    if misfits:
-        raise PreflightError(misfits[-1])
+    raise_last(misfits)
 
 
 @fleet.command()

@@ -37,12 +37,11 @@ def _list(as_json: bool) -> None:
     for folder in walk():
         try:
             study, kept = folder.read(), folder.kept()
+            failed = sum(m.error is not None for m in kept.values())
+            numbers = {"trials": len(study.trials), "kept": len(kept), "failed": failed}
+            rows.append({"study": folder.name, **numbers, "title": study.title})
         except InputError as reason:
             damaged.append(str(reason))
-            continue
-        failed = sum(m.error is not None for m in kept.values())
-        numbers = {"trials": len(study.trials), "kept": len(kept), "failed": failed}
-        rows.append({"study": folder.name, **numbers, "title": study.title})
     if as_json:
         echo_json(rows)
     elif not rows and not damaged:
