@@ -18,7 +18,7 @@ from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import DAGGER, known, percent_words
 from benchlib.report.figures.style import mark_of
-from benchlib.report.figures.tables import Table, html_table, p_words
+from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.page import SITE, Page, render_prose
 from benchlib.report.sections.beside_published import ALONE
 from benchlib.report.view import Statement
@@ -63,28 +63,21 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Sequence[tuple[str, 
 
 def assumptions_table(entries: Sequence[Entry]) -> Table | None:
     """How far the studies' own trials are what the model takes them for; None without a study."""
-
-    def times(seen: dict[str, float], name: str) -> str:
-        return f"{seen[name]:.1f} × ({p_words(seen[f'{name}_p'])})" if known(seen[name]) else "not known"
-
     rows = [
-        {
-            "study": entry.name,
-            "blocks": entry.blocks,
-            "a trial strays by": f"{100 * seen['noise']:.1f} %",
-            "noisiest level": times(seen, "noisiest"),
-            "luck of a cluster": times(seen, "luck"),
-            "position": p_words(seen["position_p"]),
-            "a trial and the next": f"{seen['lag']:+.2f} ({p_words(seen['lag_p'])})".replace("-", "−"),
-        }
+        {"study": entry.name, "blocks": entry.blocks, **entry.assumptions}
         for entry in entries
-        if known((seen := entry.assumptions).get("noise"))
+        if known(entry.assumptions.get("noise"))
     ]
+    labels = {"noise": "a trial strays by", "noisiest": "noisiest level", "luck": "luck of a cluster"}
+    formats: dict[str, Format] = {"noise": "{:.1%}".format, "lag": "{:+.2f}".format}
+    formats |= dict.fromkeys(("noisiest", "luck"), "{:.1f} ×".format)
+    formats |= dict.fromkeys(("noisiest_p", "luck_p", "position_p", "lag_p"), p_words)
     note = (
         "From what the block model leaves over. The noisiest level's deviation is in units of the quietest one's, a cluster's luck in units of a "
-        "trial's. Last: the correlation of neighbours in time. In brackets and under position: p, not adjusted."
+        "trial's. Lag: the correlation of neighbours in time. No p is adjusted."
     )
-    return html_table(pd.DataFrame(rows), "The assumptions in the kept studies", note=note) if rows else None
+    caption = "The assumptions in the kept studies"
+    return html_table(pd.DataFrame(rows), caption, formats=formats, labels=labels, note=note) if rows else None
 
 
 # --- all studies side by side -----------------------------------------------------------

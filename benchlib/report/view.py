@@ -29,7 +29,6 @@ from benchlib.report.figures.mechanism import (
 )
 from benchlib.report.figures.style import FEW
 from benchlib.report.figures.tables import Format, Table, html_table, levels_table, p_words, verdict_table
-from benchlib.report.screening import is_screening
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
@@ -91,15 +90,11 @@ class View:
         minutes = max(1, round(left * (load.duration_s + load.warmup_s + 1) / 60))
         state = f"{left} to run, about {minutes} min" if left else "kept"
         stops = ", or fewer if all is settled earlier" if self._plan.looks else ""
-        loads = [self._plan.level_load(name) for name in self._levels]
-        threads = span((min(load.threads, load.clients) for load in loads), str)
         text = (
             f"Study “{study.name}”: {len(self._levels)} arms × {study.blocks} blocks = "
             f"{len(study.trials)} trials of {load.duration_s} s{stops} ({state}). Load: {experiment.workloads()}, "
-            f"{experiment.clients()} on {threads} threads, {load.protocol} protocol{rates_words(self._plan)}."
+            f"{experiment.clients()}, {load.protocol} protocol{rates_words(self._plan)}."
         )
-        if self.runner and self._plan.capacity_shares() and not self._plan.capacity_tps:
-            text += f" Before them {self.runner.CAPACITY_TRIALS} trials of the baseline without a limit show its capacity."
         if (profile := study.parameters.get("profile", "full")) != "full":
             text += f" Sizes of the profile “{profile}”; those of the original study are “full”."
         left_out = [f"{quoted(names)} ({reason})" for reason, names in by_value(study.left_out).items()]
@@ -158,12 +153,7 @@ class View:
 
     def verdicts(self) -> Table:
         """Means, deviations, intervals and verdicts, a row per level."""
-        bare, names = "as it is", {}  # which says nothing without its dimension
-        cells = {} if is_screening(self.experiment) else self._plan.factor.cells
-        for level, cell in cells.items():
-            parts = (f"{name} {bare}" if value == bare else value for name, value in cell.items())
-            names[level] = ", ".join(parts)
-        return verdict_table(self.experiment.analysis, durability=self.experiment.durability(), names=names)
+        return verdict_table(self.experiment.analysis, durability=self.experiment.durability())
 
     def sensitivity(self) -> Table | None:
         """The same question by methods with other assumptions; None where they say nothing: with fewer than six blocks, or of several hosts."""
@@ -287,11 +277,8 @@ class View:
         levels = self._by_clients(workload)
         if levels["clients"].nunique() < 2:
             return None
-        parts = levels["series"].str.split(", ")
-        shared = set.intersection(*map(set, parts)) if levels["series"].nunique() > 1 else set()
-        levels["name"] = [", ".join(part for part in of if part not in shared) for of in parts]
         rows = self.experiment.by_level().drop(columns="clients", errors="ignore").merge(levels, on="level")
-        return responses.client_sweep(rows.assign(level=rows["name"]), self._plan.metric, workload)
+        return responses.client_sweep(rows.assign(level=rows["series"]), self._plan.metric, workload)
 
     def change_by_clients(self) -> Figure | None:
         """What a change brings at each number of clients, where levels are compared with others of as many clients."""

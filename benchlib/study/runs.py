@@ -115,8 +115,6 @@ def _options(installation: Installation) -> str | None:
 class Runner:
     """Runs what an experiment misses, here or on the hosts of a fleet. What they lack for it is looked up once."""
 
-    CAPACITY_TRIALS = 2 * _FEW_BLOCKS
-
     experiment: Experiment
     retry_failed: bool = False
     hosts: Hosts | None = None

@@ -119,7 +119,7 @@ def test_a_host_of_a_fleet_is_asked_for_what_it_is_there_for_and_for_one_thing_a
 
 def test_the_capacity_is_measured_first_and_its_share_is_the_rate_of_all_levels(host, view_of) -> None:
     view = view_of()
-    assert "at 50 % of capacity. Before them 6 trials of the baseline" in str(view.summary())
+    assert "at 50 % of capacity." in str(view.summary())
     view.runner.run(QUIET)
     assert host.opened == ["rated-capacity", "rated"]
     assert view.experiment.plan.capacity_tps == TPS
