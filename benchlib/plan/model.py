@@ -76,7 +76,7 @@ class Factor(Model):
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         known = ", ".join(self.levels)
-        for name in (self.baseline, *self.controls):
+        for name in (self.baseline, *self.controls, *self.against, *self.against.values()):
             if name not in self.levels:
                 raise ValueError(f"'{name}' is not among the levels: {known}")
         if len(self.levels) < 2:
@@ -84,9 +84,7 @@ class Factor(Model):
         for name in self.levels:
             if not name.strip() or len(name) > 80 or not name.isprintable():
                 raise ValueError(f"level name {name!r}: want 1 to 80 printable characters")
-        for name, other in self.against.items():
-            if unknown := {name, other} - set(self.levels):
-                raise ValueError(f"against: '{min(unknown)}' is not among the levels: {known}")
+        for name in self.against:
             if name in (self.baseline, *self.controls):
                 raise ValueError(f"against: '{name}' is the baseline or its control")
             chain = [name]

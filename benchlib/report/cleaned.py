@@ -10,14 +10,14 @@ from bs4 import BeautifulSoup
 from bs4.element import PreformattedString
 from markupsafe import Markup
 
-_ELEMENTS = (
-    "a abbr b br caption code details div em figcaption figure i p pre small span strong sub summary sup table tbody td "
-    "tfoot th thead tr svg clippath defs g image path rect text title use"
-)
-_ATTRIBUTES = (
-    "aria-label clip-path class colspan d data-csv data-figure height href id role rowspan scope style tabindex title "
-    "transform viewbox width x xmlns y"
-)
+_ELEMENTS = {
+    *"a abbr b br caption code details div em figcaption figure i p pre small span strong sub summary sup table".split(),
+    *"tbody td tfoot th thead tr svg clippath defs g image path rect text title use".split(),
+}
+_ATTRIBUTES = {
+    *"aria-label clip-path class colspan d data-csv data-figure height href id role rowspan scope style tabindex".split(),
+    *"title transform viewbox width x xmlns y".split(),
+}
 _INSIDE = re.compile(r"#[\w.-]+|[\w-][\w.-]*|data:image/png;base64,[\w+/=\s]+")
 """Where a link may lead: a place on the page, a file beside it; and a picture that is in the page."""
 _LOADING = re.compile(r"url\(\s*(?!#)|image|src|position|[@\\]", re.IGNORECASE)
@@ -25,20 +25,16 @@ _LOADING = re.compile(r"url\(\s*(?!#)|image|src|position|[@\\]", re.IGNORECASE)
 
 def cleaned(html: str) -> Markup:
     """The HTML without all other elements, with what is in them, and without their other attributes."""
-    soup, elements, attributes = (
-        BeautifulSoup(html, "html.parser"),
-        {*_ELEMENTS.split()},
-        {*_ATTRIBUTES.split()},
-    )
+    soup = BeautifulSoup(html, "html.parser")
     for comment in soup.find_all(string=lambda text: isinstance(text, PreformattedString)):
         comment.extract()
     for tag in soup.find_all(True):
-        if tag.name not in elements:
+        if tag.name not in _ELEMENTS:
             tag.decompose()
             continue
         for name, value in list(tag.attrs.items()):
             leaves = name == "href" and not _INSIDE.fullmatch(str(value))
             loads = name in ("style", "clip-path") and _LOADING.search(str(value))
-            if name not in attributes or leaves or loads:
+            if name not in _ATTRIBUTES or leaves or loads:
                 del tag[name]
     return Markup(str(soup))

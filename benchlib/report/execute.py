@@ -106,7 +106,6 @@ def execute(
             if stopping or isinstance(reason, KeyboardInterrupt):
                 raise Interrupted(_STOPPED)
             if reason is not None:
-                failed.parent.mkdir(parents=True, exist_ok=True)
                 write_notebook(notebook, failed)
                 raise StudyError(
                     f"the notebook failed: {type(reason).__name__}: {reason} (see {failed})"

@@ -138,9 +138,10 @@ def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False)
         InputError: there is no study of a name, or nothing can be written where pages go.
 
     """
+    wanted = list(dict.fromkeys(names)) or study_names()
     root, code = writable_root(), code_fingerprint()
     jobs, lines, left_out = list[_Job](), list[str](), dict[str, str]()
-    for name in dict.fromkeys(names) or study_names():
+    for name in wanted:
         fingerprint = study_fingerprint(StudyFolder(name), code)
         kept = None if names else kept_entry(name, fingerprint)
         try:
@@ -277,7 +278,6 @@ def _made(job: _Job) -> Entry | None:
     root = reports_root()
     executed = root / f"{job.name}.ipynb"
     notebook, names = execute(job.notebook, job.given, executed, shared_alone=job.borrowed)
-    root.mkdir(parents=True, exist_ok=True)
     entry = None
     if job.fingerprint:
         experiment = _experiment(job.name, names)
