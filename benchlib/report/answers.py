@@ -16,8 +16,8 @@ from benchlib.errors import InputError, NothingToShowError
 from benchlib.plan.metrics import MOST_ANSWERS, percent_words
 from benchlib.plan.model import Study
 from benchlib.report.figures.frames import change_words, known, opening, rows_of, span
+from benchlib.report.figures.style import TEMPLATES
 from benchlib.report.screening import main_effects, standing_out
-from benchlib.stats import Analysis
 from benchlib.stats.crossed import additivity
 from benchlib.stats.ladder import enough
 from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
@@ -114,19 +114,22 @@ def _as_declared(study: Study, level: str) -> bool:
 
 
 def headline(experiment: Experiment) -> str:
-    """The finding that leads, where the study has it, and a sentence on the answers."""
+    """The finding that leads, where the study has it, and a sentence on the answers; of a screening the changes that stand out."""
+    analysis, told = experiment.analysis, answers(experiment)
     if (table := _screened(experiment)) is not None:
-        return _of_changes(table, answers(experiment), experiment.analysis)
+        count, changes = len(standing_out(table)), [(each, change_words(vars(each))) for each in told]
+        about = {"count": count, "total": len(table), "metric": analysis.metric, "alpha": analysis.alpha}
+        return _sentence("screened", told=changes, **about)
     lead = experiment.study.declared.lead
     finding = _LEADS[lead](experiment) if lead else ""
     comparisons, gives_up = {}, {}
-    for answer in answers(experiment):
+    for answer in told:
         other = "" if _SAYS_BOTH in answer.words else f"“{answer.against}”"
         comparisons[answer.level] = (answer.words, other)
         if not (finding and lead == "crashes"):  # which has said it
             gives_up[answer.level] = answer.gives_up.replace("; ", " and ")
-    sentence = experiment.analysis.headline(comparisons, gives_up)
-    return " ".join(filter(None, (finding, opening(sentence)))).replace("\u00a0", " ")
+    sentence = opening(analysis.headline(comparisons, gives_up))
+    return " ".join(filter(None, (finding, sentence))).replace("\u00a0", " ")
 
 
 def _screened(experiment: Experiment) -> pd.DataFrame | None:
@@ -136,16 +139,13 @@ def _screened(experiment: Experiment) -> pd.DataFrame | None:
     return None
 
 
-def _of_changes(table: pd.DataFrame, told: Sequence[Answer], analysis: Analysis) -> str:
-    """Which of a screening's changes stand out of the noise; if none does, the largest."""
-    count = len(standing_out(table))
-    lead = f"{count or 'None'} of {len(table)} changes stand{'s' * (count < 2)} out of the noise"
-    clauses = [
-        f"{each.words}, {change_words(vars(each))}, {each.verdict}{', but ' * bool(each.gives_up)}{each.gives_up}"
-        for each in told
-    ]
-    of = f"{analysis.metric.title}, {100 * (1 - analysis.alpha):.3g} % intervals"
-    return f"{lead}: {'; '.join(clauses)} ({of}).".replace("\u00a0", " ")
+def _sentence(name: str, **facts: object) -> str:
+    """A template's words as a sentence."""
+    return opening(" ".join(_text(name, facts).split()))
+
+
+def _text(name: str, facts: Mapping[str, object]) -> str:
+    return TEMPLATES.get_template(f"{name}.txt.j2").render(facts)
 
 
 # --- findings that lead -------------------------------------------------------------
@@ -156,23 +156,18 @@ def _crashes(experiment: Experiment) -> str:
     kept, words = kept_crashes(experiment.folder), words_of(experiment.study)
     if not kept:
         return ""
-    kind = POWER_CUT if any(crash.kind == POWER_CUT for crash in kept) else KILLED
+    kind, event = POWER_CUT, "power cut"
+    if all(crash.kind == KILLED for crash in kept):
+        kind, event = KILLED, "kill"
     rows = pd.DataFrame(
-        [(c.level, c.lost or 0, bool(c.damage) or c.recovery_s is None) for c in kept if c.kind == kind],
+        [(c.level, c.lost or 0, int(bool(c.damage) or c.recovery_s is None)) for c in kept if c.kind == kind],
         columns=["level", "lost", "damaged"],
     )
     levels = rows.groupby("level", sort=False)
-    sums, counts, harms = levels.sum(), levels.size(), list[str]()
-    for level, lost, damaged in sums.itertuples(name=None):
-        harm = [f"lost {lost:,} acknowledged commit{'s' * (lost > 1)}"] if lost else []
-        harm += [f"left {damaged} of {counts[level]} clusters damaged"] if damaged else []
-        if harm:
-            harms.append(f"{words.get(level, f'“{level}”')} {' and '.join(harm)}")
-    event = f"{'power cut' if kind == POWER_CUT else 'kill'}{'s' * bool(counts.max() > 1)}"
-    times = f"In {span(counts, str)} {event} each"
-    if not harms:
-        return f"{times}, none of {len(counts)} levels lost a commit."
-    return f"{times}, {', '.join(harms)}{'; the others lost none' * (len(harms) < len(counts))}."
+    table = levels.sum().assign(of=levels.size()).reset_index()
+    table["harmed"] = table["lost"] + table["damaged"] > 0
+    table["words"] = [words.get(level, f"“{level}”") for level in table["level"]]
+    return _sentence("crashes", event=event, levels=table.to_dict("records"))
 
 
 def _clients(experiment: Experiment) -> str:
@@ -184,19 +179,18 @@ def _clients(experiment: Experiment) -> str:
     valid = np.isfinite(changes).all() and "invalid" not in {rows[level]["verdict"] for level in levels}
     if not (valid and analysis.one_reference and len(set(clients)) == len(clients) > 1):
         return ""
-    sign, verb = (1, "grows") if analysis.metric.higher_is_better else (-1, "falls")
-    place = enough([(1 + change / 100) ** sign for change in changes], analysis.margin)
-    count = f"{clients[place]} client{'s' * (clients[place] > 1)}"
-    finding = f"{opening(analysis.metric.title)} {verb} up to {count}"
+    sign = 1 if analysis.metric.higher_is_better else -1
+    place, uncertain = enough([(1 + change / 100) ** sign for change in changes], analysis.margin), False
     if place:
         step, _ = experiment.compared(levels[place], levels[place - 1], plan.metric)
-        if step["ci_low"] <= 0 <= step["ci_high"]:
-            finding += f" (the step from {clients[place - 1]} is not certain)"
-    if place == len(levels) - 1:
-        return f"{finding}, the most that were tried."
-    held = str(experiment.bottlenecks.set_index("level")["bottleneck"][levels[place]])
-    limit = "" if held in _UNCLEAR else f"; the bottleneck there: {held.removeprefix('the ')}"
-    return f"{finding}, beyond by no more than {100 * analysis.margin:g} %{limit}."
+        uncertain = step["ci_low"] <= 0 <= step["ci_high"]
+    held = ""
+    if place < len(levels) - 1:
+        held = str(experiment.bottlenecks.set_index("level")["bottleneck"][levels[place]])
+    return _sentence(
+        "clients", metric=analysis.metric, margin=analysis.margin, clients=clients, place=place, uncertain=uncertain,
+        held="" if held in _UNCLEAR else held.removeprefix("the "),
+    )  # fmt: skip
 
 
 def _gains(experiment: Experiment) -> str:
@@ -213,8 +207,7 @@ def _gains(experiment: Experiment) -> str:
     tried = [str(name) for name in changed if name in set(alone)]
     helped = [name for name in tried if verdicts[alone.index[alone == name]].eq("faster").any()]
     if len(helped) < 2:
-        some = helped[0] if helped else "none"
-        return f"Alone, of {_listed(tried)}, {some} is shown to bring a gain, so nothing could add up."
+        return _sentence("gains", tried=tried, helped=helped)
     design = changed.loc[~changed.drop(columns=helped).any(axis=1), helped].astype(int) * 2 - 1
     trials = experiment.trials[experiment.trials["error"].isna()]
     trials = trials[trials["level"].isin([*design.index, *factor.controls])]
@@ -224,104 +217,68 @@ def _gains(experiment: Experiment) -> str:
         return ""
     # the last three rows: all, if they multiplied; all, as measured; and by how much the one differs from the other
     ends = table.iloc[-3:][["percent", "ci_low", "ci_high"]].to_numpy().tolist()
-    (product, _), (together, _), (change, between) = (percent_words(*row) for row in ends)
+    (product, _), (together, _), difference = (percent_words(*row) for row in ends)
     miss, low, high = ends[-1]
     if not known(low, high):
         return ""
-    by = f"{change} ({between})"
+    result = "whether they add up is not settled,"
     if low > 0 or high < 0:
-        result = f"{'more' if (miss > 0) == analysis.metric.higher_is_better else 'less'}, by {by}"
+        result = "more, by" if (miss > 0) == analysis.metric.higher_is_better else "less, by"
     elif max(-low, high) <= 100 * analysis.margin:
-        result = f"they add up, to within {by}"
-    else:
-        result = f"whether they add up is not settled, {by}"
-    return f"{opening(_listed(helped))} each bring a gain alone, which would make {product}; together they bring {together}: {result}."
+        result = "they add up, to within"
+    measured = {"product": product, "together": together, "difference": difference, "result": result}
+    return _sentence("gains", tried=tried, helped=helped, **measured)
 
 
-_LEADS: Mapping[str, Callable[[Experiment], str]] = {
-    "crashes": _crashes,
-    "clients": _clients,
-    "gains": _gains,
-}
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Some names as a sentence lists them."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-
+_LEADS: Mapping[str, Callable[[Experiment], str]] = {"crashes": _crashes, "clients": _clients, "gains": _gains}
 
 # --- what it cannot show ------------------------------------------------------------
 
 
 def limits(experiment: Experiment) -> str:
     """What the study cannot show, in one line made from its data, worst first; what is not known is left out."""
-    told = answers(experiment)
-    levels = list(dict.fromkeys(level for answer in told for level in (answer.against, answer.level)))
-    caveat = experiment.study.declared.caveat.rstrip(". ")
-    parts = [caveat, *_doubts(experiment, levels), *_sizes(experiment, levels), *_shared(experiment, levels)]
-    line, *others = filter(None, parts)
+    plan, analysis = experiment.plan, experiment.analysis
+    levels = list(dict.fromkeys(level for each in answers(experiment) for level in (each.against, each.level)))
+    checks, figures = (each[each["level"].isin(levels)] for each in (experiment.conditions, experiment.figures))
+    concerns = [concern for concern in analysis.warnings if concern.level in (None, *levels, *analysis.controls)]
+    data = figures.groupby("level")["data_to_memory"].median()
+    written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]
+    facts = {
+        "caveat": experiment.study.declared.caveat.rstrip(". "),
+        "unmet": list(dict.fromkeys(checks[checks["met"].eq(False)]["condition"])),
+        "levels": levels,
+        "ceilings": [c.level for c in concerns if c.code == "ceiling" and c.level in (None, *levels)],
+        "grave": sum(concern.grave for concern in concerns),
+        "blocks": analysis.blocks,
+        "duration_s": plan.load.duration_s,
+        "data": span(data, "{:.2g}".format),
+        "cached": bool(data.max() < 1),
+        "checkpoints": span(written["checkpoints"], "{:.0f}".format),
+        "processors": experiment.study.provenance.get("host", {}).get("processors"),
+    }
+    line, *others = filter(None, _text("limits", facts | _places(experiment, levels)).splitlines())
     for part in others:
         if len(f"{line} · {part}".split()) <= _MOST_WORDS:
             line += f" · {part}"
     return opening(line)
 
 
-def _doubts(experiment: Experiment, levels: Sequence[str]) -> list[str]:
-    """What was not met, used up or wrong at some of the levels."""
-    checks, warnings = experiment.conditions, experiment.analysis.warnings
-    unmet = checks[checks["level"].isin(levels) & checks["met"].eq(False)]["condition"]
-    full = [w.level for w in warnings if w.code == "ceiling" and w.level in (None, *levels)]
-    grave = sum(w.grave and w.level in (None, *levels, *experiment.analysis.controls) for w in warnings)
-    some = "" if None in full or len(full) == len(levels) else f" at {len(full)} of {len(levels)} levels"
-    return [
-        f"not met: {'; '.join(dict.fromkeys(unmet))}" if len(unmet) else "",
-        f"processors used up{some}" if full else "",
-        f"{grave} grave reason{'s' * (grave > 1)} for doubt" if grave else "",
-    ]
-
-
-def _sizes(experiment: Experiment, levels: Sequence[str]) -> list[str]:
-    """How long it was measured, with how much data, and whether checkpoints were in it."""
-    plan, blocks = experiment.plan, experiment.analysis.blocks
-    figures = experiment.figures[experiment.figures["level"].isin(levels)]
-    data = figures.groupby("level")["data_to_memory"].median()
-    cap = " cap" if all(plan.level(level).part("storage").get("memory") for level in levels) else ""
-    times = span(data, "{:.2g}".format)
-    written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]["checkpoints"]
-    seen = span(written, "{:.0f}".format)
-    return [
-        f"{blocks} block{'s' * (blocks > 1)} of {plan.load.duration_s} s a level",
-        f"data {times} × the memory{cap}{', all cached' if data.max() < 1 else ''}" if times else "",
-        "no checkpoint within a trial" if seen == "0" else f"{seen} checkpoint{'s' * (seen != '1')} a trial" if seen else "",
-    ]  # fmt: skip
-
-
-def _shared(experiment: Experiment, levels: Sequence[str]) -> list[str]:
-    """What had to share the machine, and what stands in for a disk."""
-    asked = [experiment.plan.level(level) for level in levels]
-    if any(level.target for level in asked):
-        return []
-    followed = [level.part("replication") for level in asked]
-    sharing = ["load tool"] * any(not experiment.plan.level_load(level).generators for level in levels)
+def _places(experiment: Experiment, levels: Sequence[str]) -> dict[str, object]:
+    """What has to share the server's machine at some levels, what is elsewhere, and what stands in for a disk."""
+    plan, folder = experiment.plan, experiment.folder
+    asked = [plan.level(level) for level in levels]
+    ours = not any(level.target for level in asked)
+    storages, followed = ([level.part(key) for level in asked] for key in ("storage", "replication"))
+    sharing = ["load tool"] * any(not plan.level_load(level).generators for level in levels)
     sharing += ["replicas"] * any(one.get("replicas") and not one.get("on") for one in followed)
-    processors = experiment.study.provenance.get("host", {}).get("processors")
-    storages = [level.part("storage") for level in asked]
-    capped = any(storage.get(cap) for storage in storages for cap in _CAPS)
-    places = [storage["data"] for storage in storages if isinstance(storage.get("data"), dict)]
-    loops = any(place.get("file_system") not in (None, "tmpfs") for place in places)
-    return [
-        f"{' and '.join(sharing)} on the server's {processors or ''} processors".replace("  ", " ")
-        if sharing
-        else "",
-        _distance(experiment, levels) if any(one.get("on") for one in followed) else "",
-        f"disks are {'capped ' * capped}loop devices" if loops else "disk capped" * capped,
-    ]
-
-
-def _distance(experiment: Experiment, levels: Sequence[str]) -> str:
-    """How far from their primary replicas on other hosts were."""
-    folder = experiment.folder
-    ids = [trial_id for trial_id, m in folder.kept().items() if m.trial.level in levels]
+    apart = any(one.get("on") for one in followed)
+    ids = [trial_id for trial_id, m in folder.kept().items() if apart and m.trial.level in levels]
     kept = [record for trial_id in ids if (record := ReplicaReadings.read(folder, trial_id))]
-    trips = span(1000 * away.round_trip_s for record in kept for away in record.elsewhere.values())
-    return f"replicas on other hosts, {trips} ms there and back" if trips else ""
+    places = [storage["data"] for storage in storages if isinstance(storage.get("data"), dict)]
+    return {
+        "capped_memory": all(storage.get("memory") for storage in storages),
+        "sharing": sharing if ours else [],
+        "away": span(1000 * away.round_trip_s for record in kept for away in record.elsewhere.values()),
+        "capped": any(storage.get(cap) for storage in storages for cap in _CAPS),
+        "loops": any(place.get("file_system") not in (None, "tmpfs") for place in places),
+    }
