@@ -106,7 +106,7 @@ def execute(
                 write_notebook(notebook, failed)
                 raise StudyError(
                     f"the notebook failed: {type(reason).__name__}: {reason} (see {failed})"
-                ) from None
+                )
         return notebook, dict(shell.user_ns)
 
 

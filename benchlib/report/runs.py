@@ -76,7 +76,7 @@ class _Job:
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[str]:
     """Run what a notebook's study still misses and render its page and the index; of an overview, its page alone.
 
-    Lines that say the verdict, and where the page and the index are.
+    Lines that say the study's verdict, and where the page and the index are.
 
     Raises:
         InputError: unknown parameters; nothing has been started.
@@ -89,9 +89,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
     if is_overview(parameters):
         root = writable_root()
         _made(_overview(path, given))
-        kept, left_out = entries()
-        index = write_site(root, kept, left_out)
-        return [f"made from {len(kept)} kept studies", f"page: {root / path.stem}.html", f"index: {index}"]
+        return [f"page: {root / path.stem}.html", f"index: {write_site(root, *entries())}"]
     name = study_name(values)
     _refuse_early(name, values, given)
     root = writable_root()
@@ -145,7 +143,7 @@ def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False)
         fingerprint = study_fingerprint(StudyFolder(name), code)
         kept = None if names else kept_entry(name, fingerprint)
         try:
-            if kept and kept.has_page(_own(kept.notebook) or find_notebook("template")):
+            if kept and kept.has_page(notebooks().get(kept.notebook) or find_notebook("template")):
                 lines.append(f"page: {root / name}.html (as it was)")
             elif not (kept and kept.left_out):
                 job = _study(name, fingerprint)
@@ -212,7 +210,7 @@ def _study(name: str, fingerprint: str, notebook: Path | None = None) -> _Job:
 
     """
     study = StudyFolder(name).read()
-    own = notebook or _own(study.notebook)
+    own = notebook or notebooks().get(study.notebook or "")
     path = own or find_notebook("template")
     given = _known(path, {**(study.parameters if own else {}), "study": name, "run": False})
     compares = bool(study.plan.factor.pairs().keys() - {*study.plan.factor.controls})
@@ -223,11 +221,6 @@ def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the values that a notebook has parameters for."""
     known = notebook_parameters(path)
     return {name: value for name, value in given.items() if name in known}
-
-
-def _own(notebook: str | None) -> Path | None:
-    """A study's own notebook, of this installation."""
-    return notebooks().get(notebook or "")
 
 
 def _overview(path: Path, given: Mapping[str, Any]) -> _Job:
@@ -305,10 +298,7 @@ def _experiment(name: str, names: Mapping[str, Any]) -> Experiment:
 def _page(job: _Job, entry: Entry, downloads: Mapping[str, str]) -> Page:
     none = {"Notebook": "none of this installation's: the page has what all of them share"}
     return Page(
-        title=entry.title,
-        question=entry.question,
-        headline=entry.headline,
-        limits=entry.limits,
+        **entry.model_dump(include={"title", "question", "headline", "limits"}),
         verdicts=list(dict.fromkeys(answer.verdict for answer in entry.answers)),
         facts=entry.facts | (none if job.borrowed else {}),
         downloads=downloads,
