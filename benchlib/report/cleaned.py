@@ -5,6 +5,7 @@ HTML, nothing that runs, loads or leads out of the site is left of it.
 """
 
 import re
+from collections import Counter
 
 from bs4 import BeautifulSoup
 from bs4.element import PreformattedString
@@ -23,8 +24,11 @@ _INSIDE = re.compile(r"#[\w.-]+|[\w-][\w.-]*|data:image/png;base64,[\w+/=\s]+")
 _LOADING = re.compile(r"url\(\s*(?!#)|image|src|position|[@\\]", re.IGNORECASE)
 
 
-def cleaned(html: str) -> Markup:
-    """The HTML without all other elements, with what is in them, and without their other attributes."""
+def cleaned(html: str, counts: Counter[str]) -> Markup:
+    """The HTML without all other elements, with what is in them, and without their other attributes.
+
+    Its figures and tables get their numbers, which are links to them; ``counts`` are those that the page has already.
+    """
     soup = BeautifulSoup(html, "html.parser")
     for comment in soup.find_all(string=lambda text: isinstance(text, PreformattedString)):
         comment.extract()
@@ -37,4 +41,13 @@ def cleaned(html: str) -> Markup:
             loads = name in ("style", "clip-path") and _LOADING.search(str(value))
             if name not in _ATTRIBUTES or leaves or loads:
                 del tag[name]
+    for part in soup.select("figure, .bl-scroll"):
+        if title := part.select_one(".bl-title, figcaption, caption span"):
+            kind = "Figure" if part.name == "figure" else "Table"
+            counts[kind] += 1
+            part["id"] = f"{kind.lower()}-{counts[kind]}"
+            link = soup.new_tag("a", attrs={"class": "bl-number-of", "href": f"#{part['id']}"})
+            link.string = f"{kind} {counts[kind]}."
+            title.insert(0, " ")
+            title.insert(0, link)
     return Markup(str(soup))

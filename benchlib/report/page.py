@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +83,19 @@ def _markdown(context: Context, text: str) -> Markup:
     return Markup('<div class="bl-prose">{}</div>').format(_heading(context, text))
 
 
+@pass_context
+def _cleaned(context: Context, html: str) -> Markup:
+    return cleaned(html, context["counts"])
+
+
 _SCRIPT = (Path(__file__).parent / "template" / "page.js").read_text()
 
 TEMPLATES.filters.update(
-    cleaned=cleaned,
+    cleaned=_cleaned,
     heading=_heading,
     markdown=_markdown,
     plain=lambda text: printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)),
-    shown=lambda thing: cleaned(thing._repr_html_()),
+    shown=pass_context(lambda context, thing: _cleaned(context, thing._repr_html_())),
 )
 _HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
 TEMPLATES.globals.update(script=Markup(_SCRIPT), script_hash=_HASH, site=SITE)
@@ -179,34 +183,8 @@ def render_prose(page: Page, template: str | Template, **values: Any) -> str:
     """
     prose = _Prose()
     markdown = mistune.create_markdown(renderer=prose, plugins=["table"])
-    body = Markup(_numbered(_render(template, **values, markdown=markdown)))
+    body = Markup(_render(template, **values, markdown=markdown, counts=Counter()))
     return _render("page.html.j2", **vars(page), body=body, contents=prose.contents)
-
-
-_FIGURE = re.compile(
-    r'<figure ([^>]*?data-figure="([^"]*)"[^>]*)>(.*?)(<p class="bl-title">|<figcaption>)', re.DOTALL
-)
-_TABLE = re.compile(r'(<div [^>]*class="bl-scroll"[^>]*)>(\s*<table class="bl-table">\s*<caption><span>)')
-
-
-def _numbered(html: str) -> str:
-    """A page's figures and captioned tables, each with its number, which is a link to it."""
-    names, tables = Counter[str](), count(1)
-
-    def figure(mark: re.Match[str]) -> str:
-        attributes = re.sub(r' ?\bid="[^"]*"', "", mark[1])
-        anchor = "figure-" + re.sub(r"\W+", "-", mark[2])
-        names[anchor] += 1
-        if names[anchor] > 1:
-            anchor = f"{anchor}-{names[anchor]}"
-        link = f'<a class="bl-number-of" href="#{anchor}">Figure {names.total()}.</a> '
-        return f'<figure id="{anchor}" {attributes}>{mark[3]}{mark[4]}{link}'
-
-    def table(mark: re.Match[str]) -> str:
-        number = next(tables)
-        return f'{mark[1]} id="table-{number}">{mark[2]}<a class="bl-number-of" href="#table-{number}">Table {number}.</a> '
-
-    return _TABLE.sub(table, _FIGURE.sub(figure, html))
 
 
 def _render(template: str | Template, **values: Any) -> str:

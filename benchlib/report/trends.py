@@ -22,7 +22,6 @@ from benchlib.study.store import StudyFolder, walk
 
 _WATCHED = ["Machine", "Server", "Kernel", "benchlib", "levels"]
 """What may be new from one study to the next."""
-_HEADINGS = {"name": "study", "quiet": "new"}
 
 
 def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
@@ -42,7 +41,7 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
         raise InputError("these studies have no comparison in common that is judged by one metric")
     frame = pd.concat(frames, ignore_index=True)
     frame["name"] = frame["level"] + " against " + frame["against"]
-    words = frame[["study", "name", "verdict"]].rename(columns={"name": "comparison"})
+    words = frame[["study"]].assign(comparison=frame["name"], verdict=frame["verdict"])
     for heading, ending in {"first": "_first", "second": "_second", "difference": ""}.items():
         words[heading] = [change_words(row, ending) for row in frame.to_dict("records")]
     facts = pd.DataFrame({name: dict(each.facts()) for name, each in studies.items()}).rename_axis("of")
@@ -98,8 +97,8 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
         figures.append(changes_by_study(*words, news["change point"].to_list()))
     remarks += [WITHOUT] * (places is None)
     frame = pd.concat(frames, ignore_index=True)
-    table = frame[["comparison", "name", "verdict", "quiet"]].rename(columns=_HEADINGS)
-    table.insert(2, "change", [change_words(row) for row in frame.to_dict("records")])
+    changes = [change_words(row) for row in frame.to_dict("records")]
+    table = frame[["comparison"]].assign(study=frame["name"], change=changes, verdict=frame["verdict"], new=frame["quiet"])
     parts = [*figures, html_table(table, "The effects")]
     return table, remarks, _publish(f"history~{notebook}", f"{notebook} over time", parts, frame)
 

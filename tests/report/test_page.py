@@ -293,9 +293,9 @@ def test_figures_and_tables_are_numbered_in_their_order_and_each_shown_once(page
         (figure.find(class_="bl-number-of").get_text(), figure["id"]) for figure in main.find_all("figure")
     ]
     assert numbered == [
-        ("Figure 1.", "figure-forest"),
-        ("Figure 2.", "figure-drift"),
-        ("Figure 3.", "figure-forest-2"),
+        ("Figure 1.", "figure-1"),
+        ("Figure 2.", "figure-2"),
+        ("Figure 3.", "figure-3"),
     ]
     assert main.caption.get_text() == "Table 1. Every level"
     assert main.find(id="table-1").find("table")
