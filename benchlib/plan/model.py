@@ -142,12 +142,9 @@ class Plan(Model):
     @model_validator(mode="after")
     def _levels_can_run(self) -> Self:
         for name in self.factor.levels:
-            try:
-                level = self.level(name)
-            except ValidationError as reason:
-                raise ValueError(f"level “{name}”: {reason.errors()[0]['msg']}") from None
-            if level.workload is not None and level.workload not in self.workloads:
-                raise ValueError(f"level “{name}” names the workload '{level.workload}', which is not here")
+            named = self.level(name).workload
+            if named is not None and named not in self.workloads:
+                raise ValueError(f"level “{name}” names the workload '{named}', which is not here")
         return self
 
     @property

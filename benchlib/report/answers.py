@@ -119,7 +119,7 @@ def headline(experiment: Experiment) -> str:
     if (table := _screened(experiment)) is not None:
         count, changes = len(standing_out(table)), [(each, change_words(vars(each))) for each in told]
         about = {"count": count, "total": len(table), "metric": analysis.metric, "alpha": analysis.alpha}
-        return _sentence("screened", told=changes, **about)
+        return sentence("screened", told=changes, **about)
     lead = experiment.study.declared.lead
     finding = _LEADS[lead](experiment) if lead else ""
     comparisons, gives_up = {}, {}
@@ -128,8 +128,8 @@ def headline(experiment: Experiment) -> str:
         comparisons[answer.level] = (answer.words, other)
         if not (finding and lead == "crashes"):  # which has said it
             gives_up[answer.level] = answer.gives_up.replace("; ", " and ")
-    sentence = opening(analysis.headline(comparisons, gives_up))
-    return " ".join(filter(None, (finding, sentence))).replace("\u00a0", " ")
+    verdicts = opening(analysis.headline(comparisons, gives_up))
+    return " ".join(filter(None, (finding, verdicts))).replace("\u00a0", " ")
 
 
 def _screened(experiment: Experiment) -> pd.DataFrame | None:
@@ -139,13 +139,14 @@ def _screened(experiment: Experiment) -> pd.DataFrame | None:
     return None
 
 
-def _sentence(name: str, **facts: object) -> str:
-    """A template's words as a sentence."""
-    return opening(" ".join(_text(name, facts).split()))
+def sentence(name: str, **facts: object) -> str:
+    """The words of the template of that name as a sentence, or some."""
+    return opening(" ".join(worded(name, facts).split()))
 
 
-def _text(name: str, facts: Mapping[str, object]) -> str:
-    return TEMPLATES.get_template(f"{name}.txt.j2").render(facts)
+def worded(name: str, facts: Mapping[str, object]) -> str:
+    """The words of the template of that name, line by line."""
+    return TEMPLATES.get_template(f"{name}.txt.j2").render(facts).strip()
 
 
 # --- findings that lead -------------------------------------------------------------
@@ -167,7 +168,7 @@ def _crashes(experiment: Experiment) -> str:
     table = levels.sum().assign(of=levels.size()).reset_index()
     table["harmed"] = table["lost"] + table["damaged"] > 0
     table["words"] = [words.get(level, f"“{level}”") for level in table["level"]]
-    return _sentence("crashes", event=event, levels=table.to_dict("records"))
+    return sentence("crashes", event=event, levels=table.to_dict("records"))
 
 
 def _clients(experiment: Experiment) -> str:
@@ -187,7 +188,7 @@ def _clients(experiment: Experiment) -> str:
     held = ""
     if place < len(levels) - 1:
         held = str(experiment.bottlenecks.set_index("level")["bottleneck"][levels[place]])
-    return _sentence(
+    return sentence(
         "clients", metric=analysis.metric, margin=analysis.margin, clients=clients, place=place, uncertain=uncertain,
         held="" if held in _UNCLEAR else held.removeprefix("the "),
     )  # fmt: skip
@@ -207,7 +208,7 @@ def _gains(experiment: Experiment) -> str:
     tried = [str(name) for name in changed if name in set(alone)]
     helped = [name for name in tried if verdicts[alone.index[alone == name]].eq("faster").any()]
     if len(helped) < 2:
-        return _sentence("gains", tried=tried, helped=helped)
+        return sentence("gains", tried=tried, helped=helped)
     design = changed.loc[~changed.drop(columns=helped).any(axis=1), helped].astype(int) * 2 - 1
     trials = experiment.trials[experiment.trials["error"].isna()]
     trials = trials[trials["level"].isin([*design.index, *factor.controls])]
@@ -227,7 +228,7 @@ def _gains(experiment: Experiment) -> str:
     elif max(-low, high) <= 100 * analysis.margin:
         result = "they add up, to within"
     measured = {"product": product, "together": together, "difference": difference, "result": result}
-    return _sentence("gains", tried=tried, helped=helped, **measured)
+    return sentence("gains", tried=tried, helped=helped, **measured)
 
 
 _LEADS: Mapping[str, Callable[[Experiment], str]] = {"crashes": _crashes, "clients": _clients, "gains": _gains}
@@ -256,7 +257,7 @@ def limits(experiment: Experiment) -> str:
         "checkpoints": span(written["checkpoints"], "{:.0f}".format),
         "processors": experiment.study.provenance.get("host", {}).get("processors"),
     }
-    line, *others = filter(None, _text("limits", facts | _places(experiment, levels)).splitlines())
+    line, *others = filter(None, worded("limits", facts | _places(experiment, levels)).splitlines())
     for part in others:
         if len(f"{line} · {part}".split()) <= _MOST_WORDS:
             line += f" · {part}"

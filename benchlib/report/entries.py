@@ -47,7 +47,6 @@ class Entry(BaseModel):
     answers: tuple[Answer, ...] = ()
     metric_title: str = ""
     higher_is_better: bool = True
-    blocks: int = 0
     facts: dict[str, str] = {}
     assumptions: dict[str, Number] = {}
     published: list[dict[str, str]] = []
@@ -91,7 +90,6 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
         answers=tuple(answers(experiment)),
         metric_title=analysis.metric.title,
         higher_is_better=analysis.metric.higher_is_better,
-        blocks=analysis.blocks,
         facts=dict(experiment.facts()),
         assumptions=assumptions_seen(good, plan.metric, plan.strata()),
         published=rows.to_dict("records"),

@@ -12,7 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from benchlib.plan.planning import PANELS
-from benchlib.report.answers import Answer
+from benchlib.report.answers import Answer, sentence
 from benchlib.report.entries import Entry
 from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.figure import Figure
@@ -64,7 +64,7 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Sequence[tuple[str, 
 def assumptions_table(entries: Sequence[Entry]) -> Table | None:
     """How far the studies' own trials are what the model takes them for; None without a study."""
     rows = [
-        {"study": entry.name, "blocks": entry.blocks, **entry.assumptions}
+        {"study": entry.name, "blocks": entry.facts["Blocks"], **entry.assumptions}
         for entry in entries
         if known(entry.assumptions.get("noise"))
     ]
@@ -95,13 +95,7 @@ class Summary:
 
     def studies(self) -> Statement:
         """How many studies there are, when and on which machines they were measured."""
-        if not self.entries:
-            return Statement("No study has a verdict yet. Run one, for example: benchlib run configuration")
-        days = sorted({entry.facts["Measured"] for entry in self.entries} - {""})
-        when = f", measured {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
-        machines = "; ".join(sorted({entry.facts["Machine"] for entry in self.entries}))
-        count = f"{len(self.entries)} {'study' if len(self.entries) == 1 else 'studies'}"
-        return Statement(f"{count}{when}. {machines}.")
+        return Statement(sentence("studies", entries=self.entries))
 
     def panels(self) -> Figure | None:
         """What answers each study's question, in three panels."""

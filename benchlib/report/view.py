@@ -16,10 +16,10 @@ import pandas as pd
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan
 from benchlib.plan.words import HOST_GRANTS, rates_words
-from benchlib.report.answers import headline, limits, words_of
+from benchlib.report.answers import headline, limits, sentence, worded, words_of
 from benchlib.report.figures import changes, over_time, responses
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import by_value, in_common, quoted, reference_words, signed, span
+from benchlib.report.figures.frames import by_value, in_common, reference_words, signed, span
 from benchlib.report.figures.mechanism import (
     bottlenecks_sentence,
     bottlenecks_table,
@@ -85,20 +85,13 @@ class View:
 
     def summary(self) -> Statement:
         """What will run, how long it takes, and what is kept already."""
-        experiment, study, load = self.experiment, self.experiment.study, self._plan.load
-        left = self._to_run()
+        study, load, left = self.experiment.study, self._plan.load, self._to_run()
         minutes = max(1, round(left * (load.duration_s + load.warmup_s + 1) / 60))
-        state = f"{left} to run, about {minutes} min" if left else "kept"
-        stops = ", or fewer if all is settled earlier" if self._plan.looks else ""
-        text = (
-            f"Study “{study.name}”: {len(self._levels)} arms × {study.blocks} blocks = "
-            f"{len(study.trials)} trials of {load.duration_s} s{stops} ({state}). Load: {experiment.workloads()}, "
-            f"{experiment.clients()}, {load.protocol} protocol{rates_words(self._plan)}."
-        )
-        if (profile := study.parameters.get("profile", "full")) != "full":
-            text += f" Sizes of the profile “{profile}”; those of the original study are “full”."
-        left_out = [f"{quoted(names)} ({reason})" for reason, names in by_value(study.left_out).items()]
-        return Statement(text + f" This machine cannot run {'; '.join(left_out)}." * bool(left_out))
+        profile, left_out = study.parameters.get("profile", "full"), by_value(study.left_out)
+        return Statement(sentence(
+            "summary", experiment=self.experiment, study=study, plan=self._plan, left=left, minutes=minutes,
+            rates=rates_words(self._plan), profile=profile, left_out=left_out,
+        ))  # fmt: skip
 
     def levels(self) -> Table:
         """What differs between the levels, and what each gives up if the machine crashes."""
@@ -195,7 +188,7 @@ class View:
             return None
         warnings = self.experiment.analysis.warnings
         unsteady = {warning.level or "" for warning in warnings if warning.code == "no_steady_state"}
-        told = unsteady or not any(warning.code == "too_short" for warning in warnings)
+        told = unsteady or "too_short" not in {warning.code for warning in warnings}
         return over_time.timeline(
             self.experiment.progress, levels=levels, checkpoints=self.experiment.recorded.checkpoints,
             unsteady=unsteady if told else None,
@@ -339,11 +332,8 @@ class View:
         study, name = self.experiment.study, self.experiment.folder.name
         blocks = "auto" if self._plan.looks else study.blocks + 2
         notebook = study.notebook if study.notebook in notebooks() else "template"
-        fleet = " --fleet fleet.yaml" if study.provenance.get("hosts") else ""
-        command = f"benchlib run {notebook} -f {name}.study.json{fleet}"
-        repeat, extend = f"{command} -p study {name}-again", f"{command} -p study {name} -p blocks {blocks}"
-        text = f"# repeat it as it was run\n{repeat}\n\n# add blocks to it, where it is kept\n{extend}"
-        return Statement(text, kind="command")
+        facts = {"notebook": notebook, "name": name, "fleet": study.provenance.get("hosts"), "blocks": blocks}
+        return Statement(worded("rerun", facts), kind="command")
 
 
 def alike(plan: Plan, setting: str) -> list[list[str]]:

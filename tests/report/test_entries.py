@@ -52,7 +52,7 @@ def test_a_study_is_judged_once_and_again_when_it_has_changed(keep, judged: list
 def test_an_entry_says_what_the_page_says(keep) -> None:
     keep("a")
     (entry,), _ = entries()
-    assert (entry.notebook, entry.title, entry.blocks) == ("configuration", "Configuration", 3)
+    assert (entry.notebook, entry.title, entry.facts["Blocks"]) == ("configuration", "Configuration", "3")
     assert (entry.answers[0].level, entry.answers[0].verdict) == ("tuned", "faster")
     assert entry.answers[0].percent_change == pytest.approx(100, abs=5)
     assert entry.headline
