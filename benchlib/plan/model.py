@@ -58,7 +58,7 @@ class Factor(Model):
     question: str
     baseline: str
     controls: tuple[str, ...] = ()
-    levels: dict[str, Level]
+    levels: Annotated[dict[str, Level], Field(min_length=2)]
     against: dict[str, str] = {}
     cells: dict[str, dict[str, str]] = {}
 
@@ -79,8 +79,6 @@ class Factor(Model):
         for name in (self.baseline, *self.controls, *self.against, *self.against.values()):
             if name not in self.levels:
                 raise ValueError(f"'{name}' is not among the levels: {known}")
-        if len(self.levels) < 2:
-            raise ValueError("a factor needs at least two levels")
         for name in self.levels:
             if not name.strip() or len(name) > 80 or not name.isprintable():
                 raise ValueError(f"level name {name!r}: want 1 to 80 printable characters")

@@ -26,18 +26,9 @@ from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import unpublished
+from benchlib.report import entries
 from benchlib.report.cells import Node, write_notebook
-from benchlib.report.entries import (
-    Entry,
-    address_of,
-    code_fingerprint,
-    entries,
-    entry_of,
-    kept_entry,
-    reports_root,
-    study_fingerprint,
-    writable_root,
-)
+from benchlib.report.entries import Entry
 from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.figures.changes import card
 from benchlib.report.figures.frames import guarded
@@ -87,15 +78,15 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
     parameters = notebook_parameters(path)
     values = checked(parameters, given)
     if is_overview(parameters):
-        root = writable_root()
+        root = entries.writable_root()
         _made(_overview(path, given))
-        return [f"page: {root / path.stem}.html", f"index: {write_site(root, *entries())}"]
+        return [f"page: {root / path.stem}.html", f"index: {write_site(root, *entries.entries())}"]
     name = study_name(values)
     _refuse_early(name, values, given)
-    root = writable_root()
+    root = entries.writable_root()
     if values.get("run", True):
         execute(path, given, root / f"{name}.ipynb", listen)
-    entry = _made(_study(name, study_fingerprint(StudyFolder(name), code_fingerprint()), path))
+    entry = _made(_study(name, entries.study_fingerprint(StudyFolder(name), entries.code_fingerprint()), path))
     assert entry is not None, "it is a study's"
     lines, _, index = _around(root)
     for line in lines:
@@ -137,11 +128,11 @@ def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False)
 
     """
     wanted = list(dict.fromkeys(names)) or study_names()
-    root, code = writable_root(), code_fingerprint()
+    root, code = entries.writable_root(), entries.code_fingerprint()
     jobs, lines, left_out = list[_Job](), list[str](), dict[str, str]()
     for name in wanted:
-        fingerprint = study_fingerprint(StudyFolder(name), code)
-        kept = None if names else kept_entry(name, fingerprint)
+        fingerprint = entries.study_fingerprint(StudyFolder(name), code)
+        kept = None if names else entries.kept_entry(name, fingerprint)
         try:
             if kept and kept.has_page(notebooks().get(kept.notebook) or find_notebook("template")):
                 lines.append(f"page: {root / name}.html (as it was)")
@@ -168,7 +159,7 @@ def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False)
 
 def follow(name: str, listen: Listen) -> list[str]:
     """Have the site follow, where there is one, what has become of a study: its page, index and overviews; lines that say where."""
-    root = reports_root()
+    root = entries.reports_root()
     if not (root / "index.html").is_file():
         return []
     for ending in ("html", "ipynb", "png", "entry.json", "study.json", "trials.csv"):
@@ -181,7 +172,7 @@ def _around(root: Path, names: Sequence[str] = ()) -> tuple[list[str], dict[str,
 
     Lines that say which there are, the studies that are left out with the reasons, and the index.
     """
-    kept, left_out = entries(names)
+    kept, left_out = entries.entries(names)
     lines = list[str]()
     given = {"studies": ",".join(names)} if names else {}
     overviews = [path for path in notebooks().values() if kept and is_overview(notebook_parameters(path))]
@@ -268,13 +259,13 @@ def _made(job: _Job) -> Entry | None:
         BenchlibError: the notebook failed, or the study has nothing to show.
 
     """
-    root = reports_root()
+    root = entries.reports_root()
     executed = root / f"{job.name}.ipynb"
     notebook, names = execute(job.notebook, job.given, executed, shared_alone=job.borrowed)
     entry = None
     if job.fingerprint:
         experiment = _experiment(job.name, names)
-        entry = entry_of(experiment, job.fingerprint)
+        entry = entries.entry_of(experiment, job.fingerprint)
         page = _page(job, entry, write_downloads(root, experiment, notebook))
     else:
         write_notebook(notebook, executed)
@@ -302,8 +293,8 @@ def _page(job: _Job, entry: Entry, downloads: Mapping[str, str]) -> Page:
         verdicts=list(dict.fromkeys(answer.verdict for answer in entry.answers)),
         facts=entry.facts | (none if job.borrowed else {}),
         downloads=downloads,
-        card=address_of(f"{entry.name}.png") or f"{entry.name}.png",
-        address=address_of(f"{entry.name}.html"),
+        card=entries.address_of(f"{entry.name}.png") or f"{entry.name}.png",
+        address=entries.address_of(f"{entry.name}.html"),
         cite=f"“{entry.title}” ({entry.name}), measured {entry.facts['Measured']} with benchlib {entry.facts.get('benchlib', '')}. {LICENCE}",
     )
 

@@ -6,7 +6,6 @@ notebook's cells stay one line long and hold no logic.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,17 +16,10 @@ from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan
 from benchlib.plan.words import HOST_GRANTS, rates_words
 from benchlib.report.answers import headline, limits, sentence, worded, words_of
-from benchlib.report.figures import changes, over_time, responses
+from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import by_value, in_common, reference_words, signed, span
-from benchlib.report.figures.mechanism import (
-    bottlenecks_sentence,
-    bottlenecks_table,
-    correlation_table,
-    costs_table,
-    statements_table,
-)
-from benchlib.report.figures.style import FEW
+from benchlib.report.figures.style import FEW, TEMPLATES
 from benchlib.report.figures.tables import Format, Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
@@ -58,9 +50,7 @@ class Statement:
         return "\n".join(filter(None, (self.text, self.limits)))
 
     def _repr_html_(self) -> str:
-        tag = 'pre tabindex="0"' if self.kind == "command" else "p"
-        below = f'<p class="bl-limits">{html.escape(self.limits)}</p>' if self.limits else ""
-        return f'<{tag} class="bl-{self.kind}">{html.escape(self.text)}</{tag.split()[0]}>{below}'
+        return TEMPLATES.get_template("statement.html.j2").render(vars(self))
 
 
 class View:
@@ -205,22 +195,22 @@ class View:
         """What held each level back, in a sentence."""
         if self.experiment.recorded.seconds.empty:
             return None
-        return Statement(bottlenecks_sentence(self.experiment.bottlenecks))
+        return Statement(mechanism.bottlenecks_sentence(self.experiment.bottlenecks))
 
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled, and what its trials cost: CPU, switches, I/O, WAL, pages; under a rate the lag."""
         costs, against = self.experiment.recorded.costs, reference_words(self.experiment.analysis)
         rated = costs["schedule_lag_average_ms"].notna().any()
         note = "Under a rate latency counts from the scheduled start, so the lag is in it." if rated else ""
-        table = costs_table(costs, self._levels, self.experiment.leads(costs), against=against, note=note)
+        table = mechanism.costs_table(costs, self._levels, self.experiment.leads(costs), against=against, note=note)
         if self.experiment.recorded.seconds.empty:
             return table
-        return replace(table, html=bottlenecks_table(self.experiment.bottlenecks).html + table.html)
+        return replace(table, html=mechanism.bottlenecks_table(self.experiment.bottlenecks).html + table.html)
 
     def statements(self) -> Table | None:
         """What each statement took, where the study had the load tool report it (``report_per_command``)."""
         rows = statements_frame(self.experiment.folder)
-        return statements_table(rows, self._levels) if len(rows) else None
+        return mechanism.statements_table(rows, self._levels) if len(rows) else None
 
     def waits(self) -> Figure | None:
         """What the load's sessions waited for, a bar per level; None where nearly all had a processor."""
@@ -252,7 +242,7 @@ class View:
     def correlation(self) -> Table | None:
         """Waits against speed and host."""
         recorded = self.experiment.recorded
-        return correlation_table(recorded.seconds, recorded.waits, self.experiment.progress)
+        return mechanism.correlation_table(recorded.seconds, recorded.waits, self.experiment.progress)
 
     def latency_ladder(self) -> Figure | None:
         """Latency quantiles per level, where logs of all transactions are kept."""

@@ -23,7 +23,7 @@ def factor(**changes: object) -> Factor:
     [
         ({"baseline": "c"}, "'c' is not among the levels: a, b"),
         ({"controls": ("c",)}, "'c' is not among the levels"),
-        ({"levels": {"a": {}}}, "at least two levels"),
+        ({"levels": {"a": {}}}, "at least 2 items"),
         ({"levels": {"a": {}, " ": {}}}, "1 to 80 printable"),
         ({"levels": {"a": {}, "b" * 81: {}}}, "1 to 80 printable"),
         ({"levels": {"a": {}, 5: {}}}, "valid string"),
