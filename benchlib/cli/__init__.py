@@ -12,7 +12,7 @@ import click
 
 from benchlib import __version__
 from benchlib.cli import fleet, init, postgres, studies, workload
-from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last
+from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last, tell
 from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
 
 # Heavy imports (IPython, scipy, matplotlib) wait inside the commands: --help answers at once.
@@ -152,7 +152,7 @@ def _progress_printer() -> Any:
                 click.echo("\r\x1b[2K", err=True, nl=False)
                 echo(line[: width - 1], err=True, nl=" · done" in line)
             else:
-                echo(line, err=True)
+                tell(line)
 
     return show
 
@@ -179,7 +179,7 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
     if out:
         os.environ[REPORTS_VARIABLE] = str(out.absolute())
     alone = out is not None
-    for line in report_studies(studies, listen=lambda line: echo(line, err=True), alone=alone):
+    for line in report_studies(studies, listen=tell, alone=alone):
         echo(" ".join(line.splitlines()))
 
 
@@ -305,13 +305,13 @@ def recover() -> None:
     """
     from benchlib.host import guardian
 
-    left = guardian.recover(guardian.scratch_root(), tell=lambda line: echo(line, err=True))
+    left = guardian.recover(guardian.scratch_root(), tell=tell)
     strangers = [swept for swept in left if swept.stranger]
     for swept in left:
         if swept not in strangers:
             echo(str(swept))
         for reason in swept.resisting:
-            echo(f"{swept.folder.name}: resists: {reason}", err=True)
+            tell(f"{swept.folder.name}: resists: {reason}")
     if stubborn := ", ".join(str(swept.folder) for swept in left if swept.resisting):
         raise StudyError(f"something resists: undo it by hand and remove {stubborn}, or try again later")
     if strangers:
@@ -329,7 +329,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         cli.main(args=arguments, prog_name="benchlib", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as reason:
-        echo(reason.format_message(), err=True)
+        tell(reason.format_message())
         sys.exit(2)
     except click.ClickException as reason:
         context = getattr(reason, "ctx", None)
@@ -348,6 +348,6 @@ def main(argv: list[str] | None = None) -> None:
 
 def _fail(message: str, status: int, debug: bool) -> None:
     if debug:
-        echo(traceback.format_exc(), err=True)
-    echo(f"benchlib: {' '.join(message.split())}", err=True)
+        tell(traceback.format_exc())
+    tell(f"benchlib: {' '.join(message.split())}")
     sys.exit(status)

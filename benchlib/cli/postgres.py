@@ -2,7 +2,7 @@
 
 import click
 
-from benchlib.cli.terminal import echo, echo_json, json_option
+from benchlib.cli.terminal import echo, echo_json, json_option, tell
 from benchlib.errors import InputError
 
 
@@ -59,6 +59,6 @@ def postgres_install(version: str) -> None:
     """
     from benchlib.server.fetch import install
 
-    installed = install(version, lambda line: echo(line, err=True))
+    installed = install(version, tell)
     echo(f"{installed.label}, built with {installed.compiler or 'a compiler that it does not name'}")
     echo(f"a level names it '{installed.version}' or '{installed.version} {installed.builder}'")

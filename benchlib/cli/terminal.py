@@ -18,6 +18,11 @@ def echo(text: str, **options: Any) -> None:
     click.echo(printable(text), **options)
 
 
+def tell(line: str) -> None:
+    """Print a line of progress, or a remark, beside what a command prints."""
+    echo(line, err=True)
+
+
 def echo_json(value: Any) -> None:
     """Print a value as JSON."""
     echo(json.dumps(value, indent=2, allow_nan=False))
@@ -26,6 +31,6 @@ def echo_json(value: Any) -> None:
 def raise_last(errors: list[str]) -> None:
     """Say what is wrong, a line each, once all that is not has been shown."""
     for line in errors[:-1]:
-        echo(f"benchlib: {' '.join(line.split())}", err=True)
+        tell(f"benchlib: {' '.join(line.split())}")
     if errors:
         raise InputError(errors[-1])

@@ -8,7 +8,7 @@ import click
 import tomli_w
 from pydantic import ValidationError
 
-from benchlib.cli.terminal import echo
+from benchlib.cli.terminal import echo, tell
 from benchlib.errors import InputError
 from benchlib.load.workloads import LIBRARY, load_workload, workload_paths
 from benchlib.load.workloads.sql import script_of
@@ -76,7 +76,7 @@ def check(name: str) -> None:
     from benchlib.study.workload_check import try_scripts
 
     work, failed = load_workload(name), 0
-    tried = try_scripts(work, lambda line: echo(line, err=True))
+    tried = try_scripts(work, tell)
     for number, (script, (error, plans)) in enumerate(zip(work.scripts, tried, strict=True), 1):
         failed += bool(error)
         heading = f"script {number}, weight {script.weight}: {error or 'runs'}"
