@@ -72,15 +72,9 @@ class _Prose(mistune.HTMLRenderer):
 
 
 @pass_context
-def _heading(context: Context, text: str) -> Markup:
+def _markdown(context: Context, text: str) -> Markup:
     """Markdown by the renderer of the page that is being made."""
     return Markup(context["markdown"](str(text)))
-
-
-@pass_context
-def _markdown(context: Context, text: str) -> Markup:
-    """The same as a part of its own."""
-    return Markup('<div class="bl-prose">{}</div>').format(_heading(context, text))
 
 
 @pass_context
@@ -92,7 +86,6 @@ _SCRIPT = (Path(__file__).parent / "template" / "page.js").read_text()
 
 TEMPLATES.filters.update(
     cleaned=_cleaned,
-    heading=_heading,
     markdown=_markdown,
     plain=lambda text: printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)),
     shown=pass_context(lambda context, thing: _cleaned(context, thing._repr_html_())),
