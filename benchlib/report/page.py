@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -125,38 +126,33 @@ def render_page(notebook: Node, page: Page) -> str:
 
 
 def _sections(cells: Sequence[Node]) -> list[dict[str, Any]]:
-    """The cells that are shown, by section: `heading` of a folded one ("" of the others) and `cells`; the folded come last."""
-    sections: list[list[list[dict[str, Any]]]] = [[]]  # of groups: prose, and the code after it
-    before = set[str]()
+    """What is shown, by section: `heading` of a folded one ("" of the others) and `parts`, prose and what the code after it shows.
+
+    The folded come last.
+    """
+    sections, before = list[list[dict[str, Any]]]([[]]), set[str]()
     for cell in cells:
-        marks = tags(cell)
-        if marks & _HIDDEN:
+        if tags(cell) & _HIDDEN:
             continue
-        prose = cell["cell_type"] == "markdown"
-        if prose and _SECTION.match(cell["source"]):
+        prose = cell["source"] if cell["cell_type"] == "markdown" else ""
+        if _SECTION.match(prose):
             sections.append([])
         if prose or not sections[-1]:
-            sections[-1].append([])
-        outputs = [] if prose else [o for o in cell["outputs"] if _shows(o, before)]
-        sections[-1][-1].append({**cell, "outputs": outputs, "folded": "folded" in marks})
-    shown = []
-    for groups in sections:
-        kept = [group for group in groups if _is_prose(group) or any(cell["outputs"] for cell in group)]
-        if not kept:
-            continue
-        first = groups[0][0]
-        if kept[0] is not groups[0] and not all(map(_is_prose, kept)):
-            kept = [[first], *kept]  # the heading of what is left
-        flat, heading = [cell for group in kept for cell in group], ""
-        if first["folded"] and flat[0] is first:
-            heading, _, rest = first["source"].partition("\n")
-            flat[:1] = [{**first, "source": rest}] if rest.strip() else []
-        shown.append({"heading": heading, "cells": flat})
-    return sorted(shown, key=lambda section: bool(section["heading"]))
-
-
-def _is_prose(group: Sequence[Mapping[str, Any]]) -> bool:
-    return len(group) == 1 and group[0]["cell_type"] == "markdown"
+            folded = "folded" in tags(cell)
+            sections[-1].append({"prose": prose, "folded": folded, "has_code": False, "outputs": []})
+        part = sections[-1][-1]
+        part["has_code"] |= not prose
+        part["outputs"] += [output for output in cell.get("outputs", ()) if _shows(output, before)]
+    shown = list[dict[str, Any]]()
+    for parts in sections:
+        kept = [part for part in parts if part["outputs"] or not part["has_code"]]
+        if any(part["outputs"] for part in kept) and kept[0] is not parts[0]:
+            kept.insert(0, parts[0])  # the heading of what is left
+        heading = ""
+        if kept and kept[0] is parts[0] and parts[0]["folded"]:
+            heading, _, parts[0]["prose"] = parts[0]["prose"].partition("\n")
+        shown.append({"heading": heading, "parts": kept})
+    return sorted(filter(itemgetter("parts"), shown), key=lambda section: bool(section["heading"]))
 
 
 def _shows(output: Mapping[str, Any], before: set[str]) -> bool:
