@@ -96,8 +96,8 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
     )  # fmt: skip
 
 
-def entries(names: Sequence[str] = ()) -> tuple[list[Entry], list[tuple[str, str]]]:
-    """Those of the studies of these names, or of all that are kept; and the studies that have none, each with the reason.
+def entries(names: Sequence[str] = ()) -> tuple[list[Entry], dict[str, str]]:
+    """Those of the studies of these names, or of all that are kept; and why others have none, by their names.
 
     Those beside the pages serve as long as nothing has changed; the others are judged, and kept for the next time.
 
@@ -108,16 +108,16 @@ def entries(names: Sequence[str] = ()) -> tuple[list[Entry], list[tuple[str, str
     folders = [StudyFolder(name) for name in names]
     for folder in folders:
         folder.read()  # a name that was given is not passed over
-    code, kept, left_out = code_fingerprint(), list[Entry](), list[tuple[str, str]]()
+    code, kept, left_out = code_fingerprint(), list[Entry](), dict[str, str]()
     for folder in folders or walk():
         fingerprint = study_fingerprint(folder, code)
         try:
             entry = kept_entry(folder.name, fingerprint) or _judged(folder, fingerprint)
+            why = entry.left_out
         except BenchlibError as reason:
-            left_out.append((folder.name, str(reason)))
-            continue
-        if entry.left_out:
-            left_out.append((folder.name, entry.left_out))
+            why = str(reason)
+        if why:
+            left_out[folder.name] = why
         else:
             kept.append(entry)
     return kept, left_out

@@ -179,7 +179,7 @@ def _around(root: Path, names: Sequence[str] = ()) -> tuple[list[str], dict[str,
     for job, made in _make([_overview(path, given) for path in overviews]):
         failed = isinstance(made, BenchlibError)
         lines.append(f"left out: {made}" if failed else f"page: {root / job.name}.html")
-    return lines, dict(left_out), write_site(root, kept, left_out)
+    return lines, left_out, write_site(root, kept, left_out)
 
 
 # --- what is to be made -------------------------------------------------------------

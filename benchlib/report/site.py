@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -16,7 +16,7 @@ from benchlib.report.answers import Answer, sentence
 from benchlib.report.entries import Entry
 from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import DAGGER, known, percent_words
+from benchlib.report.figures.frames import DAGGER, NOTHING, known, percent_words
 from benchlib.report.figures.style import mark_of
 from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.page import SITE, Page, render_prose
@@ -33,7 +33,7 @@ _PAGES = {
 """The pages that are no study's, in the order in which the index links to them."""
 
 
-def write_site(root: Path, kept: Sequence[Entry], left_out: Sequence[tuple[str, str]]) -> Path:
+def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -> Path:
     """Write the index and the page of methods; the index's path.
 
     ``kept`` are the studies that have a verdict, ``left_out`` the others with the reasons; a study without a page is
@@ -55,7 +55,7 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Sequence[tuple[str, 
         titles=Counter(entry.title for entry in rendered),
         figure=_panels(rendered) if rendered else None,
         links={href: label for href, label in _PAGES.items() if (root / href).is_file()},
-        left_out=[*left_out, *((e.name, why(e.name)) for e in ordered if e not in rendered)],
+        left_out={**left_out, **{e.name: why(e.name) for e in ordered if e not in rendered}},
     )
     (root / "index.html").write_text(index)
     return root / "index.html"
@@ -89,7 +89,7 @@ class Summary:
     ``unused`` are the studies that have no verdict, each with the reason.
     """
 
-    def __init__(self, entries: Sequence[Entry], unused: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(self, entries: Sequence[Entry], unused: Mapping[str, str] = NOTHING) -> None:
         self.entries = by_panel(entries)
         self.unused = unused
 
@@ -125,7 +125,7 @@ class Summary:
         """The studies that have nothing to show here, and why."""
         if not self.unused:
             return None
-        return html_table(pd.DataFrame(self.unused, columns=["study", "why"]), "Studies that are left out")
+        return html_table(pd.DataFrame(self.unused.items(), columns=["study", "why"]), "Studies that are left out")
 
 
 def by_panel(entries: Sequence[Entry]) -> list[Entry]:

@@ -81,9 +81,9 @@ def test_why_a_study_is_left_out_is_kept_too(keep, folder_of, judged: list[str])
     for _ in range(2):
         shown, left_out = entries()
         assert shown == []
-        assert "baseline alone" in dict(left_out)["pilot"]
-        assert "no block with two good trials" in dict(left_out)["bare"]
-        assert "damaged" in dict(left_out)["hurt"]
+        assert "baseline alone" in left_out["pilot"]
+        assert "no block with two good trials" in left_out["bare"]
+        assert "damaged" in left_out["hurt"]
     assert sorted(judged) == ["bare", "pilot"]
 
 

@@ -29,7 +29,7 @@ ENTRY = {
 
 def listing(**values):
     """The index."""
-    empty = {"entries": [], "panels": PANELS, "titles": {"Configuration": 2}, "figure": None, "links": {}, "left_out": []}
+    empty = {"entries": [], "panels": PANELS, "titles": {"Configuration": 2}, "figure": None, "links": {}, "left_out": {}}
     return render_prose(Page(SITE, question="What helps?"), "listing.html.j2", **{**empty, **values})
 
 

@@ -87,7 +87,7 @@ def test_what_others_published_stands_beside_what_was_measured() -> None:
 
 
 def test_what_is_left_out_is_told_with_the_reason() -> None:
-    assert "no space" in text(Summary([entry("one")], [("failed", "no space")]).left_out())
+    assert "no space" in text(Summary([entry("one")], {"failed": "no space"}).left_out())
 
 
 @pytest.mark.usefixtures("data_root")
