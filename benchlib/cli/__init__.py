@@ -141,18 +141,17 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
 
 def _progress_printer() -> Any:
     """One line that is rewritten on a terminal; elsewhere a line each time the words change."""
-    terminal = sys.stderr.isatty()
-    last = [""]
+    last = ""
 
     def show(line: str) -> None:
-        if line and line != last[0]:
-            last[0] = line
-            if terminal:
-                width = os.get_terminal_size(sys.stderr.fileno()).columns
-                click.echo("\r\x1b[2K", err=True, nl=False)
-                echo(line[: width - 1], err=True, nl=" · done" in line)
-            else:
-                tell(line)
+        nonlocal last
+        if line and sys.stderr.isatty():
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            click.echo("\r\x1b[2K", err=True, nl=False)
+            echo(line[: width - 1], err=True, nl=" · done" in line)
+        elif line not in ("", last):
+            tell(line)
+        last = line
 
     return show
 
@@ -306,16 +305,15 @@ def recover() -> None:
     from benchlib.host import guardian
 
     left = guardian.recover(guardian.scratch_root(), tell=tell)
-    strangers = [swept for swept in left if swept.stranger]
     for swept in left:
-        if swept not in strangers:
+        if not swept.stranger:
             echo(str(swept))
         for reason in swept.resisting:
             tell(f"{swept.folder.name}: resists: {reason}")
     if stubborn := ", ".join(str(swept.folder) for swept in left if swept.resisting):
         raise StudyError(f"something resists: undo it by hand and remove {stubborn}, or try again later")
-    if strangers:
-        raise PreflightError("; ".join(map(str, strangers)))
+    if strangers := [str(swept) for swept in left if swept.stranger]:
+        raise PreflightError("; ".join(strangers))
     if not left:
         echo("nothing was left behind")
 

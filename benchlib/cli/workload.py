@@ -55,11 +55,8 @@ def show(name: str) -> None:
     Example:
       benchlib workload show simple-update > workloads/mine.toml
     """
-    echo(
-        tomli_w.dumps(
-            load_workload(name).model_dump(mode="json", exclude_defaults=True), multiline_strings=True
-        )
-    )
+    keys = load_workload(name).model_dump(mode="json", exclude_defaults=True)
+    echo(tomli_w.dumps(keys, multiline_strings=True))
 
 
 @workload.command()
