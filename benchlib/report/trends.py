@@ -46,10 +46,7 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
         words[heading] = [change_words(row, ending) for row in frame.to_dict("records")]
     facts = pd.DataFrame({name: dict(each.facts()) for name, each in studies.items()}).rename_axis("of")
     counts = frame["verdict"].value_counts()
-    title = (
-        f"{counts.get('differs', 0)} of {len(frame)} effects differ from {first.folder.name}'s, "
-        f"of {counts.get('cannot tell', 0)} that cannot be told"
-    )
+    title = f"{counts.get('differs', 0)} of {len(frame)} effects are seen to differ from {first.folder.name}'s"
     figure = changes_by_study("differences", frame.assign(quiet=frame["study"]), title, "difference")
     parts = [figure, html_table(words, "The effects"), html_table(facts.reset_index(), "The studies")]
     return words, _publish(f"compare~{'~'.join(studies)}", title, parts, frame)
