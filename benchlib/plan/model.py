@@ -218,7 +218,6 @@ class Declared(BaseModel, frozen=True):
 
     factor: str = ""
     question: str = ""
-    study: str = ""
     profile: str = ""
     profiles: dict[str, dict[str, Any]] = {}
     workload: str = ""

@@ -66,7 +66,8 @@ def declared(source: str) -> dict[str, Parameter]:
         tree = ast.parse(source)
     except SyntaxError as reason:
         raise InputError(f"the parameters cell is not Python: line {reason.lineno}: {reason.msg}") from None
-    comments = _comments(source)
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {t.start[0]: t.string.lstrip("# ").strip() for t in tokens if t.type == tokenize.COMMENT}
     parameters = {}
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
@@ -79,12 +80,6 @@ def declared(source: str) -> dict[str, Parameter]:
             help_ = next((comments[line] for line in lines if line in comments), "")
             parameters[name] = Parameter(name, ast.unparse(node.annotation), default, help_)
     return parameters
-
-
-def _comments(source: str) -> dict[int, str]:
-    """The comment at the end of each line, by line number."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {t.start[0]: t.string.lstrip("# ").strip() for t in tokens if t.type == tokenize.COMMENT}
 
 
 class _Loader(yaml.SafeLoader):

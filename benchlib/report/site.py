@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -
         entries=rendered,
         panels=PANELS,
         titles=Counter(entry.title for entry in rendered),
-        figure=_panels(rendered) if rendered else None,
+        figure=index_panels(rendered) if rendered else None,
         links={href: label for href, label in _PAGES.items() if (root / href).is_file()},
         left_out={**left_out, **{e.name: why(e.name) for e in ordered if e not in rendered}},
     )
@@ -99,7 +98,7 @@ class Summary:
 
     def panels(self) -> Figure | None:
         """What answers each study's question, in three panels."""
-        return _panels(self.entries) if self.entries else None
+        return index_panels(self.entries) if self.entries else None
 
     def answers(self) -> Table | None:
         """The same in numbers, with what is given up and what was compared."""
@@ -131,16 +130,6 @@ class Summary:
 def by_panel(entries: Sequence[Entry]) -> list[Entry]:
     """The studies in the order of the index: by panel (whose names are in its order), then by title."""
     return sorted(entries, key=attrgetter("panel", "title", "name"))
-
-
-def _panels(entries: Sequence[Entry]) -> Figure:
-    """What answers each study's question, drawn once for index and summary."""
-    return _drawn(*(entry.model_dump_json() for entry in entries))
-
-
-@lru_cache(maxsize=1)
-def _drawn(*entries: str) -> Figure:
-    return index_panels([Entry.model_validate_json(entry) for entry in entries])
 
 
 def _row(entry: Entry, answer: Answer) -> dict[str, str]:
