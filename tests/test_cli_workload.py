@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from benchlib.cli import cli, init
+from benchlib.cli import cli, ready
 from benchlib.load.workloads import load_workload, workload_paths
 
 
@@ -132,10 +132,10 @@ def test_a_later_version_touches_no_notebook_that_has_been_changed(
     own.write_text("my own")
     gone.unlink()
     later = here / "later"
-    shutil.copytree(init._LAYOUT, later)
+    shutil.copytree(ready._LAYOUT, later)
     for name in ("memory", "storage", "new"):
         (later / "notebooks" / f"{name}.ipynb").write_text(f"a later {name}")
-    monkeypatch.setattr(init, "_LAYOUT", later)
+    monkeypatch.setattr(ready, "_LAYOUT", later)
     result = run("init", "mine")
     assert "notebooks/memory.ipynb has been changed and stays as it is" in result.output
     assert result.output.count("changed") == 1

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from benchlib import __version__
-from benchlib.cli import fleet, init, postgres, studies, workload
+from benchlib.cli import ready, studies, workload
 from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last, tell
 from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
 
@@ -33,7 +33,7 @@ def cli(debug: bool) -> None:
 
 
 _LOOKING_BACK = [studies.check, studies.import_command, studies.studies, studies.compare, studies.history]
-for command in (fleet.fleet, init.init, postgres.postgres, workload.workload, *_LOOKING_BACK):
+for command in (ready.fleet, ready.init, ready.postgres, workload.workload, *_LOOKING_BACK):
     cli.add_command(command)
 
 

