@@ -131,6 +131,8 @@ def _with_parameters(path: Path, given: Mapping[str, Any]) -> Node:
 class _Value(DisplayHook):
     """Displays the value of a cell's last line, as all else is displayed."""
 
+    shell: _Shell
+
     def __call__(self, result: object = None) -> None:
         if result is not None and not self.quiet():  # type: ignore[no-untyped-call]
             self.shell.display_pub.publish(*self.compute_format_data(result))
@@ -195,13 +197,12 @@ def _cells_of_one_notebook(listen: Listen) -> Iterator[_Shell]:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             listen(line)
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.chdir(root))
-        stack.enter_context(matplotlib.rc_context())
-        stack.enter_context(warnings.catch_warnings())
+    with contextlib.chdir(root), matplotlib.rc_context(), warnings.catch_warnings():
         shell.reset(new_session=True)  # type: ignore[no-untyped-call]
         sys.path.insert(0, str(root))  # modules beside notebooks/ can be imported
-        stack.callback(sys.path.remove, str(root))
         HEARERS.append(hear)
-        stack.callback(HEARERS.pop)
-        yield shell
+        try:
+            yield shell
+        finally:
+            HEARERS.pop()
+            sys.path.remove(str(root))
