@@ -21,7 +21,6 @@ from benchlib.report.cleaned import cleaned
 from benchlib.report.figures.style import TEMPLATES
 
 SITE = "PostgreSQL benchmarks"
-LICENCE = "Data and page may be used under benchlib's MIT licence, unless the publisher names another."
 
 # What a reader of the page has no use for; the notebook keeps it.
 _HIDDEN = {"hide", "parameters", "injected-parameters"}
@@ -112,7 +111,6 @@ class Page:
     facts: Mapping[str, str] = field(default_factory=dict)
     downloads: Mapping[str, str] = field(default_factory=dict)
     card: str = ""
-    cite: str = ""
     address: str = ""
 
 

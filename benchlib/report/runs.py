@@ -32,7 +32,7 @@ from benchlib.report.entries import Entry
 from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.figures.changes import card
 from benchlib.report.figures.frames import guarded
-from benchlib.report.page import LICENCE, Page, render_page
+from benchlib.report.page import Page, render_page
 from benchlib.report.site import write_site
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
@@ -295,7 +295,6 @@ def _page(job: _Job, entry: Entry, downloads: Mapping[str, str]) -> Page:
         downloads=downloads,
         card=entries.address_of(f"{entry.name}.png") or f"{entry.name}.png",
         address=entries.address_of(f"{entry.name}.html"),
-        cite=f"“{entry.title}” ({entry.name}), measured {entry.facts['Measured']} with benchlib {entry.facts.get('benchlib', '')}. {LICENCE}",
     )
 
 

@@ -24,12 +24,6 @@ from benchlib.report.view import Statement
 
 _INTRO = "Does this change make PostgreSQL faster, by how much, and how sure is that?"
 _ABOUT = "For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it."
-_PAGES = {
-    "summary.html": "Summary: all answers in numbers, and what others published beside them",
-    "methodology.html": "Methodology: how a verdict is made, and what can bias it",
-    "calibration.html": "Calibration: how far these verdicts can be trusted: the suite on trial",
-}
-"""The pages that are no study's, in the order in which the index links to them."""
 
 
 def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -> Path:
@@ -39,12 +33,12 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -
     named on the index, with what would make it one.
     """
     root.mkdir(parents=True, exist_ok=True)
-    ordered = by_panel(kept)
+    ordered, pages = by_panel(kept), {path.stem for path in root.glob("*.html")}
     about = Page("How a verdict is made", question=_ABOUT)
-    calibrated, assumptions = (root / "calibration.html").is_file(), assumptions_table(ordered)
+    calibrated, assumptions = "calibration" in pages, assumptions_table(ordered)
     methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated, assumptions=assumptions)
     (root / "methodology.html").write_text(methodology)
-    rendered = [entry for entry in ordered if (root / f"{entry.name}.html").is_file()]
+    rendered = [entry for entry in ordered if entry.name in pages]
     why = "it has no page yet: benchlib report {} makes one".format
     index = render_prose(
         Page(SITE, question=_INTRO),
@@ -53,7 +47,7 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -
         panels=PANELS,
         titles=Counter(entry.title for entry in rendered),
         figure=index_panels(rendered) if rendered else None,
-        links={href: label for href, label in _PAGES.items() if (root / href).is_file()},
+        pages=pages,
         left_out={**left_out, **{e.name: why(e.name) for e in ordered if e not in rendered}},
     )
     (root / "index.html").write_text(index)
@@ -71,12 +65,8 @@ def assumptions_table(entries: Sequence[Entry]) -> Table | None:
     formats: dict[str, Format] = {"noise": "{:.1%}".format, "lag": "{:+.2f}".format}
     formats |= dict.fromkeys(("noisiest", "luck"), "{:.1f} ×".format)
     formats |= dict.fromkeys(("noisiest_p", "luck_p", "position_p", "lag_p"), p_words)
-    note = (
-        "From what the block model leaves over. The noisiest level's deviation is in units of the quietest one's, a cluster's luck in units of a "
-        "trial's. Lag: the correlation of neighbours in time. No p is adjusted."
-    )
     caption = "The assumptions in the kept studies"
-    return html_table(pd.DataFrame(rows), caption, formats=formats, labels=labels, note=note) if rows else None
+    return html_table(pd.DataFrame(rows), caption, formats=formats, labels=labels) if rows else None
 
 
 # --- all studies side by side -----------------------------------------------------------

@@ -78,10 +78,9 @@ def page():
         headline="“tuned” is faster than “defaults” & sure.",
         question="Defaults against a tuned set.",
         verdicts=["faster", "equivalent"],
-        facts={"PostgreSQL": "18.4", "Blocks": "5"},
+        facts={"Study": "tuned-set", "Measured": "2026-10-21"},
         limits="5 blocks of 30 s · no checkpoint within a trial",
         card="configuration.png",
-        cite="“Configuration”, a study by benchlib 0.1.0.",
         downloads={"configuration.ipynb": "Notebook with code", "trials.csv": "trials.csv"},
     )
 

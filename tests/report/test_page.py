@@ -29,7 +29,7 @@ ENTRY = {
 
 def listing(**values):
     """The index."""
-    empty = {"entries": [], "panels": PANELS, "titles": {"Configuration": 2}, "figure": None, "links": {}, "left_out": {}}
+    empty = {"entries": [], "panels": PANELS, "titles": {"Configuration": 2}, "figure": None, "pages": set(), "left_out": {}}
     return render_prose(Page(SITE, question="What helps?"), "listing.html.j2", **{**empty, **values})
 
 
@@ -41,7 +41,7 @@ def html(notebook, page):
 @pytest.fixture(scope="module")
 def index(analysis):
     studies = [*[ENTRY] * 29, {**ENTRY, "panel": "costs"}]
-    return listing(entries=studies, figure=forest(analysis), links={"how.html": "How"})
+    return listing(entries=studies, figure=forest(analysis), pages={"summary"})
 
 
 @pytest.fixture(scope="module", params=["study", "index", "empty"])
@@ -99,8 +99,8 @@ def test_the_header_says_it_all(soup, page):
     assert [badge.get_text() for badge in main.find_all(class_="bl-badge")] == ["▲ faster", "■ equivalent"]
     assert page.headline in main.find(class_="bl-headline").get_text()
     assert page.limits in main.find(class_="bl-limits").get_text()
-    assert [dt.get_text() for dt in main.find_all("dt")] == ["PostgreSQL", "Blocks"]
-    assert page.cite in main.find(class_="bl-cite").get_text()
+    assert [dt.get_text() for dt in main.find_all("dt")] == ["Study", "Measured"]
+    assert "(tuned-set), measured 2026-10-21 with" in main.find(class_="bl-cite").get_text()
     about = {tag["property"]: tag["content"] for tag in soup.find_all("meta", property=True)}
     assert about["og:title"] == page.title
     assert about["og:image"] == "configuration.png"
@@ -321,5 +321,5 @@ def test_index_lists_every_study(index):
         assert part in words
     assert studies[0].h3.a["href"] == "configuration.html"
     assert studies[0].h3.get_text() == "Configuration (configuration)", "another study has the title too"
-    assert soup.find("a", href="how.html")
+    assert [a["href"] for a in soup.select(".bl-more a")] == ["summary.html", "methodology.html"]
     assert len(soup.find_all("figure")) == 1
