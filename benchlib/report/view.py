@@ -6,6 +6,7 @@ notebook's cells stay one line long and hold no logic.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -328,12 +329,10 @@ class View:
 
 def alike(plan: Plan, setting: str) -> list[list[str]]:
     """The levels without the controls, those together that differ in one server parameter alone, or in ``clients`` and threads."""
+    hidden = {"load": {"clients", "threads"}} if setting == CLIENTS else {"settings": {setting}}
     groups: dict[str, list[str]] = {}
     for name in plan.factor.levels:
+        rest = json.dumps(plan.level(name).model_dump(mode="json", exclude=hidden), sort_keys=True)
         if name not in plan.factor.controls:
-            level = plan.level(name)
-            settings = {key: level.settings[key] for key in sorted(level.settings) if key != setting}
-            load = {"clients": None, "threads": None} if setting == CLIENTS else {}
-            rest = level.model_copy(update={"settings": settings, "load": level.load.model_copy(update=load)})
-            groups.setdefault(rest.model_dump_json(), []).append(name)
+            groups.setdefault(rest, []).append(name)
     return list(groups.values())
