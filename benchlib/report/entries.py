@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -97,7 +98,7 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
 
 
 def entries(names: Sequence[str] = ()) -> tuple[list[Entry], dict[str, str]]:
-    """Those of the studies of these names, or of all that are kept; and why others have none, by their names.
+    """Those of the studies of these names, or of all that are kept, by panel and title; and why others have none, by their names.
 
     Those beside the pages serve as long as nothing has changed; the others are judged, and kept for the next time.
 
@@ -120,7 +121,8 @@ def entries(names: Sequence[str] = ()) -> tuple[list[Entry], dict[str, str]]:
             left_out[folder.name] = why
         else:
             kept.append(entry)
-    return kept, left_out
+    # the panels' names are in the order of the index
+    return sorted(kept, key=attrgetter("panel", "title", "name")), left_out
 
 
 def _judged(folder: StudyFolder, fingerprint: str) -> Entry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
@@ -29,16 +28,16 @@ _ABOUT = "For those who do not believe benchmarks: what is measured, how it is j
 def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -> Path:
     """Write the index and the page of methods; the index's path.
 
-    ``kept`` are the studies that have a verdict, ``left_out`` the others with the reasons; a study without a page is
-    named on the index, with what would make it one.
+    ``kept`` are the studies that have a verdict, in their order, ``left_out`` the others with the reasons; a study without
+    a page is named on the index, with what would make it one.
     """
     root.mkdir(parents=True, exist_ok=True)
-    ordered, pages = by_panel(kept), {path.stem for path in root.glob("*.html")}
+    pages = {path.stem for path in root.glob("*.html")}
     about = Page("How a verdict is made", question=_ABOUT)
-    calibrated, assumptions = "calibration" in pages, assumptions_table(ordered)
+    calibrated, assumptions = "calibration" in pages, assumptions_table(kept)
     methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated, assumptions=assumptions)
     (root / "methodology.html").write_text(methodology)
-    rendered = [entry for entry in ordered if entry.name in pages]
+    rendered = [entry for entry in kept if entry.name in pages]
     why = "it has no page yet: benchlib report {} makes one".format
     index = render_prose(
         Page(SITE, question=_INTRO),
@@ -48,7 +47,7 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -
         titles=Counter(entry.title for entry in rendered),
         figure=index_panels(rendered) if rendered else None,
         pages=pages,
-        left_out={**left_out, **{e.name: why(e.name) for e in ordered if e not in rendered}},
+        left_out={**left_out, **{e.name: why(e.name) for e in kept if e not in rendered}},
     )
     (root / "index.html").write_text(index)
     return root / "index.html"
@@ -79,7 +78,7 @@ class Summary:
     """
 
     def __init__(self, entries: Sequence[Entry], unused: Mapping[str, str] = NOTHING) -> None:
-        self.entries = by_panel(entries)
+        self.entries = entries
         self.unused = unused
 
     def studies(self) -> Statement:
@@ -115,11 +114,6 @@ class Summary:
         if not self.unused:
             return None
         return html_table(pd.DataFrame([*self.unused.items()], columns=["study", "why"]), "Studies that are left out")
-
-
-def by_panel(entries: Sequence[Entry]) -> list[Entry]:
-    """The studies in the order of the index: by panel (whose names are in its order), then by title."""
-    return sorted(entries, key=attrgetter("panel", "title", "name"))
 
 
 def _row(entry: Entry, answer: Answer) -> dict[str, str]:

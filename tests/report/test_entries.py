@@ -49,6 +49,13 @@ def test_a_study_is_judged_once_and_again_when_it_has_changed(keep, judged: list
         entries(["c"])
 
 
+def test_studies_stand_by_panel_and_title(keep) -> None:
+    for name, panel, title in (("a", "costs", "X"), ("b", "changes", "Z"), ("c", "changes", "Y")):
+        folder = keep(name)
+        folder.write(folder.read().model_copy(update={"title": title, "parameters": {"panel": panel}}))
+    assert [entry.name for entry in entries()[0]] == ["c", "b", "a"]
+
+
 def test_an_entry_says_what_the_page_says(keep) -> None:
     keep("a")
     (entry,), _ = entries()

@@ -11,7 +11,7 @@ from benchlib import notebook
 from benchlib.errors import InputError
 from benchlib.report.answers import Answer
 from benchlib.report.entries import Entry, entries
-from benchlib.report.site import Summary, by_panel
+from benchlib.report.site import Summary
 
 ANSWER = Answer(
     level="tuned", against="defaults", words="the <tuned> set", percent_change=97.1, ci_low=90, ci_high=104,
@@ -42,16 +42,6 @@ def parsed(shows_itself: Any) -> BeautifulSoup:
 
 def text(shows_itself: Any) -> str:
     return parsed(shows_itself).get_text(" ", strip=True)
-
-
-def test_studies_stand_by_panel_and_title() -> None:
-    studies = [
-        entry("b", panel="hardware"),
-        entry("c", panel="costs"),
-        entry("d"),
-        entry("a", panel="hardware"),
-    ]
-    assert [each.name for each in by_panel(studies)] == ["d", "c", "a", "b"]
 
 
 def test_answers_have_their_numbers_and_link_to_their_pages() -> None:
