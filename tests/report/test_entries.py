@@ -42,7 +42,7 @@ def test_a_study_is_judged_once_and_again_when_it_has_changed(keep, judged: list
     assert judged == ["a", "b"]
     folder = StudyFolder("b")
     folder.write(folder.read().model_copy(update={"title": "Another"}))
-    assert [entry.title for entry in entries()[0]] == ["Configuration", "Another"]
+    assert [entry.title for entry in entries()[0]] == ["Another", "Configuration"]
     assert judged == ["a", "b", "b"]
     assert [entry.name for entry in entries(["b"])[0]] == ["b"]
     with pytest.raises(InputError, match="no study 'c'"):
