@@ -177,8 +177,7 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
 
     if out:
         os.environ[REPORTS_VARIABLE] = str(out.absolute())
-    alone = out is not None
-    for line in report_studies(studies, listen=tell, alone=alone):
+    for line in report_studies(studies, alone=out is not None):
         echo(" ".join(line.splitlines()))
 
 

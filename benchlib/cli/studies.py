@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last, tell
+from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last
 from benchlib.errors import InputError
 
 
@@ -141,7 +141,7 @@ def import_command(file: Path, name: str | None) -> None:
 def _follow(study: str) -> None:
     from benchlib.report.runs import follow
 
-    for line in follow(study, listen=tell):
+    for line in follow(study):
         echo(" ".join(line.splitlines()))
 
 

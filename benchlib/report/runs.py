@@ -88,10 +88,10 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         execute(path, given, root / f"{name}.ipynb", listen)
     entry = _made(_study(name, entries.study_fingerprint(StudyFolder(name), entries.code_fingerprint()), path))
     assert entry is not None, "it is a study's"
-    lines, _, index = _around(root)
-    for line in lines:
+    *overviews, index = _around(root, *entries.entries())
+    for line in overviews:
         listen(line)
-    return [entry.headline, f"page: {root / name}.html", f"index: {index}"]
+    return [entry.headline, f"page: {root / name}.html", index]
 
 
 def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) -> None:
@@ -118,8 +118,8 @@ def _absolute(value: Any, key: str = "") -> Any:
     return str(own) if own and own.parent not in (LIBRARY, project_root() / "workloads") else value
 
 
-def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False) -> list[str]:
-    """Render the pages of the studies named, or all that have changed if none is, and the index; lines that say where.
+def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str]:
+    """Render the pages of the studies named, or all that have changed if none is, and the index; a line for each page.
 
     What cannot be shown is passed over with its reason, unless it was named. ``alone``: the site is of those that are named.
 
@@ -129,13 +129,13 @@ def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False)
     """
     wanted = list(dict.fromkeys(names)) or study_names()
     root, code = entries.writable_root(), entries.code_fingerprint()
-    jobs, lines, left_out = list[_Job](), list[str](), dict[str, str]()
+    jobs, left_out = list[_Job](), dict[str, str]()
     for name in wanted:
         fingerprint = entries.study_fingerprint(StudyFolder(name), code)
         kept = None if names else entries.kept_entry(name, fingerprint)
         try:
             if kept and kept.has_page(notebooks().get(kept.notebook) or find_notebook("template")):
-                lines.append(f"page: {root / name}.html (as it was)")
+                yield f"page: {root / name}.html (as it was)"
             elif not (kept and kept.left_out):
                 job = _study(name, fingerprint)
                 jobs += [job] if names or job.compares else []
@@ -144,42 +144,38 @@ def report_studies(names: Sequence[str], listen: Listen, *, alone: bool = False)
                 raise
             left_out[name] = str(reason)
     for job, made in _make(jobs):
-        if isinstance(made, BenchlibError):
-            if names:
-                raise made
-            left_out[job.name] = str(made)
+        if not isinstance(made, BenchlibError):
+            yield f"page: {root / job.name}.html"
+        elif names:
+            raise made
         else:
-            lines.append(f"page: {root / job.name}.html")
-            listen(f"{job.name}: made")
-    overviews, others, index = _around(root, names if alone else ())
+            left_out[job.name] = str(made)
+    of_site = names if alone else ()
+    kept_entries, others = entries.entries(of_site)
     for name, why in {**left_out, **({} if names else others)}.items():
-        lines.append(f"left out: {why if name in why.split(':')[0] else f'{name}: {why}'}")
-    return [*lines, *overviews, f"index: {index}"]
+        yield f"left out: {why if name in why.split(':')[0] else f'{name}: {why}'}"
+    yield from _around(root, kept_entries, others, of_site)
 
 
-def follow(name: str, listen: Listen) -> list[str]:
+def follow(name: str) -> Iterator[str]:
     """Have the site follow, where there is one, what has become of a study: its page, index and overviews; lines that say where."""
     root = entries.reports_root()
-    if not (root / "index.html").is_file():
-        return []
-    for ending in ("html", "ipynb", "png", "entry.json", "study.json", "trials.csv"):
-        (root / f"{name}.{ending}").unlink(missing_ok=True)
-    return [line for line in report_studies((), listen) if not line.endswith("(as it was)")]
+    if (root / "index.html").is_file():
+        for ending in ("html", "ipynb", "png", "entry.json", "study.json", "trials.csv"):
+            (root / f"{name}.{ending}").unlink(missing_ok=True)
+        yield from (line for line in report_studies(()) if not line.endswith("(as it was)"))
 
 
-def _around(root: Path, names: Sequence[str] = ()) -> tuple[list[str], dict[str, str], Path]:
-    """Make the pages that show several studies, those named or all that are kept, and the site's own.
-
-    Lines that say which there are, the studies that are left out with the reasons, and the index.
-    """
-    kept, left_out = entries.entries(names)
-    lines = list[str]()
+def _around(
+    root: Path, kept: Sequence[Entry], left_out: Mapping[str, str], names: Sequence[str] = ()
+) -> Iterator[str]:
+    """Make the pages that show several studies, those named or all that are kept, and the site's own; lines that say which."""
     given = {"studies": ",".join(names)} if names else {}
     overviews = [path for path in notebooks().values() if kept and is_overview(notebook_parameters(path))]
     for job, made in _make([_overview(path, given) for path in overviews]):
         failed = isinstance(made, BenchlibError)
-        lines.append(f"left out: {made}" if failed else f"page: {root / job.name}.html")
-    return lines, left_out, write_site(root, kept, left_out)
+        yield f"left out: {made}" if failed else f"page: {root / job.name}.html"
+    yield f"index: {write_site(root, kept, left_out)}"
 
 
 # --- what is to be made -------------------------------------------------------------
