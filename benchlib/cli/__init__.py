@@ -99,8 +99,7 @@ def run(
     """
     from benchlib.plan.parameters import from_yaml
     from benchlib.report.execute import find_notebook, notebook_parameters
-    from benchlib.report.runs import run_notebook
-    from benchlib.report.screening import confirmed
+    from benchlib.report.runs import confirmed, run_notebook
 
     path = find_notebook(notebook)
     parameters = notebook_parameters(path)

@@ -33,9 +33,11 @@ from benchlib.report.execute import execute, find_notebook, notebook_parameters
 from benchlib.report.figures.changes import card
 from benchlib.report.figures.frames import guarded
 from benchlib.report.page import Page, render_page
+from benchlib.report.screening import main_effects, standing_out
 from benchlib.report.site import write_site
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
+from benchlib.study.loop import missing
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 
 Listen = Callable[[str], None]
@@ -92,6 +94,40 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
     for line in overviews:
         listen(line)
     return [entry.headline, f"page: {root / name}.html", index]
+
+
+def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a notebook is to be given for the grid that confirms its kept screening, as the study ``NAME-confirmed``.
+
+    The grid has all combinations of the changes that stand out, the other dimensions at their first value; all else is
+    as it was for the screening, but for what is ``given`` now.
+
+    Raises:
+        InputError: there is no such screening, it is not complete or not valid, or nothing stands out.
+
+    """
+    name = study_name(checked(parameters, given))
+    experiment = shown(StudyFolder(name))
+    study, cells = experiment.study, experiment.plan.factor.cells.values()
+    left = len(missing(study, experiment.folder.kept()))
+    if left and not experiment.settled():
+        raise InputError(
+            f"study '{name}' is not complete: {left} of its trials are missing; run it to its end"
+        )
+    large = [*standing_out(main_effects(experiment))["effect"]]
+    if not large:
+        raise InputError(f"nothing stands out of the noise in '{name}', so there is nothing to confirm")
+    # "on" alone tells nothing in a level's name; but what a profile patches goes by that
+    bare = "levels" in study.parameters["profiles"][study.parameters["profile"]]
+    grid = dict[str, dict[str, Any]]()
+    for dimension, patches in study.parameters["grid"].items():
+        ends = list(dict.fromkeys(cell[dimension] for cell in cells))[: 2 if dimension in large else 1]
+        grid[dimension] = {end if bare else f"{dimension} {end}": patches[end] for end in ends}
+    own = {
+        "study": f"{name}-confirmed", "screen": False, "levels": {}, "grid": grid,
+        "lead": "gains" if len(large) > 1 else "", "baseline": "", "along": "", "against": {}, "answers": {},
+    }  # fmt: skip
+    return {key: value for key, value in {**study.parameters, **given, **own}.items() if key in parameters}
 
 
 def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) -> None:

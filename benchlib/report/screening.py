@@ -1,20 +1,13 @@
-"""Factorials as their statistics take them; of a screening what each change brings by itself, and what confirms it."""
-
-from collections.abc import Mapping
-from typing import Any
+"""Factorials as their statistics take them, and of a screening what each change brings by itself."""
 
 import numpy as np
 import pandas as pd
 
-from benchlib.errors import InputError, NothingToShowError
+from benchlib.errors import NothingToShowError
 from benchlib.plan.design import SCREENING_RUNS
 from benchlib.plan.metrics import metric
-from benchlib.plan.parameters import Parameter, checked
-from benchlib.plan.planning import study_name
 from benchlib.stats.crossed import effects
-from benchlib.study.experiment import Experiment, shown
-from benchlib.study.loop import missing
-from benchlib.study.store import StudyFolder
+from benchlib.study.experiment import Experiment
 
 
 def is_screening(experiment: Experiment) -> bool:
@@ -93,37 +86,3 @@ def main_effects(experiment: Experiment) -> pd.DataFrame:
 def standing_out(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of :func:`main_effects` that stand out of the noise."""
     return table[table["verdict"] != "inconclusive"]
-
-
-def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a notebook is to be given for the grid that confirms its kept screening, as the study ``NAME-confirmed``.
-
-    The grid has all combinations of the changes that stand out, the other dimensions at their first value; all else is
-    as it was for the screening, but for what is ``given`` now.
-
-    Raises:
-        InputError: there is no such screening, it is not complete or not valid, or nothing stands out.
-
-    """
-    name = study_name(checked(parameters, given))
-    experiment = shown(StudyFolder(name))
-    study, cells = experiment.study, experiment.plan.factor.cells.values()
-    left = len(missing(study, experiment.folder.kept()))
-    if left and not experiment.settled():
-        raise InputError(
-            f"study '{name}' is not complete: {left} of its trials are missing; run it to its end"
-        )
-    large = [*standing_out(main_effects(experiment))["effect"]]
-    if not large:
-        raise InputError(f"nothing stands out of the noise in '{name}', so there is nothing to confirm")
-    # "on" alone tells nothing in a level's name; but what a profile patches goes by that
-    bare = "levels" in study.parameters["profiles"][study.parameters["profile"]]
-    grid = dict[str, dict[str, Any]]()
-    for dimension, patches in study.parameters["grid"].items():
-        ends = list(dict.fromkeys(cell[dimension] for cell in cells))[: 2 if dimension in large else 1]
-        grid[dimension] = {end if bare else f"{dimension} {end}": patches[end] for end in ends}
-    own = {
-        "study": f"{name}-confirmed", "screen": False, "levels": {}, "grid": grid,
-        "lead": "gains" if len(large) > 1 else "", "baseline": "", "along": "", "against": {}, "answers": {},
-    }  # fmt: skip
-    return {key: value for key, value in {**study.parameters, **given, **own}.items() if key in parameters}

@@ -22,6 +22,7 @@ from benchlib.plan.planning import make_study
 from benchlib.report import screening
 from benchlib.report.entries import entry_of
 from benchlib.report.execute import notebook_parameters
+from benchlib.report.runs import confirmed
 from benchlib.report.sections.combined_changes import confirm, half_normal
 from benchlib.report.view import View
 
@@ -100,7 +101,7 @@ def test_index_and_headline_tell_the_changes_and_not_some_combinations(screened:
 
 def test_the_confirming_study_is_the_grid_of_what_stands_out(screened: Callable[..., View]) -> None:
     screened(KNOWN)
-    given = screening.confirmed(PARAMETERS, {"study": "many", "blocks": "5"})
+    given = confirmed(PARAMETERS, {"study": "many", "blocks": "5"})
     study = study_of(checked(PARAMETERS, given))
     assert (study.name, study.blocks) == ("many-confirmed", 5)
     both = ("as it is", "changed")
@@ -128,7 +129,7 @@ def test_without_anything_that_stands_out_there_is_nothing_to_confirm(
 def test_what_is_no_whole_screening_is_not_confirmed(screened: Callable[..., View]) -> None:
     def refusal(name: str = "many") -> str:
         with pytest.raises(InputError) as caught:
-            screening.confirmed(PARAMETERS, {"study": name})
+            confirmed(PARAMETERS, {"study": name})
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
