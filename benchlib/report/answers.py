@@ -1,7 +1,5 @@
 """What answers a study's question: the comparisons that its notebook declares, the headline on them, and what it cannot show."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A notebook as its file has it: plain JSON. To import nbformat takes as long as half a page."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What index and summary show of a study, kept beside its page, so that what has not changed is not judged again."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

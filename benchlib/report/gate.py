@@ -1,7 +1,5 @@
 """What a gate says of kept studies: as text, as Markdown for a comment, as JUnit's XML for any CI."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

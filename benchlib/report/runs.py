@@ -6,8 +6,6 @@ A notebook whose parameters declare neither levels nor a grid is an overview of 
 none of its own, and a page that is made after theirs.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

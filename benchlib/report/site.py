@@ -1,7 +1,5 @@
 """What stands around the pages of studies: the index, the summary, and how verdicts are made."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Studies beside each other: several of the same comparisons, and one notebook's over time; each with page and CSV."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
