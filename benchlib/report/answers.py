@@ -107,7 +107,9 @@ def _as_declared(study: Study, level: str) -> bool:
     if level not in factor.cells:
         return against == declared.against.get(level, factor.baseline)
     # what is compared along a dimension is so with its first value
-    first = {name: next(iter(ends), "") for name, ends in declared.grid.items() if declared.along in ("", name)}
+    first = {
+        name: next(iter(ends), "") for name, ends in declared.grid.items() if declared.along in ("", name)
+    }
     return factor.cells.get(against) == factor.cells[level] | first
 
 
@@ -229,7 +231,11 @@ def _gains(experiment: Experiment) -> str:
     return sentence("gains", tried=tried, helped=helped, **measured)
 
 
-_LEADS: Mapping[str, Callable[[Experiment], str]] = {"crashes": _crashes, "clients": _clients, "gains": _gains}
+_LEADS: Mapping[str, Callable[[Experiment], str]] = {
+    "crashes": _crashes,
+    "clients": _clients,
+    "gains": _gains,
+}
 
 # --- what it cannot show ------------------------------------------------------------
 
@@ -237,9 +243,15 @@ _LEADS: Mapping[str, Callable[[Experiment], str]] = {"crashes": _crashes, "clien
 def limits(experiment: Experiment) -> str:
     """What the study cannot show, in one line made from its data, worst first; what is not known is left out."""
     plan, analysis = experiment.plan, experiment.analysis
-    levels = list(dict.fromkeys(level for each in answers(experiment) for level in (each.against, each.level)))
-    checks, figures = (each[each["level"].isin(levels)] for each in (experiment.conditions, experiment.figures))
-    concerns = [concern for concern in analysis.warnings if concern.level in (None, *levels, *analysis.controls)]
+    levels = list(
+        dict.fromkeys(level for each in answers(experiment) for level in (each.against, each.level))
+    )
+    checks, figures = (
+        each[each["level"].isin(levels)] for each in (experiment.conditions, experiment.figures)
+    )
+    concerns = [
+        concern for concern in analysis.warnings if concern.level in (None, *levels, *analysis.controls)
+    ]
     data = figures.groupby("level")["data_to_memory"].median()
     written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]
     facts = {

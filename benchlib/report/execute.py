@@ -104,9 +104,7 @@ def execute(
                 raise Interrupted("stopped; run the same again to go on from what is kept")
             if reason is not None:
                 write_notebook(notebook, failed)
-                raise StudyError(
-                    f"the notebook failed: {type(reason).__name__}: {reason} (see {failed})"
-                )
+                raise StudyError(f"the notebook failed: {type(reason).__name__}: {reason} (see {failed})")
         return notebook, dict(shell.user_ns)
 
 

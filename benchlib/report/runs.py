@@ -86,7 +86,9 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
     root = entries.writable_root()
     if values.get("run", True):
         execute(path, given, root / f"{name}.ipynb", listen)
-    entry = _made(_study(name, entries.study_fingerprint(StudyFolder(name), entries.code_fingerprint()), path))
+    entry = _made(
+        _study(name, entries.study_fingerprint(StudyFolder(name), entries.code_fingerprint()), path)
+    )
     assert entry is not None, "it is a study's"
     *overviews, index = _around(root, *entries.entries())
     for line in overviews:

@@ -111,7 +111,9 @@ class Summary:
         """The studies that have nothing to show here, and why."""
         if not self.unused:
             return None
-        return html_table(pd.DataFrame([*self.unused.items()], columns=["study", "why"]), "Studies that are left out")
+        return html_table(
+            pd.DataFrame([*self.unused.items()], columns=["study", "why"]), "Studies that are left out"
+        )
 
 
 def _row(entry: Entry, answer: Answer) -> dict[str, str]:

@@ -44,7 +44,9 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
         words[heading] = [change_words(row, ending) for row in frame.to_dict("records")]
     facts = pd.DataFrame({name: dict(each.facts()) for name, each in studies.items()}).rename_axis("of")
     counts = frame["verdict"].value_counts()
-    title = f"{counts.get('differs', 0)} of {len(frame)} effects are seen to differ from {first.folder.name}'s"
+    title = (
+        f"{counts.get('differs', 0)} of {len(frame)} effects are seen to differ from {first.folder.name}'s"
+    )
     figure = changes_by_study("differences", frame.assign(quiet=frame["study"]), title, "difference")
     parts = [figure, html_table(words, "The effects"), html_table(facts.reset_index(), "The studies")]
     return words, _publish(f"compare~{'~'.join(studies)}", title, parts, frame)
@@ -93,7 +95,9 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
     remarks += [WITHOUT] * (places is None)
     frame = pd.concat(frames, ignore_index=True)
     changes = [change_words(row) for row in frame.to_dict("records")]
-    table = frame[["comparison"]].assign(study=frame["name"], change=changes, verdict=frame["verdict"], new=frame["quiet"])
+    table = frame[["comparison"]].assign(
+        study=frame["name"], change=changes, verdict=frame["verdict"], new=frame["quiet"]
+    )
     parts = [*figures, html_table(table, "The effects")]
     return table, remarks, _publish(f"history~{notebook}", f"{notebook} over time", parts, frame)
 

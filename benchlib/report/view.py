@@ -203,7 +203,9 @@ class View:
         costs, against = self.experiment.recorded.costs, reference_words(self.experiment.analysis)
         rated = costs["schedule_lag_average_ms"].notna().any()
         note = "Under a rate latency counts from the scheduled start, so the lag is in it." if rated else ""
-        table = mechanism.costs_table(costs, self._levels, self.experiment.leads(costs), against=against, note=note)
+        table = mechanism.costs_table(
+            costs, self._levels, self.experiment.leads(costs), against=against, note=note
+        )
         if self.experiment.recorded.seconds.empty:
             return table
         return replace(table, html=mechanism.bottlenecks_table(self.experiment.bottlenecks).html + table.html)

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
+from benchlib.plan.planning import PANELS
 from benchlib.report.figures.changes import forest
 from benchlib.report.figures.tables import html_table
-from benchlib.plan.planning import PANELS
 from benchlib.report.page import SITE, Page, render_page, render_prose
 
 ENTRY = {
@@ -29,7 +29,14 @@ ENTRY = {
 
 def listing(**values):
     """The index."""
-    empty = {"entries": [], "panels": PANELS, "titles": {"Configuration": 2}, "figure": None, "pages": set(), "left_out": {}}
+    empty = {
+        "entries": [],
+        "panels": PANELS,
+        "titles": {"Configuration": 2},
+        "figure": None,
+        "pages": set(),
+        "left_out": {},
+    }
     return render_prose(Page(SITE, question="What helps?"), "listing.html.j2", **{**empty, **values})
 
 

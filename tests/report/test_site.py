@@ -55,7 +55,10 @@ def test_the_index_names_every_study(keep, root, monkeypatch):
     assert "bare: bare/study.json is damaged" in index.get_text()
     links = [a["href"] for a in index.select(".bl-more a")]
     assert links == ["methodology.html"], "there is neither summary nor calibration"
-    assert [a["href"] for a in page(root, "methodology.html").select("header a")] == ["index.html", "methodology.html"]
+    assert [a["href"] for a in page(root, "methodology.html").select("header a")] == [
+        "index.html",
+        "methodology.html",
+    ]
     assert write_site(root, *entries()).read_bytes() == before
 
 
