@@ -133,7 +133,7 @@ class _Value(DisplayHook):
 
     def __call__(self, result: object = None) -> None:
         if result is not None and not self.quiet():  # type: ignore[no-untyped-call]
-            self.shell.display_pub.publish(*self.compute_format_data(result))
+            self.shell.display_pub.publish(*self.compute_format_data(result))  # type: ignore[no-untyped-call]
 
 
 class _Shell(InteractiveShell):

@@ -149,12 +149,12 @@ def test_at_a_fixed_rate_latency_is_judged_because_the_tps_is_given() -> None:
     logged = {"quick": {"transaction_log": True, "rate": "60 % of capacity"}}
     assert planned(profiles=logged).plan.metric == "latency_p99_ms"
     own = {**VALUES["levels"], "slow": {"load": {"rate": "10 % of capacity"}}}  # type: ignore[dict-item]
-    for given in (
+    for changes in (
         {"rate": 500, "metric": "tps"},
         {"levels": own, "metric": "tps"},
         {"rate": 500, "pilot": True},
     ):
-        assert refused(**given).startswith("a fixed rate gives the tps")  # type: ignore[arg-type]
+        assert refused(**changes).startswith("a fixed rate gives the tps")  # type: ignore[arg-type]
 
 
 def test_auto_plans_all_looks() -> None:
