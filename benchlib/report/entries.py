@@ -158,7 +158,7 @@ def address_of(file: str) -> str:
 
 
 def writable_root() -> Path:
-    """The folder of the site, which is made, and can be written to.
+    """The folder of the site, once it is certain that it can be made and written to.
 
     Raises:
         InputError: nothing can be written there.
@@ -166,8 +166,7 @@ def writable_root() -> Path:
     """
     root = reports_root()
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=root).close()
+        tempfile.TemporaryFile(dir=next(path for path in (root, *root.parents) if path.exists())).close()
     except OSError as reason:
         raise InputError(f"cannot write pages into {root}: {reason.strerror}; name another folder") from None
     return root

@@ -103,6 +103,7 @@ def execute(
             if isinstance(reason, KeyboardInterrupt):
                 raise Interrupted("stopped; run the same again to go on from what is kept")
             if reason is not None:
+                failed.parent.mkdir(parents=True, exist_ok=True)
                 write_notebook(notebook, failed)
                 raise StudyError(f"the notebook failed: {type(reason).__name__}: {reason} (see {failed})")
         return notebook, dict(shell.user_ns)

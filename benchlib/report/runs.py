@@ -293,6 +293,7 @@ def _made(job: _Job) -> Entry | None:
     """
     root = entries.reports_root()
     executed = root / f"{job.name}.ipynb"
+    root.mkdir(parents=True, exist_ok=True)
     notebook, names = execute(job.notebook, job.given, executed, shared_alone=job.borrowed)
     entry = None
     if job.fingerprint:

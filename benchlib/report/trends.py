@@ -130,6 +130,7 @@ def _effects(experiment: Experiment, latest: Experiment, metric: str) -> pd.Data
 def _publish(name: str, title: str, parts: Sequence[object], frame: pd.DataFrame) -> Path:
     """Write a page of figures and tables and, beside it, the numbers."""
     root = writable_root()
+    root.mkdir(parents=True, exist_ok=True)
     frame.map(guarded).to_csv(root / f"{name}.csv", index=False)
     page, about = root / f"{name}.html", Page(title, downloads={f"{name}.csv": "numbers (CSV)"})
     page.write_text(render_prose(about, "parts.html.j2", parts=parts))
