@@ -78,7 +78,7 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
             f"{_where(labels, row)}: {metric} is {frame[metric].iloc[row]}, but only positive finite numbers can be "
             "compared as ratios; leave a failed trial's cell empty"
         )
-    levels = _level_order(frame["level"], set(kept["level"]), baseline, controls, metric)
+    levels = _level_order(frame["level"].dtype, labels, kept, [baseline, *controls], metric)
     for row in kept.index[kept.duplicated()]:
         raise InputError(
             f"{_where(labels, row)} repeats an earlier row; a block holds each level once "
@@ -87,8 +87,9 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
     blocks = list(dict.fromkeys(kept["block"]))
     with suppress(TypeError):  # labels of several kinds stay in the order in which they came
         blocks = sorted(blocks)
+    row_of = {block: row for row, block in enumerate(blocks)}
     values = np.full((len(blocks), len(levels)), np.nan)
-    values[[blocks.index(block) for block in kept["block"]], [*map(levels.index, kept["level"])]] = value
+    values[[row_of[block] for block in kept["block"]], pd.Index(levels).get_indexer(kept["level"])] = value
     concerns = (
         _left_out("failed_trials", "ended with an error", labels[failed], len(frame)),
         _left_out("missing_values", f"have no {metric}", labels[missing], len(frame)),
@@ -141,16 +142,18 @@ def _left_out(code: str, why: str, labels: pd.DataFrame, total: int) -> Concern 
 
 
 def _level_order(
-    column: "pd.Series[Any]", usable: set[str], baseline: str, controls: Sequence[str], metric: str
+    dtype: Any, labels: pd.DataFrame, kept: pd.DataFrame, arms: Sequence[str], metric: str
 ) -> list[str]:
-    names = list(dict.fromkeys(column.astype(str)))
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        names = [name for name in column.dtype.categories.astype(str) if name in names]
-    for role, name in [("baseline", baseline), *(("control", control) for control in controls)]:
+    """Return the levels: the ``arms``, then the others in the order of their categories or of their appearance."""
+    names, usable = labels["level"].unique().tolist(), set(kept["level"].unique())
+    if isinstance(dtype, pd.CategoricalDtype):
+        names = [name for name in dtype.categories.astype(str) if name in names]
+    for place, name in enumerate(arms):
+        role = "control" if place else "baseline"
         if name not in names:
             raise InputError(f"unknown {role} {name!r}; the levels are: {', '.join(names)}")
         if name not in usable:
             raise InputError(f"{role} {name!r} has no trial with a usable {metric}")
     if len(names) < 2:
         raise InputError(f"only one level ({names[0]!r}) has trials; a comparison takes two")
-    return list(dict.fromkeys([baseline, *controls, *names]))
+    return list(dict.fromkeys([*arms, *names]))
