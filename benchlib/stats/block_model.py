@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The error of contrasts: for each a trial's deviation ``sd`` (c,) in log units, and its degrees of freedom ``df`` (c,).
+    """The error of contrasts: for each a trial's deviation ``sd`` (..., c) in log units, and its degrees of freedom ``df`` (c,).
 
     NaN and 0 where nothing is known. ``shared`` tells whether the variances lean on each other: then the contrasts'
     statistics are correlated as Dunnett's are, otherwise they have denominators of their own.
@@ -44,7 +45,7 @@ class Fit:
     unscaled: np.ndarray
     residual: np.ndarray
     df: int
-    hosts: np.ndarray
+    hosts: "csr_array[Any, Any]"
 
     @property
     def residual_sd(self) -> float:
@@ -52,26 +53,14 @@ class Fit:
         return float(np.sqrt(np.nansum(self.residual**2) / self.df)) if self.df > 0 else float("nan")
 
     def noise(self, weights: np.ndarray) -> Noise:
-        """Return the noise of a family of contrasts (c, k), each from its differences inside the blocks of one host.
-
-        A block tells of a contrast when all that it adds is there, and some of what it takes away.
-        """
-        there = np.isfinite(self.residual)
-        added, taken = np.maximum(weights, 0.0), np.maximum(-weights, 0.0)
-        whole = there @ (added > 0).T == (added > 0).sum(axis=1)
-        left = there @ taken.T
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scale = taken.sum(axis=1) / left
-            residual = np.where(there, self.residual, 0.0)
-            difference = residual @ added.T - scale * (residual @ taken.T)
-            unit = np.sqrt((added**2).sum(axis=1) + scale**2 * (there @ (taken**2).T))
-            scaled = np.where(whole & (left > 0), difference / unit, np.nan)
-        counts = self.hosts.T @ np.isfinite(scaled)
+        """Return the noise of a family of contrasts (c, k), each from its differences inside the blocks of one host."""
+        difference, size = in_blocks(self.residual, weights)
+        scaled = difference / size
+        counts = self.hosts.T @ np.isfinite(scaled).astype(float)
         means = self.hosts.T @ np.nan_to_num(scaled) / np.maximum(counts, 1)
         squares = np.nansum((scaled - self.hosts @ means) ** 2, axis=0)
         # as many as blocks of one host with these degrees of freedom
-        sd, df, shared = _moderated(squares[None], counts.sum(axis=0) - (counts > 0).sum(axis=0) + 1)
-        return Noise(sd[0], df, shared)
+        return _moderated(squares, counts.sum(axis=0) - (counts > 0).sum(axis=0) + 1)
 
     def contrasts(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return estimates (c,) and unscaled covariance (c, c) of contrasts (c, k).
@@ -80,15 +69,26 @@ class Fit:
         """
         estimate = weights @ self.effects
         unscaled = weights @ self.unscaled @ weights.T
-        unknown = ~np.isclose(weights @ self._projector, weights, atol=1e-8).all(axis=1)
+        connected = np.linalg.pinv(self.unscaled, hermitian=True) @ self.unscaled
+        unknown = ~np.isclose(weights @ connected, weights, atol=1e-8).all(axis=1)
         estimate[unknown] = np.nan
         unscaled[unknown, :] = unscaled[:, unknown] = np.nan
         return estimate, unscaled
 
-    @property
-    def _projector(self) -> np.ndarray:
-        projector: np.ndarray = np.linalg.pinv(self.unscaled, hermitian=True) @ self.unscaled
-        return projector
+
+def in_blocks(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the contrasts (c, k) of values (blocks, k) inside each block (blocks, c), and by how much more than one of the values each strays.
+
+    A block tells of a contrast when it holds the level, and some of what that is compared with: those then stand for all. NaN elsewhere.
+    """
+    there = np.isfinite(values).astype(float)
+    filled, added, taken = np.nan_to_num(values), np.maximum(weights, 0.0), np.maximum(-weights, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = taken.sum(axis=1) / (there @ taken.T)
+        difference = filled @ added.T - scale * (filled @ taken.T)
+        size = np.sqrt((added**2).sum(axis=1) + scale**2 * (there @ (taken**2).T))
+    told = (there @ added.T == added.sum(axis=1)) & np.isfinite(scale)
+    return np.where(told, difference, np.nan), size
 
 
 def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit:
@@ -97,23 +97,28 @@ def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit
     ``hosts`` names the host of each block; None is one for all.
     """
     y = logs.to_numpy(dtype=float)
+    places = np.zeros(len(y), dtype=int) if hosts is None else pd.factorize(hosts)[0]
+    effects, unscaled, residual, df = _additive(y)
+    if places.any():
+        df = 0
+        for blocks in np.split(places.argsort(kind="stable"), np.bincount(places).cumsum()[:-1]):
+            *_, residual[blocks], of_host = _additive(y[blocks])
+            df += of_host
+    member = csr_array((np.ones(len(y)), places, np.arange(len(y) + 1)))
+    return Fit(effects, unscaled, residual, df, member)
+
+
+def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return effects, unscaled covariance, residual and degrees of freedom (see :class:`Fit`) of logarithms (blocks, k) of one host."""
     counts = np.isfinite(y).astype(float)
-    sizes = counts.sum(axis=1)
+    sizes = counts.sum(axis=1, keepdims=True)
     centred = y - np.nanmean(y, axis=1, keepdims=True)
-    information = np.diag(counts.sum(axis=0)) - counts.T @ (counts / sizes[:, None])
+    information = np.diag(counts.sum(axis=0)) - counts.T @ (counts / sizes)
     unscaled = np.linalg.pinv(information, rcond=1e-10, hermitian=True)
     effects = unscaled @ np.nansum(centred, axis=0)
-    residual = centred - effects + (counts @ effects / sizes)[:, None]
+    residual = centred - effects + counts @ effects[:, None] / sizes
     rank = int(np.linalg.matrix_rank(information, tol=1e-8, hermitian=True))
-    df = int(counts.sum()) - len(y) - rank
-    places = np.zeros(len(y), dtype=int) if hosts is None else pd.factorize(hosts)[0]
-    if places.any():
-        parts = {place: fit_blocks(logs[places == place]) for place in set(places)}
-        df = sum(part.df for part in parts.values())
-        for place, part in parts.items():
-            residual[places == place] = part.residual
-    member = (places[:, None] == np.unique(places)).astype(int)
-    return Fit(effects, unscaled, residual, df, member)
+    return effects, unscaled, residual, int(counts.sum()) - len(y) - rank
 
 
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, float, bool]:
@@ -128,8 +133,8 @@ def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarra
     estimate = differences.mean(axis=1)
     size = (weights**2).sum(axis=1)
     squares = ((differences - estimate[:, None]) ** 2).sum(axis=1) / size
-    sd, df, shared = _moderated(squares, np.full(len(weights), blocks))
-    return estimate, sd * np.sqrt(size / blocks), float(df[0]), shared
+    noise = _moderated(squares, np.full(len(weights), blocks))
+    return estimate, noise.sd * np.sqrt(size / blocks), float(noise.df[0]), noise.shared
 
 
 def prior_df(blocks: int, comparisons: int) -> int:
@@ -141,16 +146,16 @@ def prior_df(blocks: int, comparisons: int) -> int:
     return min(max(blocks - 3, 0), 3) if comparisons > 1 else 0
 
 
-def _moderated(squares: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Return deviations (n, c) from sums of squares (n, c) of scaled differences, ``counts`` (c,) of them each; their df (c,); whether they lean on each other."""
+def _moderated(squares: np.ndarray, counts: np.ndarray) -> Noise:
+    """Return the noise of contrasts from sums of squares (..., c) of their scaled differences, ``counts`` (c,) of them each."""
     known = counts > 1
     own = squares / np.where(known, counts - 1, np.nan)
     prior = np.array([prior_df(int(count), int(known.sum())) for count in counts])
     df = np.where(known, counts - 1 + prior, 0)
-    family = np.nanmean(own, axis=1, keepdims=True) if known.any() else own
+    family = np.nanmean(own, axis=-1, keepdims=True) if known.any() else own
     with np.errstate(divide="ignore", invalid="ignore"):
         variance = (squares + prior * family) / np.where(known, df, np.nan)
-    return np.sqrt(variance), df, bool(known.any() and prior[known].all())
+    return Noise(np.sqrt(variance), df, bool(known.any() and prior[known].all()))
 
 
 def arm_weights(levels: int, arms: int, against: Mapping[int, int] | None = None) -> np.ndarray:

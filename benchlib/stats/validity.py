@@ -6,6 +6,7 @@ concerns are handed to ``analyze``. Nothing here ever drops a trial.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from benchlib.stats.concerns import Concern
 from benchlib.stats.multiple import benjamini_hochberg
 
 _OUTLIER_ALPHA = 0.01
-_DRIFT_ALPHA = 0.001
+_HOST_ALPHA, _DRIFT_ALPHA = 0.01, 0.001
 _READINGS, _PROFILES = 4, 3
 """How many readings a trial, and how many such trials a level, must have to show an unsteady start or end."""
 _UNSTEADY_ALPHA = 0.05
@@ -43,28 +44,37 @@ def outliers(residual: np.ndarray, df: float) -> np.ndarray:
     return np.argwhere(beyond)
 
 
-def host_drift(block_means: np.ndarray, hosts: np.ndarray) -> Concern | None:
-    """Return a note when the mean logs (b,) of a host's blocks trend over the study; the design cancels that."""
-    p, percent = _trend(block_means, hosts)
-    if p > 0.01:
-        return None
-    return Concern(
-        "host_drift",
-        f"the host drifted by {percent:+.1f} % over the study; comparing inside blocks cancels it",
-    )
+def drifts(logs: pd.DataFrame, pairs: Mapping[str, str], hosts: "pd.Series[Any]") -> list[Concern]:
+    """Return the concerns about trends over the study, on the hosts that ran its blocks.
 
-
-def effect_drift(level: str, differences: np.ndarray, hosts: np.ndarray, comparisons: int) -> Concern | None:
-    """Return a grave concern when a level's within-block log differences (b,) trend over the study, on the hosts that ran it.
-
-    Then there is no one effect to report: a cluster that grows or degrades. Tested at 0.001 over all
-    comparisons, so that sound studies hardly ever pay for it.
+    A note where all levels' logs (blocks, levels) trend: the design cancels that. Grave ones about levels whose difference
+    from what ``pairs`` says that they are compared with trends: then there is no one effect to report, as of a cluster that
+    grows or degrades. These are tested at 0.001 over all comparisons, so that sound studies hardly ever pay for it.
     """
-    p, percent = _trend(differences, hosts)
-    if p * comparisons > _DRIFT_ALPHA:
-        return None
-    message = f"the effect of {level!r} drifted by {percent:+.1f} % from the first block to the last"
-    return Concern("effect_drift", message, grave=True, level=level)
+    (p, change), *_ = _trends(logs.mean(axis=1, skipna=False).to_frame(), hosts).to_numpy()
+    concerns = []
+    if p <= _HOST_ALPHA:
+        message = f"the host drifted by {change:+.1f} % over the study; comparing inside blocks cancels it"
+        concerns.append(Concern("host_drift", message))
+    trends = _trends(logs[list(pairs)] - logs[list(pairs.values())].to_numpy(), hosts)
+    for name, _, change in trends[trends["p"] * len(pairs) <= _DRIFT_ALPHA].itertuples():
+        message = f"the effect of {name!r} drifted by {change:+.1f} % from the first block to the last"
+        concerns.append(Concern("effect_drift", message, grave=True, level=str(name)))
+    return concerns
+
+
+def _trends(logs: pd.DataFrame, hosts: "pd.Series[Any]") -> pd.DataFrame:
+    """Return of each column the ``p`` of a straight trend over the blocks of each host, and its ``change`` from first to last in percent."""
+    there, host = logs.notna(), pd.factorize(hosts)[0]
+    place = there.groupby(host).cumsum().where(there)
+    x, y = (of - of.groupby(host).transform("mean") for of in (place, logs))
+    df = there.sum() - there.groupby(host).any().sum() - 1
+    slope = (x * y).sum() / (x**2).sum()
+    explained = slope * (x * y).sum() / (y**2).sum()
+    p = 2 * stdtr(df, -np.sqrt(explained * df / (1 - explained).clip(lower=1e-20)))
+    told = (df >= 3) & (y.max() - y.min() >= 1e-12)
+    change = 100 * np.expm1(slope * (place.max() - 1))
+    return pd.DataFrame({"p": pd.Series(p, logs.columns).where(told, 1.0), "change": change})
 
 
 def unsteady(readings: Mapping[str, Sequence[Sequence[float]]], margin: float) -> list[Concern]:
@@ -234,24 +244,6 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
         )
         for level, busy in full.items()
     ]
-
-
-def _trend(values: np.ndarray, hosts: np.ndarray) -> tuple[float, float]:
-    """Return the p of a straight trend over the (b,) logs of each host, and its change from first to last in percent."""
-    known = np.isfinite(values)
-    y, host = values[known], pd.factorize(hosts[known])[0]
-    counts, place = np.bincount(host), np.empty(len(y))
-    df = len(y) - len(counts) - 1
-    if df < 3:
-        return 1.0, 0.0
-    place[host.argsort(kind="stable")] = np.arange(len(y)) - np.repeat(counts.cumsum() - counts, counts)
-    x, y = (of - (np.bincount(host, of) / counts)[host] for of in (place, y))
-    if np.ptp(y) < 1e-12:
-        return 1.0, 0.0
-    slope = float(x @ y / (x @ x))
-    explained = slope * float(x @ y / (y @ y))
-    p = 2 * stdtr(df, -np.sqrt(explained * df / max(1 - explained, 1e-20)))
-    return float(p), float(100 * np.expm1(slope * place.max()))
 
 
 def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:

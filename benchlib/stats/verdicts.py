@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -16,8 +15,8 @@ from benchlib.errors import InputError
 from benchlib.plan.metrics import Metric, metric_or_guess
 from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis
-from benchlib.stats.block_model import Fit, arm_weights, fit_blocks
-from benchlib.stats.compare import SAME, compare, single_p
+from benchlib.stats.block_model import Fit, arm_weights, fit_blocks, in_blocks
+from benchlib.stats.compare import SAME, by_itself, compare
 from benchlib.stats.concerns import Concern
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import Trials, read_trials
@@ -64,9 +63,8 @@ def analyze(
     """
     arms = _arms(baseline, controls, margin, alpha)
     data = read_trials(trials, arms[0], arms[1:], metric)
-    levels, blocks = data.values.columns.tolist(), len(data.values)
-    pairs = _pairs(levels, arms, against)
-    fit = data.fit()
+    pairs, weights = _contrasts(list(data.values), arms, against)
+    fit, blocks, controls = data.fit(), len(data.values), arms[1:]
     warnings = [*data.concerns, *concerns, *_incomplete(data)]
     if fit.residual_sd <= SAME:
         message = (
@@ -74,17 +72,22 @@ def analyze(
         )
         warnings.append(Concern("no_variation", message))
     elif fit.df > 0:
-        warnings += _outliers_and_drifts(data, fit, pairs)
+        for row, column in validity.outliers(fit.residual, fit.df):
+            level, value = str(data.values.columns[column]), data.values.to_numpy()[row, column]
+            where = f"block {data.values.index[row]}, {level!r} at {value:.6g}"
+            warnings.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
+        warnings += validity.drifts(data.logs, pairs, data.hosts)
     units, hosts, period_concerns = _by_period(data, fit)
-    judged, host_concerns = _by_host(units, hosts, arms, pairs, alpha)
+    judged, host_concerns = _by_host(units, hosts, pairs, weights, alpha)
     warnings += period_concerns + host_concerns
 
-    places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
-    judge = partial(compare, judged, alpha=alpha, margin=margin)
-    twins, others = np.split(arm_weights(len(levels), len(arms), places), [len(controls := arms[1:])])
+    twins, others = np.split(weights, [len(controls)])
     one = set(pairs.values()) <= {arms[0]}
     rows = pd.concat(
-        [judge(twins, one_reference=True, families=1), judge(others, one_reference=one, families=families)]
+        [
+            compare(judged, twins, alpha, margin, one_reference=True, families=1),
+            compare(judged, others, alpha, margin, one_reference=one, families=families),
+        ]
     ).set_axis(list(pairs))
     warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
 
@@ -120,7 +123,7 @@ def analyze(
         alpha=alpha,
         warnings=tuple(warnings),
         trials=_long(data.values, "value"),
-        differences=_long(percent(_changes_in_blocks(data.logs, arms, pairs)), "percent"),
+        differences=_long(percent(_changes(data.logs, pairs, weights)), "percent"),
         errors=rows[["against", "estimate", "error", "df"]].rename_axis("level").reset_index(),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
@@ -160,23 +163,20 @@ def leads(
     trials: pd.DataFrame, *, baseline: str, controls: Sequence[str], metric: str, against: Mapping[str, str]
 ) -> pd.DataFrame:
     """Return ``level, percent_change, p_value`` of the levels that :func:`analyze` compares, the controls aside: the same, and no verdicts."""
-    arms = (baseline, *controls)
     data = read_trials(trials, baseline, controls, metric)
-    levels = data.values.columns.tolist()
-    pairs = _pairs(levels, arms, against)
+    pairs, weights = _contrasts(list(data.values), (baseline, *controls), against)
     units, hosts, _ = _by_period(data, data.fit())
-    fit, _ = _by_host(units, hosts, arms, pairs, alpha=0.0)
-    places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
-    estimate, p = single_p(fit, arm_weights(len(levels), len(arms), places)[len(controls) :])
+    fit, _ = _by_host(units, hosts, pairs, weights, alpha=0.0)
+    rows, *_ = by_itself(fit, weights[len(controls) :])
     asked = list(pairs)[len(controls) :]
-    return pd.DataFrame({"level": asked, "percent_change": percent(estimate), "p_value": p})
+    return pd.DataFrame({"level": asked, "percent_change": percent(rows["estimate"]), "p_value": rows["p"]})
 
 
 def _by_host(
     logs: pd.DataFrame,
     hosts: "pd.Series[Any]",
-    arms: tuple[str, ...],
     pairs: Mapping[str, str],
+    weights: np.ndarray,
     alpha: float,
 ) -> tuple[Fit, list[Concern]]:
     """Return the fit by which comparisons are judged where several hosts ran the blocks, and what it tells of.
@@ -189,7 +189,7 @@ def _by_host(
     count = hosts.nunique()
     if count == 1:
         return fit_blocks(logs), []
-    p, ends = _host_by_level(_changes_in_blocks(logs, arms, pairs), hosts)
+    p, ends = _host_by_level(_changes(logs, pairs, weights), hosts)
     differ = [
         Concern("host_by_level", f"the effect of {name!r} differs from host to host (p = {p[name]:.2g}): {ends[name]}", level=name)
         for name in map(str, p.index[p <= alpha])
@@ -256,19 +256,23 @@ def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -
     return arms
 
 
-def _pairs(levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]) -> dict[str, str]:
-    """Return what each level is compared with, in their order; a level that is only compared with has nothing."""
+def _contrasts(
+    levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]
+) -> tuple[dict[str, str], np.ndarray]:
+    """Return what each level is compared with, in their order, and the contrasts (c, levels); a level that is only compared with has none."""
     if unknown := {*against, *against.values()} - set(levels):
         raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
     for name, other in against.items():
         if name in arms or name == other:
             raise InputError(f"level {name!r} cannot be compared with {other!r}")
     only_references = set(against.values()) - set(against)
-    return dict.fromkeys(arms[1:], arms[0]) | {
+    pairs = dict.fromkeys(arms[1:], arms[0]) | {
         name: against.get(name, arms[0])
         for name in levels
         if name not in arms and name not in only_references
     }
+    places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
+    return pairs, arm_weights(len(levels), len(arms), places)
 
 
 def _verdict(row: Any, metric: Metric, alpha: float) -> str:
@@ -298,19 +302,6 @@ def _incomplete(data: Trials) -> list[Concern]:
     return concerns
 
 
-def _outliers_and_drifts(data: Trials, fit: Fit, pairs: Mapping[str, str]) -> list[Concern]:
-    logs, concerns = data.logs, list[Concern]()
-    for row, column in validity.outliers(fit.residual, fit.df):
-        level, value = str(logs.columns[column]), data.values.to_numpy()[row, column]
-        where = f"block {logs.index[row]}, {level!r} at {value:.6g}"
-        concerns.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
-    hosts, moods = data.hosts.to_numpy(), logs.mean(axis=1, skipna=False)
-    drifts = [validity.host_drift(moods.to_numpy(), hosts)]
-    for name, other in pairs.items():
-        drifts.append(validity.effect_drift(name, (logs[name] - logs[other]).to_numpy(), hosts, len(pairs)))
-    return concerns + [drift for drift in drifts if drift]
-
-
 def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Concern]:
     if twins.empty:
         return [
@@ -335,17 +326,13 @@ def _levels(values: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"n": n, "mean": mean, "sd": sd, "cv": 100 * sd / mean})
 
 
-def _changes_in_blocks(logs: pd.DataFrame, arms: tuple[str, ...], pairs: Mapping[str, str]) -> pd.DataFrame:
+def _changes(logs: pd.DataFrame, pairs: Mapping[str, str], weights: np.ndarray) -> pd.DataFrame:
     """Return each level's log-ratio to its reference inside its block (see ``Analysis.differences``).
 
     The baseline's arms that the block holds stand together for the baseline, except for a control.
     """
-    whole = logs[list(arms)].mean(axis=1)
-    changes = {
-        name: logs[name] - (whole if other == arms[0] and name not in arms else logs[other])
-        for name, other in pairs.items()
-    }
-    return pd.DataFrame(changes)
+    changes, _ = in_blocks(logs.to_numpy(), weights)
+    return pd.DataFrame(changes, logs.index, list(pairs))
 
 
 def _long(wide: pd.DataFrame, name: str) -> pd.DataFrame:
