@@ -1,14 +1,16 @@
 """How far a study's trials are what its model takes them for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy.special import chdtrc, fdtrc, stdtr
+from scipy.special import fdtrc
 
 from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.compare import SAME
 from benchlib.stats.verdicts import LEAST_BLOCKS
+
+_NAMES = ("noise", "noisiest", "noisiest_p", "luck", "luck_p", "position_p", "lag", "lag_p")
 
 
 def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]) -> dict[str, float]:
@@ -20,35 +22,32 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
     stay for several blocks; ``position_p``: that the position inside a block matters (F); ``lag``: the correlation of
     a trial with the next, with ``lag_p``. NaN where the trials cannot tell.
     """
+    from scipy.stats import bartlett, f_oneway, pearsonr  # takes long to import, and only this needs it
+
     left, df = [], 0
     trials = trials.assign(host=trials["host"].astype(object).fillna("") if "host" in trials else "")
     for _, rows in trials[trials[metric] > 0].groupby(trials["level"].map(parts)):
         logs = rows.pivot(index="block", columns="level", values=metric).apply(np.log)
-        hosts = rows.groupby("block")["host"].first()
-        if logs.shape[1] > 1 and (fit := fit_blocks(logs, hosts)).residual_sd > SAME:
-            residual = pd.DataFrame(fit.residual, logs.index, logs.columns)
-            rows = rows.assign(
-                left=[
-                    residual.loc[block, name]
-                    for block, name in zip(rows["block"], rows["level"], strict=True)
-                ]
-            )
+        fit = fit_blocks(logs, rows.groupby("block")["host"].first())
+        if fit.residual_sd > SAME:
+            residual = pd.DataFrame(fit.residual, logs.index, logs.columns).stack(future_stack=True)
+            rows = rows.join(residual.rename("left"), on=["block", "level"])
             left.append(rows.assign(scaled=rows["left"] / fit.residual_sd))
             df += fit.df
-    names = ("noise", "noisiest", "noisiest_p", "luck", "luck_p", "position_p", "lag", "lag_p")
-    seen = dict.fromkeys(names, float("nan"))
+    seen = dict.fromkeys(_NAMES, float("nan"))
     rows = pd.concat(left).sort_values(["block", "position"]) if left else pd.DataFrame({"block": []})
     if rows["block"].nunique() < LEAST_BLOCKS:
         return seen
-    by_level = [level.to_numpy() for _, level in rows.groupby("level")["left"] if len(level) > 2]
-    deviations = [level.std() for level in by_level]
-    by_position = [place.to_numpy() for _, place in rows.groupby("position")["scaled"] if len(place) > 1]
     seen["noise"] = float(np.sqrt((rows["left"] ** 2).sum() / df))
-    seen["noisiest"] = float(max(deviations) / min(deviations))
-    seen["noisiest_p"], seen["position_p"] = _one_deviation(by_level), _one_mean(by_position)
-    before, after = rows["scaled"].iloc[:-1], rows["scaled"].iloc[1:]
-    seen["lag"] = lag = float(np.corrcoef(before, after)[0, 1])
-    seen["lag_p"] = float(2 * stdtr(len(before) - 2, -abs(lag) * np.sqrt((len(before) - 2) / (1 - lag**2))))
+    by_level = [level.to_numpy() for _, level in rows.groupby("level")["left"] if len(level) > 2]
+    by_position = [place.to_numpy() for _, place in rows.groupby("position")["scaled"] if len(place) > 1]
+    if len(by_level) > 1:
+        deviations = [level.std() for level in by_level]
+        seen["noisiest"] = float(max(deviations) / min(deviations))
+        seen["noisiest_p"] = float(bartlett(*by_level).pvalue)
+    if len(by_position) > 1:
+        seen["position_p"] = float(f_oneway(*by_position).pvalue)
+    seen["lag"], seen["lag_p"] = map(float, pearsonr(rows["scaled"].iloc[:-1], rows["scaled"].iloc[1:]))
     blocks, periods = rows["block"].nunique(), rows.groupby(["host", "period"]).ngroups
     among = rows["host"].nunique()
     between_df = (periods - among) * (rows["level"].nunique() - len(left))
@@ -59,21 +58,3 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
         seen["luck"] = float(np.sqrt(max(ratio - 1, 0.0) * periods / blocks))
         seen["luck_p"] = float(fdtrc(between_df, df - between_df, ratio))
     return seen
-
-
-def _one_deviation(groups: Sequence[np.ndarray]) -> float:
-    """Return the p that groups have one deviation (M. S. Bartlett, 1937)."""
-    df = np.array([len(group) - 1 for group in groups])
-    variances = np.array([group.var(ddof=1) for group in groups])
-    statistic = df.sum() * np.log(df @ variances / df.sum()) - df @ np.log(variances)
-    scale = 1 + ((1 / df).sum() - 1 / df.sum()) / (3 * (len(df) - 1))
-    return float(chdtrc(len(df) - 1, statistic / scale))
-
-
-def _one_mean(groups: Sequence[np.ndarray]) -> float:
-    """Return the p that groups have one mean (R. A. Fisher's analysis of variance)."""
-    every, means = np.concatenate(groups), np.array([group.mean() for group in groups])
-    between = [len(group) for group in groups] @ (means - every.mean()) ** 2
-    inside = ((every - np.repeat(means, [len(group) for group in groups])) ** 2).sum()
-    among, left = len(groups) - 1, len(every) - len(groups)
-    return float(fdtrc(among, left, (between / among) / (inside / left)))
