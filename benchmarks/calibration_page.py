@@ -18,7 +18,7 @@ from benchlib.report.figures.layout import Label, row_axes, styled
 from benchlib.report.figures.style import BAND, BLUE, INK, PAPER, TEMPLATES
 from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Page, render_prose
-from benchlib.stats.means import geometric_mean
+from benchlib.stats.descriptive import geometric_mean
 from benchlib.stats.power import Plan, detectable
 from benchlib.stats.simulation import ALPHA
 from benchlib.study.store import data_root

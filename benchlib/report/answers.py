@@ -17,7 +17,7 @@ from benchlib.report.figures.frames import change_words, known, opening, rows_of
 from benchlib.report.figures.style import TEMPLATES
 from benchlib.report.screening import main_effects, standing_out
 from benchlib.stats.crossed import additivity
-from benchlib.stats.ladder import enough
+from benchlib.stats.descriptive import enough
 from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import ReplicaReadings

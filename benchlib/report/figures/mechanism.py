@@ -8,7 +8,7 @@ import pandas as pd
 from benchlib.plan.metrics import METRICS
 from benchlib.report.figures.frames import MINUS, known, opening, quoted, signed
 from benchlib.report.figures.tables import Table, html_table, mean_words, of_levels
-from benchlib.stats.correlation import within_trials
+from benchlib.stats.descriptive import within_trials
 
 FIGURES = {
     "tps": "tps",

@@ -17,7 +17,7 @@ from benchlib.report.figures.frames import amount, extremes, finding, good, know
 from benchlib.report.figures.layout import change_axis, panels, places_axis, styled, tell, value_axis
 from benchlib.report.figures.style import BAND, INK, Look, looks
 from benchlib.stats import Analysis
-from benchlib.stats.means import geometric_mean
+from benchlib.stats.descriptive import geometric_mean
 
 QUANTILES = {
     "p50": "latency_p50_ms",

@@ -15,7 +15,7 @@ from benchlib.report.figures.frames import amount, by_value, known
 from benchlib.report.figures.mechanism import means_in_words
 from benchlib.report.figures.tables import Quiet, Table, html_table, of_levels
 from benchlib.report.sections import NothingToShowError, records, section
-from benchlib.stats.means import geometric_mean
+from benchlib.stats.descriptive import geometric_mean
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import matching
 from benchlib.study.records import Counters, Parameters

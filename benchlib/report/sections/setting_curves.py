@@ -14,7 +14,7 @@ from benchlib.report.figures.responses import Curve, Words, setting_curve
 from benchlib.report.figures.style import FEW
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.report.view import CLIENTS, alike
-from benchlib.stats.ladder import enough
+from benchlib.stats.descriptive import enough
 from benchlib.study.experiment import Experiment
 
 

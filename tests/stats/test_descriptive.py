@@ -1,11 +1,11 @@
-"""Correlations inside trials: those of ranks, blind to what differs between trials."""
+"""Geometric means with their intervals; correlations inside trials: those of ranks, blind to what differs between trials."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from benchlib.stats.correlation import within_trials
+from benchlib.stats.descriptive import geometric_mean, within_trials
 
 
 def make(trials, n=40, *, slope=0.0):
@@ -44,3 +44,17 @@ def test_too_few_seconds_are_null_and_missing_ones_left_out():
     frame.loc[40:, "y"] = np.nan
     expected = spearmanr(whole["x"], whole["y"]).statistic
     assert within_trials(frame, ["x"], ["y"]).loc["x", "y"] == pytest.approx(expected)
+
+
+def test_intervals_are_those_of_students_t():
+    middle, low, high = geometric_mean([1.0, 100.0])
+    assert middle == pytest.approx(10)
+    assert low == pytest.approx(10 / np.exp(12.706 * np.log(10)), rel=1e-3)
+    assert low * high == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("values", "mean"), [([3.0], 3.0), ([], np.nan)])
+def test_one_value_or_none_has_no_interval(values, mean):
+    middle, *ends = geometric_mean(values)
+    assert middle == pytest.approx(mean, nan_ok=True)
+    assert np.isnan(ends).all()
