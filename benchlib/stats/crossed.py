@@ -1,20 +1,23 @@
-"""Many factors at once, all their combinations or a screening: their effects with intervals.
+"""Many factors at once: all their combinations, a screening, or a ladder of them; their effects with intervals.
 
 A design is a frame of -1 and +1, one row per level (a named combination), one column per factor;
 the levels then run in randomised blocks like any others. Effects are the change from low to high.
 """
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtr, stdtrit
 
 from benchlib.errors import InputError
+from benchlib.stats.block_model import Fit
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import read_trials
-from benchlib.stats.verdicts import percent
+from benchlib.stats.verdicts import analyze, percent
+
+_RENAMED = {"percent_change": "percent", "ci_low": "low", "ci_high": "high", "p_adjusted": "p"}
 
 
 def effects(
@@ -26,7 +29,7 @@ def effects(
     change of the metric from low to high (for an interaction: half of how much the one factor's
     change differs between the other's low and high); intervals are single. ``noise`` is the change
     that noise alone would give the effect of that rank: its half-normal quantile (C. Daniel, 1959) times the standard error. The error is pure block error, what is left when every level has its own mean; with
-    one block there is none, and Lenth's (1989) pseudo standard error stands in.
+    one block there is none, and what takes one is NaN.
     Interactions need a design in which they are not aliased, such as all combinations: use order 1 for
     a screening (:func:`benchlib.plan.design.screening`). Raises InputError for levels without a row in the design, and for aliased effects.
     """
@@ -42,17 +45,12 @@ def effects(
         raise InputError(
             "these effects cannot be told apart by the trials that there are; ask for order=1 or more trials"
         )
-    fit = data.fit()
-    effect, unscaled = fit.contrasts(2.0 * np.linalg.pinv(coded)[1:])
-    half, df = fit.residual_sd * np.sqrt(np.diag(unscaled)), float(fit.df)
-    if not df:
-        half, df = _lenth(effect)
-    frame = _judged(effect, half, df, alpha)
+    frame, effect, error = _judged(data.fit(), 2.0 * np.linalg.pinv(coded)[1:], alpha)
     frame.insert(0, "effect", [" × ".join(map(str, term)) for term in terms])
     frame.insert(1, "order", [len(term) for term in terms])
     frame["p_holm"] = holm(frame["p_value"].to_list())
     rank = np.abs(effect).argsort().argsort()
-    frame["noise"] = percent(ndtri(0.5 + 0.5 * (rank + 0.5) / len(terms)) * half)
+    frame["noise"] = percent(ndtri(0.5 + 0.5 * (rank + 0.5) / len(terms)) * error)
     return frame.iloc[np.argsort(-np.abs(effect))].reset_index(drop=True)
 
 
@@ -83,8 +81,7 @@ def additivity(
             "whether gains add up takes the levels with nothing, each change alone, and all of them"
         )
     data = read_trials(trials, base[0], controls, metric)
-    fit, names = data.fit(), data.values.columns
-    place = dict(zip(names, np.eye(len(names)), strict=True))
+    place = dict(zip(data.values, np.eye(data.values.shape[1]), strict=True))
     start = np.mean([place[name] for name in (base[0], *controls)], axis=0)
     alone = {name: place[level[0]] - start for name, level in single.items()}
     multiplied, together = sum(alone.values()), place[whole[0]] - start
@@ -94,25 +91,44 @@ def additivity(
         "all, as measured": together,
         "measured / multiplied": together - multiplied,
     }
-    estimate, unscaled = fit.contrasts(np.array(list(rows.values())))
-    error = fit.residual_sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
-    frame = _judged(estimate, error, fit.df, alpha)
+    frame, *_ = _judged(data.fit(), np.array(list(rows.values())), alpha)
     frame.insert(0, "what", list(map(str, rows)))
     return frame
 
 
-def _judged(estimate: np.ndarray, error: np.ndarray, df: float, alpha: float) -> pd.DataFrame:
-    """Changes on the log scale in percent, with their single intervals and p: ``percent, ci_low, ci_high, p_value``."""
-    reach = -stdtrit(df, alpha / 2) * error
+def ladder(
+    trials: pd.DataFrame,
+    steps: Sequence[str],
+    *,
+    controls: Sequence[str] = (),
+    metric: str = "tps",
+    alpha: float = 0.05,
+) -> pd.DataFrame:
+    """Return each step of a cumulative ladder, which adds one change, against the one before and against the start.
+
+    ``steps`` are levels in the order in which changes were added, the first being the start; the start
+    counts as the mean of itself and ``controls``. One row per step but the first: ``level``, then for the
+    step before ``step_percent, step_low, step_high, step_p``, and for the start ``total_percent,
+    total_low, total_high, total_p``. Totals are Dunnett's; steps are simultaneous by Sidak's inequality
+    (Z. Sidak, 1967), as neighbouring steps are negatively correlated and Dunnett's integral does not fit them.
+    Raises InputError for a step without trials, and for what ``read_trials`` refuses.
+    """
+    parts = []
+    for part, against in {"step": {step: before for before, step in pairwise(steps)}, "total": {}}.items():
+        analysis = analyze(
+            trials, baseline=steps[0], controls=controls, metric=metric, alpha=alpha, against=against
+        )
+        rows = analysis.table.set_index("level").loc[list(steps[1:]), list(_RENAMED)]
+        parts.append(rows.rename(columns=_RENAMED).add_prefix(f"{part}_"))
+    return pd.concat(parts, axis=1).reset_index()
+
+
+def _judged(fit: Fit, weights: np.ndarray, alpha: float) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Contrasts with single intervals and p (``percent, ci_low, ci_high, p_value``); on the log scale, and their standard errors."""
+    estimate, unscaled = fit.contrasts(weights)
+    error = fit.residual_sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
+    reach = -stdtrit(fit.df, alpha / 2) * error
     with np.errstate(divide="ignore", invalid="ignore"):  # trials that all agree leave no error at all
-        p = 2 * stdtr(df, -np.abs(estimate) / error)
+        p = 2 * stdtr(fit.df, -np.abs(estimate) / error)
     ends = {"percent": estimate, "ci_low": estimate - reach, "ci_high": estimate + reach}
-    return percent(pd.DataFrame(ends)).assign(p_value=p)  # type: ignore[no-any-return]
-
-
-def _lenth(effect: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return Lenth's pseudo standard error of the effects and its degrees of freedom, m / 3."""
-    size = np.abs(effect)
-    first = 1.5 * float(np.median(size))
-    pse = 1.5 * float(np.median(size[size < 2.5 * first])) if first > 0 else float("nan")
-    return np.full(len(effect), pse), len(effect) / 3
+    return percent(pd.DataFrame(ends)).assign(p_value=p), estimate, error

@@ -4,8 +4,7 @@ import pytest
 from designs import full_factorial, screened
 
 from benchlib.errors import InputError
-from benchlib.stats.crossed import additivity, effects
-from benchlib.stats.ladder import ladder
+from benchlib.stats.crossed import additivity, effects, ladder
 
 
 def run(design, log_effects, *, blocks=5, sd=0.01, seed=1):
@@ -44,18 +43,10 @@ def test_effects_agree_with_statsmodels():
 
 def test_screening_finds_the_few():
     design = screened([f"f{i}" for i in range(9)])
-    frame = effects(run(design, {("f2",): 0.15, ("f7",): -0.1}, blocks=1, sd=0.02), design, order=1)
+    frame = effects(run(design, {("f2",): 0.15, ("f7",): -0.1}, blocks=2, sd=0.02), design, order=1)
     assert set(frame["effect"][:2]) == {"f2", "f7"}
     assert frame["p_holm"][1] < 0.01
     assert frame["p_holm"][2] > 0.05
-
-
-def test_an_unreplicated_factorial_uses_lenth():
-    design = full_factorial(["a", "b", "c", "d"])
-    frame = effects(run(design, {("a",): 0.3}, blocks=1), design, order=4)
-    assert frame["effect"][0] == "a"
-    assert frame["p_value"][0] < 0.01
-    assert np.isfinite(frame["ci_low"]).all()
 
 
 def test_factorial_refusals():

@@ -258,7 +258,7 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
 def waterfall(ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps") -> Figure:
     """A cumulative ladder: what each step adds to the one before, and what all have brought so far.
 
-    `ladder`: what `stats.ladder.ladder` returned: `level`; `step_percent, step_low, step_high`
+    `ladder`: what `stats.crossed.ladder` returned: `level`; `step_percent, step_low, step_high`
     (percent of the step before), `step_p`; `total_percent, total_low, total_high` (percent of `start`),
     `total_p`. `start` is what the start is called.
     """

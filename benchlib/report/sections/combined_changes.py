@@ -18,8 +18,7 @@ from benchlib.report.figures.tables import Table, html_table, p_words
 from benchlib.report.screening import factorial, is_screening, main_effects, standing_out
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.report.view import Statement
-from benchlib.stats.crossed import additivity, effects
-from benchlib.stats.ladder import ladder
+from benchlib.stats.crossed import additivity, effects, ladder
 from benchlib.study.experiment import Experiment
 from benchlib.study.store import notebooks
 

@@ -27,8 +27,7 @@ from benchlib.report.figures.over_time import (
 )
 from benchlib.report.figures.responses import change_by_clients, client_sweep, quantile_ladder
 from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
-from benchlib.stats.crossed import effects
-from benchlib.stats.ladder import ladder
+from benchlib.stats.crossed import effects, ladder
 
 LEVELS = ["defaults", "control", "tuned"]
 

@@ -35,8 +35,7 @@ from benchlib.report.figures.responses import (
     quantile_ladder,
     setting_curve,
 )
-from benchlib.stats.crossed import effects
-from benchlib.stats.ladder import ladder
+from benchlib.stats.crossed import effects, ladder
 
 LEVELS = ["defaults", "control", "tuned", cases.LONG]
 MANY = [f"without checkpoint_completion_target {number}" for number in range(17)]
