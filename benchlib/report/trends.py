@@ -13,8 +13,7 @@ from benchlib.report.figures.changes import changes_by_study
 from benchlib.report.figures.frames import change_words, guarded
 from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Page, render_prose
-from benchlib.stats.between import ENDS, between
-from benchlib.stats.change_points import WITHOUT, change_points
+from benchlib.stats.between import ENDS, WITHOUT, between, change_points
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder, walk
 

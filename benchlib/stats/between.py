@@ -1,4 +1,6 @@
-"""Two studies of the same comparisons: does an effect differ between them?"""
+"""Studies of the same comparisons: does an effect differ between two of them, and where does it change for good?"""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -7,6 +9,8 @@ from scipy.stats import t
 from benchlib.stats.analysis import Analysis
 
 ENDS = ["percent_change", "ci_low", "ci_high"]
+WITHOUT = "change points are not looked for: 'pip install --no-deps apache-otava' brings what finds them"
+"""What is said where that package is missing. It pins numpy and scipy for its command line; what is used here does not mind."""
 
 
 def between(one: Analysis, other: Analysis) -> pd.DataFrame:
@@ -35,3 +39,16 @@ def between(one: Analysis, other: Analysis) -> pd.DataFrame:
     verdict = np.select([invalid, (low > 0) | (high < 0), t.sf(inside / error, df) <= alpha], words, words[0])
     changes = dict(zip(ENDS, 100 * np.expm1([estimate, low, high]), strict=True))
     return rows.assign(**changes, p_value=2 * t.sf(abs(estimate / error), df), verdict=verdict)
+
+
+def change_points(factors: Sequence[float], margin: float) -> list[int] | None:
+    """Return the places in a series of effects, as factors, from which on it is another; None without apache-otava.
+
+    By its variant of e-divisive means (Matteson and James, 2014; Fleming and others, 2023), at a p of 0.001; of changes larger than a fraction
+    ``margin`` alone, since with one or two points behind it that p means little.
+    """
+    try:
+        from otava.analysis import compute_change_points
+    except ImportError:
+        return None
+    return [int(point.index) for point in compute_change_points(list(factors), min_magnitude=margin)[0]]

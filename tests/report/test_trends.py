@@ -14,7 +14,7 @@ from benchlib.errors import InputError
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.report.trends import compare, history
-from benchlib.stats.change_points import WITHOUT
+from benchlib.stats.between import WITHOUT
 
 HOSTILE = "=1+1 <script>alert(1)</script>"
 
