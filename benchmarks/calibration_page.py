@@ -20,7 +20,7 @@ from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Page, render_prose
 from benchlib.stats.descriptive import geometric_mean
 from benchlib.stats.power import Plan, detectable
-from benchlib.stats.simulation import ALPHA
+from benchlib.stats.sequential import ALPHA
 from benchlib.study.store import data_root
 
 BASELINE = "baseline"

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import f
 
-from benchlib.stats.sequential import SequentialPlan
-from benchlib.stats.simulation import ALPHA, MARGIN, Judged, at_looks, judge, stops
+from benchlib.stats.sequential import ALPHA, MARGIN, Judged, SequentialPlan, at_looks, judge, stops
 from benchlib.stats.verdicts import POOLED_FROM
 
 EFFECT = 0.05

@@ -1,4 +1,7 @@
-"""What an analysis holds, and one plain sentence about some levels: what each does, by how much, how sure."""
+"""What an analysis holds, and one plain sentence about some levels: what each does, by how much, how sure.
+
+What a reader must know beside a number is data too, and travels with the verdict.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,20 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.plan.metrics import MOST_ANSWERS, Metric, percent_words
-from benchlib.stats.concerns import Concern
+
+
+@dataclass(frozen=True)
+class Concern:
+    """One warning: a stable ``code``, a sentence, and whether it is grave.
+
+    A grave concern makes the verdict ``invalid``: that of its ``level``, or every verdict where
+    ``level`` is None or names the baseline or a control.
+    """
+
+    code: str
+    message: str
+    grave: bool = False
+    level: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,16 +84,13 @@ class Analysis:
         Where a difference is found all the same, or none that matters, that stands.
         """
         verdicts = dict(zip(self.table["level"], self.table["verdict"], strict=True))
-        reasons = {
-            name: "; ".join(
-                warning.message
-                for warning in self.warnings
-                if warning.code == "condition" and warning.level in (name, other)
-            )
-            for name, other in self.against.items()
-            if verdicts[name] == "inconclusive"
-        }
+        reasons = {name: self.unmet(name) for name in self.against if verdicts[name] == "inconclusive"}
         return {name: reason for name, reason in reasons.items() if reason}
+
+    def unmet(self, level: str) -> str:
+        """The conditions that a level, or what it is compared with, did not meet."""
+        pair = level, self.against[level]
+        return "; ".join(w.message for w in self.warnings if w.code == "condition" and w.level in pair)
 
     @property
     def one_reference(self) -> bool:

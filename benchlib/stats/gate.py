@@ -20,13 +20,12 @@ def gate(analysis: Analysis, level: str, tolerance: float) -> tuple[str, str]:
     row = rows.loc[level].to_dict()
     verdict, sign = row["verdict"], -1 if analysis.metric.higher_is_better else 1
     loss, worst = sign * row["percent_change"], max(sign * row["ci_low"], sign * row["ci_high"])
-    unmet = [w.message for w in analysis.warnings if w.code == "condition" and w.level in (level, other)]
     if verdict == "invalid":
         return UNKNOWN, f"invalid: {analysis.doubts(level)}"
     if verdict == "slower" and loss > most:
         return SLOWER, f"slower by more than {most:g} %"
-    if unmet:
-        return UNKNOWN, f"conditions not met: {'; '.join(unmet)}"
+    if unmet := analysis.unmet(level):
+        return UNKNOWN, f"conditions not met: {unmet}"
     if rows["n"][[level, other]].min() < LEAST_BLOCKS:
         return UNKNOWN, f"it takes at least {LEAST_BLOCKS} trials of both"
     if worst <= most or verdict == "faster" or (verdict == "equivalent" and analysis.margin <= tolerance):

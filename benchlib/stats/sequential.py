@@ -1,28 +1,33 @@
 """Stopping early without fooling oneself: a few looks, each spending its share of alpha.
 
 Alpha spending (K. K. G. Lan and D. L. DeMets, 1983) with the power family alpha (t / T)^1.5 of Kim
-and DeMets (1987), looks at 3, 5, 7 and 9 blocks by default. The cuts are computed for the design
+and DeMets (1987), looks at 3, 5, 7 and 9 blocks by default. The alphas are computed for the design
 at hand, its levels, its controls and its degrees of freedom at each look, by simulating the largest
 |t| over the looks; so the whole family's error over all the looks is alpha.
+Many simulated studies are judged at once, as ``analyze`` judges one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from benchlib.plan.design import LOOKS
-from benchlib.stats.analysis import Analysis
+from benchlib.stats.analysis import Analysis, Concern
 from benchlib.stats.block_model import fit_complete, prior_df
-from benchlib.stats.dunnett import complete_loadings, family_tail
-from benchlib.stats.verdicts import analyze
+from benchlib.stats.dunnett import complete_loadings, family_cut, family_tail
+from benchlib.stats.verdicts import GRAVE, analyze
 
+ALPHA = 0.05
+MARGIN = 0.03
 EXTENSION = 0.1
 """An extension is a look beyond the plan: each takes a tenth of alpha, so that all together stay at 6 % (simulated)."""
 _SESSIONS = 200_000
 _CHUNK = 20_000
+_LIKE_THIS = 4_000
 _EXPONENT = 1.5
 _UNEQUAL = 10.0
 """The cuts hold for studies of equal noise, and for those in which half of the levels are this much noisier."""
@@ -30,60 +35,51 @@ _UNEQUAL = 10.0
 
 @dataclass(frozen=True)
 class SequentialPlan:
-    """When to look, and the alpha that ``analyze`` is to be given at each look.
-
-    ``alphas`` are nominal, for the family at that look alone (the adjusted p is compared with them); ``cuts`` are
-    the same as |t|.
-    """
+    """When to look, and the alpha that ``analyze`` is to be given at each look: nominal, for the family at that look alone."""
 
     looks: tuple[int, ...]
     alphas: tuple[float, ...]
-    cuts: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Decision:
-    """The analysis at a look's share of alpha, and why the study may ``stop`` there; None where it goes on."""
-
-    analysis: Analysis
-    stop: str | None
-
-
-def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> Decision:
-    """Return whether to stop after the blocks in ``trials``; ``arguments`` go on to ``analyze``.
+def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tuple[Analysis, str | None]:
+    """Return the analysis at the latest look's share of alpha, and why the study may stop there; None where it goes on.
 
     A study stops at a look where every level has its verdict, where the study is invalid, or at the
-    last look. Between looks it goes on: looking without a rule costs 17 % false alarms.
+    last look. Between looks it goes on: looking without a rule costs 17 % false alarms. What is settled before the
+    last look says by how much its estimates lean. ``arguments`` go on to ``analyze``.
     """
     blocks = int(trials["block"].nunique())
     passed = sum(look <= blocks for look in plan.looks)
     analysis = analyze(trials, alpha=plan.alphas[max(passed - 1, 0)], **arguments)
     verdicts = set(analysis.table.set_index("level")["verdict"][analysis.asked])
-    stop = None
     if passed == len(plan.looks):
-        stop = "the last look"
-    elif blocks in plan.looks and "inconclusive" not in verdicts:
-        stop = f"{'invalid' if verdicts == {'invalid'} else 'settled'} at {blocks} blocks"
-    return Decision(analysis, stop)
+        return analysis, "the last look"
+    if blocks not in plan.looks or "inconclusive" in verdicts:
+        return analysis, None
+    if verdicts == {"invalid"}:
+        return analysis, f"invalid at {blocks} blocks"
+    if analysis.blocks == blocks:
+        warnings = (*analysis.warnings, _stopped_early(analysis, plan))
+        analysis = replace(analysis, warnings=warnings)
+    return analysis, f"settled at {blocks} blocks"
 
 
 @lru_cache(maxsize=64)
 def plan_looks(
-    levels: int, controls: int, looks: tuple[int, ...] = LOOKS, alpha: float = 0.05
+    levels: int, controls: int, looks: tuple[int, ...] = LOOKS, alpha: float = ALPHA
 ) -> SequentialPlan:
-    """Return the looks and cuts for a design of ``levels`` arms in all, ``controls`` of them A/A arms.
+    """Return the looks for a design of ``levels`` arms in all, ``controls`` of them A/A arms.
 
     ``looks`` are numbers of blocks, rising from 3 or more. Takes about a second for a new design.
     """
     comparisons = max(levels - 1 - controls, 1)
     lam = complete_loadings(comparisons, controls + 1)
     worlds = [_cuts(_largest_t(levels, controls, looks, ratio), looks, alpha) for ratio in (1.0, _UNEQUAL)]
-    cuts = tuple(np.max(worlds, axis=0).tolist())
     alphas = []
-    for cut, look in zip(cuts, looks, strict=True):
+    for cut, look in zip(np.max(worlds, axis=0).tolist(), looks, strict=True):
         prior = prior_df(look, comparisons)
         alphas.append(family_tail(cut, lam, look - 1 + prior, shared=prior > 0))
-    return SequentialPlan(looks, tuple(alphas), cuts)
+    return SequentialPlan(looks, tuple(alphas))
 
 
 def _cuts(largest: np.ndarray, looks: tuple[int, ...], alpha: float) -> list[float]:
@@ -115,3 +111,89 @@ def _largest_t(levels: int, controls: int, looks: tuple[int, ...], ratio: float)
             estimate, error, *_ = fit_complete(logs[:, :look], controls)
             largest[start : start + _CHUNK, column] = (np.abs(estimate) / error).max(axis=1)
     return largest
+
+
+class Judged(NamedTuple):
+    """Studies' comparisons (sessions, c) with their standard errors, and the |t| (sessions, 1) from which what is said."""
+
+    estimate: np.ndarray
+    error: np.ndarray
+    single: np.ndarray
+    family: np.ndarray
+    tost: np.ndarray
+
+    def moved(self, effects: np.ndarray | float) -> "Judged":
+        """Return the same studies with true effects (c,): a shift leaves the noise alone, so no second fit is needed."""
+        return self._replace(estimate=self.estimate + effects)
+
+    @property
+    def different(self) -> np.ndarray:
+        """Whether each comparison is called different, with the family's cut."""
+        return np.asarray(np.abs(self.estimate) > self.family * self.error)
+
+    @property
+    def equivalent(self) -> np.ndarray:
+        """Whether each comparison is shown to lie within the margin."""
+        below = np.log1p(MARGIN) - self.estimate >= self.tost * self.error
+        return np.asarray(below & (self.estimate - np.log1p(-MARGIN) >= self.tost * self.error))
+
+
+def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA) -> tuple[Judged, Judged]:
+    """Judge complete studies (sessions, blocks, levels): the levels, and the first two arms as twins."""
+    return _judged(logs, controls, alpha), _judged(logs[:, :, :2], 0, alpha * GRAVE)
+
+
+def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
+    estimate, error, df, shared = fit_complete(logs, controls)
+    count = estimate.shape[1]
+    family = family_cut(alpha, complete_loadings(count, 1 + controls), df, shared=shared)
+    cuts = -stdtrit(df, alpha / 2), family, -stdtrit(df, -np.expm1(np.log1p(-alpha) / count))
+    return Judged(estimate, error, *(np.full((len(logs), 1), cut) for cut in cuts))
+
+
+def at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
+    """Judge studies at each look, and say which of them (sessions,) are invalid there."""
+    planned = zip(plan.looks, plan.alphas, strict=True)
+    judged = (judge(logs[:, :look], controls, alpha=alpha) for look, alpha in planned)
+    return [(fit, twins.different[:, 0] & (controls > 0)) for fit, twins in judged]
+
+
+def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray) -> np.ndarray:
+    """Return at which look (sessions,) studies with these effects stop, as ``decide`` stops them."""
+    settled = [
+        (studies.different | studies.equivalent).all(axis=1) | invalid
+        for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
+    ]
+    return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))
+
+
+def _stopped_early(analysis: Analysis, plan: SequentialPlan) -> Concern:
+    """Return by how much the estimates of a study that stopped before its last look lean outwards.
+
+    Studies of this design are simulated whose true effects and noise are what was measured; those that stop after as
+    many blocks lean by their mean less the truth. They are also quieter than the truth (noise that looks small stops a
+    study): both are taken off, and it is simulated again.
+    """
+    table = analysis.table.set_index("level").loc[analysis.asked]
+    measured = np.log1p(table["percent_change"].to_numpy(float) / 100)
+    controls, place = len(analysis.controls), plan.looks.index(analysis.blocks)
+    shape = (_LIKE_THIS, plan.looks[-1], 1 + controls + len(table))
+    noise = np.random.default_rng(1).normal(0.0, analysis.residual_sd, shape)
+    effects, scale = measured, 1.0
+    for _ in range(2):
+        looks = at_looks(scale * noise, plan, controls)
+        fit, stopped = looks[place][0], stops(looks, effects) == place
+        if not stopped.any():
+            break
+        lean = fit.moved(effects).estimate[stopped].mean(axis=0) - effects
+        scale = float(fit.error.mean() / fit.error[stopped].mean())
+        effects = measured - np.clip(lean * np.sign(measured), 0, np.abs(measured)) * np.sign(measured)
+    points = table["percent_change"] - 100 * np.expm1(effects)
+    leaning = ", ".join(
+        f"{name!r} by {value:+.1f} points" for name, value in points.items() if abs(value) >= 0.05
+    )
+    return Concern(
+        "stopped_early",
+        f"the study stopped after {analysis.blocks} of {plan.looks[-1]} blocks, and what stops a study early leans "
+        f"outwards: in studies simulated like this one about {leaning or '0 points'}",
+    )

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchlib.stats.analysis import Analysis
-from benchlib.stats.concerns import Concern
+from benchlib.stats.analysis import Analysis, Concern
 from benchlib.stats.multiple import benjamini_hochberg
 from benchlib.stats.verdicts import analyze, leads
 

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
+from benchlib.stats.analysis import Concern
 from benchlib.stats.block_model import Fit, fit_blocks
-from benchlib.stats.concerns import Concern
 
 _FEW_SHOWN = 3
 

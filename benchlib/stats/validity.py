@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
 
-from benchlib.stats.concerns import Concern
+from benchlib.stats.analysis import Concern
 from benchlib.stats.multiple import benjamini_hochberg
 
 _OUTLIER_ALPHA = 0.01

@@ -14,10 +14,9 @@ from scipy.special import fdtrc
 from benchlib.errors import InputError
 from benchlib.plan.metrics import Metric, metric_or_guess
 from benchlib.stats import validity
-from benchlib.stats.analysis import Analysis
+from benchlib.stats.analysis import Analysis, Concern
 from benchlib.stats.block_model import Fit, arm_weights, fit_blocks, in_blocks
 from benchlib.stats.compare import SAME, by_itself, compare
-from benchlib.stats.concerns import Concern
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import Trials, read_trials
 

@@ -13,8 +13,7 @@ from benchlib.load.latency import Latency
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.plan.words import rates_words
 from benchlib.stats import Analysis, Concern, analyze
-from benchlib.stats.sequential import EXTENSION, Decision, decide, plan_looks
-from benchlib.stats.simulation import stopped_early
+from benchlib.stats.sequential import EXTENSION, decide, plan_looks
 from benchlib.stats.strata import analyze_strata, exploratory
 from benchlib.study import bottlenecks, conditions
 from benchlib.study.instruments import Recorded, recorded
@@ -107,7 +106,7 @@ class Experiment:
             why = f"the first failure: {failed.iloc[0]}" if len(failed) else "run it first"
             raise StudyError(f"study '{self.folder.name}' has no block with two good trials: {why}")
         if self.plan.looks:
-            return self._latest_look().analysis
+            return self._latest_look()[0]
         trials, against = self._nested(self.by_level()), self.plan.factor.against
         return analyze_strata(trials, self.plan.strata(), against=against, **self._comparison())
 
@@ -154,7 +153,7 @@ class Experiment:
         whole = self.trials.groupby("block").size().eq(len(self.plan.factor.levels)).sum()
         if whole not in self.plan.looks:
             return None
-        return self._latest_look().stop
+        return self._latest_look()[1]
 
     def forget(self) -> None:
         """Derive all frames anew when they are next asked for: trials have been added."""
@@ -222,16 +221,11 @@ class Experiment:
             ],
         }
 
-    def _latest_look(self) -> Decision:
-        """The verdict at the latest look of a study that may stop early, at that look's share of alpha."""
+    def _latest_look(self) -> tuple[Analysis, str | None]:
+        """The verdicts at the latest look of a study that may stop early, and why it may stop there."""
         factor = self.plan.factor
         looks = plan_looks(len(factor.levels), len(factor.controls), self.plan.looks)
-        decision = decide(self.by_level(), looks, **self._comparison())
-        analysis = decision.analysis
-        if (decision.stop or "").startswith("settled") and analysis.blocks in looks.looks[:-1]:
-            told = (*analysis.warnings, stopped_early(analysis, looks))
-            decision = replace(decision, analysis=replace(analysis, warnings=told))
-        return decision
+        return decide(self.by_level(), looks, **self._comparison())
 
 
 class ReadOnce(StudyFolder):

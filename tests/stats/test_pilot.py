@@ -3,7 +3,7 @@ import pytest
 
 from benchlib.errors import InputError
 from benchlib.stats.pilot import size_study
-from benchlib.stats.simulation import judge
+from benchlib.stats.sequential import judge
 
 
 def pilot(trials, seconds, *, between=0.025, inside=0.08, seed=1):

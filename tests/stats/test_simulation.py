@@ -16,8 +16,7 @@ from simulation import (
 )
 
 import benchlib
-from benchlib.stats.sequential import EXTENSION, SequentialPlan, decide, plan_looks
-from benchlib.stats.simulation import judge, stopped_early
+from benchlib.stats.sequential import EXTENSION, SequentialPlan, decide, judge, plan_looks
 
 
 @pytest.mark.parametrize(("levels", "controls", "period"), [(2, 0, 1), (4, 1, 1), (5, 2, 1), (4, 1, 2)])
@@ -106,7 +105,7 @@ def test_power_of_the_verdict_and_blocks_to_power():
 def test_looks_planned_or_not_spend_alpha_once(levels, controls, ratio):
     design = {"sessions": 20_000, "seed": 2, "ratio": ratio}
     planned = simulate_looks(plan_looks(levels, controls), levels, controls, **design)
-    extended = SequentialPlan((5, 7, 9, 11), tuple(0.05 * EXTENSION**n for n in range(4)), ())
+    extended = SequentialPlan((5, 7, 9, 11), tuple(0.05 * EXTENSION**n for n in range(4)))
     assert planned["alarms"] <= 0.056
     assert simulate_looks(extended, levels, controls, **design)["alarms"] <= 0.062
     if ratio == 1:
@@ -123,8 +122,9 @@ def test_the_lean_of_an_early_stop_is_that_of_such_studies():
     for study in logs[stopped][:25, :5]:
         trials = pd.DataFrame({"block": np.repeat(range(5), 3), "level": ["a", "b", "x"] * 5})
         trials["tps"] = np.exp(study).ravel()
-        analysis = decide(trials, plan, baseline="a", controls=["b"]).analysis
-        told.append(re.findall(r"'x' by ([+-][\d.]+) points", stopped_early(analysis, plan).message))
+        analysis, _ = decide(trials, plan, baseline="a", controls=["b"])
+        messages = " ".join(warning.message for warning in analysis.warnings if warning.code == "stopped_early")
+        told.append(re.findall(r"'x' by ([+-][\d.]+) points", messages))
     lean = 100 * np.expm1(second.estimate[stopped]).mean() - 5
     assert lean > 0.4
     assert np.mean([float(points[0]) if points else 0.0 for points in told]) == pytest.approx(lean, abs=0.4)
