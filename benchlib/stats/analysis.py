@@ -44,7 +44,7 @@ class Analysis:
     settle an inconclusive level (see ``power.blocks_to_answer``), else NaN.
 
     ``against`` says what each level that is compared is compared with; the others, the baseline among them, have empty
-    comparison columns. ``trials``: ``block, level, value``, those that were analysed.
+    comparison columns.
     ``differences``: ``block, level, percent``, the same comparisons inside each block.
     ``errors``: ``level, against, estimate, error, df``, each comparison's log-ratio, its standard error and degrees of
     freedom.
@@ -61,7 +61,6 @@ class Analysis:
     margin: float
     alpha: float
     warnings: tuple[Concern, ...]
-    trials: pd.DataFrame
     differences: pd.DataFrame
     errors: pd.DataFrame
     tiny: frozenset[str]

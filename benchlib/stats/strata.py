@@ -122,7 +122,7 @@ def _joined(analyses: Sequence[Analysis]) -> Analysis:
         warnings.append(Concern("control_elsewhere", message))
     frames = {
         name: pd.concat([getattr(analysis, name) for analysis in analyses], ignore_index=True)
-        for name in ("table", "trials", "differences", "errors")
+        for name in ("table", "differences", "errors")
     }
     return replace(
         analyses[0],

@@ -121,8 +121,7 @@ def analyze(
         margin=margin,
         alpha=alpha,
         warnings=tuple(warnings),
-        trials=_long(data.values, "value"),
-        differences=_long(percent(_changes(data.logs, pairs, weights)), "percent"),
+        differences=_long(percent(_changes(data.logs, pairs, weights))),
         errors=rows[["against", "estimate", "error", "df"]].rename_axis("level").reset_index(),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
@@ -334,7 +333,7 @@ def _changes(logs: pd.DataFrame, pairs: Mapping[str, str], weights: np.ndarray) 
     return pd.DataFrame(changes, logs.index, list(pairs))
 
 
-def _long(wide: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return a row for each cell that holds a figure: ``block, level, <name>``."""
-    cells = wide.stack(future_stack=True).dropna()
-    return cells.reset_index().set_axis(["block", "level", name], axis=1)
+def _long(changes: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each cell that holds a figure: ``block, level, percent``."""
+    cells = changes.stack(future_stack=True).dropna()
+    return cells.reset_index().set_axis(["block", "level", "percent"], axis=1)
