@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from benchlib.errors import InputError
 from benchlib.stats.dunnett import complete_loadings
 from benchlib.stats.power import Plan, blocks_to_answer
-from benchlib.stats.validity import long_run_variance
 
 SHORTEST_S, LONGEST_S = 10.0, 600.0
 _DEFAULT_BLOCKS = 3
@@ -29,13 +28,11 @@ _SURE = 0.85
 class Pilot:
     """What the pilot found, and what the study will take.
 
-    ``between_sd`` (between runs) and ``trial_sd`` (of a trial of ``trial_s``) are fractions, both upper bounds; ``lrv``
-    is the long-run variance per second (relative). ``blocks`` and ``minutes`` are from what the noise seen takes to what
-    its bound takes: in four of five pilots the latter settle the question. None where no practical number does.
+    ``trial_sd``, of a trial of ``trial_s``, is a fraction, an upper bound. ``blocks`` and ``minutes`` are from what the
+    noise seen takes to what its bound takes: in four of five pilots the latter settle the question. None where no practical
+    number does.
     """
 
-    between_sd: float
-    lrv: float
     trial_s: float
     trial_sd: float
     blocks: tuple[int | None, int | None]
@@ -69,16 +66,13 @@ def size_study(
     ``pilot``: at least three trials of the baseline, each its readings (tps) every second after the warm-up.
     ``blocks`` names the block of each: trials of one block are then compared with each other only, so that a host that
     drifts is not taken for noise. ``overhead_s`` is C: restart, warm-up and the rest of a trial, in seconds.
-    Raises InputError for fewer than three trials of ten readings, for readings that are not positive, and for a
-    study without a level to compare.
+    Raises InputError for fewer than three trials of ten readings, and for readings that are not positive.
     """
     series = [np.asarray(trial, dtype=float) for trial in pilot]
     if len(series) < 3 or min(len(trial) for trial in series) < 10:
         raise InputError("a pilot takes at least three trials of ten readings each")
     if not all(np.isfinite(trial).all() and trial.mean() > 0 for trial in series):
         raise InputError("the pilot's readings must be finite, and each trial's mean positive")
-    if levels - controls < 2:
-        raise InputError("a pilot plans a study that takes two levels beside its controls")
     logs = pd.Series([np.log(trial.mean()) for trial in series])
     places = pd.Series([0] * len(series) if blocks is None else list(blocks), dtype=object)
     if places.nunique() > len(series) - 2:  # blocks of single trials: nothing is told inside them
@@ -87,12 +81,12 @@ def size_study(
     df = len(series) - places.nunique()
     seen = float((inside**2).sum() / df)
     seconds = float(np.mean([len(trial) for trial in series]))
-    lrv = float(np.mean([long_run_variance(trial / trial.mean()) for trial in series]))
-    between = [max(total - lrv / seconds, 0.0) for total in (seen, seen * df / chi2.ppf(1 - _SURE, df))]
+    lrv = float(np.mean([_long_run_variance(trial / trial.mean()) for trial in series]))
+    between = [max(total - lrv / seconds, 0.0) for total in (seen, seen * df / chdtri(df, _SURE))]
     best = np.sqrt(overhead_s * lrv / between[1]) if between[1] > 0 else LONGEST_S
     trial_s = float(np.clip(best, SHORTEST_S, LONGEST_S))
     least, most = (float(np.sqrt(each + lrv / trial_s)) for each in between)
-    asked, arms = levels - 1 - controls, controls + 1
+    asked, arms = max(levels - 1 - controls, 1), controls + 1
     plan = Plan(_ALPHA, asked, complete_loadings(asked, arms)[0])
 
     def wanted(sd: float) -> int | None:
@@ -101,4 +95,18 @@ def size_study(
 
     counts = wanted(least), wanted(most)
     minutes = [None if count is None else count * levels * (trial_s + overhead_s) / 60 for count in counts]
-    return Pilot(float(np.sqrt(between[1])), lrv, trial_s, most, counts, (minutes[0], minutes[1]))
+    return Pilot(trial_s, most, counts, (minutes[0], minutes[1]))
+
+
+def _long_run_variance(x: np.ndarray) -> float:
+    """Return n times the variance of the mean of a series (n,).
+
+    The larger of batch means of about sqrt(n) (Alexopoulos and Seila, 1998), which need no model, and a
+    first-order autoregression's, which a short and strongly correlated run does not defeat so soon.
+    """
+    size = int(np.sqrt(len(x)))
+    means = x[len(x) % size :].reshape(-1, size).mean(axis=1)
+    centred = x - x.mean()
+    total = float(centred @ centred)
+    lag1 = min(max(float(centred[1:] @ centred[:-1]) / total, 0.0), 0.99) if total > 0 else 0.0
+    return float(max(size * means.var(ddof=1), x.var(ddof=1) * (1 + lag1) / (1 - lag1)))

@@ -126,24 +126,6 @@ def _p_of_zero(values: np.ndarray) -> float:
     return float(2 * stdtr(len(values) - 1, -abs(values.mean()) / error))
 
 
-def long_run_variance(series: np.ndarray) -> float:
-    """Return n times the variance of the series' mean.
-
-    The larger of batch means of about sqrt(n) (Alexopoulos and Seila, 1998), which need no model, and a
-    first-order autoregression's, which a short and strongly correlated run does not defeat so soon.
-    """
-    x = np.asarray(series, dtype=float)
-    if len(x) < 4:
-        return float("nan")
-    size = max(int(np.sqrt(len(x))), 1)
-    count = len(x) // size
-    means = x[len(x) - count * size :].reshape(count, size).mean(axis=1)
-    centred = x - x.mean()
-    total = float(centred @ centred)
-    lag1 = min(max(float(centred[1:] @ centred[:-1]) / total, 0.0), 0.99) if total > 0 else 0.0
-    return float(max(size * means.var(ddof=1), x.var(ddof=1) * (1 + lag1) / (1 - lag1)))
-
-
 def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Concern | None:
     """Return the concern about failed or retried transactions of a level, over all its trials.
 
