@@ -36,26 +36,16 @@ def analyze_strata(
     lost = [name for name, other in against.items() if name in measured and other not in measured]
     message = "has no verdict: what it is to be compared with has no trial"
     concerns = [*concerns, *(Concern("no_reference", f"{name!r} {message}", level=name) for name in lost)]
-    parts = _parts(measured, strata, baseline, against)
+    parts = _parts(measured, strata, baseline, controls, against)
     analyses: list[Analysis] = []
-    for inside, pairs, reference in parts:
-        if reference is None:
+    for inside, comparisons in parts:
+        if not comparisons:
             continue
-        first = reference == baseline
-        about = [c for c in concerns if c.level in (None, *inside) or (first and c.level in lost)]
+        about = [c for c in concerns if c.level in (None, *inside) or (not analyses and c.level in lost)]
         if analyses:  # what invalidates the baseline's twins invalidates every part
             about += [replace(c, level=None) for c in analyses[0].warnings if c.code == "control_differs"]
-        analyses.append(
-            analyze(
-                trials[trials["level"].isin(inside)],
-                baseline=reference,
-                controls=controls if first else (),
-                against=pairs,
-                concerns=about,
-                families=len(parts),
-                **arguments,
-            )
-        )
+        rows = trials[trials["level"].isin(inside)]
+        analyses.append(analyze(rows, **comparisons, concerns=about, families=len(parts), **arguments))
     return _joined(analyses) if len(analyses) > 1 else analyses[0]
 
 
@@ -79,11 +69,9 @@ def exploratory(
         measured = set(rows["level"])
         if not rows[metric].gt(0).all() or baseline not in measured or measured <= {baseline, *controls}:
             continue
-        for inside, pairs, reference in _parts(measured, strata, baseline, against):
-            if reference is not None:
-                of_part = rows[rows["level"].isin(inside)]
-                twins = [name for name in controls if name in measured and reference == baseline]
-                part = leads(of_part, baseline=reference, controls=twins, metric=metric, against=pairs)
+        for inside, comparisons in _parts(measured, strata, baseline, controls, against):
+            if comparisons:
+                part = leads(rows[rows["level"].isin(inside)], metric=metric, **comparisons)
                 frames.append(part.assign(metric=metric))
     columns = ["metric", "level", "percent_change", "p_value"]
     frame = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
@@ -92,23 +80,27 @@ def exploratory(
 
 
 def _parts(
-    measured: set[str], strata: Mapping[str, str], baseline: str, against: Mapping[str, str]
-) -> list[tuple[list[str], dict[str, str], str | None]]:
-    """Return the parts, the baseline's first: the levels, what they are compared with if not with the reference, and that; None where there is nothing to compare."""
+    measured: set[str],
+    strata: Mapping[str, str],
+    baseline: str,
+    controls: Sequence[str],
+    against: Mapping[str, str],
+) -> list[tuple[list[str], dict[str, Any]]]:
+    """Return the parts, the baseline's first: the levels, and how ``analyze`` is to compare them; nothing where there is nothing to compare."""
     kept = {
         name: part
         for name, part in strata.items()
         if name not in against or {name, against[name]} <= measured
     }
-    parts = list[tuple[list[str], dict[str, str], str | None]]()
+    parts = []
     for part in dict.fromkeys([strata[baseline], *kept.values()]):
         inside = [name for name, stratum in kept.items() if stratum == part]
         pairs = {name: other for name, other in against.items() if name in inside}
-        reference: str | None = baseline
+        reference, twins = baseline, [name for name in controls if name in measured]
         if part != strata[baseline]:
-            references = (name for name in pairs.values() if name not in pairs)
-            reference = None if measured.isdisjoint(inside) else next(references, None)
-        parts.append((inside, pairs, reference))
+            reference, twins = next((name for name in pairs.values() if name not in pairs), ""), []
+        comparisons = {"baseline": reference, "controls": twins, "against": pairs}
+        parts.append((inside, comparisons if reference else {}))
     return parts
 
 
