@@ -54,8 +54,6 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
     finite numbers (their logarithm is analysed), a (block, level) that is there twice, an unknown baseline
     or control, a block of two periods or hosts, and fewer than two levels.
     """
-    if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"trials must be a pandas DataFrame, not {type(frame).__name__}")
     for column in ("block", "level", metric):
         count = int((frame.columns == column).sum())
         if count != 1:

@@ -86,30 +86,29 @@ def unsteady(readings: Mapping[str, Sequence[Sequence[float]]], margin: float) -
     rate of 5 %. Grave where the mean would change by more than ``margin``.
     A level with fewer than three trials of four readings shows neither.
     """
-    short, changes = list[str](), dict[tuple[str, str], np.ndarray]()
+    short, ends = list[str](), list[tuple[str, str, np.ndarray]]()
     for level, trials in readings.items():
         series = [x[np.isfinite(x)] for x in (np.asarray(trial, dtype=float) for trial in trials)]
         series = [x for x in series if len(x) >= _READINGS and x.any()]
         if len(series) < _PROFILES:
             short.append(level)
-        else:
-            changes[level, "first"] = np.array([_without_first_quarter(x) for x in series])
-            changes[level, "last"] = np.array([_without_first_quarter(x[::-1]) for x in series])
+            continue
+        for end, step in {"first": 1, "last": -1}.items():
+            ends.append((level, end, np.array([_without_first_quarter(x[::step]) for x in series])))
     concerns = list[Concern]()
     if short:
         few = f"fewer than {_PROFILES} trials with at least {_READINGS} readings"
         message = f"too short to see a steady state: {', '.join(map(repr, short))} ({few})"
         concerns.append(Concern("too_short", message))
-    p = benjamini_hochberg([_p_of_zero(each) for each in changes.values()])
-    beyond_chance = [(level, end, values.mean()) for ((level, end), values), q in zip(changes.items(), p, strict=True)
-                     if q <= _UNSTEADY_ALPHA]  # fmt: skip
-    for level in dict.fromkeys(name for name, _, _ in beyond_chance):
+    told = dict[str, tuple[str, float]]()
+    p = benjamini_hochberg([_p_of_zero(changes) for *_, changes in ends])
+    for (level, end, changes), q in zip(ends, p, strict=True):
         # an end that differs moves the mean without the other end too: the one that moves it more is told
-        end, change = max(
-            ((e, c) for name, e, c in beyond_chance if name == level), key=lambda row: abs(row[1])
-        )
+        if q <= _UNSTEADY_ALPHA and abs(changes.mean()) > abs(told.get(level, ("", 0.0))[1]):
+            told[level] = end, float(changes.mean())
+    for level, (end, change) in told.items():
         message = f"{level!r} was in no steady state: without the {end} quarter of each trial its mean tps changes by {100 * change:+.1f} %"
-        concerns.append(Concern("no_steady_state", message, bool(abs(change) > margin), level))
+        concerns.append(Concern("no_steady_state", message, abs(change) > margin, level))
     return concerns
 
 
@@ -139,11 +138,8 @@ def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Co
         message = f"{failed} of {total} transactions of {level!r} failed ({100 * share:.2g} %)"
         return Concern("failed_transactions", message, grave=share > _TOLERATED_FAILURES, level=level)
     if retried > _TOLERATED_FAILURES * total:
-        return Concern(
-            "retried_transactions",
-            f"{retried} of {total} transactions of {level!r} were retried",
-            level=level,
-        )
+        message = f"{retried} of {total} transactions of {level!r} were retried"
+        return Concern("retried_transactions", message, level=level)
     return None
 
 
@@ -195,12 +191,10 @@ def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
 
     ``shares``: per trial, the client's CPU time over what its threads could have used (0 to 1, NaN unknown).
     """
-    known = np.array([share for share in shares if np.isfinite(share)])
-    if not len(known) or np.median(known) < BUSY_CLIENT:
+    busy = pd.Series(shares, dtype=float).median()
+    if not busy >= BUSY_CLIENT:
         return None
-    message = (
-        f"the load client was the bottleneck of {level!r}: {100 * np.median(known):.0f} % of its CPU busy"
-    )
+    message = f"the load client was the bottleneck of {level!r}: {100 * busy:.0f} % of its CPU busy"
     return Concern("client_bound", message, grave=True, level=level)
 
 
@@ -209,23 +203,16 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
 
     ``shares``: of each level, the share of all processors that was busy in each trial, NaN where unknown.
     """
-    medians = {
-        level: np.median(known)
-        for level, trials in shares.items()
-        if (known := [s for s in trials if np.isfinite(s)])
-    }
+    medians = {level: pd.Series(trials, dtype=float).median() for level, trials in shares.items()}
     full = {level: 100 * share for level, share in medians.items() if share >= FULL}
     if full and len(full) == len(shares):
         message = f"all levels used up the processors ({min(full.values()):.0f} % busy or more): what they reach is what this machine allows"
         return [Concern("ceiling", message)]
-    return [
-        Concern(
-            "ceiling",
-            f"{level!r} used up the processors ({busy:.0f} % busy): its change is what this machine allows",
-            level=level,
-        )
-        for level, busy in full.items()
-    ]
+    concerns = []
+    for level, busy in full.items():
+        message = f"{level!r} used up the processors ({busy:.0f} % busy): its change is what this machine allows"
+        concerns.append(Concern("ceiling", message, level=level))
+    return concerns
 
 
 def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:

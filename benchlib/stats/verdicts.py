@@ -187,11 +187,13 @@ def _by_host(
     count = hosts.nunique()
     if count == 1:
         return fit_blocks(logs), []
-    p, ends = _host_by_level(_changes(logs, pairs, weights), hosts)
-    differ = [
-        Concern("host_by_level", f"the effect of {name!r} differs from host to host (p = {p[name]:.2g}): {ends[name]}", level=name)
-        for name in map(str, p.index[p <= alpha])
-    ]  # fmt: skip
+    p, means = _host_by_level(_changes(logs, pairs, weights), hosts)
+    differ = []
+    for name in map(str, p.index[p <= alpha]):
+        extremes = means[name].idxmin(), means[name].idxmax()
+        ends = " to ".join(f"{percent(means[name][host]):+.1f} % on {host}" for host in extremes)
+        message = f"the effect of {name!r} differs from host to host (p = {p[name]:.2g}): {ends}"
+        differ.append(Concern("host_by_level", message, level=name))
     if differ:
         tested = "effects differ between them"
     elif p.notna().any():
@@ -210,8 +212,8 @@ def _by_host(
 
 def _host_by_level(
     changes: pd.DataFrame, hosts: "pd.Series[Any]"
-) -> tuple["pd.Series[float]", dict[str, str]]:
-    """Return of each comparison the p (F, adjusted by Holm) that it is the same on all hosts, and in words from where to where it goes."""
+) -> tuple["pd.Series[float]", pd.DataFrame]:
+    """Return of each comparison the p (F, adjusted by Holm) that it is the same on all hosts, and its mean on each (hosts, c)."""
     by_host = changes.groupby(hosts.to_numpy())
     means, counts = by_host.mean(), by_host.count()
     inside = ((changes - by_host.transform("mean")) ** 2).sum()
@@ -220,12 +222,7 @@ def _host_by_level(
     left = counts.sum() - among
     ratio = (between / (among - 1)) / (inside / left)
     single = pd.Series(fdtrc(among - 1, left, ratio), ratio.index).where(inside > left * SAME**2)
-    ends = {
-        str(name): f"{percent(means[name].min()):+.1f} % on {means[name].idxmin()} "
-        f"to {percent(means[name].max()):+.1f} % on {means[name].idxmax()}"
-        for name in means.columns[means.notna().any()]
-    }
-    return pd.Series(holm(single.to_list()), single.index), ends
+    return pd.Series(holm(single.to_list()), single.index), means
 
 
 def _means(logs: pd.DataFrame, fit: Fit, groups: "pd.Series[Any]") -> pd.DataFrame:

@@ -78,7 +78,6 @@ def test_levels_may_be_numbers_and_ordered_by_category(trials):
         (lambda f: f.drop(columns="tps"), {}, "one column 'tps', here are 0; their columns: block, level"),
         (lambda f: f[:0], {}, "no trials"),
         (lambda f: pd.concat([f, f["tps"]], axis=1), {}, "one column 'tps', here are 2"),
-        (lambda f: f.to_dict(), {}, "DataFrame, not dict"),
         (lambda f: f.assign(level=f.level.where(f.index != 2)), {}, "row 3: level is empty"),
         (
             lambda f: pd.concat([f, f[4:5]], ignore_index=True),
