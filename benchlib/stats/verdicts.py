@@ -93,26 +93,26 @@ def analyze(
     measured, table = metric_or_guess(metric, lower_is_better=lower_is_better), _levels(data.values)
     few = set(table.index[table["n"] < LEAST_BLOCKS])
     grave = {warning.level for warning in warnings if warning.grave}
-    rows["verdict"] = [
+    verdicts = [
         # twins that differ are noise that nobody has understood, so they invalidate the others too
         "invalid" if grave & {None, name, other, *controls}
         else "inconclusive" if few & {name, other}
         else _verdict(row, measured, alpha)
         for (name, other), row in zip(pairs.items(), rows.itertuples(), strict=True)
     ]  # fmt: skip
-    rows["against"] = pd.Series(pairs)
-    changes = percent(rows[["estimate", "low", "high"]])
-    compared = changes.set_axis(["percent_change", "ci_low", "ci_high"], axis=1).assign(
-        p_value=rows["p"],
-        p_adjusted=rows["p_adjusted"],
-        verdict=rows["verdict"].astype(object),
-        mde_percent=percent(rows["detectable"]),
-        blocks_needed=np.ceil(rows["blocks_needed"] * (blocks / len(judged.residual))).where(
-            rows["verdict"] == "inconclusive"
-        ),
-    )
+    needed = np.ceil(rows["blocks_needed"] * (blocks / len(judged.residual)))
+    compared = {
+        "percent_change": percent(rows["estimate"]),
+        "ci_low": percent(rows["low"]),
+        "ci_high": percent(rows["high"]),
+        "p_value": rows["p"],
+        "p_adjusted": rows["p_adjusted"],
+        "verdict": pd.Series(verdicts, rows.index, dtype=object),
+        "mde_percent": percent(rows["detectable"]),
+        "blocks_needed": needed.where(np.array(verdicts) == "inconclusive"),
+    }
     return Analysis(
-        table=table.join(compared).rename_axis("level").reset_index(),
+        table=table.join(pd.DataFrame(compared)).rename_axis("level").reset_index(),
         baseline=arms[0],
         controls=controls,
         against=pairs,
@@ -122,7 +122,7 @@ def analyze(
         alpha=alpha,
         warnings=tuple(warnings),
         differences=_long(percent(_changes(data.logs, pairs, weights))),
-        errors=rows[["against", "estimate", "error", "df"]].rename_axis("level").reset_index(),
+        errors=rows[["estimate", "error", "df"]].assign(against=pd.Series(pairs)).rename_axis("level").reset_index(),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
     )
@@ -244,9 +244,9 @@ def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -
     arms = tuple(str(name) for name in [baseline, *twins])
     if len(set(arms)) < len(arms):
         raise InputError("the baseline and each control must be levels of their own, each named once")
-    if not (isinstance(margin, int | float) and 0 < margin < 1):
+    if not 0 < margin < 1:
         raise InputError(f"margin is a fraction between 0 and 1 (0.03 is 3 %), not {margin!r}")
-    if not (isinstance(alpha, int | float) and 1e-6 <= alpha < 0.5):
+    if not 1e-6 <= alpha < 0.5:
         raise InputError(f"alpha is an error rate from 0.000001 to 0.5 (0.05 is 5 %), not {alpha!r}")
     return arms
 
