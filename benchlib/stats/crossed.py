@@ -31,15 +31,11 @@ def effects(
     that noise alone would give the effect of that rank: its half-normal quantile (C. Daniel, 1959) times the standard error. The error is pure block error, what is left when every level has its own mean; with
     one block there is none, and what takes one is NaN.
     Interactions need a design in which they are not aliased, such as all combinations: use order 1 for
-    a screening (:func:`benchlib.plan.design.screening`). Raises InputError for levels without a row in the design, and for aliased effects.
+    a screening (:func:`benchlib.plan.design.screening`). Raises InputError for aliased effects.
     """
-    levels = [str(level) for level in design.index]
-    unknown = sorted(set(map(str, trials["level"])) - set(levels)) if "level" in trials else []
-    if unknown:
-        raise InputError(f"level {unknown[0]!r} has no row in the design")
-    data = read_trials(trials, levels[0], (), metric)
+    data = read_trials(trials, str(design.index[0]), (), metric)
     terms = [term for size in range(1, order + 1) for term in combinations(design.columns, size)]
-    signs = design.set_axis(levels).loc[list(data.values)]
+    signs = design.loc[list(data.values)]
     coded = np.column_stack([np.ones(len(signs)), *(signs[list(term)].prod(axis=1) for term in terms)])
     if np.linalg.matrix_rank(coded) < coded.shape[1]:
         raise InputError(
@@ -69,13 +65,12 @@ def additivity(
     the one differs from the other. Single intervals, by the block model of all levels; ``controls`` stand with the level
     in which all is low. Needs the rows of ``design`` in which all is low, one alone is high, and all is high; InputError otherwise.
     """
-    levels = [str(level) for level in design.index]
-    high = design.set_axis(levels).gt(0)
+    high = design.gt(0)
     base = high.index[~high.any(axis=1)]
     whole = high.index[high.all(axis=1)]
     single = {name: high.index[high[name] & high.sum(axis=1).eq(1)] for name in high}
     wanted = [base, *single.values(), whole]
-    measured = set(trials["level"].astype(str))
+    measured = set(trials["level"])
     if any(len(names) != 1 or names[0] not in measured for names in wanted):
         raise InputError(
             "whether gains add up takes the levels with nothing, each change alone, and all of them"

@@ -1,6 +1,5 @@
 """Figures that are shown beside verdicts: means with their intervals, bends of curves, correlations inside trials."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,12 +11,9 @@ _FEWEST = 20
 
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
     """The geometric mean of positive values and its 95 % interval by Student's t; NaN where there is none."""
-    logs = np.log(np.asarray(values, float))
-    mean = math.exp(logs.mean()) if len(logs) else math.nan
-    if len(logs) < 2:
-        return mean, math.nan, math.nan
-    factor = math.exp(stdtrit(len(logs) - 1, 0.975) * logs.std(ddof=1) / math.sqrt(len(logs)))
-    return mean, mean / factor, mean * factor
+    logs = pd.Series(np.log(np.asarray(values, float)))
+    mean, reach = logs.mean(), stdtrit(len(logs) - 1, 0.975) * logs.sem()
+    return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
 
 
 def enough(speeds: Sequence[float], margin: float) -> int:

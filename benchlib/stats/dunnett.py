@@ -45,8 +45,6 @@ def complete_loadings(comparisons: int, arms: int) -> tuple[float, ...]:
 def tail(cut: float, lam: tuple[float, ...], df: float) -> float:
     """Return P(max |t_i| > cut), never below the single and never above the Bonferroni p."""
     single = float(2.0 * stdtr(df, -cut))
-    if len(lam) == 1:
-        return single
     s, weight = _scale_nodes(df)
     beyond = np.zeros((len(s), len(_Z)))
     for value in set(lam):
@@ -62,8 +60,6 @@ def tail(cut: float, lam: tuple[float, ...], df: float) -> float:
 def critical(alpha: float, lam: tuple[float, ...], df: float) -> float:
     """Return the cut that max |t_i| exceeds with probability ``alpha``."""
     low, high = float(-stdtrit(df, alpha / 2)), float(-stdtrit(df, alpha / 2 / len(lam)))
-    if len(lam) == 1:
-        return low
     return float(brentq(lambda cut: tail(cut, lam, df) - alpha, low * 0.999, high * 1.001, xtol=1e-10))
 
 
@@ -80,14 +76,14 @@ def _scale_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def family_tail(size: float, lam: tuple[float, ...], df: float, *, shared: bool) -> float:
-    """Return the adjusted p of |t| = ``size``: Dunnett's where the noise is ``shared``, else Sidak's (1967)."""
-    if shared:
+    """Return the adjusted p of |t| = ``size``: Dunnett's where several share the noise, else Sidak's (1967)."""
+    if shared and len(lam) > 1:
         return tail(size, lam, df)
     return float(-np.expm1(len(lam) * np.log1p(-min(2.0 * stdtr(df, -size), 1 - 1e-16))))
 
 
 def family_cut(alpha: float, lam: tuple[float, ...], df: float, *, shared: bool) -> float:
     """Return the |t| whose :func:`family_tail` is ``alpha``."""
-    if shared:
+    if shared and len(lam) > 1:
         return critical(alpha, lam, df)
     return float(-stdtrit(df, -np.expm1(np.log1p(-alpha) / len(lam)) / 2))

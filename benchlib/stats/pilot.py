@@ -14,11 +14,12 @@ import pandas as pd
 from scipy.special import chdtri
 
 from benchlib.errors import InputError
+from benchlib.stats.compare import SAME
 from benchlib.stats.dunnett import complete_loadings
 from benchlib.stats.power import Plan, blocks_to_answer
 
 SHORTEST_S, LONGEST_S = 10.0, 600.0
-_DEFAULT_BLOCKS = 3
+_FEWEST = 3
 _ALPHA = 0.05
 _SURE = 0.85
 """Confidence of the variance's upper bound: a little over the four of five that are promised, as the noise inside runs is uncertain, too."""
@@ -88,14 +89,9 @@ def size_study(
     least, most = (float(np.sqrt(each + lrv / trial_s)) for each in between)
     asked, arms = max(levels - 1 - controls, 1), controls + 1
     plan = Plan(_ALPHA, asked, complete_loadings(asked, arms)[0])
-
-    def wanted(sd: float) -> int | None:
-        present = _DEFAULT_BLOCKS - 1
-        return blocks_to_answer(plan, sd, 1 + 1 / arms, margin, present) if sd > 0 else _DEFAULT_BLOCKS
-
-    counts = wanted(least), wanted(most)
+    counts = [blocks_to_answer(plan, max(sd, SAME), 1 + 1 / arms, margin, _FEWEST - 1) for sd in (least, most)]
     minutes = [None if count is None else count * levels * (trial_s + overhead_s) / 60 for count in counts]
-    return Pilot(trial_s, most, counts, (minutes[0], minutes[1]))
+    return Pilot(trial_s, most, (counts[0], counts[1]), (minutes[0], minutes[1]))
 
 
 def _long_run_variance(x: np.ndarray) -> float:

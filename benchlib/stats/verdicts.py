@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.special import fdtrc
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import Metric, metric_or_guess
+from benchlib.plan.metrics import metric_or_guess
 from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis, Concern
 from benchlib.stats.block_model import Fit, arm_weights, fit_blocks, in_blocks
@@ -66,9 +66,7 @@ def analyze(
     fit, blocks, controls = data.fit(), len(data.values), arms[1:]
     warnings = [*data.concerns, *concerns, *_incomplete(data)]
     if fit.residual_sd <= SAME:
-        message = (
-            "the trials repeat each other exactly, so there is no noise to judge by: copied, not measured?"
-        )
+        message = "the trials repeat each other exactly, without any noise: copied, not measured?"
         warnings.append(Concern("no_variation", message))
     elif fit.df > 0:
         for row, column in validity.outliers(fit.residual, fit.df):
@@ -93,11 +91,15 @@ def analyze(
     measured, table = metric_or_guess(metric, lower_is_better=lower_is_better), _levels(data.values)
     few = set(table.index[table["n"] < LEAST_BLOCKS])
     grave = {warning.level for warning in warnings if warning.grave}
+    up, down = measured.directions
     verdicts = [
         # twins that differ are noise that nobody has understood, so they invalidate the others too
         "invalid" if grave & {None, name, other, *controls}
         else "inconclusive" if few & {name, other}
-        else _verdict(row, measured, alpha)
+        else up if row.low > 0
+        else down if row.high < 0
+        else "equivalent" if row.p_tost <= alpha
+        else "inconclusive"
         for (name, other), row in zip(pairs.items(), rows.itertuples(), strict=True)
     ]  # fmt: skip
     needed = np.ceil(rows["blocks_needed"] * (blocks / len(judged.residual)))
@@ -111,6 +113,7 @@ def analyze(
         "mde_percent": percent(rows["detectable"]),
         "blocks_needed": needed.where(np.array(verdicts) == "inconclusive"),
     }
+    differences = percent(_changes(data.logs, pairs, weights)).stack(future_stack=True).dropna()
     return Analysis(
         table=table.join(pd.DataFrame(compared)).rename_axis("level").reset_index(),
         baseline=arms[0],
@@ -121,7 +124,7 @@ def analyze(
         margin=margin,
         alpha=alpha,
         warnings=tuple(warnings),
-        differences=_long(percent(_changes(data.logs, pairs, weights))),
+        differences=differences.rename_axis(["block", "level"]).reset_index(name="percent"),
         errors=rows[["estimate", "error", "df"]].assign(against=pd.Series(pairs)).rename_axis("level").reset_index(),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
@@ -270,13 +273,6 @@ def _contrasts(
     return pairs, arm_weights(len(levels), len(arms), places)
 
 
-def _verdict(row: Any, metric: Metric, alpha: float) -> str:
-    if row.low > 0 or row.high < 0:
-        up, down = metric.directions
-        return up if row.low > 0 else down
-    return "equivalent" if row.p_tost <= alpha else "inconclusive"
-
-
 # --- reasons for doubt ----------------------------------------------------------------
 
 
@@ -284,9 +280,8 @@ def _incomplete(data: Trials) -> list[Concern]:
     blocks, total, counts = len(data.values), data.values.size, data.values.count()
     concerns = []
     if blocks < LEAST_BLOCKS:
-        concerns.append(
-            Concern("few_blocks", f"a verdict takes at least {LEAST_BLOCKS} blocks, here are {blocks}")
-        )
+        message = f"a verdict takes at least {LEAST_BLOCKS} blocks, here are {blocks}"
+        concerns.append(Concern("few_blocks", message))
     if absent := total - counts.sum():
         message = f"{absent} of {total} trials are absent: the blocks are incomplete"
         concerns.append(Concern("incomplete_blocks", message))
@@ -299,9 +294,8 @@ def _incomplete(data: Trials) -> list[Concern]:
 
 def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Concern]:
     if twins.empty:
-        return [
-            Concern("no_control", "there is no A/A arm: noise between twins of the baseline was not measured")
-        ]
+        message = "there is no A/A arm: noise between twins of the baseline was not measured"
+        return [Concern("no_control", message)]
     concerns = []
     for name, row in twins[twins["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
         change = f"{percent(row['estimate']):+.1f} % (p = {row['p_adjusted']:.2g})"
@@ -328,9 +322,3 @@ def _changes(logs: pd.DataFrame, pairs: Mapping[str, str], weights: np.ndarray) 
     """
     changes, _ = in_blocks(logs.to_numpy(), weights)
     return pd.DataFrame(changes, logs.index, list(pairs))
-
-
-def _long(changes: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each cell that holds a figure: ``block, level, percent``."""
-    cells = changes.stack(future_stack=True).dropna()
-    return cells.reset_index().set_axis(["block", "level", "percent"], axis=1)
