@@ -32,13 +32,7 @@ def by_itself(fit: Fit, weights: np.ndarray) -> tuple[pd.DataFrame, np.ndarray, 
 
 
 def compare(
-    fit: Fit,
-    weights: np.ndarray,
-    alpha: float,
-    margin: float,
-    *,
-    one_reference: bool,
-    families: int,
+    fit: Fit, weights: np.ndarray, alpha: float, margin: float, *, one_reference: bool, families: int
 ) -> pd.DataFrame:
     """Return a family's contrasts: the rows of :func:`by_itself`, and what holds for all of them together.
 

@@ -144,11 +144,7 @@ def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Co
 
 
 def behind_schedule(
-    level: str,
-    rate_tps: float,
-    transactions: Sequence[float],
-    tps: Sequence[float],
-    lag_ms: Sequence[float],
+    level: str, rate_tps: float, transactions: Sequence[float], tps: Sequence[float], lag_ms: Sequence[float]
 ) -> Concern | None:
     """Return the concern about trials of a level, under a fixed rate, that fell behind it: grave when most did.
 

@@ -174,11 +174,7 @@ def leads(
 
 
 def _by_host(
-    logs: pd.DataFrame,
-    hosts: "pd.Series[Any]",
-    pairs: Mapping[str, str],
-    weights: np.ndarray,
-    alpha: float,
+    logs: pd.DataFrame, hosts: "pd.Series[Any]", pairs: Mapping[str, str], weights: np.ndarray, alpha: float
 ) -> tuple[Fit, list[Concern]]:
     """Return the fit by which comparisons are judged where several hosts ran the blocks, and what it tells of.
 
