@@ -136,9 +136,8 @@ class Analysis:
                 reason = gives_up.get(level, "")
                 cost = "" if reason in told else f", but {reason}"
                 colon = ":" if not other or name[-1:].isdigit() else ""
-                clause += (
-                    f"{name}{colon} {self._figures(row, explained=explained)}, {self._verdict(row)}{cost}"
-                )
+                figures = self._figures(row, explained=explained)
+                clause += f"{name}{colon} {figures}, {self._verdict(row)}{cost}"
                 explained |= bool(np.isfinite(row["ci_low"]))
             clauses.append(clause)
             told.add(reason)
@@ -148,9 +147,7 @@ class Analysis:
     def doubts(self, level: str) -> str:
         """The grave reasons for doubt that make a level's comparison invalid."""
         concerned = (None, level, self.against[level], *self.controls)
-        reasons = [
-            concern.message for concern in self.warnings if concern.grave and concern.level in concerned
-        ]
+        reasons = [w.message for w in self.warnings if w.grave and w.level in concerned]
         return "; ".join(dict.fromkeys(reasons))
 
     def _figures(self, row: dict[Any, Any], *, explained: bool) -> str:
@@ -167,9 +164,8 @@ class Analysis:
         level, verdict, margin = row["level"], row["verdict"], f"{100 * self.margin:g} %"
         if verdict in self.metric.directions:
             weight = f" by less than the {margin} that matter" if level in self.tiny else ""
-            return (
-                f"{verdict}{weight}{', at the ceiling of the processors' if level in self.ceilings else ''}"
-            )
+            ceiling = ", at the ceiling of the processors" if level in self.ceilings else ""
+            return f"{verdict}{weight}{ceiling}"
         if verdict == "equivalent":
             return f"equivalent within ±{margin}"
         if level in self.unshown:
