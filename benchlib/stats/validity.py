@@ -66,7 +66,7 @@ def drifts(logs: pd.DataFrame, pairs: Mapping[str, str], hosts: "pd.Series[Any]"
 def _trends(logs: pd.DataFrame, hosts: "pd.Series[Any]") -> pd.DataFrame:
     """Return of each column the ``p`` of a straight trend over the blocks of each host, and its ``change`` from first to last in percent."""
     there, host = logs.notna(), pd.factorize(hosts)[0]
-    place = there.groupby(host).cumsum().where(there)
+    place = there.astype(int).groupby(host).cumsum().where(there)
     x, y = (of - of.groupby(host).transform("mean") for of in (place, logs))
     df = there.sum() - there.groupby(host).any().sum() - 1
     slope = (x * y).sum() / (x**2).sum()
