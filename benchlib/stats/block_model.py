@@ -102,7 +102,7 @@ def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit
     if places.any():
         df = 0
         for blocks in np.split(places.argsort(kind="stable"), np.bincount(places).cumsum()[:-1]):
-            *_, residual[blocks], of_host = _additive(y[blocks])
+            _, _, residual[blocks], of_host = _additive(y[blocks])
             df += of_host
     member = csr_array((np.ones(len(y)), places, np.arange(len(y) + 1)))
     return Fit(effects, unscaled, residual, df, member)

@@ -111,8 +111,9 @@ def _of_blocks(
     """Return what a column says of each block; None where it says nothing."""
     if column not in frame or (blank := _blank(frame[column])).all():
         return None
+    pairs = pd.DataFrame({"block": block, "value": frame[column].to_numpy()})[~blank].drop_duplicates()
     value: dict[Hashable, Any] = {}
-    for name, own in zip(block[~blank], frame[column][~blank], strict=True):
+    for name, own in pairs.itertuples(index=False):
         if value.setdefault(name, own) != own:
             raise InputError(f"block {name} has two {column}s, {value[name]} and {own}: it has one")
     if missing := [name for name in index if name not in value]:

@@ -69,8 +69,9 @@ def _trends(logs: pd.DataFrame, hosts: "pd.Series[Any]") -> pd.DataFrame:
     place = there.astype(int).groupby(host).cumsum().where(there)
     x, y = (of - of.groupby(host).transform("mean") for of in (place, logs))
     df = there.sum() - there.groupby(host).any().sum() - 1
-    slope = (x * y).sum() / (x**2).sum()
-    explained = slope * (x * y).sum() / (y**2).sum()
+    both = (x * y).sum()
+    slope = both / (x**2).sum()
+    explained = slope * both / (y**2).sum()
     p = 2 * stdtr(df, -np.sqrt(explained * df / (1 - explained).clip(lower=1e-20)))
     told = (df >= 3) & (y.max() - y.min() >= 1e-12)
     change = 100 * np.expm1(slope * (place.max() - 1))
