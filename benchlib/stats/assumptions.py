@@ -54,7 +54,9 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
     if among < periods < blocks and df > between_df:
         clusters = rows.groupby(["host", "period", "level"])["scaled"]
         between = (clusters.mean() ** 2 * clusters.count()).sum()
-        ratio = (between / between_df) / ((df - between) / (df - between_df))  # scaled, all squares add up to df
+        ratio = (between / between_df) / (
+            (df - between) / (df - between_df)
+        )  # scaled, all squares add up to df
         seen["luck"] = float(np.sqrt(max(ratio - 1, 0.0) * periods / blocks))
         seen["luck_p"] = float(fdtrc(between_df, df - between_df, ratio))
     return seen

@@ -207,7 +207,9 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
         return [Concern("ceiling", message)]
     concerns = []
     for level, busy in full.items():
-        message = f"{level!r} used up the processors ({busy:.0f} % busy): its change is what this machine allows"
+        message = (
+            f"{level!r} used up the processors ({busy:.0f} % busy): its change is what this machine allows"
+        )
         concerns.append(Concern("ceiling", message, level=level))
     return concerns
 

@@ -125,7 +125,10 @@ def analyze(
         alpha=alpha,
         warnings=tuple(warnings),
         differences=differences.rename_axis(["block", "level"]).reset_index(name="percent"),
-        errors=rows[["estimate", "error", "df"]].assign(against=pd.Series(pairs)).rename_axis("level").reset_index(),
+        errors=rows[["estimate", "error", "df"]]
+        .assign(against=pd.Series(pairs))
+        .rename_axis("level")
+        .reset_index(),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
     )
@@ -209,9 +212,7 @@ def _by_host(
     return fit, [Concern("hosts", message), *differ]
 
 
-def _host_by_level(
-    changes: pd.DataFrame, hosts: "pd.Series[Any]"
-) -> tuple["pd.Series[float]", pd.DataFrame]:
+def _host_by_level(changes: pd.DataFrame, hosts: "pd.Series[Any]") -> tuple["pd.Series[float]", pd.DataFrame]:
     """Return of each comparison the p (F, adjusted by Holm) that it is the same on all hosts, and its mean on each (hosts, c)."""
     by_host = changes.groupby(hosts.to_numpy())
     means, counts = by_host.mean(), by_host.count()

@@ -61,9 +61,7 @@ def test_no_deviation_between_runs_means_long_trials():
     assert still.blocks == (3, 3)
 
 
-@pytest.mark.parametrize(
-    "series", [pilot(2, 60), pilot(3, 5), [[0.0] * 20] * 3, [[float("nan")] * 20] * 3]
-)
+@pytest.mark.parametrize("series", [pilot(2, 60), pilot(3, 5), [[0.0] * 20] * 3, [[float("nan")] * 20] * 3])
 def test_refusals(series):
     with pytest.raises(InputError):
         size_study(series, levels=3, overhead_s=10)

@@ -123,7 +123,9 @@ def test_the_lean_of_an_early_stop_is_that_of_such_studies():
         trials = pd.DataFrame({"block": np.repeat(range(5), 3), "level": ["a", "b", "x"] * 5})
         trials["tps"] = np.exp(study).ravel()
         analysis, _ = decide(trials, plan, baseline="a", controls=["b"])
-        messages = " ".join(warning.message for warning in analysis.warnings if warning.code == "stopped_early")
+        messages = " ".join(
+            warning.message for warning in analysis.warnings if warning.code == "stopped_early"
+        )
         told.append(re.findall(r"'x' by ([+-][\d.]+) points", messages))
     lean = 100 * np.expm1(second.estimate[stopped]).mean() - 5
     assert lean > 0.4
