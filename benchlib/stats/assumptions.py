@@ -30,8 +30,8 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
         logs = rows.pivot(index="block", columns="level", values=metric).apply(np.log)
         fit = fit_blocks(logs, rows.groupby("block")["host"].first())
         if fit.residual_sd > SAME:
-            residual = pd.DataFrame(fit.residual, logs.index, logs.columns).stack(future_stack=True)
-            rows = rows.join(residual.rename("left"), on=["block", "level"])
+            residual = pd.DataFrame(fit.residual, logs.index, logs.columns)
+            rows = rows.merge(residual.melt(value_name="left", ignore_index=False), on=["block", "level"])
             left.append(rows.assign(scaled=rows["left"] / fit.residual_sd))
             df += fit.df
     seen = dict.fromkeys(_NAMES, float("nan"))
@@ -54,9 +54,8 @@ def assumptions_seen(trials: pd.DataFrame, metric: str, parts: Mapping[str, str]
     if among < periods < blocks and df > between_df:
         clusters = rows.groupby(["host", "period", "level"])["scaled"]
         between = (clusters.mean() ** 2 * clusters.count()).sum()
-        ratio = (between / between_df) / (
-            (df - between) / (df - between_df)
-        )  # scaled, all squares add up to df
+        # scaled, all squares add up to their degrees of freedom
+        ratio = (between / between_df) / ((df - between) / (df - between_df))
         seen["luck"] = float(np.sqrt(max(ratio - 1, 0.0) * periods / blocks))
         seen["luck_p"] = float(fdtrc(between_df, df - between_df, ratio))
     return seen

@@ -11,8 +11,8 @@ _FEWEST = 20
 
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
     """The geometric mean of positive values and its 95 % interval by Student's t; NaN where there is none."""
-    logs = pd.Series(np.log(np.asarray(values, float)))
-    mean, reach = logs.mean(), stdtrit(len(logs) - 1, 0.975) * logs.sem()
+    mean, error = pd.Series(np.log(np.asarray(values, float))).agg(["mean", "sem"]).to_numpy()
+    reach = stdtrit(len(values) - 1, 0.975) * error
     return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
 
 

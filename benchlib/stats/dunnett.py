@@ -30,10 +30,13 @@ def loadings(covariance: np.ndarray) -> tuple[float, ...]:
         return (0.0,)
     start = np.full(len(scale), np.sqrt(max(float(wanted.mean()), 0.0)))
     if not np.allclose(wanted, wanted.mean(), atol=1e-9) or wanted[0] < 0:
+
+        def misfit(lam: np.ndarray) -> np.ndarray:
+            return np.asarray(lam[rows] * lam[columns] - wanted)
+
         # unequal starts, or two negatively correlated contrasts would sit on a saddle
         spread = np.clip(start + np.linspace(0.1, -0.1, len(scale)), -0.98, 0.98)
-        bounds = -_LARGEST_LOADING, _LARGEST_LOADING
-        start = least_squares(lambda lam: lam[rows] * lam[columns] - wanted, spread, bounds=bounds).x
+        start = least_squares(misfit, spread, bounds=(-_LARGEST_LOADING, _LARGEST_LOADING)).x
     return tuple(float(value) for value in np.round(np.minimum(start, _LARGEST_LOADING), 12))
 
 

@@ -89,9 +89,8 @@ def size_study(
     least, most = (float(np.sqrt(each + lrv / trial_s)) for each in between)
     asked, arms = max(levels - 1 - controls, 1), controls + 1
     plan = Plan(_ALPHA, asked, complete_loadings(asked, arms)[0])
-    counts = [
-        blocks_to_answer(plan, max(sd, SAME), 1 + 1 / arms, margin, _FEWEST - 1) for sd in (least, most)
-    ]
+    factor, present = 1 + 1 / arms, _FEWEST - 1
+    counts = [blocks_to_answer(plan, max(sd, SAME), factor, margin, present) for sd in (least, most)]
     minutes = [None if count is None else count * levels * (trial_s + overhead_s) / 60 for count in counts]
     return Pilot(trial_s, most, (counts[0], counts[1]), (minutes[0], minutes[1]))
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import gammaincinv, nctdtr, stdtrit
+from scipy.special import gammainc, nctdtr, stdtrit
 
 from benchlib.stats.block_model import prior_df
 from benchlib.stats.dunnett import family_cut
@@ -43,9 +43,10 @@ class Plan:
         return family_cut(self.alpha, (self.loading,) * self.count, self.df(blocks), shared=shared)
 
 
-def detectable(cut: float, df: float, power: float = POWER) -> float:
-    """Return the effect, in standard errors, that |t| > ``cut`` finds with that power."""
-    return _noncentrality(round(cut, 9), df, power)
+@lru_cache(maxsize=8192)
+def detectable(cut: float, df: float) -> float:
+    """Return the effect, in standard errors, that |t| > ``cut`` finds with 80 % power."""
+    return float(brentq(lambda effect: _power(cut, df, effect) - POWER, 0.0, 10.0 * cut + 20.0, xtol=1e-9))
 
 
 def blocks_to_answer(
@@ -62,27 +63,16 @@ def blocks_to_answer(
     def enough(blocks: int) -> bool:
         df, effect = plan.df(blocks), smallest / (sd * float(np.sqrt(variance_factor / blocks)))
         level = float(-stdtrit(df, -np.expm1(np.log1p(-plan.alpha) / plan.count)))
-        return _finds(effect, plan.cut(blocks), df, POWER) and _finds(effect, level, df, (1 + POWER) / 2)
+        return _power(plan.cut(blocks), df, effect) >= POWER and _power(level, df, effect) >= (1 + POWER) / 2
 
     blocks = bisect_left(range(MOST_BLOCKS + 1), True, lo=max(present, 2) + 1, key=enough)
     return blocks if blocks <= MOST_BLOCKS else None
 
 
-def _finds(effect: float, cut: float, df: float, power: float) -> bool:
-    """Whether |t| > ``cut`` finds an effect, in standard errors, with that power; faster than :func:`detectable`."""
-    if cut > _HUGE_CUT or effect > 10.0 * cut + 20.0:
-        return effect >= detectable(cut, df, power)
-    return _beyond(cut, df, effect) >= power
-
-
-@lru_cache(maxsize=8192)
-def _noncentrality(cut: float, df: float, power: float) -> float:
+def _power(cut: float, df: float, effect: float) -> float:
+    """Return P(t > cut) of the noncentral t."""
     if cut > _HUGE_CUT:
-        # scipy's noncentral t gives up there; the noise of the mean no longer matters beside that of s
-        return cut * float(np.sqrt(2 * gammaincinv(df / 2, power) / df))
-    return float(brentq(lambda effect: _beyond(cut, df, effect) - power, 0.0, 10.0 * cut + 20.0, xtol=1e-9))
-
-
-def _beyond(cut: float, df: float, effect: float) -> float:
-    """Return P(t > cut) of the noncentral t; of what is left of it below scipy gives NaN where that is next to nothing."""
+        # scipy's gives up there; the noise of the mean no longer matters beside that of s
+        return float(gammainc(df / 2, df / 2 * (effect / cut) ** 2))
+    # of what is left below, scipy gives NaN where that is next to nothing
     return 1 - float(np.nan_to_num(nctdtr(df, effect, cut)))

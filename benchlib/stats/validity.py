@@ -207,10 +207,8 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
         return [Concern("ceiling", message)]
     concerns = []
     for level, busy in full.items():
-        message = (
-            f"{level!r} used up the processors ({busy:.0f} % busy): its change is what this machine allows"
-        )
-        concerns.append(Concern("ceiling", message, level=level))
+        text = f"{level!r} used up the processors ({busy:.0f} % busy): its change is what this machine allows"
+        concerns.append(Concern("ceiling", text, level=level))
     return concerns
 
 

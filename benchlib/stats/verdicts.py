@@ -27,6 +27,7 @@ LEAST_HOSTS = 5
 """So many hosts stand for others like them; fewer are all that a verdict is about."""
 POOLED_FROM = 0.5
 """Clusters that stay for several blocks are forgotten only where their luck says nothing at this p."""
+_REPEATED = "the trials repeat each other exactly, so there is no noise to judge by: copied, not measured?"
 
 
 def analyze(
@@ -62,12 +63,11 @@ def analyze(
     """
     arms = _arms(baseline, controls, margin, alpha)
     data = read_trials(trials, arms[0], arms[1:], metric)
-    pairs, weights = _contrasts(list(data.values), arms, against)
+    pairs, weights = _contrasts(data.values.columns.tolist(), arms, against)
     fit, blocks, controls = data.fit(), len(data.values), arms[1:]
     warnings = [*data.concerns, *concerns, *_incomplete(data)]
     if fit.residual_sd <= SAME:
-        message = "the trials repeat each other exactly, without any noise: copied, not measured?"
-        warnings.append(Concern("no_variation", message))
+        warnings.append(Concern("no_variation", _REPEATED))
     elif fit.df > 0:
         for row, column in validity.outliers(fit.residual, fit.df):
             level, value = str(data.values.columns[column]), data.values.to_numpy()[row, column]
@@ -91,17 +91,18 @@ def analyze(
     measured, table = metric_or_guess(metric, lower_is_better=lower_is_better), _levels(data.values)
     few = set(table.index[table["n"] < LEAST_BLOCKS])
     grave = {warning.level for warning in warnings if warning.grave}
-    up, down = measured.directions
+    (up, down), tests = measured.directions, rows[["low", "high", "p_tost"]].to_numpy()
     verdicts = [
         # twins that differ are noise that nobody has understood, so they invalidate the others too
         "invalid" if grave & {None, name, other, *controls}
         else "inconclusive" if few & {name, other}
-        else up if row.low > 0
-        else down if row.high < 0
-        else "equivalent" if row.p_tost <= alpha
+        else up if low > 0
+        else down if high < 0
+        else "equivalent" if p_tost <= alpha
         else "inconclusive"
-        for (name, other), row in zip(pairs.items(), rows.itertuples(), strict=True)
+        for (name, other), (low, high, p_tost) in zip(pairs.items(), tests, strict=True)
     ]  # fmt: skip
+    rows["against"] = pd.Series(pairs)
     needed = np.ceil(rows["blocks_needed"] * (blocks / len(judged.residual)))
     compared = {
         "percent_change": percent(rows["estimate"]),
@@ -125,10 +126,7 @@ def analyze(
         alpha=alpha,
         warnings=tuple(warnings),
         differences=differences.rename_axis(["block", "level"]).reset_index(name="percent"),
-        errors=rows[["estimate", "error", "df"]]
-        .assign(against=pd.Series(pairs))
-        .rename_axis("level")
-        .reset_index(),
+        errors=rows[["against", "estimate", "error", "df"]].rename_axis("level").reset_index(),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
     )
@@ -168,7 +166,7 @@ def leads(
 ) -> pd.DataFrame:
     """Return ``level, percent_change, p_value`` of the levels that :func:`analyze` compares, the controls aside: the same, and no verdicts."""
     data = read_trials(trials, baseline, controls, metric)
-    pairs, weights = _contrasts(list(data.values), (baseline, *controls), against)
+    pairs, weights = _contrasts(data.values.columns.tolist(), (baseline, *controls), against)
     units, hosts, _ = _by_period(data, data.fit())
     fit, _ = _by_host(units, hosts, pairs, weights, alpha=0.0)
     rows, *_ = by_itself(fit, weights[len(controls) :])
@@ -192,8 +190,8 @@ def _by_host(
     p, means = _host_by_level(_changes(logs, pairs, weights), hosts)
     differ = []
     for name in map(str, p.index[p <= alpha]):
-        extremes = means[name].idxmin(), means[name].idxmax()
-        ends = " to ".join(f"{percent(means[name][host]):+.1f} % on {host}" for host in extremes)
+        extremes = means[name].dropna().sort_values().iloc[[0, -1]]
+        ends = " to ".join(f"{percent(change):+.1f} % on {host}" for host, change in extremes.items())
         message = f"the effect of {name!r} differs from host to host (p = {p[name]:.2g}): {ends}"
         differ.append(Concern("host_by_level", message, level=name))
     if differ:
