@@ -1,8 +1,7 @@
 """The latencies of a trial's transactions: pgbench's log kept as compressed Parquet, and the figures in it."""
 
-import io
 import json
-import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,11 +24,12 @@ SCHEMA = pa.schema({**dict.fromkeys(_COUNTS, pa.int64()), "status": pa.dictionar
 late it started (null without ``--rate``), the client and its own count of transactions, the script (from 0),
 how often it was tried again (null without ``--max-tries``), and ``ok`` or pgbench's word."""
 
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 EDGES_US = np.array([0, *np.ceil(10 ** (np.arange(10, 81) / 10))], np.int64)
 """Where the histogram's bins begin: ten per decade from 10 µs to 100 s, one below and one above."""
 
 _NOTE = b"benchlib"  # in the file's metadata: JSON, ``torn`` and ``thin``
-_THIN = ("time_us", "latency_us", "status")
+_THIN = ("time_us", "latency_us", "schedule_lag_us", "status")
 _FORMAT: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": ["script", "status"],
@@ -39,13 +39,14 @@ _FORMAT: dict[str, Any] = {
 _SECOND = 1_000_000  # µs
 _MOST_SECONDS = 1_000_000
 _MOST_ROWS = 20  # of a byte: a thinned log has two
+_TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 
 @dataclass(frozen=True)
 class Latency:
     """How long the transactions of one trial took; skipped and failed ones have no latency.
 
-    ``quantiles_ms`` (``p50``, ``p90``, ``p95``, ``p99``, ``p999``) interpolate linearly and are None without a
+    ``quantiles_ms`` (``p50``, ``p95``, ``p99``, ``p999``) interpolate linearly and are None without a
     transaction. ``counts`` has a row per second from the first to the last in which a transaction ended, and
     a column per bin that begins in ``EDGES_US``.
     """
@@ -61,14 +62,21 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
     is left at ``target`` when it fails.
 
     Raises:
-        ParseError: a line that is none; columns that the command line does not ask for.
+        ParseError: a line that is none, named; columns that the command line does not ask for.
         InputError: there is no log.
         StudyError: the disk refused.
 
     """
     if not files:
         raise InputError("no transaction log: pgbench writes one with --log")
-    log = Log({path.name: partial(io.FileIO, path) for path in files}, argv)
+    log = Log({path.name: partial(pa.OSFile, str(path)) for path in files}, argv)
+    if log.spans and not log.columns:
+        raise log.fault(log.spans[0])
+    if "lag_or_retries" in log.columns:
+        raise ParseError("the log's seventh column is lag or retries: only the command line can tell")
+    for name, tail in log.tails.items():
+        if not _TORN.fullmatch(tail):
+            raise ParseError(f"{name} does not end as a transaction log does: {tail[:80]!r}")
     schema = SCHEMA.with_metadata({_NOTE: json.dumps({"torn": len(log.tails)})})
     try:
         with pq.ParquetWriter(target, schema, **_FORMAT) as writer:
@@ -85,11 +93,13 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
 
 def _rows(log: Log, span: Span) -> pa.Table:
     """The lines of a span as rows of ``SCHEMA``."""
-    columns = log.rows(log.read(span), log.columns, f"{span.name} from byte {span.start}")
+    columns = log.rows(log.read(span), log.columns)
+    if columns is None:
+        raise log.fault(span)
     status = pa.array(columns["status"], pa.int8())
     absent = pa.nulls(len(status), pa.int64())
     rows = {
-        "time_us": columns["epoch_s"].astype(np.int64) * _SECOND + columns["epoch_us"],
+        "time_us": columns["epoch_s"] * _SECOND + columns["epoch_us"],
         "latency_us": pa.array(columns["latency"], mask=columns["status"] != STATUSES.index("ok")),
         "schedule_lag_us": columns.get("lag", absent),
         "retries": columns.get("retries", absent),
@@ -106,51 +116,72 @@ def read_latency(path: Path) -> Latency:
         InputError: the file is damaged, or of another kind, or its times are not of one trial.
 
     """
-    with _kept(path):
-        table = pq.read_table(path, columns=["time_us", "latency_us"], page_checksum_verification=True)
-        table = table.drop_null()
-        latencies, seconds = narrow(table["latency_us"].to_numpy()), table["time_us"].to_numpy() // _SECOND
-    first, last = (int(seconds.min()), int(seconds.max())) if len(seconds) else (0, -1)
-    if last - first > min(_MOST_SECONDS, 86_400 + 100 * len(seconds)):
+
+    def columns(group: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read_row_group(group, ["time_us", "latency_us"], use_threads=False).drop_null()
+        return narrow(table["latency_us"].to_numpy()), table["time_us"].to_numpy() // _SECOND
+
+    with _readable(path), pq.ParquetFile(path) as file:
+        _note(path, file.schema_arrow)
+        parts = list(ahead(columns, range(file.num_row_groups)))
+    first = min((int(seconds.min()) for _, seconds in parts if len(seconds)), default=0)
+    last = max((int(seconds.max()) for _, seconds in parts if len(seconds)), default=-1)
+    rows = sum(len(seconds) for _, seconds in parts)
+    if last - first > min(_MOST_SECONDS, 86_400 + 100 * rows):
         raise ParseError(f"transaction log: times from {first} to {last} s: not of one trial")
     shape = last + 1 - first, len(EDGES_US)
-    bins = (seconds - first) * shape[1] + np.searchsorted(EDGES_US, latencies, "right") - 1
-    counts = np.bincount(bins, minlength=math.prod(shape)).reshape(shape)
-    return Latency(quantiles_ms(latencies), counts)
+    counts = np.zeros(shape, np.int64)
+    for latencies, seconds in parts:
+        bins = np.searchsorted(EDGES_US, latencies, "right") - 1
+        counts += np.bincount((seconds - first) * shape[1] + bins, minlength=counts.size).reshape(shape)
+    latencies = np.concatenate([np.array([], np.uint32), *(latencies for latencies, _ in parts)])
+    return Latency(quantiles_ms(latencies, QUANTILES), counts)
 
 
 def thin_log(path: Path, target: Path) -> bool:
     """Write a log that ``keep_log`` kept anew, with the same :class:`Latency`; False where it was thin already.
 
-    Of a transaction the second in which it ended remains, its latency and status; inside a second they are sorted, which is
-    what makes them small.
+    Of a transaction the second in which it ended remains, its latency, lag and status. Inside a second latencies and lags
+    are sorted, each for itself, which is what makes them small: a row is no transaction any more.
 
     Raises:
         InputError: the file is damaged, or of another kind.
 
     """
-    with _kept(path) as note:
+    with _readable(path):
+        note = _note(path, pq.read_schema(path))
         if note.get("thin"):
             return False
         table = pq.read_table(path, columns=[*_THIN])
     second = pc.multiply(pc.divide(table["time_us"], _SECOND), _SECOND)
-    order = [("time_us", "ascending"), ("latency_us", "ascending")]
-    table = table.set_column(0, "time_us", second).sort_by(order)
+    table = table.set_column(0, "time_us", second)
+    done = table["latency_us"].is_valid()
+    by_latency, by_lag = (
+        table.filter(done).sort_by([("time_us", "ascending"), (name, "ascending")])
+        for name in ("latency_us", "schedule_lag_us")
+    )
+    by_latency = by_latency.set_column(2, "schedule_lag_us", by_lag["schedule_lag_us"])
+    rows = pa.concat_tables([by_latency, table.filter(pc.invert(done)).sort_by("time_us")])
     # of the other columns not even the names: in a file of a few kilobytes they weigh
     schema = pa.schema(map(SCHEMA.field, _THIN), {_NOTE: json.dumps({**note, "thin": True})})
-    columns = [table[name] for name in _THIN]
+    columns = [rows[name] for name in _THIN]
     pq.write_table(pa.table(columns, schema=schema), target, **_FORMAT, compression_level=19)
     return True
 
 
+def _note(path: Path, schema: pa.Schema) -> dict[str, Any]:
+    note = json.loads((schema.metadata or {})[_NOTE])
+    if not isinstance(note, dict) or pq.read_metadata(path).num_rows > _MOST_ROWS * path.stat().st_size:
+        raise ValueError("it is no log of ours")
+    return note
+
+
 @contextmanager
-def _kept(path: Path) -> Iterator[dict[str, Any]]:
-    """The note in a file of ours; what a damaged file raises until it is left becomes one error that names it."""
+def _readable(path: Path) -> Iterator[None]:
+    """Turn what a damaged file raises into one error that names it."""
     try:
-        note = json.loads((pq.read_schema(path).metadata or {})[_NOTE])
-        if not isinstance(note, dict) or pq.read_metadata(path).num_rows > _MOST_ROWS * path.stat().st_size:
-            raise ValueError("it is no log of ours")
-        yield note
+        yield
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as reason:
         raise InputError(
             f"cannot read {path.parent.name}/{path.name}: damaged, or not kept by benchlib"

@@ -34,6 +34,17 @@ class Pgbench(LoadTool):
     name: ClassVar = "pgbench"
     kind: ClassVar = "pgbench_summary"
 
+    @staticmethod
+    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
+        """The scale too, which of other tables than its own pgbench does not know."""
+        return {
+            "clients": load.clients,
+            "threads": min(load.threads, load.clients),
+            "duration_s": load.duration_s,
+            "query_mode": load.protocol,
+            **({"scale": scale} if workload.pgbench_tables else {}),
+        }
+
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
         """The command line that makes pgbench's tables, for a workload on them."""
         return _init_argv(self.program, connection, workload, scale) if workload.pgbench_tables else []
@@ -41,8 +52,12 @@ class Pgbench(LoadTool):
     def argv(self, job: Job) -> list[str]:
         """Run the job's scripts, with a reading of the progress each second."""
         load, workload = job.load, job.workload
-        # pgbench reads the scale from its own tables for built-in scripts; others must be told
-        own_scripts = any(script.sql is not None for script in workload.scripts)
+        # pgbench reads the scale from its own tables for built-in scripts; others must be told, if their data has one
+        own_scripts = any(
+            script.sql is not None
+            and (workload.pgbench_tables or (workload.load_sql and ":scale" in script.sql))
+            for script in workload.scripts
+        )
         options = {
             "--client": load.clients,
             "--jobs": min(load.threads, load.clients),
@@ -81,6 +96,11 @@ class PgbenchInit(LoadTool):
         """A quantile of latencies."""
         why = "loading has no transactions, whose latencies the metric needs"
         return why if load.transaction_log else None
+
+    @staticmethod
+    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
+        """The scale: there are no clients."""
+        return {"scale": scale}
 
     def argv(self, job: Job) -> list[str]:
         """Make the tables of the workload."""

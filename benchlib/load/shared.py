@@ -7,8 +7,8 @@ from typing import Any
 from benchlib.plan.model import Load
 
 _SUMMED = (
-    "transactions", "failed_transactions", "retried_transactions", "skipped_transactions", "late_transactions", "clients",
-    "threads", "tps", "speed",
+    "transactions", "failed_transactions", "retried_transactions", "skipped_transactions", "late_transactions",
+    "transactions_attempted", "clients", "threads", "tps", "speed",
 )  # fmt: skip
 _MAX_SEED = 2**31 - 1
 
@@ -52,7 +52,10 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             {**rows[0], "transactions": _summed(row["transactions"] for row in rows)}
             for rows in zip(*(report["scripts"] for report in reports), strict=True)
         ],
-        "statements": [],
+        "statements": [
+            {**rows[0], "latency_ms": _weighted([row["latency_ms"] for row in rows], counts)}
+            for rows in zip(*(report["statements"] for report in reports), strict=True)
+        ],
     }
     if "rate_lag_average_ms" in first:
         whole["rate_lag_average_ms"] = _weighted([r["rate_lag_average_ms"] for r in reports], counts)

@@ -20,6 +20,7 @@ _FIGURES = (
     "transactions", "failed_transactions", "retried_transactions", "tps", "latency_average_ms", "latency_stddev_ms",
     "clients", "threads", "init_s",
 )  # fmt: skip
+_LISTS = ("progress", "scripts", "statements")
 _IDLE = re.compile(r"^(?:number of transactions actually processed: 0(?:/\d+)?$| *transactions: +0 )", re.M)
 _SEED = re.compile(
     r"^(?:pgbench: setting random seed to |Initializing random number generator from seed \()(\d+)", re.M
@@ -76,6 +77,11 @@ class LoadTool(ABC):
     def argv(self, job: Job) -> list[str]:
         """The command line of a job."""
 
+    @staticmethod
+    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
+        """What a report of a load tells of the conditions, as far as it does."""
+        return {"clients": load.clients}
+
     def limit_s(self, load: Load) -> float:
         """After how long a run is taken to hang: generous, since clients may prepare statements before they begin."""
         return load.duration_s + 120 + 2 * load.clients
@@ -125,7 +131,7 @@ class LoadTool(ABC):
         parsed = parse_text(output, kind=cls.kind, argv=list(argv) if argv else None)
         common: dict[str, Any] = {
             **dict.fromkeys(_FIGURES),
-            **{name: [] for name in ("progress", "scripts", "statements")},
+            **{name: [] for name in _LISTS},
             "speed": parsed.get("tps"),
             "seed": int(seed[1]) if (seed := _SEED.search(output)) else None,
         }

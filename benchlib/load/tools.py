@@ -12,7 +12,7 @@ from benchlib.plan.design import Trial
 from benchlib.plan.model import Load, Plan
 from benchlib.plan.workload import Tool, Workload
 
-TOOLS: dict[Tool, type[LoadTool]] = {"pgbench": Pgbench, "pgbench-init": PgbenchInit, "sysbench": Sysbench}
+_TOOLS: dict[Tool, type[LoadTool]] = {"pgbench": Pgbench, "pgbench-init": PgbenchInit, "sysbench": Sysbench}
 
 
 def load_tool(name: Tool, pgbench: Path) -> LoadTool:
@@ -22,7 +22,7 @@ def load_tool(name: Tool, pgbench: Path) -> LoadTool:
         PreflightError: it is not installed.
 
     """
-    return TOOLS[name](find_sysbench() if name == "sysbench" else pgbench)
+    return _TOOLS[name](find_sysbench() if name == "sysbench" else pgbench)
 
 
 def check(workload: Workload, load: Load) -> None:
@@ -32,8 +32,15 @@ def check(workload: Workload, load: Load) -> None:
         PreflightError: it is not, or it cannot; the message says what.
 
     """
-    if refusal := load_tool(workload.tool, Path("pgbench")).refusal(load):
+    if workload.tool == "sysbench":
+        find_sysbench()
+    if refusal := _TOOLS[workload.tool].refusal(load):
         raise PreflightError(f"workload '{workload.name}': {refusal}")
+
+
+def read(tool: Tool, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """What a tool of that name printed; see :meth:`benchlib.load.tool.LoadTool.read`."""
+    return _TOOLS[tool].read(output, argv)
 
 
 def misfit(
@@ -45,16 +52,12 @@ def misfit(
     """
     level = trial.level
     load, workload = plan.level_load(level), plan.level_workload(level)
-    conditions: dict[str, Any] = {"clients": load.clients, "seed": trial.seed}
-    if workload.tool == "pgbench":
-        threads = min(load.threads, load.clients)
-        conditions |= {"threads": threads, "duration_s": load.duration_s, "query_mode": load.protocol}
-    if workload.pgbench_tables or workload.tool == "pgbench-init":  # of other tables pgbench knows no scale
-        conditions["scale"] = plan.scale
-    for name, value in conditions.items():
+    tool = _TOOLS[workload.tool](Path(workload.tool))
+    conditions = tool.conditions(load, workload, plan.scale) | {"seed": trial.seed}
+    for name, value in conditions.items() if report else ():
         if report and report[name] not in (None, value):
             return f"the report's {name} is {report[name]}, the plan says {value}"
-    asked = TOOLS[workload.tool](Path()).argv(Job(Connection(), workload, load, plan.scale, trial.seed))
+    asked = tool.argv(Job(Connection(), workload, load, plan.scale, trial.seed))
     given = dict(word.partition("=")[::2] for word in argv)
     for name, _, value in (word.partition("=") for word in asked):
         if not name.startswith("--pgsql-") and given.get(name, value) != value:

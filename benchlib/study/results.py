@@ -20,7 +20,7 @@ from benchlib.host.telemetry import processors_share
 from benchlib.load.latency import Latency, read_latency
 from benchlib.load.pgbench import LOADING, tps_until_ended
 from benchlib.load.shared import merged
-from benchlib.load.tools import TOOLS, misfit
+from benchlib.load.tools import misfit, read
 from benchlib.plan.model import Measurement, Plan
 from benchlib.plan.workload import Tool
 from benchlib.stats import Concern, validity
@@ -276,7 +276,7 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
 @lru_cache(maxsize=256)
 def _parsed(tool: Tool, text: str, argv: tuple[str, ...]) -> dict[str, Any]:
     """An output is read once: for its trial's figures, its progress, and what each statement took."""
-    return TOOLS[tool].read(text, argv)
+    return read(tool, text, argv)
 
 
 def _two_runs(report: Mapping[str, Any]) -> str | None:

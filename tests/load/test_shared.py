@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlib.load.shared import merged, overlap, split
-from benchlib.load.tools import TOOLS
+from benchlib.load.tools import read
 from benchlib.plan.model import Load
 
 
@@ -28,7 +28,7 @@ def test_the_parts_have_all_clients_and_the_whole_rate_and_seeds_of_their_own(
 
 
 def report(tps: float, clients: int) -> dict:
-    return TOOLS["pgbench"].read("\n".join(pgbench_output(tps=tps, clients=clients)))
+    return read("pgbench", "\n".join(pgbench_output(tps=tps, clients=clients)))
 
 
 def test_counts_and_speeds_are_sums_and_latencies_are_those_of_all_transactions() -> None:

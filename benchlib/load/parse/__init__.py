@@ -34,9 +34,10 @@ whatever its summary claims.
     ``transactions`` (with a latency), ``failed_transactions``, ``skipped_transactions``,
     ``serialization_failures`` and ``deadlock_failures`` (``None`` unless told apart), ``latency_ms`` and
     ``lag_ms`` (``n``, ``mean``, ``stddev``, ``min``, ``p50``, ``p90``, ``p95``, ``p99``, ``p999``, ``max``),
-    ``retries``, ``retried_transactions``, ``scripts`` (rows of ``script`` from 0 as
-    logged, ``transactions``, ``latency_ms``), ``torn_lines``, ``notes``.
-    A seventh column is lag or retries, and only ``argv`` tells which; it must ask for the columns that there are.
+    ``retries``, ``retried_transactions``, ``sampling_rate``, ``scripts`` (rows of ``script`` from 0 as
+    logged, ``transactions``, ``latency_ms``), ``first_epoch_s``, ``last_epoch_s`` (whole seconds), ``torn_lines``, ``notes``.
+    A seventh column is lag or retries, and only ``argv`` tells which. In a log of more than 8 MiB it is checked only in
+    samples that each client's transaction numbers rise, as those of one run do.
 ``pg_test_fsync``
     ``seconds_per_test``, ``methods`` (rows of ``section``, ``method``, ``ops_per_s``, ``usecs_per_op``; the
     figures are ``None`` where n/a).
@@ -49,12 +50,13 @@ whatever its summary claims.
     ``reconnects_per_s``), ``error_lines``.
 """
 
-import io
 import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from benchlib.errors import ParseError
 from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_summary, sysbench, transaction_log
@@ -92,8 +94,8 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
 
     ``text`` may be stdout and stderr together, copied from a terminal, with prompts, colours, quoting
     and notices around it. ``kind`` is one of ``KINDS`` and is recognised when absent; of a load and a run in
-    one text, the run is read. ``argv`` is the command line, which decides what the text leaves open.
-    The result always holds ``kind`` and ``complete``; the module's documentation
+    one text, the run is read. ``argv`` is the command line, which decides what the text leaves open and must
+    not contradict it. The result always holds ``kind`` and ``complete``; the module's documentation
     lists the other keys with their units.
 
     Raises ParseError for a text that cannot be trusted, naming the line that was wanted.
@@ -108,22 +110,25 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
 def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
     """Read a file that a tool printed or logged; like :func:`parse_text`, in little memory for a large transaction log.
 
-    Of a large file the kind is recognised by its beginning and its end.
+    Of a large file the kind is recognised by its beginning and its end. That no client counts a transaction twice, as in
+    the logs of two runs, is checked only in samples of a log of more than 8 MiB.
 
     Raises:
         ParseError: the text cannot be trusted.
         OSError: the file cannot be read.
 
     """
-    if path.is_file() and (size := path.stat().st_size) > 2 * _ENOUGH:
-        if not kind:
-            with path.open("rb") as file:
-                beginning = file.read(_ENOUGH)
-                file.seek(size - _ENOUGH)
-                kind = _recognise(Text((beginning + b"\n" + file.read()).decode(errors="replace")))
-        if kind == "transaction_log":
-            log = transaction_log.Log({path.name: partial(io.FileIO, path)}, None)
-            return {"kind": kind, **transaction_log.parse_log(log)}
+    size = path.stat().st_size if path.is_file() else 0
+    large = size > 2 * _ENOUGH
+    if large and not kind:
+        with path.open("rb") as file:
+            beginning = file.read(_ENOUGH)
+            file.seek(size - _ENOUGH)
+            ends = beginning + b"\n" + file.read()
+        kind = _recognise(Text(ends.decode(errors="replace")))
+    if large and kind == "transaction_log":
+        log = transaction_log.Log({path.name: partial(pa.OSFile, str(path))}, None)
+        return {"kind": kind, **transaction_log.parse_log(log, None)}
     return parse_text(decoded(path.read_bytes()), kind=kind)
 
 

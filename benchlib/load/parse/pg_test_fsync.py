@@ -7,6 +7,7 @@ included); releases before 9.3 print no ``usecs/op``.
 import re
 from typing import Any
 
+from benchlib.errors import ParseError
 from benchlib.load.parse.text import Line, Text, wanted
 
 KIND = "pg_test_fsync"
@@ -22,7 +23,7 @@ _SECONDS = re.compile(r"(\d{1,9}) seconds? per test")
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """Read the tables; ``benchlib.load.parse`` lists the keys.
 
-    Raises ParseError when there is no row.
+    Raises ParseError when there is no row, or when a row's two figures contradict each other.
     """
     methods: list[dict[str, Any]] = []
     section = seconds = None
@@ -32,12 +33,21 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         elif length := _SECONDS.fullmatch(line):
             seconds = int(length[1])
         elif section and (row := _ROW.read(" ".join(line.split()))):
+            _check(row, line)
             methods.append({"section": section, **row})
     if not methods:
         raise wanted(KIND, "METHOD  … ops/sec  … usecs/op", text)
+    if len({(row["section"], row["method"]) for row in methods}) < len(methods):
+        raise ParseError(f"{KIND}: the same method twice in a section: two runs in one text")
     return {
         # The last section is always printed, with one row.
         "complete": methods[-1]["section"].startswith("Non-sync'ed"),
         "seconds_per_test": seconds,
         "methods": methods,
     }
+
+
+def _check(row: dict[str, Any], line: str) -> None:
+    ops, usecs = row["ops_per_s"], row["usecs_per_op"]
+    if ops and usecs is not None and abs(usecs - 1e6 / ops) > 0.51 + 0.01 * usecs:
+        raise ParseError(f'{KIND}: "{line}" contradicts itself: {ops} ops/sec are {1e6 / ops:.0f} usecs/op')

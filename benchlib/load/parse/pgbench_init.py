@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Line, Text, faults, wanted
+from benchlib.load.parse.text import Line, Text, faults, options, wanted
 
 KIND = "pgbench init"
 ROWS_PER_SCALE = 100_000
@@ -18,6 +18,7 @@ _TUPLES = Line(
     r"{rows:d} of {planned:d} tuples \(\d+%\)(?: of pgbench_accounts)? done \(elapsed {load_elapsed_s:f} s, remaining -?[\d.]+ s\)"
 )
 _DONE = re.compile(r"(?:done in|total time:) (\d{1,9}\.\d\d) s \((.*)\)\.?")
+_FIRST_STEPS = ("dropping old tables...", "creating tables...")
 _PHASE = re.compile(r"([a-z][a-z -]*) (\d{1,9}\.\d\d) s")
 
 
@@ -35,14 +36,16 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         raise wanted(KIND, "done in … s (…).", text)
     if planned and not loaded:
         raise wanted(KIND, f"{max(planned)} of {max(planned)} tuples (100%) done (…)", text)
-    if max(len(timed), untimed, len(planned)) > 1:
+    if max(len(timed), untimed, len(planned)) > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
         raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
     last: dict[str, Any] = loaded[0] if loaded else {}
-    rows, errors = last.get("rows"), faults(text.lines)
+    rows, asked = last.get("rows"), options(argv).get("scale", "")
+    scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() and len(asked) < 10 else None
+    errors = faults(text.lines)
     return {
         "complete": not errors,
         "rows": rows,
-        "scale": rows and rows // ROWS_PER_SCALE,
+        "scale": scale,
         "load_elapsed_s": last.get("load_elapsed_s"),
         "phases_s": _phases(timed[0]) if timed else {"total": None},
         "errors": errors,
@@ -56,4 +59,8 @@ def _phases(done: re.Match[str]) -> dict[str, float | None]:
         if phase is None:
             raise ParseError(f'{KIND}: cannot read "{part}" in "{done[0]}"')
         phases[re.sub(r"\W", "_", phase[1])] = float(phase[2])
+    parts = [seconds or 0.0 for name, seconds in phases.items() if name != "total"]
+    # The total is the sum of the phases; each is rounded to a hundredth.
+    if parts and abs(sum(parts) - float(done[1])) > 0.0051 * (len(parts) + 1) + 0.01 * float(done[1]):
+        raise ParseError(f'{KIND}: the phases in "{done[0]}" do not add up to the total')
     return phases

@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Line, Text, faults, keep, options, require, wanted
+from benchlib.load.parse.pgbench_checks import check
+from benchlib.load.parse.text import Line, Text, faults, keep, options, require, typed_options, wanted
 
 KIND = "pgbench summary"
 INCLUDING = "including connections establishing"
@@ -107,15 +108,17 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """Read a run's report; ``benchlib.load.parse`` lists the keys.
 
     Raises ParseError when a line that every run prints is missing or torn, when lines contradict
-    each other, and when the text holds two summaries.
+    each other or the command line, and when the text holds two summaries.
     """
-    top = _read(text)
+    top, command = _read(text), options(argv)
     tps = top.pop("tps")
-    definition = _definition(tps, "connect" in options(argv), text)
+    lists = {key: top.pop(key) for key in ("scripts", "statements", "progress")}
+    reconnect = "connect" in {**typed_options(text.lines), **command}
+    definition = _definition(tps, reconnect, "client_version" in top, text)
     require(KIND, top, _REQUIRED, text)
     if "transactions_per_client" not in top:
         require(KIND, top, {"duration_s": "duration: … s"}, text)
-    for each in top["scripts"]:
+    for each in lists["scripts"]:
         share = f"SQL script {each['script']}: … transactions (…% of total"
         require(KIND, each, {"percent": share}, text)
     errors = faults(text.lines)
@@ -125,15 +128,17 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         "tps_definition": definition,
         "tps_including_connections": tps.get(INCLUDING),
         "tps_excluding_connections": tps.get(EXCLUDING),
-        "scripts": [_with_all([_SCRIPT_START, *_SCRIPT], each) for each in top["scripts"]],
+        **lists,
+        "scripts": [_with_all([_SCRIPT_START, *_SCRIPT], each) for each in lists["scripts"]],
         "errors": errors,
         "notes": [],
     }
     result["transaction_type"] = _unbroken(result["transaction_type"] or "") or None
     # pgbench names the server's version only where it differs from its own
     result["server_version"] = result["server_version"] or result["client_version"]
-    if contradiction := _contradiction(result):
-        raise ParseError(f"{KIND}: {contradiction}; the text is garbled, torn or not of one run")
+    if not result["latency_average_ms"] and result["latency_stddev_ms"] is None:
+        result["latency_average_ms"] = None  # 9.5 prints 0.000 under -t: it was not measured
+    check(result, command)
     if result.pop("late_of") is None and result["late_transactions"] and result["skipped_transactions"]:
         result["notes"].append("this version counts skipped transactions as processed, in tps too")
     ended = sum(result[key] or 0 for key in ("transactions", "failed_transactions", "skipped_transactions"))
@@ -142,16 +147,23 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 def _read(text: Text) -> dict[str, Any]:
     """What the lines tell; each ``tps`` by its definition."""
-    top: dict[str, Any] = {"tps": {}, "scripts": [], "statements": [], "progress": []}
-    tps, scripts, statements, progress = top.values()
+    tps: dict[str, float | None] = {}
+    scripts: list[dict[str, Any]] = []
+    statements: list[dict[str, Any]] = []
+    progress: list[dict[str, Any]] = []
+    top: dict[str, Any] = {"tps": tps, "scripts": scripts, "statements": statements, "progress": progress}
     rows: Line | None = None
+    for once in ("transaction type: ", "number of transactions actually processed: "):
+        if sum(line.startswith(once) for line in text.lines) > 1:
+            raise _two_summaries(f'two lines "{once}…"')
     for index, (line, following) in enumerate(pairwise([*text.lines, ""])):
         if rate := _TPS.read(line):
-            tps[rate["definition"].lower()] = rate["tps"]
+            definition = rate["definition"].lower()
+            if definition in tps:
+                raise _two_summaries(f'a second "{line}"')
+            tps[definition] = rate["tps"]
         elif reading := _PROGRESS.read(line):
-            if progress and _time(reading) <= _time(progress[-1]):
-                raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
-            progress.append(reading)
+            _add_reading(progress, reading, line)
         elif script := _SCRIPT_START.read(line):
             rows = None
             if not text.torn(index):
@@ -170,6 +182,10 @@ def _read(text: Text) -> dict[str, Any]:
     return top
 
 
+def _two_summaries(sign: str) -> ParseError:
+    return ParseError(f"{KIND}: two summaries in one text ({sign}); parse each on its own")
+
+
 def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
     """All that ``lines`` could have told, absent where they did not."""
     row = {**dict.fromkeys(key for line in lines for key in line.keys), **values}
@@ -178,15 +194,19 @@ def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _definition(tps: Mapping[str, float | None], reconnect: bool, text: Text) -> str:
+def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, text: Text) -> str:
     """Choose the comparable tps among those printed, and refuse where it is not there whole."""
-    chosen = next((name for name in (WITHOUT, RECONNECTING) if name in tps), None)
-    if chosen and len(tps) > 1:
-        raise ParseError(f"{KIND}: two summaries in one text; parse each on its own")
-    if not chosen:
-        for name in (INCLUDING, EXCLUDING):
-            if name not in tps:
-                raise wanted(KIND, f"tps = … ({name})" if tps else "tps = …", text)
+    newer = [name for name in (WITHOUT, RECONNECTING) if name in tps]
+    if len(newer) > 1 or (newer and len(tps) > 1):
+        raise _two_summaries(f"tps both {' and '.join(tps)}")
+    if banner and not newer and tps:
+        raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
+    if newer:
+        chosen = newer[0]
+    else:
+        missing = [name for name in (INCLUDING, EXCLUDING) if name not in tps]
+        if missing:
+            raise wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
         chosen = INCLUDING if reconnect else EXCLUDING
     if tps[chosen] is None:
         raise ParseError(f'{KIND}: the line "tps = … ({chosen})" holds no number')
@@ -201,47 +221,9 @@ def _statement(row: dict[str, Any], scripts: list[dict[str, Any]], *, torn: bool
     return {"script": scripts[-1]["script"] if scripts else 1, "failures": None, "retries": None, **row}
 
 
-def _time(reading: Mapping[str, Any]) -> float:
-    return float(reading["elapsed_s"] or reading["epoch_s"] or 0)
-
-
-def _contradiction(s: Mapping[str, Any]) -> str | None:
-    """How a count at the end of its line, where a lost digit leaves no trace, contradicts a figure that a unit guards.
-
-    A rate is a count over a time, clients are latency times rate. The tolerances are wide enough for every real run (slow
-    connecting, rate limits, stalls, aborted clients) and narrow enough for a lost digit.
-    """
-    done, tps, clients, average = (s[key] for key in ("transactions", "tps", "clients", "latency_average_ms"))
-    planned, each, duration = s["transactions_planned"], s["transactions_per_client"], s["duration_s"]
-    if clients < 1 or (done == 0) != (tps == 0):
-        return f"{clients} clients and {done} transactions cannot give tps = {tps}"
-    if planned != (each and each * clients) or (planned is not None and done > planned):
-        return f"{done}/{planned} transactions do not fit {clients} clients with {each} each"
-    if not done:
-        return None
-    # from start to end, with the connecting that the printed rate leaves out
-    elapsed = done / (s["tps_including_connections"] or tps) + (s["initial_connection_ms"] or 0.0) / 1000
-    # how much of its time a client spends in transactions, for each ms of their latency
-    busy_per_ms = done / (1000 * clients * elapsed)
-    limited = s["rate_lag_average_ms"] is not None
-    measured = s["latency_stddev_ms"] is not None or average is None
-    if duration is not None:
-        # Clients that aborted end a run early; under a low rate the last wait is cut short.
-        least = duration * 0.15 if limited else duration * 0.9 - 0.2
-        short = elapsed < least and not s["errors"] and not (limited and done < 4)
-        # A last transaction may outlast the run by any time, but then the clients were busy with it.
-        excused = limited or s["errors"] or s["failed_transactions"] or s["average_connection_ms"] is not None
-        idle = elapsed > 2 * duration + 5 and measured and (average or 0) * busy_per_ms < 0.3 and not excused
-        if short or idle or elapsed > 50 * duration + 3600:
-            return f"{done} transactions at tps = {tps} took {elapsed:.3g} s of a run of {duration} s"
-    # under a rate, latency counts from the schedule and says nothing of the clients
-    if average is None or limited:
-        return None
-    if measured or s["latency_limit_ms"] is not None:
-        fits = (average - 0.0006) * busy_per_ms <= 1.1
-    else:  # pgbench derived it from one of these durations, which one depends on the version
-        rates = (tps, s["tps_including_connections"], s["tps_excluding_connections"])
-        spans = [done / rate for rate in rates if rate] + [elapsed, duration or 0.0]
-        derived = [1000 * clients * span / (done + (s["failed_transactions"] or 0)) for span in spans]
-        fits = any(abs(average - value) <= 0.0006 + 0.03 * value for value in derived)
-    return None if fits else f"latency average = {average} ms does not fit {clients} clients at tps = {tps}"
+def _add_reading(progress: list[dict[str, Any]], row: dict[str, Any], line: str) -> None:
+    if progress and row == progress[-1]:
+        return
+    if progress and row["elapsed_s"] is not None and row["elapsed_s"] <= (progress[-1]["elapsed_s"] or 0.0):
+        raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
+    progress.append(row)

@@ -49,7 +49,8 @@ _FAULT = re.compile(r"\b(?:FATAL|ALERT): ")
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """Read a run's report; ``benchlib.load.parse`` lists the keys.
 
-    Raises ParseError when a line is missing, and when figures contradict each other.
+    Raises ParseError when a line is missing, when figures contradict each other, and when the
+    text holds two runs.
     """
     figures: dict[str, Any] = {}
     progress: list[dict[str, Any]] = []
@@ -58,9 +59,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         keep(line, _LINES, figures, tool=KIND)
         progress += [absent | row for reading in _READINGS if (row := reading.read(line))]
     require(KIND, figures, _REQUIRED, text)
-    done, tps, seconds = figures["transactions"], figures.get("tps"), figures["duration_s"]
-    if tps is None or abs(done - tps * seconds) > 1 + 0.05 * done:
-        raise ParseError(f"{KIND}: {done} transactions in {seconds} s are not {tps} per second")
+    _check(figures, progress)
     errors = [line for line in text.lines if _FAULT.search(line)]
     return {
         "complete": not errors,
@@ -69,3 +68,19 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         "progress": progress,
         "error_lines": errors,
     }
+
+
+def _check(figures: dict[str, Any], progress: list[dict[str, Any]]) -> None:
+    for count, rate in (("transactions", "tps"), ("queries", "queries_per_s")):
+        number, speed, seconds = figures.get(count, 0), figures.get(rate, 0.0), figures["duration_s"]
+        if abs(number - speed * seconds) > 1 + 0.05 * number:
+            raise ParseError(f"{KIND}: {number} {count} in {seconds} s are not {speed} per second")
+    order = ("latency_min_ms", "latency_average_ms", "latency_max_ms")
+    latency = [figures[key] for key in order if key in figures]
+    if latency != sorted(latency):
+        raise ParseError(f"{KIND}: latency min, avg, max are out of order: {latency}")
+    if figures.get("latency_p95_ms", 0.0) > figures.get("latency_max_ms", float("inf")) * 1.2 + 0.01:
+        raise ParseError(f"{KIND}: the 95th percentile is above the maximum")
+    times = [row["elapsed_s"] for row in progress]
+    if times != sorted(set(times)):
+        raise ParseError(f"{KIND}: readings go back in time: two runs in one text")

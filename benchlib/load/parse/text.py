@@ -2,7 +2,9 @@
 
 import getopt
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from benchlib.errors import ParseError
@@ -124,23 +126,49 @@ def faults(lines: Iterable[str]) -> list[str]:
 
 
 _SHORT = "b:c:CdD:f:F:h:iI:j:lL:M:nNp:P:qrR:s:St:T:U:v"
-_NAMES = {"-C": "connect", "-R": "rate"}
-_MOST_ARGUMENTS = 1000  # of getopt, more take too long
+_LONG = [
+    "aggregate-interval=", "builtin=", "client=", "connect", "continue-on-error", "dbname=", "debug",
+    "define=", "exit-on-abort", "failures-detailed", "file=", "fillfactor=", "foreign-keys", "help", "host=",
+    "index-tablespace=", "init-steps=", "initialize", "jobs=", "latency-limit=", "log", "log-prefix=",
+    "max-tries=", "no-vacuum", "partition-method=", "partitions=", "port=", "progress-timestamp", "progress=",
+    "protocol=", "quiet", "random-seed=", "rate=", "report-latencies", "report-per-command", "sampling-rate=",
+    "scale=", "select-only", "show-script=", "skip-some-updates", "tablespace=", "time=", "transactions=",
+    "unlogged-tables", "username=", "vacuum-all", "verbose-errors", "version",
+]  # fmt: skip
+_NAMES = {
+    "c": "client", "C": "connect", "i": "initialize", "L": "latency-limit", "M": "protocol", "R": "rate",
+    "s": "scale", "t": "transactions", "T": "time",
+}  # fmt: skip
+
+
+_PROGRAM = re.compile(r"(?:^|[/\\])pgbench[^/\\\s]*$")
+_MOST_ARGUMENTS, _LONGEST_COMMAND = 1000, 20_000  # of getopt and shlex, long ones take too long
 
 
 def options(argv: Sequence[str] | None) -> Mapping[str, str]:
-    """Read pgbench's command line: values by long option names, as far as it matters; empty when there is none to read.
+    """Read pgbench's command line into long option names; empty when there is none to read.
 
-    ``argv`` may begin with the program or with whatever ran it (``taskset -c 1 pgbench …``). A flag's value is any.
+    ``argv`` may begin with the program or with whatever ran it (``taskset -c 1 pgbench …``).
     """
-    words = list(argv or ()) if len(argv or ()) <= _MOST_ARGUMENTS else []
+    arguments = list(argv or ()) if len(argv or ()) <= _MOST_ARGUMENTS else []
+    programs = [n for n, word in enumerate(arguments, 1) if _PROGRAM.search(word)]
+    others = bool(arguments) and not arguments[0].startswith("-")
+    arguments = arguments[programs[0] if programs else int(others) :]
     try:
-        pairs, _ = getopt.gnu_getopt([word for word in words if not word.startswith("--")], _SHORT)
+        pairs, _ = getopt.gnu_getopt(arguments, _SHORT, _LONG)
     except getopt.GetoptError:
         return {}
-    command = {_NAMES.get(name, name): value for name, value in pairs}
-    for word, following in zip(words, [*words[1:], ""], strict=False):
-        if word.startswith("--"):
-            name, _, value = word[2:].partition("=")
-            command[name] = value or following
-    return command
+    return {_NAMES.get(name.lstrip("-"), name.lstrip("-")): value for name, value in pairs}
+
+
+def typed_options(lines: Iterable[str]) -> Mapping[str, str]:
+    """Read the command line of the run from a shell prompt in the text, if there is exactly one."""
+    runs = []
+    for line in lines:
+        if len(line) <= _LONGEST_COMMAND and (command := re.search(r"(?:^|[\s/])pgbench\s+(-.*)$", line)):
+            with suppress(ValueError):  # a torn quotation
+                typed = options(["pgbench", *shlex.split(command[1], comments=True)])
+                runs += [] if "initialize" in typed else [typed]
+        if len(runs) > 1:
+            return {}
+    return runs[0] if runs else {}

@@ -6,14 +6,12 @@ A log may hold gigabytes. It is read in spans of whole lines, on all processors 
 reader; line by line only where a span holds other lines too.
 """
 
-import io
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +19,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Text, options, wanted
+from benchlib.load.parse.text import Line, Text, options, wanted
 
 KIND = "transaction log"
 WORDS = ("skipped", "failed", "serialization", "deadlock", "other")
@@ -29,35 +27,39 @@ WORDS = ("skipped", "failed", "serialization", "deadlock", "other")
 STATUSES = (*WORDS, "ok")
 """How a transaction ended, by its number in the column ``status``."""
 _SKIPPED, _OK = 0, len(WORDS)
-_QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-_MOMENTS: dict[str, Callable[[Any], Any]] = {"mean": np.mean, "stddev": np.std, "min": np.min, "max": np.max}
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 LINE = re.compile(rf"\d{{1,7}} \d+ (?:\d+|{'|'.join(WORDS)}) \d+ (?:\d{{9,10}}|0) \d{{1,6}}(?: \d+){{0,2}}")
+_SAMPLED = Line("{rate:f}")
 _EXAMPLE = "0 1 1523 0 1795178920 475654"
 _FIGURES = re.compile(r"\d+(?: |$)")
 _COLUMNS = ("client", "transaction", "latency", "script", "epoch_s", "epoch_us")
 _UNCLEAR = "lag_or_retries"
-_TYPES = {
-    **dict.fromkeys((*_COLUMNS, "retries"), pa.uint32()),
-    **dict.fromkeys(("latency", "lag", _UNCLEAR), pa.uint64()),
-    "script": pa.uint8(),
-}
+_COUNTED = ("script", "epoch_s", "lag", "retries", _UNCLEAR)
+_LIMITS = {"client": 10**7, "transaction": 1 << 40, "script": 128, "epoch_s": 10**10, "epoch_us": 10**6}
 _FORMAT = pa.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False, ignore_empty_lines=False)
+_NUMBERS = {word.encode(): number for number, word in enumerate(WORDS)}
 _SPAN = 8 << 20  # bytes that one processor reads at a time
 _BEGINNING = 1 << 16  # bytes that tell the columns
 _LONGEST = 4096  # bytes of a line
 _WORKERS = min(pa.cpu_count(), 8)  # numpy and pyarrow let other threads run; more of them cost memory
+_SPARE = 2  # results that wait, so that no thread does
 
 Columns = dict[str, NDArray[Any]]
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def ahead(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Like ``map``, in threads that are at most a few results ahead of the caller."""
+    waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(_WORKERS) as pool:
-        for start in range(0, len(items), 2 * _WORKERS):
-            yield from pool.map(work, items[start : start + 2 * _WORKERS])
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > _WORKERS + _SPARE:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def narrow(values: NDArray[Any]) -> NDArray[Any]:
@@ -65,15 +67,16 @@ def narrow(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.min_scalar_type(values.max(initial=0)))
 
 
-def quantiles_ms(values_us: NDArray[Any]) -> dict[str, float | None]:
-    """Quantiles in ms of microseconds by their names, interpolated linearly; None without a value."""
+def quantiles_ms(values_us: NDArray[Any], shares: Mapping[str, float]) -> dict[str, float | None]:
+    """Quantiles in ms of microseconds by their names, None without a value; the values change their places."""
     if not len(values_us):
-        return dict.fromkeys(_QUANTILES)
-    quantiles = np.quantile(values_us, [*_QUANTILES.values()]) / 1000
-    return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
+        return dict.fromkeys(shares)
+    quantiles = np.quantile(values_us, [*shares.values()], overwrite_input=True) / 1000
+    return dict(zip(shares, quantiles.tolist(), strict=True))
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True)
+class Span:
     """Whole lines of a file, from byte ``start`` up to ``end``."""
 
     name: str
@@ -85,49 +88,58 @@ class Log:
     """The transaction log of one pgbench, whose command line was ``argv``.
 
     ``files`` are the logs of its threads: a name, and what opens each. What follows a file's last newline is
-    in none of the ``spans`` but among the ``tails``. ``columns`` are empty for an empty log.
+    in none of the ``spans`` but among the ``tails``, by the file's name. ``columns`` are empty for an empty log.
 
     Raises:
-        ParseError: columns that the command line does not ask for; no line of a log.
+        ParseError: columns that the command line does not ask for; a file without newlines.
 
     """
 
-    def __init__(self, files: Mapping[str, Callable[[], BinaryIO]], argv: Sequence[str] | None) -> None:
+    def __init__(self, files: Mapping[str, Callable[[], pa.NativeFile]], argv: Sequence[str] | None) -> None:
         self._files = files
         self.spans: list[Span] = []
-        self.tails: list[str] = []
+        self.tails: dict[str, str] = {}
         for name in files:
             self._divide(name)
-        beginning = self.read(self.spans[0])[:_BEGINNING] if self.spans else b""
-        self.text = Text(beginning.decode(errors="replace"))
+        self.text = Text("")
+        if self.spans:
+            self.text = Text(str(self.read(self.beginning(self.spans[0])), errors="replace"))
         counts = Counter(line.count(" ") + 1 for line in self.text.lines if LINE.fullmatch(line))
-        if self.spans and not counts:
-            raise wanted(KIND, _EXAMPLE, self.text)
         columns = max(counts, key=lambda n: (counts[n], n), default=0)
         self.columns = log_columns(columns, argv) if columns else ()
 
     def _divide(self, name: str) -> None:
         with self._files[name]() as file:
-            size = file.seek(0, io.SEEK_END)
+            size = file.size()
             file.seek(max(0, size - _LONGEST))
             tail = file.read().rpartition(b"\n")[2]
+            if len(tail) == _LONGEST:
+                raise ParseError(f"{name} does not end as a transaction log does: {tail[:80]!r}")
             if tail:
-                self.tails.append(tail.decode(errors="replace").rstrip("\r"))
-            edges, whole = [0], size - len(tail)
-            while edges[-1] < whole:
-                file.seek(edges[-1] + _SPAN)
-                file.readline(_LONGEST)
-                edges.append(min(file.tell(), whole))
-        self.spans += [Span(name, start, end) for start, end in pairwise(edges)]
+                self.tails[name] = tail.decode(errors="replace").rstrip("\r")
+            end, whole = 0, size - len(tail)
+            while end < whole:
+                start, end = end, min(end + _SPAN, whole)
+                file.seek(end - 1)
+                while b"\n" not in (piece := file.read(_LONGEST)):
+                    end += len(piece)
+                end += piece.index(b"\n")
+                self.spans.append(Span(name, start, end))
 
-    def read(self, span: Span) -> bytes:
+    def read(self, span: Span) -> pa.Buffer:
         """The lines of a span."""
         with self._files[span.name]() as file:
             file.seek(span.start)
-            return file.read(span.end - span.start)
+            return file.read_buffer(span.end - span.start)
 
-    def columns_of(self, lines: bytes, names: Sequence[str]) -> tuple[Columns, list[str]]:
-        """Columns as :meth:`rows` gives them, and the torn lines, which are left out.
+    def beginning(self, span: Span) -> Span:
+        """Its first lines."""
+        short = replace(span, end=min(span.end, span.start + _BEGINNING))
+        end = span.start + self.read(short).to_pybytes().rfind(b"\n") + 1
+        return replace(span, end=end if end > span.start else span.end)
+
+    def columns_of(self, span: Span, names: Sequence[str]) -> tuple[Columns, list[str]]:
+        """Columns of a span by ``names``, with ``latency`` and ``status``, and its torn lines, which are left out.
 
         Lines that hold no figures are left out too.
 
@@ -135,44 +147,60 @@ class Log:
             ParseError: figures that are none of a log.
 
         """
-        try:
-            return self.rows(lines, names), []
-        except ParseError:
-            texts = Text(lines.decode(errors="replace")).lines
-            whole = "".join(f"{line}\n" for line in texts if self.sound(line))
-            torn = [line for line in texts if _FIGURES.match(line) and not self.sound(line)]
-            return self.rows(whole.encode(), names), torn
+        columns = self.rows(self.read(span), names)
+        if columns is not None:
+            return columns, []
+        lines = Text(str(self.read(span), errors="replace")).lines
+        whole = "".join(f"{line}\n" for line in lines if self.sound(line))
+        columns = self.rows(whole.encode(), names)
+        if columns is None:
+            raise self.fault(span)
+        return columns, [line for line in lines if _FIGURES.match(line) and not self.sound(line)]
 
-    def rows(self, lines: bytes, names: Sequence[str], where: str = KIND) -> Columns:
-        """Columns of some lines by ``names``, with ``latency``, 0 where a word stands in its place, and ``status``, a place in ``STATUSES``.
+    def rows(self, lines: pa.Buffer | bytes, names: Sequence[str]) -> Columns | None:
+        """Columns of some lines; None where one is no line of this log.
 
-        Raises:
-            ParseError: one is no line of this log; it says ``where``, and what is wrong.
-
+        The status is a place in ``STATUSES``; the latency is 0 where a word stands in its place.
         """
         wanted = list(dict.fromkeys(["latency", *names]))
-        if not lines:
+        if not len(lines):
             return {name: np.array([], np.int64) for name in (*wanted, "status")}
         read = pa.csv.ReadOptions(column_names=self.columns, use_threads=False, block_size=len(lines) + 1)
-        convert = pa.csv.ConvertOptions(include_columns=wanted, column_types=_TYPES, null_values=WORDS)
+        types = dict.fromkeys(self.columns, pa.int64())
+        convert = pa.csv.ConvertOptions(include_columns=wanted, column_types=types, null_values=WORDS)
         try:
             table = pa.csv.read_csv(pa.BufferReader(lines), read, _FORMAT, convert)
-        except pa.ArrowInvalid as reason:
-            raise ParseError(f"{where}: no line such as {_EXAMPLE}: {reason}") from reason
-        latency = table["latency"]
-        words = re.findall(rb"[a-z]+", lines) if latency.null_count else []
-        if not sum(column.null_count for column in table.columns) == latency.null_count == len(words):
-            raise ParseError(f"{where}: one of {', '.join(WORDS)} where no latency stands")
+        except pa.ArrowInvalid:
+            return None
         status = np.full(len(table), _OK, np.int8)
-        if words:
-            status[latency.is_null()] = [WORDS.index(word.decode()) for word in words]
-            table = table.set_column(0, "latency", latency.fill_null(0))
-        # to_numpy would import pandas
-        return {"status": status, **{name: np.from_dlpack(table[name].chunk(0)) for name in wanted}}
+        words = re.findall(rb"[a-z]+", lines) if table["latency"].null_count else []
+        columns: Columns = {"status": status}
+        for name, column in zip(wanted, table.columns, strict=True):
+            if column.null_count != (len(words) if name == "latency" else 0):
+                return None
+            if column.null_count:
+                status[column.is_null()] = [_NUMBERS[word] for word in words]
+                column = column.fill_null(0)
+            columns[name] = np.from_dlpack(column.chunk(0))  # to_numpy would import pandas
+            # without a sign, a negative number is above all others
+            if columns[name].view(np.uint64).max(initial=0) >= _LIMITS.get(name, 1 << 63):
+                return None
+        return columns
 
     def sound(self, line: str) -> bool:
         """Whether a line is one of this log's."""
         return line.count(" ") + 1 == len(self.columns) and LINE.fullmatch(line) is not None
+
+    def fault(self, span: Span) -> ParseError:
+        """The error that names the first line of a span that is none of this log's."""
+        texts = (str(self.read(each), errors="replace") for each in self.spans if each.name == span.name)
+        for place, line in enumerate((line for text in texts for line in text.split("\n")[:-1]), 1):
+            if not self.sound(line.rstrip("\r")):
+                return ParseError(
+                    f'{span.name}, line {place}: "{line[:80]}" is no line of this log of transactions,'
+                    f" such as {_EXAMPLE}{' 0' * (len(self.columns) - 6)}"
+                )
+        return ParseError(f"{span.name}: figures of a transaction log do not fit into 64 bits")
 
 
 def log_columns(columns: int, argv: Sequence[str] | None) -> tuple[str, ...]:
@@ -197,25 +225,26 @@ def log_columns(columns: int, argv: Sequence[str] | None) -> tuple[str, ...]:
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """Read the log files of one run, given as one text; ``benchlib.load.parse`` lists the keys."""
-    return parse_log(Log({"the text": partial(io.BytesIO, text.body.encode())}, argv))
+    end = "\n" if text.terminated and text.lines else ""
+    data = ("\n".join(text.lines) + end).encode()
+    return parse_log(Log({"the text": lambda: pa.BufferReader(data)}, argv), argv)
 
 
-def parse_log(log: Log) -> dict[str, Any]:
+def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
     """Read a log in which a killed run left torn lines, also between those of other files.
 
     Raises:
-        ParseError: no line of a log, or lines of another shape.
+        ParseError: no line of a log, lines of another shape, or a transaction that is there twice.
 
     """
     if not log.columns:
         raise wanted(KIND, _EXAMPLE, log.text)
-    names = [name for name in ("script", "lag", "retries") if name in log.columns]
-    parts = list(ahead(lambda span: _Part(*log.columns_of(log.read(span), names)), log.spans))
-    # the last figure of a line without newline may have lost digits, which matters in a column of lag or retries
-    whole = len(log.columns) == len(_COLUMNS)
-    ends = (tail if whole else tail.rpartition(" ")[0] for tail in log.tails)
-    parts += [_Part(*log.columns_of(f"{end}\n".encode(), names)) for end in ends]
+    _refuse_several_runs(log)
+    names = [name for name in _COUNTED if name in log.columns]
+    parts = list(ahead(lambda span: _Part(*log.columns_of(span, names)), log.spans))
+    parts += [_last(log, tail) for tail in log.tails.values()]
     statuses = dict(zip(STATUSES, np.sum([part.statuses for part in parts], axis=0).tolist(), strict=True))
+    seconds = [second for part in parts for second in part.seconds]
     torn, rows = [line for part in parts for line in part.torn], sum(statuses.values())
     if len(torn) > max(2, rows // 100):
         raise ParseError(
@@ -223,8 +252,11 @@ def parse_log(log: Log) -> dict[str, Any]:
         )
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     latencies, scripts, retries = columns["latency"], columns["script"], columns.get("retries")
-    total, numbers = _figures(latencies), range(1 + int(scripts.max(initial=0)))
-    by_script = {n: _figures(latencies[scripts == n]) for n in numbers} if scripts.any() else {0: total}
+    total = _figures(latencies)
+
+    def of_script(number: int) -> dict[str, Any]:
+        return _figures(latencies[scripts == number]) if scripts.any() else total
+
     detailed = statuses["serialization"] or statuses["deadlock"]
     unclear = "the seventh column is lag or retries: only the command line can tell, so neither is given"
     return {
@@ -238,11 +270,15 @@ def parse_log(log: Log) -> dict[str, Any]:
         "lag_ms": _figures(columns["lag"]) if "lag" in columns else None,
         "retries": None if retries is None else int(retries.sum()),
         "retried_transactions": None if retries is None else int(np.count_nonzero(retries)),
+        "sampling_rate": (_SAMPLED.read(options(argv).get("sampling-rate", "")) or {}).get("rate"),
         "scripts": [
-            {"script": n, "transactions": own["n"], "latency_ms": own}
-            for n, own in by_script.items()
+            {"script": number, "transactions": own["n"], "latency_ms": own}
+            for number in range(int(scripts.max(initial=0)) + 1)
+            for own in [of_script(number)]
             if own["n"]
         ],
+        "first_epoch_s": min(seconds, default=None),
+        "last_epoch_s": max(seconds, default=None),
         "torn_lines": len(torn),
         "notes": [unclear] if _UNCLEAR in log.columns else [],
     }
@@ -252,22 +288,64 @@ class _Part:
     """What the figures need of some lines, with as little memory as they can do with.
 
     ``columns`` have the latencies, scripts and lags of transactions that ended well, and the retries of all but the skipped.
+    ``seconds`` are the first and the last in which a transaction ended.
     """
 
     def __init__(self, columns: Columns, torn: Sequence[str]) -> None:
         self.torn = torn
-        status = columns["status"]
-        self.statuses = np.bincount(status, minlength=len(STATUSES))
-        done, counted = status == _OK, status != _SKIPPED
+        status, seconds = columns["status"], columns["epoch_s"]
+        odd = status[status != _OK]
+        self.statuses = np.bincount(odd, minlength=len(STATUSES))
+        self.statuses[_OK] = len(status) - len(odd)
+        self.seconds = (int(seconds.min()), int(seconds.max())) if len(seconds) else ()
+        done, counted = (status == _OK, status != _SKIPPED) if len(odd) else (slice(None), slice(None))
         self.columns = {
-            name: narrow(columns[name][counted if name == "retries" else done])
-            for name in ("latency", "script", "lag", "retries")
+            name: narrow(columns[name][rows])
+            for name, rows in (("latency", done), ("script", done), ("lag", done), ("retries", counted))
             if name in columns
         }
 
 
+def _last(log: Log, line: str) -> _Part:
+    """A line without newline: torn, or whole but for its last figure, which may have lost digits."""
+    sound = log.sound(line)
+    columns = log.rows(f"{line}\n".encode() if sound else b"", log.columns)
+    if columns is None:
+        raise ParseError(f'{KIND}: figures that are none of a transaction log: "{line[:80]}"')
+    part = _Part(columns, [line] if not sound and _FIGURES.match(line) else [])
+    doubtful = log.columns[-1]
+    if doubtful in part.columns:
+        part.columns[doubtful] = part.columns[doubtful][:0]
+    return part
+
+
+def _refuse_several_runs(log: Log) -> None:
+    """Make sure that each client's transaction numbers rise: in a log of more than 8 MiB only in the first lines of each 8 MiB.
+
+    Raises:
+        ParseError: one does not.
+
+    """
+    names = ("client", "transaction")
+    spans = log.spans if len(log.spans) == 1 else map(log.beginning, log.spans)
+    parts = [log.columns_of(span, names)[0] for span in spans]
+    # 10 gives the skipped no number of their own
+    clients, transactions = (
+        np.concatenate([np.array([], np.int64), *(part[name][part["status"] != _SKIPPED] for part in parts)])
+        for name in names
+    )
+    order = np.argsort(clients, kind="stable")
+    client, transaction = clients[order], transactions[order]
+    again = np.flatnonzero((np.diff(client) == 0) & (np.diff(transaction) <= 0)) + 1
+    for place in again[:1]:
+        raise ParseError(
+            f"{KIND}: transaction {transaction[place]} of client {client[place]} twice: several runs"
+        )
+
+
 def _figures(values_us: NDArray[Any]) -> dict[str, float | int | None]:
     """Sum up durations given in microseconds, in milliseconds."""
-    n = len(values_us)
-    moments = {name: float(moment(values_us)) / 1000 if n else None for name, moment in _MOMENTS.items()}
-    return {"n": n, **moments, **quantiles_ms(values_us)}
+    n, of = len(values_us), values_us
+    moments: dict[str, Callable[[], Any]] = {"mean": of.mean, "stddev": of.std, "min": of.min, "max": of.max}
+    known = {name: float(moment()) / 1000 if n else None for name, moment in moments.items()}
+    return {"n": n, **known, **quantiles_ms(values_us.copy(), QUANTILES)}

@@ -42,15 +42,20 @@ def test_the_torn_last_line_of_a_killed_run_does_not_count() -> None:
     assert (read["complete"], read["transactions"], read["torn_lines"]) == (False, 100, 1)
 
 
-def test_a_last_line_that_lacks_only_its_newline_counts_unless_its_last_figure_would() -> None:
+def test_a_last_line_that_lacks_only_its_newline_counts_but_for_its_last_figure() -> None:
     assert parse_text(PLAIN.rstrip())["transactions"] == 100
     read = parse_text(SEVEN.rstrip(), argv=LIMITED)
-    assert (read["transactions"], read["lag_ms"]["n"], read["torn_lines"]) == (2, 2, 1)
+    assert (read["transactions"], read["lag_ms"]["n"]) == (3, 2)
 
 
 def test_files_of_a_killed_run_run_into_each_other_where_they_are_torn() -> None:
     read = parse_text(PLAIN + "1 26" + PLAIN.replace("\n0 ", "\n2 ").replace("\n1 ", "\n3 "))
     assert (read["complete"], read["transactions"], read["torn_lines"]) == (False, 199, 1)
+
+
+def test_the_same_transaction_twice_is_refused() -> None:
+    with pytest.raises(ParseError, match="twice"):
+        parse_text(PLAIN + PLAIN)
 
 
 def test_logs_of_different_shapes_are_refused() -> None:

@@ -63,7 +63,7 @@ def test_a_version_of_a_distribution_nests_brackets() -> None:
     [
         ["pgbench", "-n", "-c", "2", "-T", "2", "-C", "-S", "bench"],
         ["pgbench", "-nCSc2", "-T2", "bench"],
-        ["taskset", "-c", "1", "pgbench", "--connect"],
+        ["taskset", "-c", "1", "pgbench", "--conn"],
         ["-C"],
     ],
 )
@@ -72,12 +72,23 @@ def test_with_reconnecting_the_older_comparable_rate_is_the_including_one(argv: 
     assert (read["tps"], read["tps_definition"]) == (286.457154, "including connections establishing")
 
 
-def test_without_evidence_of_reconnecting_it_is_the_excluding_one() -> None:
-    assert parse_text(f"me@box:~$ pgbench -S bench\n{RECONNECTED_12}")["tps"] == 518.640215
+def test_the_prompt_in_the_text_tells_of_reconnecting_too() -> None:
+    typed = "me@box:~$ pgbench -i bench\nme@box:~$ time pgbench -c 2 -T 2 -C -S bench # again\n"
+    assert parse_text(typed + RECONNECTED_12)["tps"] == 286.457154
 
 
-def test_9_5_spells_latency_with_a_colon() -> None:
+@pytest.mark.parametrize(
+    "typed",
+    ["", "me@box:~$ pgbench -C bench\nme@box:~$ pgbench -S bench\n", "me@box:~$ pgbench -C 'torn\n"],
+    ids=["no prompt", "two runs typed", "a torn prompt"],
+)
+def test_without_evidence_of_reconnecting_it_is_the_excluding_one(typed: str) -> None:
+    assert parse_text(typed + RECONNECTED_12)["tps"] == 518.640215
+
+
+def test_9_5_spells_latency_with_a_colon_and_prints_zero_for_what_it_did_not_measure() -> None:
     text = RUN_12.replace("latency stddev = 2.715 ms\n", "")
+    assert parse_text(text.replace("average = 15.844", "average: 0.000"))["latency_average_ms"] is None
     assert parse_text(text.replace("average = 15.844", "average: 16.161"))["latency_average_ms"] == 16.161
 
 
@@ -169,8 +180,10 @@ def test_failed_transactions_are_among_the_planned() -> None:
         (("tps = 897", "tps = 8"), "does not fit 10 clients|took"),
         (("clients: 10", "clients: 0"), "0 clients"),
         (("latency average = 11.148 ms", "latency average = 1.148 ms"), "does not fit 10 clients"),
+        (("failed transactions: 0 (0.000%)", "failed transactions: 189 (0.350%)"), "including failures"),
+        (("failed transactions: 0 (0.000%)", "failed transactions: 89 (0.350%)"), "is not 0.35%"),
         (("processed: 53811", "processed: 538\n11"), "only digits follow"),
-        (("processed: 53811", "processed: 53811/60000"), "do not fit 10 clients with None each"),
+        (("processed: 53811", "processed: 53811/60000"), "do not tell how many were planned"),
         (("duration: 60 s\n", ""), 'no line "duration: … s"'),
         (("pgbench (17.2)", "tps = 1.000000 (including connections establishing)"), "two summaries"),
         (("query mode: simple\n", "query mode: simple\nquery mode: prepared\n"), "contradicts an earlier line"),
@@ -185,12 +198,14 @@ def test_a_damaged_summary_is_refused(damage: tuple[str, str], why: str) -> None
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
+        (("tps = 618.764555 (including", "tps = 718.764555 (including"), "is below tps including"),
         (("tps = 618.764555 (including connections establishing)\n", ""), "no line .tps = … .including"),
         (("tps = 622.977698 (excluding connections establishing)\n", ""), "no line .tps = … .excluding"),
         (("latency average = 15.844 ms", "latency average = 158.44 ms"), "does not fit 10 clients"),
         (("tps = 618.764555 (including connections establishing)", "tps = 9.1 (without initial connection time)"), "two"),
         (("tps = 622.977698", "tps = inf"), "holds no number"),
         (("10000/10000", "10000/1000"), "do not fit 10 clients with 1000 each"),
+        (("transaction type", "pgbench (17.2)\ntransaction type"), "two runs in one text"),
         (("latency average", f"{READING}{READING.replace('2.0 s', '1.0 s')}latency average"), "two runs"),
     ],
 )  # fmt: skip
@@ -198,6 +213,30 @@ def test_a_damaged_older_summary_is_refused(damage: tuple[str, str], why: str) -
     assert damage[0] in RUN_12
     with pytest.raises(ParseError, match=why):
         parse_text(RUN_12.replace(*damage))
+
+
+LIMITED = RUN_17.replace(
+    "latency average",
+    "number of transactions skipped: 200 (0.370%)\n"
+    "number of transactions above the 50.0 ms latency limit: 120/53811 (0.223%)\nlatency average",
+)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["-c", "20"], ["--time=30"], ["--protocol=prepared"], ["-C"]],
+)
+def test_the_report_of_another_command_line_is_refused(argv: list[str]) -> None:
+    with pytest.raises(ParseError, match="command line"):
+        parse_text(RUN_17, argv=["pgbench", *argv])
+
+
+def test_reconnecting_that_was_not_asked_for_is_refused() -> None:
+    text = RUN_17.replace("initial connection time", "average connection time", 1)
+    text = text.replace("without initial connection time", "including reconnection times")
+    assert parse_text(text)["tps_definition"] == "including reconnection times"
+    with pytest.raises(ParseError, match="no --connect"):
+        parse_text(text, argv=["pgbench", "-c", "10"])
 
 
 def test_a_long_last_transaction_is_no_contradiction() -> None:
@@ -218,6 +257,19 @@ def test_idle_clients_in_an_overlong_run_are_a_contradiction() -> None:
         parse_text(text.replace("tps = 897.024500", "tps = 89.702450"))
     with pytest.raises(ParseError, match="took"):
         parse_text(RUN_17.replace("tps = 897.024500", "tps = 0.024500"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (("120/53811", "12/53811"), "late_transactions"),
+        (("120/53811", "60000/53811"), "late_transactions|latency limit"),
+        (("latency average", "number of transactions retried: 1000 (1.858%)\ntotal number of retries: 123\nlatency average"), "fewer than"),
+    ],
+)  # fmt: skip
+def test_a_damaged_count_is_refused(damage: tuple[str, str], why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        parse_text(LIMITED.replace(*damage))
 
 
 TWO_SCRIPTS = (
@@ -265,8 +317,10 @@ SECTION = TWO_SCRIPTS[TWO_SCRIPTS.index(" - statement") : TWO_SCRIPTS.index("SQL
     [
         ((" - 13500 transactions (25.1% of total, tps = 225.043500)\n", ""), "SQL script 2: … transactions"),
         (("SQL script 2: b.sql\n - weight: 1 (targets 25.0% of total)\n", ""), "contradicts an earlier line"),
+        ((TWO_SCRIPTS[TWO_SCRIPTS.index("SQL script 2") :], ""), 'no line "SQL script 2: …"'),
         ((SECTION, SECTION * 2), 'no line "SQL script 2: …"'),
-        (("SQL script 1", RUN_12 + "SQL script 1"), "contradicts an earlier line"),
+        (("- 40311", "- 4031"), r"are not 74\.9%"),
+        (("SQL script 1", RUN_12 + "SQL script 1"), "two summaries"),
     ],
 )
 def test_damaged_reports_of_scripts_are_refused(damage: tuple[str, str], why: str) -> None:
@@ -308,6 +362,7 @@ def test_a_load_and_a_run_in_one_text_are_the_run_unless_asked_otherwise() -> No
         (LOAD[: LOAD.index("done in")], 'no line "done in … s'),
         (LOAD.replace("200000 of 200000 tuples (100%)", "150000 of 200000 tuples (75%)"), "200000 of 200000 tuples"),
         (LOAD + LOAD, "two loads"),
+        (LOAD.replace("vacuum 0.06", "vacuum 6.06"), "do not add up"),
         (LOAD.replace("vacuum 0.06 s", "vacuum ?"), 'cannot read "vacuum'),
         (LOAD.replace("100000 of 200000", "100000 of 300000"), "two loads"),
         ("creating tables...\npgbench: error: connection to server failed: gone\n", "the text says: pgbench: error"),

@@ -91,6 +91,15 @@ def test_a_torn_fsync_table_is_not_complete_and_its_last_row_is_left_out() -> No
     assert len(read["methods"]) == 15
 
 
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [("79.688 ops/sec     125 usecs/op", "contradicts itself"), ("1.0 ops/sec\n        fsync  1.0 ops/sec", "two runs")],
+)  # fmt: skip
+def test_an_fsync_table_that_contradicts_itself_is_refused(row: str, why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        parse_text(WINDOWS.replace("79.688 ops/sec   12549 usecs/op", row))
+
+
 def test_sysbench_10() -> None:
     read = parse_text(SYSBENCH_10)
     assert (read["version"], read["transactions"], read["tps"], read["errors"]) == ("1.0.20", 2053, 102.56, 1)
@@ -114,6 +123,9 @@ def test_sysbench_04_counts_deadlocks() -> None:
         (("transactions:  ", "transaxions:  "), r'no line "transactions: N'),
         (("avg:                                   77.97", "avg:                                   77.9"), r'no line "avg: …"'),
         (("total time: ", "total tine: "), r'no line "total time: …s"'),
+        (("max:                                  174.12", "max:                                   17.41"), "out of order"),
+        (("percentile:                       95.81", "percentile:                      958.10"), "above the maximum"),
+        (("[ 20s ]", "[ 10s ]"), "go back in time"),
     ],
 )  # fmt: skip
 def test_a_damaged_sysbench_report_is_refused(damage: tuple[str, str], why: str) -> None:

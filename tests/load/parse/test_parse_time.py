@@ -8,7 +8,7 @@ import pytest
 
 from benchlib.errors import BenchlibError
 from benchlib.load.parse import KINDS, parse_text
-from benchlib.load.tools import TOOLS
+from benchlib.load.tools import _TOOLS
 from benchlib.server.checkpoints import checkpoints
 
 BEGINNINGS = (
@@ -31,7 +31,7 @@ def read(text: str) -> None:
     for kind in (None, *KINDS):
         with contextlib.suppress(BenchlibError):
             parse_text(text, kind=kind)
-    for tool in TOOLS.values():
+    for tool in _TOOLS.values():
         with contextlib.suppress(BenchlibError):
             tool("true").report(text, "", 0, ["pgbench", *text[:99].split()])  # type: ignore[arg-type, abstract]
     checkpoints(text, 0.0)
