@@ -142,7 +142,6 @@ def links(text: str) -> set[str]:
     }
 
 
-@pytest.mark.filterwarnings("ignore:constrained_layout")  # a name of 600 characters leaves a panel no room
 @pytest.mark.parametrize(
     "keys", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["values", "keys too"]
 )
@@ -154,7 +153,8 @@ def test_nothing_that_a_study_says_lives(study, tmp_path, capsys, keys):
     assert pages.keys() == benign.keys()
     for name, text in pages.items():
         assert name == "methodology" or hostile.WORD in text, name
-        assert shape(text) <= shape(benign[name]), name
+        several_lines = {("text", "transform")}  # which a long name in a chart takes
+        assert shape(text) <= shape(benign[name]) | several_lines, name
         assert links(text) <= links(benign[name]), name
         assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", text), name
         assert "60481729" not in text, "no template in a text is filled"
