@@ -3,15 +3,16 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchlib.host import changes
+from benchlib.host import changes, guardian
 from benchlib.host.changes import mounts_below
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.shell import Shell, server_user, ticks
@@ -19,9 +20,11 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Measurement, Plan
+from benchlib.plan.workload import Workload
 from benchlib.server import installations
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_installation, runnable_by
+from benchlib.server.templates import Templates
 from benchlib.study.bench import Bench, open_bench
 from benchlib.study.store import DATA_VARIABLE
 
@@ -67,24 +70,49 @@ def shelter() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def installed(shelter: Path) -> Callable[[str], Installation]:
-    """An installation by its version, where the servers' user can reach it."""
-    return lambda version: runnable_by(Shell(server_user()), find_installation(version), shelter)
+def runnable(shelter: Path) -> Callable[[Installation], Installation]:
+    """An installation where the servers' user can reach it; looked at once."""
+    return cache(lambda one: runnable_by(Shell(server_user()), one, shelter))
 
 
 @pytest.fixture(scope="session")
-def created(shelter: Path, installed: Callable[[str], Installation]) -> Callable[[str], Cluster]:
-    """An empty cluster of a version, made once and never started: tests take copies of it."""
-    made: dict[str, Cluster] = {}
+def installed(runnable: Callable[[Installation], Installation]) -> Callable[[str | None], Installation]:
+    """An installation by its version, by default the newest, where the servers' user can reach it."""
+    return lambda version: runnable(find_installation(version))
 
-    def of(version: str) -> Cluster:
-        if version not in made:
-            cluster = Cluster(Shell(server_user()), installed(version), shelter / f"v{version}")
+
+@pytest.fixture(scope="session")
+def created(
+    shelter: Path, installed: Callable[[str | None], Installation]
+) -> Callable[[str | None], Cluster]:
+    """An empty cluster of a version, made once and never started: tests take copies of it."""
+    made: dict[Path, Cluster] = {}
+
+    def of(version: str | None) -> Cluster:
+        installation = installed(version)
+        if installation.bindir not in made:
+            cluster = Cluster(Shell(server_user()), installation, shelter / f"v{len(made)}")
             cluster.create()
-            made[version] = cluster
-        return made[version]
+            made[installation.bindir] = cluster
+        return made[installation.bindir]
 
     return of
+
+
+def hurried(cluster: Cluster) -> Cluster:
+    """Leave it to the kernel when files of a cluster reach the disk, unless its own settings say otherwise: nobody cuts the power."""
+    file = cluster.data / "postgresql.conf"
+    file.write_text(f"fsync = off\n{file.read_text()}")
+    return cluster
+
+
+def unsynced(basebackup: Path, folder: Path) -> Path:
+    """A pg_basebackup that does not wait for the disk either."""
+    program = folder / "-".join(basebackup.parts[1:])
+    if not program.exists():
+        program.write_text(f'#!/bin/sh\nexec {basebackup} --no-sync "$@"\n')
+        program.chmod(0o755)
+    return program
 
 
 @pytest.fixture
@@ -95,7 +123,7 @@ def new_cluster(created: Callable[[str], Cluster], scratch: Path) -> Iterator[Ca
     made: list[Cluster] = []
 
     def make(version: str = "18") -> Cluster:
-        made.append(created(version).clone(scratch / f"c{len(made)}"))
+        made.append(hurried(created(version).clone(scratch / f"c{len(made)}")))
         return made[-1]
 
     yield make
@@ -121,23 +149,47 @@ def remains(scratch: Path) -> list[str]:
 
 
 @pytest.fixture
-def ready_clusters(shelter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Benches copy the cluster that initdb made for the first of them, run one copy of an installation, and do not sync."""
-    create = Cluster.create
+def ready_clusters(
+    shelter: Path,
+    runnable: Callable[[Installation], Installation],
+    created: Callable[[str | None], Cluster],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Benches share what the first of them made: installations that run, empty and loaded clusters. Nobody waits for the disk."""
+    load, make, program = Templates.loaded, Templates.empty, Templates.program
 
-    def copied(cluster: Cluster, initdb_options: Sequence[str] = ()) -> None:
-        key = (str(cluster.installation.bindir), *initdb_options)
-        if key not in _READY:
-            _READY[key] = Cluster(cluster.shell, cluster.installation, shelter / f"ready{len(_READY)}")
-            create(_READY[key], initdb_options)
-        _READY[key].clone(cluster.folder)
+    def empty(templates: Templates, level: Level) -> Cluster:
+        return make(templates, level) if level.initdb else created(level.postgres)
 
-    monkeypatch.setattr(Cluster, "create", copied)
+    def loaded(templates: Templates, level: Level, workload: Workload) -> Cluster:
+        key = (level.postgres, level.initdb, workload.contents, templates.scale)
+        if key not in _LOADED:
+            copy = load(templates, level, workload).clone(shelter / f"loaded{len(_LOADED)}")
+            _LOADED[key] = hurried(copy)
+        return _LOADED[key]
+
+    def unsynced_program(templates: Templates, name: str, level: Level) -> Path:
+        path = program(templates, name, level)
+        return unsynced(path, shelter) if name == "pg_basebackup" else path
+
+    monkeypatch.setattr(Templates, "empty", empty)
+    monkeypatch.setattr(Templates, "loaded", loaded)
+    monkeypatch.setattr(Templates, "program", unsynced_program)
+    monkeypatch.setattr(installations, "runnable_by", lambda shell, one, _: runnable(one))
     monkeypatch.setattr(os, "sync", lambda: None)  # no figure of a test depends on what is dirty elsewhere
-    monkeypatch.setattr(installations, "runnable_by", lambda shell, one, _: runnable_by(shell, one, shelter))
 
 
-_READY: dict[tuple[str, ...], Cluster] = {}
+_LOADED: dict[tuple[object, ...], Cluster] = {}
+
+
+@pytest.fixture
+def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs have no guardian process, where nothing of the host is changed: what they start ends with them."""
+
+    def nobody(folder: Path, lock: int) -> tuple[int, int]:
+        return os.open(os.devnull, os.O_WRONLY), os.getpid()
+
+    monkeypatch.setattr(guardian, "_start_guardian", nobody)
 
 
 def bench_plan(

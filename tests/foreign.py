@@ -3,15 +3,14 @@
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from benchlib.host.journal import Journal
-from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.host.shell import ticks
 from benchlib.server.cluster import Cluster
-from benchlib.server.installations import find_installation, runnable_by
 
 ROLES = {
     "boss": "SUPERUSER",
@@ -88,14 +87,13 @@ class Foreign:
 
 
 @contextlib.contextmanager
-def foreign_server(version: str = "18") -> Iterator[Foreign]:
+def foreign_server(empty: Cluster) -> Iterator[Foreign]:
+    """The server on a copy of an empty cluster."""
     folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
     folder.chmod(0o755)
-    shell = Shell(server_user())
-    shell.own(folder)
-    cluster = Cluster(shell, runnable_by(shell, find_installation(version), folder), folder / "c")
+    empty.shell.own(folder)
+    cluster = empty.clone(folder / "c")
     try:
-        cluster.create()
         cluster.configure({})
         how = "scram-sha-256" if cluster.installation.major >= 14 else "md5"
         (cluster.data / "pg_hba.conf").write_text(f"local all postgres trust\nlocal all all {how}\n")
@@ -117,9 +115,9 @@ def foreign_server(version: str = "18") -> Iterator[Foreign]:
 
 
 @pytest.fixture(scope="session", params=["18", pytest.param("16", marks=pytest.mark.slow)])
-def foreign(request: pytest.FixtureRequest) -> Iterator[Foreign]:
+def foreign(request: pytest.FixtureRequest, created: Callable[[str], Cluster]) -> Iterator[Foreign]:
     """One server for all tests, each of which leaves it as it was."""
-    with foreign_server(request.param) as server:
+    with foreign_server(created(request.param)) as server:
         yield server
 
 

@@ -27,7 +27,7 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
 from benchlib.server.checkpoints import checkpoints
 from benchlib.server.cluster import Cluster
-from benchlib.server.installations import find_installation, runnable_by
+from benchlib.server.installations import Installation
 from benchlib.server.statistics import waits
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -243,16 +243,19 @@ def test_devices_as_iostat_sees_them(scratch: Path) -> None:
     "version", ["18", *(pytest.param(v, marks=pytest.mark.slow) for v in ("11", "15", "16"))]
 )
 def test_a_trial_and_a_server_that_vanishes(
-    version: str, new_cluster: Callable[[str], Cluster], scratch: Path, tmp_path: Path
+    version: str,
+    new_cluster: Callable[[str], Cluster],
+    installed: Callable[[str | None], Installation],
+    tmp_path: Path,
 ) -> None:
     try:
         cluster = new_cluster(version)
     except PreflightError as reason:
         pytest.skip(f"PostgreSQL {version} has not been fetched: {reason}")
-    cluster.configure({"autovacuum": False, "log_checkpoints": True})
+    cluster.configure({"autovacuum": False, "log_checkpoints": True, "fsync": True})
     cluster.start()
     cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
-    pgbench = Pgbench(runnable_by(cluster.shell, find_installation(), scratch).program("pgbench"))
+    pgbench = Pgbench(installed(None).program("pgbench"))
     workload = load_workload("tpcb-like")
     pgbench.fill(cluster.shell, cluster.connection, workload, 1)
     load = Load(clients=4, threads=1, duration_s=2)

@@ -50,7 +50,7 @@ def test_what_runs_beside_the_load_would_end_with_the_restart(tmp_path: Path) ->
 @pytest.mark.pg
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what it has in memory")
 def test_a_cold_start_finds_nothing_in_memory_and_a_warm_one_all_data(
-    trials: Trials, monkeypatch: pytest.MonkeyPatch
+    trials: Trials, unguarded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares, start = list[float](), Cluster.start
 

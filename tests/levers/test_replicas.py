@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from clusters import eventually
+from clusters import eventually, hurried, unsynced
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
 from benchlib.host.shell import Completed, server_user
@@ -59,12 +59,12 @@ def replicas_of(
 
 
 @pytest.fixture(scope="session")
-def basebackup(installed: Callable[[str], Installation]) -> Callable[[str], Path]:
+def basebackup(runnable: Callable[[Installation], Installation], shelter: Path) -> Callable[[str], Path]:
     """pg_basebackup for a version, where the servers' user can reach it."""
 
     def of(version: str) -> Path:
         serving = find_program_for(find_installation(version), "pg_basebackup")
-        return installed(str(serving.bindir)).program("pg_basebackup")
+        return unsynced(runnable(serving).program("pg_basebackup"), shelter)
 
     return of
 
@@ -94,7 +94,8 @@ def pair(
     created: Callable[[str], Cluster], basebackup: Callable[[str], Path], shelter: Path
 ) -> Iterator[Replicas]:
     """A primary with two replicas that no test may kill."""
-    primary = created("18").clone(shelter / "pair", data=created("18").shell.make_directory(shelter / "disk"))
+    disk = created("18").shell.make_directory(shelter / "disk")
+    primary = hurried(created("18").clone(shelter / "pair", data=disk))
     replicas = None
     try:
         start_primary(primary, "asynchronous", work_mem="8MB", hot_standby=False)

@@ -2,13 +2,15 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from foreign import Foreign, foreign_server
 from test_run import Project, eventually, project
+
+from benchlib.server.cluster import Cluster
 
 __all__ = ["project"]
 pytestmark = [pytest.mark.pg, pytest.mark.slow]
@@ -24,8 +26,8 @@ baseline: here
 
 
 @pytest.fixture(scope="module")
-def foreign() -> Iterator[Foreign]:
-    with foreign_server() as server:
+def foreign(created: Callable[[str], Cluster]) -> Iterator[Foreign]:
+    with foreign_server(created("18")) as server:
         yield server
 
 
@@ -87,8 +89,10 @@ def test_a_planted_password_stands_in_no_artefact(source: str, foreign: Foreign,
     assert eventually(lambda: project.left() == [])
 
 
-def test_a_server_that_vanishes_costs_its_trials_only(project: Project) -> None:
-    with foreign_server() as foreign:
+def test_a_server_that_vanishes_costs_its_trials_only(
+    project: Project, created: Callable[[str], Cluster]
+) -> None:
+    with foreign_server(created("18")) as foreign:
         (project.folder / "services").write_text(
             foreign.service("boss", more=f"password={foreign.password('boss')}")
         )

@@ -133,7 +133,7 @@ def test_what_the_whole_server_has_wants_to_be_asked_for(foreign: Foreign) -> No
 
 
 def test_all_that_levels_lack_is_told_at_once_as_sql_to_paste_which_is_enough(
-    foreign: Foreign, tmp_path: Path
+    foreign: Foreign, ready_clusters: None, unguarded: None, tmp_path: Path
 ) -> None:
     target = {"server": "guest", "own_schema": "bench_own", "server_wide": True}
     statements = {"log_min_duration_statement": "1h", "max_wal_size": "2GB"}

@@ -24,7 +24,7 @@ from benchlib.study.records import Counters
 from benchlib.study.stand import Stand
 from benchlib.study.store import StudyFolder
 
-pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters")]
+pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters", "unguarded")]
 
 TWO: dict[str, Any] = {"first": {}, "second": {"settings": {"work_mem": "8MB"}}}
 

@@ -9,7 +9,7 @@ from benchlib.cli import cli
 from benchlib.load.workloads import load_workload
 from benchlib.study.workload_check import try_scripts
 
-pytestmark = pytest.mark.pg
+pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters", "unguarded")]
 
 OWN = """
 name = "own"
@@ -37,7 +37,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "workloads" / "own.toml").write_text(OWN)
 
 
-def test_each_script_is_tried_with_the_plans_of_what_the_server_got(own: None, ready_clusters: None) -> None:
+def test_each_script_is_tried_with_the_plans_of_what_the_server_got(own: None) -> None:
     tried = list(try_scripts(load_workload("own"), print))
     (reads, plans), (inserts, _), (fails, none), (lies, _) = tried
     assert (reads, inserts) == ("", "")
@@ -49,7 +49,7 @@ def test_each_script_is_tried_with_the_plans_of_what_the_server_got(own: None, r
     assert "holds 2 new rows (wanted 1)" in lies
 
 
-def test_the_command_tells_all_and_fails_where_a_script_does(own: None, ready_clusters: None) -> None:
+def test_the_command_tells_all_and_fails_where_a_script_does(own: None) -> None:
     result = CliRunner().invoke(cli, ["workload", "check", "own"])
     assert "script 1, weight 1: runs" in result.output
     assert "script 3, weight 1: pgbench ended with status" in result.output
