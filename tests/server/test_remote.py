@@ -8,7 +8,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -30,18 +30,22 @@ from benchlib.server.rights import Target
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("services")]
 
-PGBENCH = Pgbench(find_pgbench().program("pgbench"))
 TPCB = load_workload("tpcb-like")
+
+
+@cache
+def pgbench() -> Pgbench:
+    return Pgbench(find_pgbench().program("pgbench"))
 
 
 def run(remote: Remote) -> dict[str, object]:
     """Load pgbench's tables and drive them."""
     shell = remote.shell()
-    PGBENCH.fill(shell, remote.connection, TPCB, 1)
+    pgbench().fill(shell, remote.connection, TPCB, 1)
     load = Load(duration_s=1, clients=2, threads=1)
-    argv = PGBENCH.argv(Job(remote.connection, TPCB, load, 1, 7, [(TPCB.scripts[0], None)]))
+    argv = pgbench().argv(Job(remote.connection, TPCB, load, 1, 7, [(TPCB.scripts[0], None)]))
     done = shell.run(argv)
-    return PGBENCH.report(done.stdout, done.stderr, done.returncode, argv)
+    return pgbench().report(done.stdout, done.stderr, done.returncode, argv)
 
 
 def test_a_database_of_our_own_is_made_used_and_dropped(foreign: Foreign, journal: Journal) -> None:
@@ -376,8 +380,8 @@ def test_a_planted_password_appears_nowhere(
         remote = Remote.open(Target(server="boss"), chapter)
         remote.configure({"work_mem": "8MB"}, chapter)
         shell = remote.shell()
-        PGBENCH.fill(shell, remote.connection, TPCB, 1)
-        argv = PGBENCH.argv(Job(remote.connection, TPCB, Load(duration_s=1), 1, 7, [(TPCB.scripts[0], None)]))
+        pgbench().fill(shell, remote.connection, TPCB, 1)
+        argv = pgbench().argv(Job(remote.connection, TPCB, Load(duration_s=1), 1, 7, [(TPCB.scripts[0], None)]))
         done = shell.run(argv)
         assert done.returncode == 0
         texts = [str(argv), journal.path.read_text(), *map(repr, (done, shell, remote, remote.connection))]
