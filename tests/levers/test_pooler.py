@@ -16,6 +16,7 @@ from benchlib.host.telemetry import transaction_costs
 from benchlib.levers import BY_KEY
 from benchlib.levers.lever import Wish
 from benchlib.plan.level import Level
+from benchlib.server import statistics
 from benchlib.study.bench import Bench
 from benchlib.study.preflight import cannot_run
 from benchlib.study.records import Samples
@@ -75,35 +76,45 @@ def test_a_pooler_is_not_reached_from_other_hosts(installed: Installed) -> None:
         preflight({"generators": ["gen1"]})
 
 
-@pytest.mark.pg
-@pytest.mark.skipif(not which("pgbouncer"), reason="no pgbouncer here")
-@pytest.mark.parametrize("mode", ["session", "transaction"])
-def test_a_load_goes_through_pgbouncer_whose_processor_time_is_told(
-    mode: str, trials: Trials, scratch: Path
-) -> None:
+@pytest.fixture
+def pooled(trials: Trials, unguarded: None, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A bench with a level that goes straight, and one through a pooler of each mode."""
+    if not which("pgbouncer"):
+        pytest.skip("no pgbouncer here")
+    # a pooler's sessions stay, so that each wait for their end would last until its limit
+    monkeypatch.setattr(statistics, "ticks", lambda seconds: [None])
     load = {"clients": 4, "connect_per_transaction": True}
-    levels = {"straight": {}, "pooled": {"pooler": {"mode": mode, "pool_size": 2}, "load": load}}
-    bench = trials.bench(bench_plan(levels, arrangement="fresh"))
-    measurement, folder = trials.run(bench, "pooled")
-    assert measurement.error is None
-    assert {"--port=6432", "--connect", "--client=4"} <= set(measurement.load_argv)
-    raw = json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))
-    assert len(raw["readings"][-1]["pooler_ticks"]) == 1
-    assert transaction_costs(raw, 1000)["pooler_cpu_ms_per_transaction"] is not None
-    assert [process for process in processes_of(scratch) if "pgbouncer" in process.name()] == []
-    straight, folder = trials.run(bench, "straight")
-    assert "--port=5432" in straight.load_argv
-    assert (
-        "pooler_ticks"
-        not in json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))["readings"][-1]
-    )
+    modes = {
+        mode: {"pooler": {"mode": mode, "pool_size": 2}, "load": load} for mode in ("session", "transaction")
+    }
+    return trials.bench(bench_plan({"straight": {}, **modes}, arrangement="fresh"))
+
+
+def last_reading(folder: Path) -> dict[str, Any]:
+    return json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))["readings"][-1]
 
 
 @pytest.mark.pg
-@pytest.mark.skipif(not which("pgbouncer"), reason="no pgbouncer here")
-def test_a_pooler_that_ends_costs_the_trial(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = bench_plan({"straight": {}, "pooled": {"pooler": {"pool_size": 20}}}, arrangement="fresh")
-    bench = trials.bench(plan)
+def test_a_load_goes_through_pgbouncer_whose_processor_time_is_told(
+    pooled: Bench, trials: Trials, scratch: Path
+) -> None:
+    for mode in ("session", "transaction"):
+        measurement, folder = trials.run(pooled, mode)
+        assert measurement.error is None
+        assert {"--port=6432", "--connect", "--client=4"} <= set(measurement.load_argv)
+        assert len(last_reading(folder)["pooler_ticks"]) == 1
+        raw = json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))
+        assert transaction_costs(raw, 1000)["pooler_cpu_ms_per_transaction"] is not None
+        assert [process for process in processes_of(scratch) if "pgbouncer" in process.name()] == []
+    measurement, folder = trials.run(pooled, "straight")
+    assert "--port=5432" in measurement.load_argv
+    assert "pooler_ticks" not in last_reading(folder)
+
+
+@pytest.mark.pg
+def test_a_pooler_that_ends_costs_the_trial(
+    pooled: Bench, trials: Trials, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drive = Bench._drive
 
     def end_it(self: Bench, stand: Any, *rest: Any) -> Any:
@@ -113,6 +124,6 @@ def test_a_pooler_that_ends_costs_the_trial(trials: Trials, monkeypatch: pytest.
         return drive(self, stand, *rest)
 
     monkeypatch.setattr(Bench, "_drive", end_it)
-    measurement, _ = trials.run(bench, "pooled")
+    measurement, _ = trials.run(pooled, "transaction")
     assert "pgbouncer has ended" in (measurement.error or "")
-    assert trials.run(bench, "straight")[0].error is None
+    assert trials.run(pooled, "straight")[0].error is None

@@ -21,25 +21,26 @@ from benchlib.study.results import trials_frame
 from benchlib.study.stand import Stand
 from benchlib.study.store import StudyFolder
 
-pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters")]
+pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters", "unguarded")]
 
 SESSIONS = f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{BESIDE}'"
 BUSY = Beside(sql="SELECT count(*) FROM generate_series(1, 100 * :rows);\n", clients=2)
 STUCK = Beside(sql="SELECT pg_sleep(600);\n")
 
 
-def plan_beside(*beside: Beside, load: dict[str, Any] | None = None) -> Plan:
+def plan_beside(*beside: Beside) -> Plan:
     """A plan with a level that has these beside its load, and one that has nothing."""
     more = bench_plan({"a": {}, "b": {}}).workload.model_copy(update={"name": "more", "beside": beside})
     return bench_plan(
         {"alone": {}, "beside": {"workload": "more"}},
-        load={"variables": {"rows": 10}, **(load or {})},
+        load={"variables": {"rows": 10}},
         workloads={"more": more},
+        arrangement="fresh",
     )
 
 
 def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -> None:
-    plan = plan_beside(BUSY, STUCK, load={"duration_s": 2})
+    plan = plan_beside(BUSY, STUCK)
     folder = StudyFolder("beside")
     keep_study(folder, Study(name="beside", title="Beside", plan=plan, trials=plan.design(1)))
     run_study(folder, lambda tell: open_bench(plan, "beside", tell=tell))
@@ -61,9 +62,7 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -
 
 @pytest.fixture
 def bench(trials: Trials, request: pytest.FixtureRequest) -> Bench:
-    opened = trials.bench(plan_beside(request.param))
-    opened.prepare(1)
-    return opened
+    return trials.bench(plan_beside(request.param))
 
 
 @pytest.mark.parametrize("bench", [Beside(sql="SELECT 1 / 0;\n")], indirect=True)
