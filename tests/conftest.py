@@ -1,6 +1,7 @@
 """What tests of the spine share: a small plan, a small study, a place for data that is not the user's."""
 
 import os
+import signal
 from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,8 @@ settings.load_profile("benchlib")
 
 # tests of file systems call losetup and mkfs, which an account's bare PATH may lack
 os.environ["PATH"] += os.pathsep + os.pathsep.join(["/usr/sbin", "/sbin"])
+# a shell has what it runs in the background ignore it, and so would the servers that tests stop with it
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 HERE = Path(__file__).parent
 pytest_plugins = ["clusters", "foreign"]
@@ -64,11 +67,24 @@ APART = (
         "study/test_store",
         "study/test_trim",
     ),
+    *("study/test_bottlenecks", "study/test_conditions", "study/test_fuzz", "study/test_lying_files"),
+    *("host/test_telemetry", "levers/test_keys", "levers/test_words"),
+    *("server/test_checkpoints", "server/test_counters", "server/test_fetch"),
 )
 """Tests that leave the host alone: no server, no mount, no control group."""
 
-RECORDED = ("test_readme_results", "test_recorded_verdicts")
-"""Tests that share what they have read and judged (:func:`recorded`)."""
+TOGETHER = {
+    "recorded": ("test_readme_results", "test_recorded_verdicts"),
+    "statsmodels": ("stats/test_block_model", "stats/test_crossed", "stats/test_hosts"),
+}
+"""Tests that share what takes long: what they have read and judged (:func:`recorded`), an import."""
+
+LONG = (
+    *("report/test_hostile_study", "report/test_view", "report/test_runs", "test_cli_studies"),
+    *("report/figures/test_every", "report/sections/test_screened", "report/test_trends", "study/test_fleet"),
+    *("test_readme_results", "test_recorded_verdicts", "stats/test_simulation", "load/parse/test_parse_time"),
+)
+"""Files of few tests that take long: none is begun when the other processes are done."""
 
 OF_PURE_ROOMS = (
     *("plan/", "stats/", "load/parse/test_parse_g", "load/parse/test_parse_l", "load/parse/test_parse_p"),
@@ -85,14 +101,31 @@ class OneHost(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0].removeprefix("tests/")
-        if file.startswith(RECORDED):
-            return "recorded"
+        for name, files in TOGETHER.items():
+            if file.startswith(files):
+                return name
         return file if _apart(file) else "host"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneHost:
-    """Hand out tests by what they use."""
+    """Hand out tests by what they use, in the order in which they were collected."""
+    config.option.loadscopereorder = False
     return OneHost(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the host's tests, which one process runs, then with what takes long; else the order stays."""
+
+    def turn(item: pytest.Item) -> tuple[bool, bool]:
+        file = _file(item)
+        return _apart(file), not file.startswith(LONG)
+
+    items.sort(key=turn)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).as_posix()
 
 
 def _apart(file: str) -> bool:
@@ -103,7 +136,7 @@ def _apart(file: str) -> bool:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Trace the tests of pure rooms alone: traced, any other test takes twice its time."""
     tracing = Coverage.current()
-    if tracing is None or item.path.relative_to(HERE).as_posix().startswith(OF_PURE_ROOMS):
+    if tracing is None or _file(item).startswith(OF_PURE_ROOMS):
         return (yield)
     tracing.stop()
     try:
