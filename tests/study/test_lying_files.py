@@ -225,29 +225,30 @@ def tar_of(*members: tuple[str, bytes, bytes]) -> bytes:
 
 
 FILE, NAME = tarfile.REGTYPE, "trials/b01-p1-x/stdout"
-ARCHIVES = {
-    "bomb": lzma.compress(bytes(1 << 28), preset=0),
-    "large": tar_of((NAME, FILE, bytes(1 << 26))),
-    "link": tar_of((NAME, tarfile.SYMTYPE, b"")),
-    "hard link": tar_of((NAME, tarfile.LNKTYPE, b"")),
-    "device": tar_of((NAME, tarfile.CHRTYPE, b"")),
-    "outside": tar_of(("trials/../../x", FILE, b"x")),
-    "absolute": tar_of(("/etc/x", FILE, b"x")),
-    "elsewhere": tar_of(("study.json", FILE, b"x")),
-    "twice": tar_of((NAME, FILE, b"x"), (NAME, FILE, b"y")),
-    "sparse": tar_of((NAME, tarfile.GNUTYPE_SPARSE, b"x" * 512)),
-    "long names": tar_of(*[("x", tarfile.GNUTYPE_LONGNAME, b"y")] * 3000),
-    "no archive": b"trials",
-    "no tar": lzma.compress(b"x" * 5000),
-    "two": tar_of((NAME, FILE, b"x"))[:-20],
+ARCHIVES: dict[str, Callable[[], bytes]] = {
+    "bomb": lambda: lzma.compress(bytes(1 << 25), preset=0),
+    "large": lambda: tar_of((NAME, FILE, bytes(1 << 25))),
+    "link": lambda: tar_of((NAME, tarfile.SYMTYPE, b"")),
+    "hard link": lambda: tar_of((NAME, tarfile.LNKTYPE, b"")),
+    "device": lambda: tar_of((NAME, tarfile.CHRTYPE, b"")),
+    "outside": lambda: tar_of(("trials/../../x", FILE, b"x")),
+    "absolute": lambda: tar_of(("/etc/x", FILE, b"x")),
+    "elsewhere": lambda: tar_of(("study.json", FILE, b"x")),
+    "twice": lambda: tar_of((NAME, FILE, b"x"), (NAME, FILE, b"y")),
+    "sparse": lambda: tar_of((NAME, tarfile.GNUTYPE_SPARSE, b"x" * 512)),
+    "long names": lambda: tar_of(*[("x", tarfile.GNUTYPE_LONGNAME, b"y")] * 3000),
+    "no archive": lambda: b"trials",
+    "no tar": lambda: lzma.compress(b"x" * 5000),
+    "two": lambda: tar_of((NAME, FILE, b"x"))[:-20],
 }
 
 
 @pytest.mark.parametrize("archive", ARCHIVES.values(), ids=list(ARCHIVES))
 def test_an_archive_holds_files_of_trials_and_no_more_than_a_study(
-    study: StudyFolder, archive: bytes
+    folder_of: Callable[..., StudyFolder], archive: Callable[[], bytes]
 ) -> None:
-    (study.path / ARCHIVE).write_bytes(archive)
+    study = folder_of(1)
+    (study.path / ARCHIVE).write_bytes(archive())
     with pytest.raises(InputError, match=r"^small/trials\.tar\.xz is damaged \(") as caught:
         study.packed()
     assert "\n" not in str(caught.value)
