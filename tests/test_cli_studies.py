@@ -19,6 +19,7 @@ from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
 from benchlib.plan.parameters import checked
 from benchlib.plan.planning import make_study
+from benchlib.report import runs
 from benchlib.report.execute import notebook_parameters
 from benchlib.study.loop import run_study
 from benchlib.study.store import DATA_VARIABLE, StudyFolder, study_names
@@ -41,6 +42,7 @@ run: bool = True
 def project(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a notebook of its own, data and pages."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runs, "card", lambda entry: b"a picture")  # has tests of its own
     (tmp_path / "notebooks").mkdir()
     cells = [
         v4.new_markdown_cell("# Template\n\n**Question.** Is it faster?", id="title"),

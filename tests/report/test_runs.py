@@ -1,12 +1,14 @@
 """Pages from what is kept: several at a time with the same bytes, only what has changed, overviews, a folder of one's own."""
 
 import contextlib
+import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import nbformat
@@ -52,6 +54,7 @@ def call(
 ) -> Callable[..., list[str]]:
     """Runs the command line in that project, making some pages at a time; the lines it prints."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runs, "card", lambda entry: b"a picture")  # has tests of its own
 
     def run(*words: str, at_a_time: int = 1, status: int = 0) -> list[str]:
         monkeypatch.setattr(runs, "AT_A_TIME", at_a_time)
@@ -74,18 +77,17 @@ def test_a_study_s_notebook_is_a_bare_name_of_this_installation_or_none(notebook
     nbformat.write(template, tmp_path / "notebooks" / "template.ipynb")
     elsewhere = notebook("evil", EVIL).rename(tmp_path / "evil.ipynb")
     (tmp_path / "notebooks" / "link.ipynb").symlink_to(elsewhere)
-    names = {"above": "../evil", "path": "../evil.ipynb", "whole": str(elsewhere), "linked": "link", "long": "x" * 5000,
-             "none": None, "nul": "a\0b", "dot": "./template"}  # fmt: skip
-    first = keep("first", blocks=2)
-    for study, name in names.items():
-        shutil.copytree(first.path, first.path.with_name(study))
-        StudyFolder(study).write(first.read().model_copy(update={"name": study, "notebook": name}))
-    shutil.rmtree(first.path)
+    folder = keep("first", notebook="template", blocks=2)
+    own = (tmp_path / "notebooks" / "template.ipynb").resolve()
+    assert not runs._study("first", "").borrowed
+    for name in ("../evil", "../evil.ipynb", str(elsewhere), "link", "x" * 5000, None, "a\0b", "./template"):
+        folder.write(folder.read().model_copy(update={"notebook": name}))
+        job = runs._study("first", "")
+        assert (job.borrowed, job.notebook) == (True, own)
     assert {line.partition(":")[0] for line in call("report")} == {"page", "index"}
-    for study in names:
-        page = (tmp_path / "reports" / f"{study}.html").read_text()
-        assert f"all have this {study}" in page
-        assert "none of this installation&#39;s" in page
+    page = (tmp_path / "reports" / "first.html").read_text()
+    assert "all have this first" in page
+    assert "none of this installation&#39;s" in page
     assert not (tmp_path / "pwned").exists()
 
 
@@ -103,36 +105,31 @@ def test_notebooks_in_a_folder_of_somebody_else_are_passed_over(tmp_path, monkey
     assert project_root() != tmp_path
 
 
-def tcp_sockets(process: psutil.Process) -> list[str]:
-    """The TCP sockets of a process and of all below it, as the kernel lists them."""
+def tcp_sockets(process: psutil.Process) -> dict[str, str]:
+    """The TCP sockets of a process and of all below it, as the kernel lists them, by their numbers."""
     own = set()
     for each in [process, *process.children(recursive=True)]:
         for file in Path(f"/proc/{each.pid}/fd").glob("*"):
             with contextlib.suppress(OSError):
                 own.add(str(file.readlink()))
     tables = [Path(f"/proc/{process.pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
-    lines = [line for table in tables for line in table.splitlines()[1:]]
-    return [line for line in lines if f"socket:[{line.split()[9]}]" in own]
-
-
-WAITS = """
-import pathlib, time
-pathlib.Path("begun").touch()
-while not pathlib.Path("go").exists():
-    time.sleep(0.01)
-"""
+    lines = {line.split()[9]: line for table in tables for line in table.splitlines()[1:]}
+    return {number: line for number, line in lines.items() if f"socket:[{number}]" in own}
 
 
 @pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="no /proc/PID/net here")
-def test_no_tcp_socket_is_open_while_a_page_is_made(notebook, data_root, tmp_path):
-    notebook("overview", WAITS)
-    command = [sys.executable, "-c", "from benchlib.cli import main; main(['run', 'overview'])"]
-    with subprocess.Popen(command, cwd=tmp_path) as running:
-        while running.poll() is None and not (tmp_path / "begun").exists():
-            time.sleep(0.05)
-        sockets = tcp_sockets(psutil.Process(running.pid))
-        (tmp_path / "go").touch()
-    assert (running.returncode, sockets) == (0, [])
+def test_no_tcp_socket_is_open_while_a_page_is_made(notebook, call, tmp_path):
+    cell = "import os, pathlib, time\npathlib.Path('begun').write_text(str(os.getpid()))\n"
+    notebook("overview", cell + "while not pathlib.Path('go').exists():\n    time.sleep(0.01)")
+    running = multiprocessing.get_context("fork").Process(target=call, args=("run", "overview"))
+    before = tcp_sockets(psutil.Process())
+    running.start()
+    assert eventually(lambda: not running.is_alive() or (tmp_path / "begun").exists())
+    sockets = tcp_sockets(psutil.Process(running.pid))
+    (tmp_path / "go").touch()
+    running.join()
+    opened = [line for number, line in sockets.items() if number not in before]
+    assert (running.exitcode, opened) == (0, [])
 
 
 @pytest.fixture
@@ -220,23 +217,24 @@ def test_an_overview_is_run_as_a_study_is(notebook, call, tmp_path):
     assert "shown False Why?" in (tmp_path / "reports" / "overview.html").read_text()
 
 
-ORPHANS = """
-import os, signal, time
-from concurrent.futures import ProcessPoolExecutor
-from benchlib.report.runs import help_parent
-
-pool = ProcessPoolExecutor(2, initializer=help_parent)
-for _ in range(2):
-    pool.submit(time.sleep, 600)
-while len(pool._processes) < 2:
-    time.sleep(0.01)
-print(*pool._processes, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
+def orphan(told: Connection) -> None:
+    """Start helpers, tell who they are, and die."""
+    pool = ProcessPoolExecutor(2, initializer=runs.help_parent)
+    for _ in range(2):
+        pool.submit(time.sleep, 600)
+    while len(pool._processes) < 2:
+        time.sleep(0.01)
+    told.send([*pool._processes])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_helps_with_pages_ends_with_who_started_it() -> None:
-    done = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, text=True, check=False)
-    helpers = [int(pid) for pid in done.stdout.split()]
+    context = multiprocessing.get_context("fork")
+    told, telling = context.Pipe(duplex=False)
+    dying = context.Process(target=orphan, args=(telling,))
+    dying.start()
+    helpers = told.recv()
+    dying.join()
+    assert dying.exitcode == -signal.SIGKILL
     assert len(helpers) == 2
     assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in helpers))

@@ -56,11 +56,6 @@ def test_without_dask_a_fleet_says_what_to_install(monkeypatch: pytest.MonkeyPat
         pass
 
 
-def test_nothing_of_dask_is_imported_before_a_fleet_is_connected_to() -> None:
-    code = "import sys, benchlib.cli, benchlib.notebook, benchlib.study.runs; sys.exit('dask' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
 def anywhere(address: str = "tcp://127.0.0.1:1", **changes: Any) -> Fleet:
     return Fleet(**{"scheduler": address, "insecure": True, **changes})
 
