@@ -25,7 +25,7 @@ OPTIONS = {
     "retries": [*PLAIN, "--max-tries=3"],
     "rate and retries": [*PLAIN, "--rate=900", "--max-tries=3", "--failures-detailed"],
 }
-few = settings(derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(derandomize=True, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(autouse=True)
@@ -254,7 +254,7 @@ def test_a_damaged_file_is_refused_or_read_rightly(files: Callable[..., list[Pat
     truth = kept(files(GOOD), PLAIN)
     whole = path.read_bytes()
     data = pq.ParquetFile(path).metadata.row_group(0).column(1)
-    for place in range(data.data_page_offset, data.data_page_offset + data.total_compressed_size):
+    for place in range(data.data_page_offset, data.data_page_offset + data.total_compressed_size, 3):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
         with contextlib.suppress(InputError):
             assert read_latency(path).quantiles_ms == truth.quantiles_ms

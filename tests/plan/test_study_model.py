@@ -88,10 +88,12 @@ def test_a_level_may_have_a_workload_of_its_own(plan_of) -> None:
 # --- whatever is said survives its file --------------------------------------------
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
-NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,12}(\.[a-z_]{1,5})?", fullmatch=True)
+NAMES = st.lists(st.text("abz_", min_size=1, max_size=9), min_size=1, max_size=2).map(".".join)
 VALUES = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 TUNABLES = st.dictionaries(
-    st.from_regex(r"[a-z0-9_.]{1,12}\??", fullmatch=True), st.integers() | TEXT, max_size=2
+    st.builds(str.__add__, st.text("az09_.", min_size=1, max_size=12), st.sampled_from(["", "?"])),
+    st.integers() | TEXT,
+    max_size=2,
 )
 STORAGES = st.fixed_dictionaries({"data": st.just({"path": "/mnt/a"}), "memory": st.none() | st.integers(1)})
 LOADS = st.builds(

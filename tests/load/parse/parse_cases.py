@@ -7,6 +7,7 @@ before keeping it.
 
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,15 @@ def published(name: str) -> str:
     return (PUBLISHED / f"{name}.txt").read_text(encoding="utf-8")
 
 
-def outcome(text: str, argv: list[str] | None = None) -> dict[str, Any]:
+def outcome(text: str, argv: list[str]) -> dict[str, Any]:
     """Parse, with a refusal as data."""
+    return _outcome(text, tuple(argv))
+
+
+@cache
+def _outcome(text: str, argv: tuple[str, ...]) -> dict[str, Any]:
     try:
-        return parse_text(text, argv=argv)
+        return parse_text(text, argv=list(argv))
     except ParseError as error:
         return {"refused": str(error)}
 

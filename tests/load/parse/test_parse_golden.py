@@ -5,8 +5,6 @@ import json
 import pytest
 from parse_cases import CASES, GOLDEN, Case, observed, outcome
 
-from benchlib.load.parse import parse_text
-
 EXPECTED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in GOLDEN.glob("*.json")}
 LOGGED = [case for case in CASES if case.log]
 SUMMARIES = [case for case in CASES if outcome(case.both, case.argv).get("kind") == "pgbench_summary"]
@@ -32,7 +30,7 @@ def after(text: str, start: str, end: str = "") -> str | None:
 
 @pytest.mark.parametrize("case", SUMMARIES, ids=lambda case: case.name)
 def test_the_key_figures_are_those_that_grep_finds(case: Case) -> None:
-    text, read = case.stdout, parse_text(case.both, argv=case.argv)
+    text, read = case.stdout, outcome(case.both, case.argv)
     rates = [line.split()[2] for line in text.splitlines() if line.startswith("tps = ")]
     wanted = rates[0] if "-C" in case.argv or len(rates) == 1 else rates[1]
     assert read["tps"] == float(wanted)
@@ -54,7 +52,7 @@ def test_the_key_figures_are_those_that_grep_finds(case: Case) -> None:
 
 
 def test_every_summary_has_every_key_whatever_the_version() -> None:
-    assert len({tuple(sorted(parse_text(case.both))) for case in SUMMARIES}) == 1
+    assert len({tuple(sorted(outcome(case.both, case.argv))) for case in SUMMARIES}) == 1
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

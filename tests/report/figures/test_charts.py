@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 from designs import full_factorial
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure as Drawing
 
@@ -61,6 +61,7 @@ def test_numbers_and_names_in_words(written, words):
     assert written == words
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(0.001, 1e3), max_size=6))
 def test_an_axis_of_changes_shows_all_of_them_and_none(factors):
     axes = Drawing().subplots()
