@@ -18,8 +18,6 @@ from nbformat.reader import NotJSONError
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.study.store import DATA_VARIABLE
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 300
@@ -81,6 +79,7 @@ def test_run_all_cells_makes_a_study_and_shows_it(project: Path, lab: str) -> No
         cell.source = cell.source.replace(before, after)
     nbformat.write(notebook, path)
 
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
     with playwright.sync_playwright() as driver:
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=options)

@@ -26,9 +26,6 @@ from benchlib.study import store
 from benchlib.study.loop import run_study
 from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup")
-
 # Playwright would download a browser of its own; the system's is the one that readers have.
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -94,6 +91,7 @@ def site(tmp_path_factory, study_of, notebook, page) -> Site:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
     with playwright.sync_playwright() as driver:
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         opened = driver.chromium.launch(executable_path=CHROMIUM, args=options)
@@ -226,6 +224,8 @@ def test_every_link_anchor_and_download_leads_somewhere(site, tab):
 
 
 def test_an_accessibility_checker_has_nothing_serious_to_say(site, tab):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup")
+
     def look(path):
         violations = []
         show(tab, path)
