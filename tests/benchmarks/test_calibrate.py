@@ -41,19 +41,19 @@ def test_sessions_go_on_where_they_stopped(benches, data_root):
     opened, raising = benches
     raising["disk-001"] = {7: KeyboardInterrupt()}
     with pytest.raises(Interrupted, match="6 of 20 trials are kept"):
-        calibrate_here(Options(sessions=3), lambda line: None)
+        calibrate_here(Options(sessions=2), lambda line: None)
     assert opened == ["processor-001", "disk-001"]
     raising.clear()
-    kept = calibrate_here(Options(sessions=3), lambda line: None)
-    assert opened[2:] == ["disk-001", "processor-002", "disk-002", "processor-003", "disk-003"]
+    kept = calibrate_here(Options(sessions=2), lambda line: None)
+    assert opened[2:] == ["disk-001", "processor-002", "disk-002"]
     verdicts = pd.DataFrame(kept["verdicts"])
     arms = verdicts.groupby(["load", "session"])["level"].apply(set).tolist()
-    assert arms == [{"control", "same", "injected"}] * 6
+    assert arms == [{"control", "same", "injected"}] * 4
     changes = verdicts[verdicts["level"] == "injected"].groupby("load")["percent_change"].mean()
-    assert changes.to_dict() == {"processor": pytest.approx(5, abs=1), "disk": pytest.approx(25, abs=1)}
+    assert changes.to_dict() == {"processor": pytest.approx(5, abs=2), "disk": pytest.approx(25, abs=2)}
     assert kept == json.loads((data_root / "calibration" / "summary.json").read_text())
     trials = pd.read_csv(data_root / "calibration" / "trials.csv")
-    assert trials.groupby(["load", "session", "level"]).size().tolist() == [5] * 24
+    assert trials.groupby(["load", "session", "level"]).size().tolist() == [5] * 16
     assert trials["seed"].is_unique
 
 

@@ -88,9 +88,10 @@ def test_why_is_shown_of_a_study_that_was_sampled(sampled) -> None:
     view = sampled()
     assert str(view.why()).startswith("What held the levels back: ")
     assert "“defaults”, “control”, “tuned”" in str(view.why())
-    assert "What held each level back" in view.mechanism().html
-    assert "Server CPU, ms" in view.mechanism().html
-    assert "lag" not in view.mechanism().html
+    mechanism = view.mechanism().html
+    assert "What held each level back" in mechanism
+    assert "Server CPU, ms" in mechanism
+    assert "lag" not in mechanism
     assert "IO: WALSync" in view.waits().alt
     assert "Queue length" in view.devices().svg
     assert view.correlation() is None, "of less than twenty seconds"
@@ -136,10 +137,11 @@ def test_the_command_that_repeats_stands_apart_from_the_one_that_extends(kept) -
 
 def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> None:
     view = sampled(base=Level(target="crm"))
-    assert "The host of defaults, control, tuned is not ours and was not sampled" in view.devices().caption
-    assert "GRANT pg_read_server_files TO our_role; GRANT EXECUTE" in view.devices().caption
-    assert "Operational speed" in view.devices().svg
-    assert "Queue length" not in view.devices().svg
+    devices = view.devices()
+    assert "The host of defaults, control, tuned is not ours and was not sampled" in devices.caption
+    assert "GRANT pg_read_server_files TO our_role; GRANT EXECUTE" in devices.caption
+    assert "Operational speed" in devices.svg
+    assert "Queue length" not in devices.svg
     assert view.correlation() is None
     costs = view.experiment.recorded.costs
     assert costs[["server_cpu_ms_per_transaction", "context_switches_per_transaction"]].isna().all(axis=None)
@@ -153,9 +155,10 @@ def test_the_host_of_a_server_that_is_not_ours_is_shown_where_it_was_sampled(sam
             path.parent
         )
     seal(view.experiment.folder)
-    assert "The host of defaults, control is not ours" in view.devices().caption
-    assert "The devices of tuned are all disks of its host" in view.devices().caption
-    assert "Queue length" in view.devices().svg
+    devices = view.devices()
+    assert "The host of defaults, control is not ours" in devices.caption
+    assert "The devices of tuned are all disks of its host" in devices.caption
+    assert "Queue length" in devices.svg
     assert view.experiment.trials.set_index("level")["processors_share"].dropna().index.unique().tolist() == [
         "tuned"
     ]
@@ -186,8 +189,9 @@ def test_of_many_levels_those_that_differ_most_share_a_panel(sampled) -> None:
 def test_levels_that_load_have_no_panel_over_time_and_the_others_are_compared_without_them(sampled) -> None:
     load = Workload(name="load", title="Load", tool="pgbench-init", pgbench_tables=False)
     view = sampled(levels={"tuned": Level(), "loading": Level(workload="load")}, workloads={"load": load})
-    assert "tuned" in view.timeline().svg
-    assert "loading" not in view.timeline().svg
+    timeline = view.timeline().svg
+    assert "tuned" in timeline
+    assert "loading" not in timeline
     trials = view.experiment.trials
     latency = trials["latency_average_ms"].where(trials["level"] != "loading")
     view.experiment.__dict__["trials"] = trials.assign(latency_average_ms=latency)

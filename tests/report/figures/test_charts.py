@@ -183,11 +183,14 @@ def test_the_index_has_three_panels_of_factors_with_better_on_the_right():
 
 
 @pytest.mark.parametrize("of", [*ENTRIES, entry("Nothing", "changes")], ids=lambda of: of.title)
-def test_a_card_is_a_small_picture_and_the_same_each_time(of):
+def test_a_card_is_a_small_picture(of):
     picture = card(of)
-    assert picture == card(of)
     assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
     assert len(picture) < 60_000
+
+
+def test_a_card_is_the_same_each_time():
+    assert card(ENTRIES[0]) == card(ENTRIES[0])
 
 
 def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):

@@ -134,8 +134,13 @@ def figure(request):
     return CHARTS[request.param]()
 
 
-def test_it_is_one_labelled_drawing_below_its_finding_with_its_numbers_beside_it(figure):
-    page = BeautifulSoup(figure._repr_html_(), "html.parser")
+@pytest.fixture(scope="module")
+def page(figure):
+    """The figure as a page has it."""
+    return BeautifulSoup(figure._repr_html_(), "html.parser")
+
+
+def test_it_is_one_labelled_drawing_below_its_finding_with_its_numbers_beside_it(figure, page):
     (svg,) = page.find_all("svg")
     assert svg["aria-label"] == figure.alt
     assert svg["role"] == ("group" if svg.select(".bl-mark") else "img")
@@ -152,8 +157,8 @@ def test_it_is_one_labelled_drawing_below_its_finding_with_its_numbers_beside_it
     assert list(kept) == list(figure.numbers)
 
 
-def test_its_marks_say_something_each_and_can_be_reached(figure):
-    for mark in BeautifulSoup(figure.svg, "html.parser").select(".bl-mark"):
+def test_its_marks_say_something_each_and_can_be_reached(page):
+    for mark in page.select(".bl-mark"):
         assert (mark["tabindex"], mark["role"]) == ("0", "img")
         assert mark["aria-label"] == mark.find("title").get_text() != ""
 
@@ -171,8 +176,8 @@ def test_a_page_can_change_its_colours_and_its_font(figure):
     assert "DejaVu" not in figure.svg
 
 
-def test_its_text_stays_on_the_canvas_in_the_widest_common_font(figure):
-    svg = BeautifulSoup(figure.svg, "html.parser").svg
+def test_its_text_stays_on_the_canvas_in_the_widest_common_font(page):
+    svg = page.svg
     width, height = (float(n) for n in svg["viewbox"].split()[2:])
     for text in svg.find_all("text"):
         style = dict(part.split(": ") for part in text["style"].split("; "))
