@@ -1,5 +1,6 @@
 """A scratch folder and clusters of a test's own. No test meets a user's run or data."""
 
+import multiprocessing
 import os
 import shutil
 import tempfile
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from itertools import count
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,13 @@ VERSIONS = ("16", "18")
 def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
     """Whether it holds before so many seconds have gone."""
     return any(condition() for _ in ticks(within_s)) or condition()
+
+
+def begun(work: Callable[..., object], *args: Any, has_helpers: bool = False) -> ForkProcess:
+    """A process that does this; a copy of the tests' own, so that it need not import the library anew."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=args, daemon=not has_helpers)
+    process.start()
+    return process
 
 
 def short_folder() -> Path:

@@ -5,17 +5,19 @@ import os
 import pwd
 import signal
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
-from clusters import eventually, remains
+from clusters import begun, eventually, remains
 
 from benchlib.errors import PreflightError, TrialError
 from benchlib.host.changes import loop_devices
+from benchlib.host.guardian import guarded_run
 from benchlib.host.journal import Chapter, Journal
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.shell import Shell, server_user
@@ -125,82 +127,65 @@ def test_a_file_system_is_made_as_asked_and_goes(
     assert list(disk.iterdir()) == remains(scratch) == []
 
 
-DOOMED = """
-import os, sys, signal
-from pathlib import Path
-from benchlib.host.journal import Journal
-from benchlib.levers.volumes import Place
-from benchlib.levers import volumes
-from benchlib.host.shell import Shell, server_user
-run, steps = Path(sys.argv[1]), int(sys.argv[2])
-run_program = volumes._run
-def dying(argv, scratch):
-    global steps
-    steps -= 1
-    if steps < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return run_program(argv, scratch)
-volumes._run = dying
-volumes.provide(Place(file_system="ext4", size="16MB"), "data", run, Shell(server_user()), Journal(run / "journal").chapter())
-os.kill(os.getpid(), signal.SIGKILL)
-"""
+def dying(run: Path, steps: int) -> None:
+    """Make a place, and be gone after so many steps; in a process of its own."""
+    run_program = volumes._run
+
+    def dies(*args: Any) -> Any:
+        nonlocal steps
+        steps -= 1
+        if steps < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_program(*args)
+
+    volumes._run = dies
+    place, chapter = Place(file_system="ext4", size="16MB"), Journal(run / "journal").chapter()
+    volumes.provide(place, "data", run, Shell(server_user()), chapter)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("steps", "remaining"), [(3, 1), (5, 2), (6, 3)])
 def test_a_kill_at_any_step_leaves_nothing_that_the_journal_does_not_undo(
     steps: int, remaining: int, root_only: None, scratch: Path, run: Path
 ) -> None:
-    done = subprocess.run([sys.executable, "-c", DOOMED, str(run), str(steps)], check=False)
-    assert done.returncode == -signal.SIGKILL
+    doomed = begun(dying, run, steps)
+    doomed.join()
+    assert doomed.exitcode == -signal.SIGKILL
     assert len(remains(scratch)) == remaining
     assert Journal(run / "journal").undo() == []
     assert remains(scratch) == []
 
 
-GUARDED = """
-import sys
-from pathlib import Path
-from benchlib.host.guardian import guarded_run
-from benchlib.levers.volumes import Place
-from benchlib.levers import volumes
-from benchlib.host.shell import Shell, server_user
-place = Place(path=sys.argv[2], file_system="ext4", size="256MB")
-with guarded_run(Path(sys.argv[1]), "doomed") as run:
-    print(flush=True)
-    while True:
-        with run.journal.chapter() as chapter:
-            volumes.provide(place, "data", run.folder, Shell(server_user()), chapter)
-"""
+def provide_again_and_again(runs: Path, disk: Path, ready: Connection) -> None:
+    """Make places in a guarded run."""
+    place = Place(path=str(disk), file_system="ext4", size="256MB")
+    with guarded_run(runs, "doomed") as run:
+        ready.send(None)
+        while True:
+            with run.journal.chapter() as chapter:
+                volumes.provide(place, "data", run.folder, Shell(server_user()), chapter)
 
 
 def test_the_guardian_leaves_nothing_of_a_place_that_is_being_made(
     root_only: None, scratch: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LOCK_VARIABLE, str(scratch / "lock"))
-    doomed = subprocess.Popen(
-        [sys.executable, "-c", GUARDED, str(scratch / "runs"), str(disk)], stdout=subprocess.PIPE
-    )
-    assert doomed.stdout is not None
-    doomed.stdout.readline()
+    told, ready = Pipe(duplex=False)
+    doomed = begun(provide_again_and_again, scratch / "runs", disk, ready)
+    told.recv()
     time.sleep(0.2)
     doomed.kill()
-    doomed.communicate()
+    doomed.join()
     assert eventually(lambda: not list((scratch / "runs").glob("run-*")))
     assert remains(scratch) == []
     assert list(disk.iterdir()) == []
 
 
 def test_trying_leaves_nothing_even_when_killed(root_only: None, scratch: Path, run: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; from benchlib.levers.volumes import Place; from benchlib.levers import volumes;"
-        "print(flush=True); volumes.check(Place(file_system='ext4', size='64MB'), Path(sys.argv[1]))"
-    )
-    doomed = subprocess.Popen([sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE)
-    assert doomed.stdout is not None
-    doomed.stdout.readline()
+    doomed = begun(volumes.check, Place(file_system="ext4", size="64MB"), run)
     time.sleep(0.03)
     doomed.kill()
-    doomed.communicate()
+    doomed.join()
     assert eventually(lambda: not hidden_loops())
     assert remains(scratch) == []
     assert list(run.iterdir()) == []

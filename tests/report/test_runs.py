@@ -1,13 +1,13 @@
 """Pages from what is kept: several at a time with the same bytes, only what has changed, overviews, a folder of one's own."""
 
 import contextlib
-import multiprocessing
 import os
 import shutil
 import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import nbformat
 import nbformat.v4 as v4
 import psutil
 import pytest
-from clusters import eventually
+from clusters import begun, eventually
 from fakes import Outcome
 
 from benchlib.report import runs
@@ -121,9 +121,8 @@ def tcp_sockets(process: psutil.Process) -> dict[str, str]:
 def test_no_tcp_socket_is_open_while_a_page_is_made(notebook, call, tmp_path):
     cell = "import os, pathlib, time\npathlib.Path('begun').write_text(str(os.getpid()))\n"
     notebook("overview", cell + "while not pathlib.Path('go').exists():\n    time.sleep(0.01)")
-    running = multiprocessing.get_context("fork").Process(target=call, args=("run", "overview"))
     before = tcp_sockets(psutil.Process())
-    running.start()
+    running = begun(call, "run", "overview")
     assert eventually(lambda: not running.is_alive() or (tmp_path / "begun").exists())
     sockets = tcp_sockets(psutil.Process(running.pid))
     (tmp_path / "go").touch()
@@ -229,10 +228,8 @@ def orphan(told: Connection) -> None:
 
 
 def test_what_helps_with_pages_ends_with_who_started_it() -> None:
-    context = multiprocessing.get_context("fork")
-    told, telling = context.Pipe(duplex=False)
-    dying = context.Process(target=orphan, args=(telling,))
-    dying.start()
+    told, telling = Pipe(duplex=False)
+    dying = begun(orphan, telling, has_helpers=True)
     helpers = told.recv()
     dying.join()
     assert dying.exitcode == -signal.SIGKILL

@@ -1,13 +1,15 @@
 """The relay between two servers starts or says why, and goes with the run that made it."""
 
-import subprocess
-import sys
+import time
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from clusters import eventually
+from clusters import begun, eventually
 
 from benchlib.errors import ServerError
+from benchlib.host.guardian import guarded_run
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.shell import Shell, server_user
 from benchlib.host.sweep import processes_of
@@ -24,31 +26,24 @@ def test_a_relay_that_cannot_start_says_why(scratch: Path) -> None:
     assert processes_of(scratch) == []
 
 
-GUARDED = """
-import sys, time
-from pathlib import Path
-from benchlib.host.guardian import guarded_run
-from benchlib.host.shell import Shell, server_user
-from benchlib.server.cluster import Cluster
-from benchlib.server.installations import find_installation
-from benchlib.server.replica import Relay, Source
-with guarded_run(Path(sys.argv[1]), "doomed") as run:
-    primary = Cluster(Shell(server_user()), find_installation("18"), run.folder / "c000")
-    primary.shell.make_directory(primary.folder)
-    Relay(primary, Source("127.0.0.1", 5432, {}, 2))
-    print(flush=True)
-    time.sleep(99)
-"""
+def guarded(runs: Path, ready: Connection) -> None:
+    """Start a relay in a guarded run."""
+    with guarded_run(runs, "doomed") as run:
+        primary = Cluster(Shell(server_user()), find_installation("18"), run.folder / "c000")
+        primary.shell.make_directory(primary.folder)
+        Relay(primary, Source("127.0.0.1", 5432, {}, 2))
+        ready.send(None)
+        time.sleep(99)
 
 
 def test_a_relay_ends_with_its_run(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LOCK_VARIABLE, str(scratch / "lock"))
     runs = scratch / "runs"
-    doomed = subprocess.Popen([sys.executable, "-c", GUARDED, str(runs)], stdout=subprocess.PIPE)
-    assert doomed.stdout is not None
-    assert doomed.stdout.readline() == b"\n"
+    told, ready = Pipe(duplex=False)
+    doomed = begun(guarded, runs, ready)
+    assert told.poll(60)
     assert [p for p in processes_of(runs) if "relay.py" in " ".join(p.cmdline())]
     doomed.kill()
-    doomed.communicate()
+    doomed.join()
     assert eventually(lambda: not list(runs.glob("run-*")))
     assert processes_of(runs) == []

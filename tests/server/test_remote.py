@@ -1,17 +1,16 @@
 """On a server that is not ours everything happens in a place of our own, is given back, and no password is seen."""
 
-import json
 import logging
-import os
-import signal
-import subprocess
-import sys
+import time
 import traceback
 from collections.abc import Callable
 from functools import cache, partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from clusters import begun
 from foreign import Foreign
 
 from benchlib.errors import PreflightError, ServerError, SettingError
@@ -21,6 +20,7 @@ from benchlib.host.telemetry import telemetry
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job
 from benchlib.load.workloads import load_workload
+from benchlib.plan.level import SettingValue
 from benchlib.plan.model import Load
 from benchlib.plan.words import HOST_GRANTS
 from benchlib.server import statistics
@@ -299,19 +299,13 @@ def test_a_server_that_vanishes_is_one_clear_line_and_what_was_changed_is_given_
         foreign.cluster.start()
 
 
-LIVES = """
-import json, sys, time
-from pathlib import Path
-from benchlib.host.journal import Journal
-from benchlib.server.rights import Target
-from benchlib.server.remote import Remote
-journal = Journal(Path(sys.argv[1]))
-remote = Remote.open(Target.model_validate_json(sys.argv[2]), journal.chapter())
-remote.configure(json.loads(sys.argv[3]), journal.chapter())
-remote.execute("CREATE TABLE ours (n int)")
-print("ready", remote.database, flush=True)
-time.sleep(60)
-"""
+def live(journal: Journal, target: dict[str, object], settings: dict[str, SettingValue], ready: Connection) -> None:
+    """Have a place with settings on the server, until somebody ends this process."""
+    remote = Remote.open(Target.model_validate(target), journal.chapter())
+    remote.configure(settings, journal.chapter())
+    remote.execute("CREATE TABLE ours (n int)")
+    ready.send(remote.database)
+    time.sleep(60)
 
 
 @pytest.mark.parametrize(
@@ -330,18 +324,18 @@ def test_after_kill_9_the_journal_gives_everything_back(
     foreign: Foreign,
     journal: Journal,
     target: dict[str, object],
-    settings: dict[str, str],
+    settings: dict[str, SettingValue],
     altered: dict[str, str],
 ) -> None:
-    argv = [sys.executable, "-c", LIVES, str(journal.path), json.dumps(target), json.dumps(settings)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        ready, database = process.stdout.readline().split()
-        assert ready == "ready"
-        assert foreign.altered() == altered
-        assert foreign.set_for() == ({} if "own_schema" in target else {database: ["work_mem=8MB"]})
-        assert foreign.shows("work_mem") == "4MB"
-        os.kill(process.pid, signal.SIGKILL)
+    told, ready = Pipe(duplex=False)
+    doomed = begun(live, Journal(journal.path), target, settings, ready)
+    assert told.poll(60)
+    database = told.recv()
+    assert foreign.altered() == altered
+    assert foreign.set_for() == ({} if "own_schema" in target else {database: ["work_mem=8MB"]})
+    assert foreign.shows("work_mem") == "4MB"
+    doomed.kill()
+    doomed.join()
     assert len(journal.standing()) == 1 + len(altered)
     assert "zebra" not in journal.path.read_text()
     assert journal.undo() == []

@@ -2,18 +2,19 @@
 
 import os
 import stat
-import subprocess
-import sys
 import zipfile
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
+from clusters import begun
 from fakes import FakeBench
 
 from benchlib.errors import HostBusyError, InputError, StudyError
 from benchlib.host import lock
-from benchlib.study import curate
+from benchlib.study import curate, store
 from benchlib.study.experiment import shown
 from benchlib.study.loop import keep_study, run_study
 from benchlib.study.store import CHECKSUMS, StudyFolder, study_names
@@ -224,23 +225,25 @@ def test_where_nothing_can_be_written_is_said(study: StudyFolder, tmp_path: Path
     assert refused(InputError, curate.export, "small", file).startswith(f"cannot write {file}: ")
 
 
-KILL = """
-import itertools, os, sys
-from pathlib import Path
-from benchlib.study import curate, store
+STEPS: dict[str, Callable[[Path], object]] = {
+    "export": lambda file: curate.export("small", file),
+    "import": lambda file: curate.import_study(file, "again"),
+    "rename": lambda _: curate.rename("small", "larger"),
+    "delete": lambda _: curate.delete("small"),
+}
 
-calls = itertools.count()
 
-def dies(path, sync=curate.sync):
-    if next(calls) == int(sys.argv[1]):
-        os._exit(9)
-    sync(path)
+def dying(step: str, number: int, file: Path) -> None:
+    """Take a step, and be gone when so many files have been put on disk; in a process of its own."""
+    calls, sync = count(), curate.sync
 
-curate.sync = store.sync = dies
-file = Path(sys.argv[3])
-{"export": lambda: curate.export("small", file), "import": lambda: curate.import_study(file, "again"),
- "rename": lambda: curate.rename("small", "larger"), "delete": lambda: curate.delete("small")}[sys.argv[2]]()
-"""
+    def dies(path: Path) -> None:
+        if next(calls) == number:
+            os._exit(9)
+        sync(path)
+
+    curate.sync = store.sync = dies
+    STEPS[step](file)
 
 
 @pytest.mark.parametrize(
@@ -253,8 +256,9 @@ def test_a_kill_leaves_a_study_whole_or_not_at_all(
     before, file = contents(study), tmp_path / "x.zip"
     if step == "import":
         curate.export("small", file)
-    words = [sys.executable, "-c", KILL, str(number), step, str(file)]
-    assert subprocess.run(words, check=False).returncode == 9
+    child = begun(dying, step, number, file)
+    child.join()
+    assert child.exitcode == 9
     names = study_names()
     if step == "export":
         assert names == ["small"]
