@@ -2,8 +2,9 @@
 
 import os
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -153,10 +154,17 @@ def own_scratch(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("scratch")
 
 
+@pytest.fixture(scope="session")
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths for locks, of which nothing is there yet."""
+    folder = tmp_path_factory.mktemp("locks")
+    return (folder / f"{number}.lock" for number in count())
+
+
 @pytest.fixture(autouse=True)
-def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def lock(locks: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host lock of the test's own: no test waits for a user's run, none keeps one from running."""
-    path = tmp_path / "host.lock"
+    path = next(locks)
     monkeypatch.setenv(LOCK_VARIABLE, str(path))
     return path
 
