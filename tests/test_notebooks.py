@@ -1,6 +1,7 @@
 """Notebooks are thin, stripped, alike where they are shared, and what they say of parameters is true."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -17,10 +18,12 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 GIB = 1 << 30
 
 
+@cache
 def read(path):
     return nbformat.read(path, as_version=4)
 
 
+@cache
 def parameters_of(path):
     (cell,) = [c for c in read(path).cells if "parameters" in c.metadata.get("tags", [])]
     return declared(cell.source)

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from benchlib.errors import StudyError
+from benchlib.host import changes
 from benchlib.host.changes import (
     Attached,
     Grouped,
@@ -134,8 +135,9 @@ def test_a_mount_is_undone(name: str, times: int, mount: Callable[..., Path], fo
 
 @root
 def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(
-    mount: Callable[..., Path], folder: Path
+    mount: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(changes, "_PATIENCE_S", 0.5)
     target = mount(folder / "m")
     holder = subprocess.Popen(["sleep", "99"], cwd=target)
     try:
@@ -176,12 +178,20 @@ def test_every_loop_device_over_a_file_is_detached(deleted: bool, disk: Path) ->
 
 @root
 def test_a_loop_device_in_use_is_named(
-    disk: Path, run: Callable[..., str], mount: Callable[..., Path], folder: Path
+    disk: Path,
+    run: Callable[..., str],
+    mount: Callable[..., Path],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used, unused = loop_devices(disk)
     run("mkfs.ext4", "-q", used)
     target = mount(folder / "m", str(used))
-    with pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught:
+    with (
+        monkeypatch.context() as impatient,
+        pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught,
+    ):
+        impatient.setattr(changes, "_PATIENCE_S", 1.0)
         Attached(file=disk).undo()
     assert str(unused) not in str(caught.value)
     Mounted(target=target).undo()

@@ -124,6 +124,7 @@ def test_what_would_spoil_a_measurement_is_remarked(
     fact: str, value: object, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet = {**facts.facts(Path("/")), "virtual": False, "governor": None, "file_system": {"type": "ext4"}}
+    monkeypatch.setattr(doctor, "LEVERS", ())
     monkeypatch.setattr(facts, "load_average", lambda: 0.0)
     monkeypatch.setattr(facts, "free_mib", lambda path: 1 << 20)
     monkeypatch.setattr(facts, "facts", lambda scratch: quiet)
