@@ -3,9 +3,12 @@
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
+from importlib import import_module
 from itertools import count
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -133,17 +136,36 @@ def _apart(file: str) -> bool:
     return file.startswith(APART)
 
 
+if Coverage.current():  # what runs as a module is loaded is traced here: in the first process, in no other
+    for name in ("plan", "stats", "load.parse"):
+        room = import_module(f"benchlib.{name}")
+        for module in iter_modules(room.__path__, f"{room.__name__}."):
+            import_module(module.name)
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Coverage stands still, since whatever is traced takes twice its time."""
+    tracing = Coverage.current()
+    if tracing:
+        tracing.stop()
+    yield
+    if tracing:
+        tracing.start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without being traced."""
+    with untraced():
+        return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Trace the tests of pure rooms alone: traced, any other test takes twice its time."""
-    tracing = Coverage.current()
-    if tracing is None or _file(item).startswith(OF_PURE_ROOMS):
+    """Trace the tests of pure rooms alone."""
+    with nullcontext() if _file(item).startswith(OF_PURE_ROOMS) else untraced():
         return (yield)
-    tracing.stop()
-    try:
-        return (yield)
-    finally:
-        tracing.start()
 
 
 @pytest.fixture(autouse=True)
