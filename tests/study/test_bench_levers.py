@@ -188,7 +188,8 @@ def test_replicas_have_places_caps_and_a_way_of_their_own_for_as_long_as_they_st
 def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials: Trials, scratch: Path) -> None:
     elsewhere = scratch / "elsewhere"
     elsewhere.mkdir(mode=0o755)
-    level = {"storage": {"wal": str(elsewhere)}, "settings": {"wal_sync_method": "open_datasync"}}
+    settings = {"wal_sync_method": "open_datasync", "fsync": "on"}
+    level = {"storage": {"wal": str(elsewhere)}, "settings": settings}
     bench = trials.bench(plan(level, load={"fsync_test": True}))
     measurement, folder = trials.run(bench, "other")
     assert measurement.error is None
