@@ -66,9 +66,8 @@ def plant(folder: StudyFolder, *, keys: bool = False) -> tuple[int, list[str]]:
     kinds = _kinds(documents)
     for number, text in enumerate(strings):
         for attack in (f"{LONG} {number}", f"{SHORT} {number}"):
-            if all(
-                _valid(name, _replaced(document, {text: attack})) for name, document in kinds[text].items()
-            ):
+            old, new = json.dumps(text), json.dumps(attack)
+            if all(_valid(name, document.replace(old, new)) for name, document in kinds[text].items()):
                 attacks[text] = attack
                 break
     before = _facts(folder)
@@ -148,20 +147,21 @@ def _replaced(value: Any, attacks: dict[str, str]) -> Any:
     return [_replaced(inner, attacks) for inner in value] if isinstance(value, list) else value
 
 
-def _kinds(documents: Documents) -> dict[str, dict[str, Any]]:
-    """For each string the first file of each kind that has it: the file's name, and what is in it."""
-    files: dict[str, dict[str, Any]] = {}
+def _kinds(documents: Documents) -> dict[str, dict[str, str]]:
+    """For each string the first file of each kind that has it: the file's name, and its JSON."""
+    files: dict[str, dict[str, str]] = {}
     for path, document in documents.items():
+        dumped = json.dumps(document)
         for text in set(_strings(document, keys=True)):
-            files.setdefault(text, {}).setdefault(path.name, document)
+            files.setdefault(text, {}).setdefault(path.name, dumped)
     return files
 
 
-def _valid(name: str, document: Any) -> bool:
-    """Whether the file's model takes it."""
+def _valid(name: str, document: str) -> bool:
+    """Whether the file's model takes this JSON."""
     model: Any = {"study.json": Study, "measurement.json": Measurement, **KINDS}.get(name, Crash)
     try:
-        model.model_validate_json(json.dumps(document))
+        model.model_validate_json(document)
     except ValueError:
         return False
     return True
