@@ -80,8 +80,9 @@ APART = (
 TOGETHER = {
     "recorded": ("test_readme_results", "test_recorded_verdicts"),
     "statsmodels": ("stats/test_block_model", "stats/test_crossed", "stats/test_hosts"),
+    "looks": ("stats/test_sequential", "stats/test_simulation"),
 }
-"""Tests that share what takes long: what they have read and judged (:func:`recorded`), an import."""
+"""Tests that share what takes long: what they have read and judged (:func:`recorded`), an import, planned looks."""
 
 LONG = (
     *("report/test_hostile_study", "report/test_view", "report/test_runs", "test_cli_studies"),
