@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
@@ -41,7 +42,9 @@ def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
 def begun(work: Callable[..., object], *args: Any, has_helpers: bool = False) -> ForkProcess:
     """A process that does this; a copy of the tests' own, so that it need not import the library anew."""
     process = multiprocessing.get_context("fork").Process(target=work, args=args, daemon=not has_helpers)
-    process.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the tests' other thread holds no lock of ours
+        process.start()
     return process
 
 
@@ -115,7 +118,7 @@ def hurried(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def unsynced(basebackup: Path, folder: Path) -> Path:
+def hurried_basebackup(basebackup: Path, folder: Path) -> Path:
     """A pg_basebackup that does not wait for the disk either."""
     program = folder / "-".join(basebackup.parts[1:])
     if not program.exists():
@@ -177,13 +180,13 @@ def ready_clusters(
             _LOADED[key] = hurried(copy)
         return _LOADED[key]
 
-    def unsynced_program(templates: Templates, name: str, level: Level) -> Path:
+    def hurried_program(templates: Templates, name: str, level: Level) -> Path:
         path = program(templates, name, level)
-        return unsynced(path, shelter) if name == "pg_basebackup" else path
+        return hurried_basebackup(path, shelter) if name == "pg_basebackup" else path
 
     monkeypatch.setattr(Templates, "empty", empty)
     monkeypatch.setattr(Templates, "loaded", loaded)
-    monkeypatch.setattr(Templates, "program", unsynced_program)
+    monkeypatch.setattr(Templates, "program", hurried_program)
     monkeypatch.setattr(installations, "runnable_by", lambda shell, one, _: runnable(one))
     monkeypatch.setattr(os, "sync", lambda: None)  # no figure of a test depends on what is dirty elsewhere
 

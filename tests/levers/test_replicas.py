@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from clusters import eventually, hurried, unsynced
+from clusters import eventually, hurried, hurried_basebackup
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
 from benchlib.host.shell import Completed, server_user
@@ -64,7 +64,7 @@ def basebackup(runnable: Callable[[Installation], Installation], shelter: Path) 
 
     def of(version: str) -> Path:
         serving = find_program_for(find_installation(version), "pg_basebackup")
-        return unsynced(runnable(serving).program("pg_basebackup"), shelter)
+        return hurried_basebackup(runnable(serving).program("pg_basebackup"), shelter)
 
     return of
 
