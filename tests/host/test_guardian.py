@@ -30,9 +30,9 @@ with guarded_run(Path(sys.argv[1]), "study “doomed”") as run:
     (run.folder / "data").mkdir()
     def start(argv, **more):
         return subprocess.Popen(argv, start_new_session=True, stdout=subprocess.PIPE, **more)
-    named = start([sys.executable, "-c", "import time; time.sleep(99)", str(run.folder / "data")])
+    named = start([sys.executable, "-S", "-c", "import time; time.sleep(99)", str(run.folder / "data")])
     inside = start(["sleep", "99"], cwd=run.folder / "data")
-    stubborn = start([sys.executable, "-c", deaf, "-D", str(run.folder)])
+    stubborn = start([sys.executable, "-S", "-c", deaf, "-D", str(run.folder)])
     stubborn.stdout.read(1)
     print(run.folder, named.pid, inside.pid, stubborn.pid, flush=True)
     time.sleep(99)
@@ -158,7 +158,7 @@ def test_the_end_of_a_run_leaves_nothing_but_what_is_not_the_runs(
             # as root the servers' user must be able to pass through
             assert oct(run.folder.stat().st_mode & 0o777) == ("0o710" if os.geteuid() == 0 else "0o700")
             guardian = guardian_of(run.folder)
-            argv = [sys.executable, "-c", "import time; time.sleep(99)", str(run.folder)]
+            argv = [sys.executable, "-S", "-c", "import time; time.sleep(99)", str(run.folder)]
             child = subprocess.Popen(argv, start_new_session=True)
             if end:
                 raise end

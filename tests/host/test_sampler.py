@@ -99,7 +99,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")
 def test_processes_that_have_ended_count() -> None:
-    argv = [sys.executable, "-c", BURNER]
+    argv = [sys.executable, "-S", "-c", BURNER]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as burner:
         assert burner.stdout
         taken_s = sum(float(burner.stdout.readline()) for _ in range(2))
