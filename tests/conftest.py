@@ -1,5 +1,6 @@
 """What tests of the spine share: a small plan, a small study, a place for data that is not the user's."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
@@ -127,6 +128,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return _apart(file), not file.startswith(LONG)
 
     items.sort(key=turn)
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays, and is not searched for garbage."""
+    gc.freeze()
 
 
 def _file(item: pytest.Item) -> str:
