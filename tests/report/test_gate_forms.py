@@ -19,15 +19,27 @@ from benchlib.study.store import StudyFolder
 LEVELS = {"with": Level(settings={"work_mem": "8MB"}), "other": Level(settings={"work_mem": "9MB"})}
 
 
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory):
+    """Where a study is laid by when it has run."""
+    return tmp_path_factory.mktemp("studies")
+
+
 @pytest.fixture
-def gated(view_of):
+def gated(view_of, studies):
     """The rows of a study of nine quiet blocks whose level `with` has a true effect, in percent."""
 
     def make(percent=0.0, *, blocks=9, noise=0.003, tolerance=None, answers=None, failing=None, **about):
-        about = {"parameters": {"answers": answers or {}}, **about}
-        shutil.rmtree(StudyFolder("gate").path, ignore_errors=True)
-        tps = speeds(1, noise, **{"with": percent})
-        view_of(tps, blocks=blocks, levels=LEVELS, name="gate", about=about, failing=failing)
+        folder, laid_by = StudyFolder("gate"), studies / f"{percent} {blocks} {noise} {failing}"
+        shutil.rmtree(folder.path, ignore_errors=True)
+        if laid_by.exists():
+            shutil.copytree(laid_by, folder.path)
+        else:
+            tps = speeds(1, noise, **{"with": percent})
+            view_of(tps, blocks=blocks, levels=LEVELS, name="gate", failing=failing)
+            shutil.copytree(folder.path, laid_by)
+        parameters = {"answers": answers or {}}
+        folder.write(folder.read().model_copy(update={"parameters": parameters, **about}))
         return gate_study("gate", tolerance)
 
     return make

@@ -1,6 +1,7 @@
 """A screening that ran on a fake bench with known effects: what it answers, and the grid that confirms it."""
 
 import math
+import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -25,6 +26,8 @@ from benchlib.report.execute import notebook_parameters
 from benchlib.report.runs import confirmed
 from benchlib.report.sections.combined_changes import confirm, half_normal
 from benchlib.report.view import View
+from benchlib.study.experiment import shown
+from benchlib.study.store import StudyFolder
 
 PARAMETERS = notebook_parameters(Path(__file__).parents[3] / "notebooks" / "template.ipynb")
 SETTINGS = {"jit": "off", "fsync": "off", "work_mem": "8MB", "wal_compression": "on", "max_wal_size": "4GB", "temp_buffers": "9MB"}  # fmt: skip
@@ -48,20 +51,31 @@ def study_of(values: dict[str, Any]) -> Study:
     return make_study(values, 4 << 30, load_workload, BY_KEY)
 
 
+@pytest.fixture(scope="module")
+def screenings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a screening is laid by when it has run: it has many trials."""
+    return tmp_path_factory.mktemp("screenings")
+
+
 @pytest.fixture
-def screened(view_of: Callable[..., View]) -> Callable[..., View]:
+def screened(view_of: Callable[..., View], screenings: Path, data_root: Path) -> Callable[..., View]:
     """A screening that is kept as ``many``; ``known`` are its changes' effects."""
 
-    def make(known: dict[str, float], *, noise: float = 0.01, **parameters: Any) -> View:
-        plan = study_of(VALUES).plan
+    def make(known: dict[str, float]) -> View:
+        plan, laid_by = study_of(VALUES).plan, screenings / ("+".join(known) or "none")
+        if laid_by.exists():
+            shutil.copytree(laid_by, data_root / "many")
+            return View(shown(StudyFolder("many")))
 
         def tps(trial: Trial) -> float:
             cell = plan.factor.cells.get(trial.level, {})  # at the control nothing is changed
-            luck = np.random.default_rng(trial.seed).normal(0, noise)
+            luck = np.random.default_rng(trial.seed).normal(0, 0.01)
             return 1000 * math.exp(luck + sum(known.get(name, 0) for name in cell if cell[name] == "changed"))
 
-        about = {"parameters": {**VALUES, **parameters}, "notebook": "template"}
-        return view_of(tps, blocks=3, name="many", plan=plan, about=about)
+        about = {"parameters": VALUES, "notebook": "template"}
+        view = view_of(tps, blocks=3, name="many", plan=plan, about=about)
+        shutil.copytree(data_root / "many", laid_by)
+        return view
 
     return make
 
