@@ -224,7 +224,9 @@ def test_every_link_anchor_and_download_leads_somewhere(site, tab):
 
 
 def test_an_accessibility_checker_has_nothing_serious_to_say(site, tab):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is not installed: make setup"
+    )
 
     def look(path):
         violations = []

@@ -299,7 +299,9 @@ def test_a_server_that_vanishes_is_one_clear_line_and_what_was_changed_is_given_
         foreign.cluster.start()
 
 
-def live(journal: Journal, target: dict[str, object], settings: dict[str, SettingValue], ready: Connection) -> None:
+def live(
+    journal: Journal, target: dict[str, object], settings: dict[str, SettingValue], ready: Connection
+) -> None:
     """Have a place with settings on the server, until somebody ends this process."""
     remote = Remote.open(Target.model_validate(target), journal.chapter())
     remote.configure(settings, journal.chapter())
@@ -375,7 +377,9 @@ def test_a_planted_password_appears_nowhere(
         remote.configure({"work_mem": "8MB"}, chapter)
         shell = remote.shell()
         pgbench().fill(shell, remote.connection, TPCB, 1)
-        argv = pgbench().argv(Job(remote.connection, TPCB, Load(duration_s=1), 1, 7, [(TPCB.scripts[0], None)]))
+        argv = pgbench().argv(
+            Job(remote.connection, TPCB, Load(duration_s=1), 1, 7, [(TPCB.scripts[0], None)])
+        )
         done = shell.run(argv)
         assert done.returncode == 0
         texts = [str(argv), journal.path.read_text(), *map(repr, (done, shell, remote, remote.connection))]
