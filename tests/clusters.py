@@ -95,13 +95,13 @@ def installed(runnable: Callable[[Installation], Installation]) -> Callable[[str
 
 @pytest.fixture(scope="session")
 def created(
-    shelter: Path, installed: Callable[[str | None], Installation]
+    shelter: Path, runnable: Callable[[Installation], Installation]
 ) -> Callable[[str | None], Cluster]:
     """An empty cluster of a version, made once and never started: tests take copies of it."""
     made: dict[Path, Cluster] = {}
 
     def of(version: str | None) -> Cluster:
-        installation = installed(version)
+        installation = runnable(find_installation(version))
         if installation.bindir not in made:
             cluster = Cluster(Shell(server_user()), installation, shelter / f"v{len(made)}")
             cluster.create()

@@ -19,7 +19,7 @@ from clusters import begun, eventually
 from fakes import Outcome
 
 from benchlib.report import runs
-from benchlib.study.store import StudyFolder, project_root
+from benchlib.study.store import project_root
 
 PARAMETERS = 'factor: str = "{name}"  # its name\nquestion: str = "How?"  # one sentence\nrun: bool = True  # nothing runs'
 
