@@ -187,12 +187,10 @@ def test_a_loop_device_in_use_is_named(
     used, unused = loop_devices(disk)
     run("mkfs.ext4", "-q", used)
     target = mount(folder / "m", str(used))
-    with (
-        monkeypatch.context() as impatient,
-        pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught,
-    ):
+    with monkeypatch.context() as impatient:
         impatient.setattr(changes, "_PATIENCE_S", 1.0)
-        Attached(file=disk).undo()
+        with pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught:
+            Attached(file=disk).undo()
     assert str(unused) not in str(caught.value)
     Mounted(target=target).undo()
     Attached(file=disk).undo()
