@@ -95,7 +95,7 @@ LONG = (
 OF_PURE_ROOMS = (
     *("plan/", "stats/", "load/parse/test_parse_g", "load/parse/test_parse_l", "load/parse/test_parse_p"),
     *("load/test_latency", "load/test_workloads.py", "levers/test_words", "study/test_results"),
-    *("host/test_telemetry", "server/test_counters", "server/test_checkpoints"),
+    *("host/test_host_lock", "host/test_telemetry", "server/test_counters", "server/test_checkpoints"),
 )
 """Tests that show how much of the pure rooms is covered."""
 
