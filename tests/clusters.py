@@ -198,10 +198,7 @@ _LOADED: dict[tuple[object, ...], Cluster] = {}
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs have no guardian process, where nothing of the host is changed: what they start ends with them."""
 
-    def nobody(folder: Path, lock: int) -> tuple[int, int]:
-        return os.open(os.devnull, os.O_WRONLY), os.getpid()
-
-    monkeypatch.setattr(guardian, "_start_guardian", nobody)
+    monkeypatch.setattr(guardian, "_start_guardian", lambda *_: os.open(os.devnull, os.O_WRONLY))
 
 
 def bench_plan(
