@@ -125,13 +125,10 @@ def _crash_cost(study: Study, name: str) -> str:
     return "; ".join(study.crash_costs[name]) or ("not known of that server" if level.target else nothing)
 
 
-def verdict_table(
-    analysis: Analysis, *, durability: Mapping[str, str] = NOTHING, names: Mapping[str, str] = NOTHING
-) -> Table:
+def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING) -> Table:
     """Each level's comparison, the answer first, and its mean and deviation.
 
-    `durability` says, for each level that gives it up, what a crash may lose; those get a dagger. `names` are other names
-    of levels.
+    `durability` says, for each level that gives it up, what a crash may lose; those get a dagger.
     """
     metric, rows = analysis.metric, rows_of(analysis)
     lost = {level: text for level, text in durability.items() if level in rows}
@@ -144,7 +141,7 @@ def verdict_table(
         word = f"{word}, ceiling" if level in analysis.ceilings else word
         change, ends = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
         record = {
-            "level": names.get(level, level) + DAGGER * (level in lost),
+            "level": level + DAGGER * (level in lost),
             "change": change if known(row["percent_change"]) else None,
             "verdict": verdict and f"{mark_of(verdict).sign}\u00a0{word}",
             confidence: ends or None,
@@ -161,8 +158,7 @@ def verdict_table(
     note = f"{DAGGER} gives up durability." if lost else ""
     costs = "; ".join(f"{', '.join(levels)} – {loss}" for loss, levels in by_value(lost).items())
     details = f"{DAGGER} {costs}." if lost else ""
-    reference = reference_words(analysis)
-    caption = f"{opening(metric.title)}, and its change against {names.get(reference, reference)}"
+    caption = f"{opening(metric.title)}, and its change against {reference_words(analysis)}"
     formats = dict.fromkeys(table.columns.difference(["level", "verdict", "against"]), str)
     return html_table(table, caption, formats=formats, note=note, details=details, folded=False)
 
