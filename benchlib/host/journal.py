@@ -120,7 +120,7 @@ class Journal:
         new = not self.path.exists()
         descriptor = open_ours(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            _cut_torn_end(descriptor)
+            cut_torn_end(descriptor)
             if os.write(descriptor, line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
@@ -184,7 +184,7 @@ class Chapter:
         self.undo()
 
 
-def _cut_torn_end(descriptor: int) -> None:
+def cut_torn_end(descriptor: int) -> None:
     """Remove a last line that never got its end, so that the next one starts on a line of its own."""
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":

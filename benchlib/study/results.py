@@ -300,12 +300,12 @@ def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:
     log = folder.transaction_log(trial_id)
     if log is None:
         return None
-    sums = folder.checksums().get(f"trials/{trial_id}/{TRANSACTION_LOG}")
+    sums = frozenset(folder.checksums_of(trial_id, TRANSACTION_LOG) or ())
     return _read_latency(log, log.stat().st_mtime_ns, sums)
 
 
 @lru_cache(maxsize=512)
-def _read_latency(path: Path, _modified_ns: int, sums: frozenset[str] | None) -> Latency:
+def _read_latency(path: Path, _modified_ns: int, sums: frozenset[str]) -> Latency:
     """A log of millions is read once: for the figures of its trial, again after each block, and for the charts."""
     if sums and checksum(path) not in sums:
         raise InputError(f"trials/{path.parent.name}/{path.name} is not the one kept: its checksum differs")

@@ -20,14 +20,14 @@ import re
 import shutil
 import stat
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from benchlib.errors import InputError, StudyError
-from benchlib.host.journal import sync
+from benchlib.host.journal import cut_torn_end, sync
 from benchlib.host.ours import is_ours, open_plain
 from benchlib.load.tools import misfit
 from benchlib.plan.design import Trial
@@ -48,7 +48,7 @@ _MOST = 256 << 20
 _RATIO, _LITTLE = 400, 16 << 20
 """Bytes that each byte of an archive unpacks to at most, where that is not little: a study's is a fourth of that."""
 
-Sums = Mapping[str, frozenset[str]]
+Sums = Mapping[str, Set[str]]
 """The checksums that files of trials may have, by their paths in the study: of those that are being packed two."""
 
 
@@ -150,9 +150,8 @@ class StudyFolder:
                 shutil.copyfile(source, pending / source.name)
             (pending / MEASUREMENT).write_text(measurement.model_dump_json(indent=2) + "\n", "utf-8")
             # first, so that no trial is there without: of one that is not there they say nothing
-            place = f"trials/{measurement.trial.id}/"
-            sums = {f"{place}{path.name}": frozenset([checksum(path)]) for path in pending.iterdir()}
-            self._list_checksums_of(place, sums)
+            place = f"trials/{measurement.trial.id}"
+            self.add_checksums({f"{place}/{path.name}": checksum(path) for path in pending.iterdir()})
 
     def withdraw(self) -> None:
         """Remove the study again, unless a trial has been kept."""
@@ -176,6 +175,10 @@ class StudyFolder:
             spoilt.mkdir(exist_ok=True)
             number = sum(1 for _ in spoilt.glob(f"{trial_id}.*")) + 1
             (self._trials / trial_id).rename(spoilt / f"{trial_id}.{number}")
+        sums = self.checksums()
+        others = {path: either for path, either in sums.items() if path.split("/")[1] != trial_id}
+        if others != sums:
+            self.list_checksums(others)
 
     def kept(self) -> dict[str, Measurement]:
         """What the trials left, by trial id, in the order of the design.
@@ -184,18 +187,18 @@ class StudyFolder:
             InputError: a file is damaged or that of another trial; the line names it.
 
         """
-        study, sums, stored = self.read(), self.checksums(), dict[str, tuple[Trial, bytes]]()
+        study, sums, measurements = self.read(), self.checksums(), dict[str, Measurement]()
         for trial in study.trials:
             path = f"trials/{trial.id}/{MEASUREMENT}"
             if (data := self._stored(path)) is not None:
                 if study.format > 1 and path not in sums:
                     raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
-                stored[trial.id] = trial, data
+                measurements[trial.id] = self._measurement(study.plan, trial, data)
         for path in sums:
             _, trial_id, name = path.split("/")
-            if trial_id in stored and name != TRANSACTION_LOG:  # large, maybe: whoever reads it compares it
+            if trial_id in measurements and name != TRANSACTION_LOG:  # large, maybe: whoever reads it compares it
                 self.raw(trial_id, name)
-        return {trial.id: self._measurement(study.plan, trial, data) for trial, data in stored.values()}
+        return measurements
 
     def _measurement(self, plan: Plan, trial: Trial, data: bytes) -> Measurement:
         """A trial's measurement, compared with what the plan asks for."""
@@ -228,19 +231,19 @@ class StudyFolder:
             InputError: it cannot be read, is gone, or is not the one that was kept.
 
         """
-        path = f"trials/{trial_id}/{name}"
-        data, sums = self._stored(path), self.checksums().get(path)
-        if sums is None:  # of an earlier version, or the trial did not leave it
-            return None if self._is_listed(trial_id) else data
-        if data is None:
+        data, sums = self._stored(f"trials/{trial_id}/{name}"), self.checksums_of(trial_id, name)
+        if sums is not None and not sums:
+            return None
+        if sums and data is None:
             raise self.damaged(trial_id, name, "it is gone")
-        if hashlib.sha256(data).hexdigest() not in sums:
+        if sums and hashlib.sha256(data or b"").hexdigest() not in sums:
             raise self.damaged(trial_id, name, "it is not the one that was kept: its checksum differs")
         return data
 
-    def _is_listed(self, trial_id: str) -> bool:
-        """Whether the checksums of a trial's files are kept: every trial has left a measurement."""
-        return f"trials/{trial_id}/{MEASUREMENT}" in self.checksums()
+    def checksums_of(self, trial_id: str, name: str) -> Set[str] | None:
+        """The checksums that a file of a trial may have: none if the trial left no such file; None if an earlier version kept it."""
+        sums, place = self.checksums(), f"trials/{trial_id}/"
+        return sums.get(f"{place}{name}", set() if f"{place}{MEASUREMENT}" in sums else None)
 
     def _stored(self, path: str) -> bytes | None:
         data = _content(self.path, path)
@@ -254,10 +257,10 @@ class StudyFolder:
 
         """
         path = self._trials / trial_id / TRANSACTION_LOG
-        there, listed = path.is_file(), f"trials/{trial_id}/{TRANSACTION_LOG}" in self.checksums()
-        if path.is_symlink() or (listed and not there):
+        there, sums = path.is_file(), self.checksums_of(trial_id, TRANSACTION_LOG)
+        if path.is_symlink() or (sums and not there):
             raise self.damaged(trial_id, TRANSACTION_LOG, "it is a link" if there else "it is gone")
-        return path if there and (listed or not self._is_listed(trial_id)) else None
+        return path if there and (sums or sums is None) else None
 
     def checksums(self) -> Sums:
         """The checksums of the trials' files; of a trial that an earlier version kept there are none.
@@ -270,18 +273,23 @@ class StudyFolder:
 
     def list_checksums(self, sums: Sums) -> None:
         """Keep the checksums of all trials' files; errors are those of :meth:`put`."""
-        self.put(CHECKSUMS, _lines(sums))
+        self.put(CHECKSUMS, _lines((path, one) for path in sums for one in sorted(sums[path])))
 
-    def _list_checksums_of(self, place: str, sums: Sums) -> None:
-        """Add the files of a trial's folder to the list, at its end where it can be: that of a study on many hosts is long."""
-        listed = _content(self.path, CHECKSUMS) or b""
-        # there is none yet, or a crash has cut its end; or the trial has been measured before
-        if not listed.endswith(b"\n") or f"  {place}".encode() in listed:
-            others = {path: either for path, either in self.checksums().items() if not path.startswith(place)}
-            return self.list_checksums({**others, **sums})
-        with open(self.path / CHECKSUMS, "ab", opener=open_plain) as file:
-            file.write(_lines(sums))
-        return sync(self.path / CHECKSUMS)
+    def add_checksums(self, sums: Mapping[str, str]) -> None:
+        """Add checksums to the list, at its end, without reading it: that of a study on many hosts is long.
+
+        Raises:
+            StudyError: the disk refused.
+
+        """
+        path = self.path / CHECKSUMS
+        if not path.exists():
+            self.list_checksums({})
+        with self.disk():
+            with open(path, "a+b", opener=open_plain) as file:
+                cut_torn_end(file.fileno())
+                file.write(_lines(sums.items()))
+            sync(path)
 
     def packed(self) -> Mapping[str, bytes]:
         """The files in the study's archive by their path in it; none where there is no archive.
@@ -363,9 +371,9 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _lines(sums: Sums) -> bytes:
-    """Checksums as ``sha256sum`` writes them."""
-    return "".join(f"{one}  {path}\n" for path in sums for one in sorted(sums[path])).encode()
+def _lines(sums: Iterable[tuple[str, str]]) -> bytes:
+    """Checksums of files as ``sha256sum`` writes them."""
+    return "".join(f"{one}  {path}\n" for path, one in sums).encode()
 
 
 def _content(folder: Path, name: str) -> bytes | None:
@@ -398,10 +406,10 @@ def _version(path: Path) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _listed(folder: Path, _version: tuple[int, ...]) -> Sums:
-    sums: dict[str, frozenset[str]] = {}
+    sums: dict[str, set[str]] = {}
     for line in (_content(folder, CHECKSUMS) or b"").decode(errors="replace").splitlines():
         if match := _LISTED.fullmatch(line):
-            sums[match[2]] = sums.get(match[2], frozenset()) | {match[1]}
+            sums.setdefault(match[2], set()).add(match[1])
     return sums
 
 

@@ -29,37 +29,29 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
         StudyError: the disk refused.
 
     """
-    study, before, kept = folder.read(), _size(folder), folder.kept()
+    study, before, kept, listed = folder.read(), _size(folder), folder.kept(), folder.checksums()
     for trial_id in kept:
         Samples.read(folder, trial_id)  # a damaged one is named before anything is packed
-        if path := folder.transaction_log(trial_id):
-            with folder.disk(), whole(path) as pending:
-                if thin_log(path, pending):
-                    _list(folder, {f"trials/{trial_id}/{path.name}": checksum(pending)})
+        if log := folder.transaction_log(trial_id):
+            with folder.disk(), whole(log) as pending:
+                path = log.relative_to(folder.path).as_posix()
+                # what is read fits before and after it is exchanged
+                if thin_log(log, pending) and path in listed:
+                    folder.add_checksums({path: checksum(pending)})
     _pack(folder, kept)
-    _list_alone(folder)
+    if listed:  # each file with the one checksum that it has now
+        sums = {path: either for path, either in folder.checksums().items() if path.split("/")[1] in kept}
+        folder.list_checksums({path: {_now(folder, path)} if len(sums[path]) > 1 else sums[path] for path in sums})
     if study.provenance.get("raw_files") != NOTE:
         folder.write(study.changed(provenance={**study.provenance, "raw_files": NOTE}))
     return before, _size(folder)
 
 
-def _list(folder: StudyFolder, more: Mapping[str, str]) -> None:
-    """Add checksums to those that files may have: what is read fits before and after it is exchanged."""
-    if sums := folder.checksums():
-        folder.list_checksums({**sums, **{path: sums[path] | {more[path]} for path in more if path in sums}})
-
-
-def _list_alone(folder: StudyFolder) -> None:
-    """Leave each file the one checksum that it has now."""
-    sums = dict(folder.checksums())
-    for path in [path for path, either in sums.items() if len(either) > 1]:
-        _, trial_id, name = path.split("/")
-        if name == TRANSACTION_LOG and (log := folder.transaction_log(trial_id)):
-            sums[path] = frozenset([checksum(log)])
-        elif name != TRANSACTION_LOG and (data := folder.raw(trial_id, name)) is not None:
-            sums[path] = frozenset([hashlib.sha256(data).hexdigest()])
-    if sums:
-        folder.list_checksums(sums)
+def _now(folder: StudyFolder, path: str) -> str:
+    _, trial_id, name = path.split("/")
+    if name == TRANSACTION_LOG:
+        return checksum(folder.path / path)
+    return hashlib.sha256(folder.raw(trial_id, name) or b"").hexdigest()
 
 
 def _pack(folder: StudyFolder, trials: Container[str]) -> None:
@@ -85,7 +77,8 @@ def _pack(folder: StudyFolder, trials: Container[str]) -> None:
     if not thinned:
         return
     packed = _archive({**folder.packed(), **thinned})
-    _list(folder, {name: hashlib.sha256(data).hexdigest() for name, data in thinned.items()})
+    if listed := thinned.keys() & folder.checksums().keys():
+        folder.add_checksums({name: hashlib.sha256(thinned[name]).hexdigest() for name in sorted(listed)})
     folder.put(ARCHIVE, packed)
     with folder.disk():
         for name in thinned:
