@@ -29,10 +29,8 @@ def studies(context: click.Context, as_json: bool) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from benchlib.study.curate import remove_left
-    from benchlib.study.store import data_root, walk
+    from benchlib.study.store import walk
 
-    remove_left(data_root())
     rows, damaged = [], []
     for folder in walk():
         try:

@@ -4,26 +4,21 @@ Plan and data never change. A study is whole at any moment, here or in the file:
 it is on disk. After a kill the same again goes on from there, and what was not whole goes.
 """
 
-import contextlib
-import fcntl
 import os
 import re
-import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from benchlib.errors import HostBusyError, InputError
 from benchlib.host.journal import sync
 from benchlib.host.lock import held_by
 from benchlib.plan.model import AS_RUN, Study
-from benchlib.study.store import PENDING, StudyFolder, study_names
+from benchlib.study.store import PENDING, StudyFolder, remove, study_names, whole
 
 _MEMBER = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){1,3}", re.ASCII)
 """A file of a study, from its folder's name on."""
-_LOCK = ".lock"
 
 
 def rename(name: str, new_name: str) -> None:
@@ -53,12 +48,16 @@ def delete(name: str) -> None:
 
     """
     folder = StudyFolder(name)
-    if name not in study_names():
-        folder.read()  # which says what there is
-    _check_idle(name)
-    with folder.disk(), _hidden(folder.path.parent) as gone:
-        folder.path.rename(gone / name)
-        sync(folder.path.parent)
+    gone = folder.path.with_name(f"{PENDING}{name}")
+    with folder.disk():
+        if name in study_names():
+            _check_idle(name)
+            remove(gone)
+            folder.path.rename(gone)
+            sync(folder.path.parent)
+        elif not gone.exists():
+            folder.read()  # which says what there is
+        remove(gone)
 
 
 def edit(name: str, words: Mapping[str, str]) -> None:
@@ -91,17 +90,12 @@ def export(name: str, file: Path) -> None:
     if os.path.lexists(file):
         raise InputError(f"{file} is there already: name another file")
     try:
-        with _hidden(file.parent) as pending:
-            whole = pending / "whole"
-            with zipfile.ZipFile(whole, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-                # checksums last: a trial that is kept meanwhile is listed before it is there
-                for path in sorted(folder.path.rglob("*"), reverse=True):
-                    member = path.relative_to(folder.path.parent).as_posix()
-                    if _MEMBER.fullmatch(member) and path.is_file() and not path.is_symlink():
-                        archive.write(path, member)
-            sync(whole)
-            whole.rename(file)
-            sync(file.parent)
+        with whole(file) as pending, zipfile.ZipFile(pending, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            # checksums last: a trial that is kept meanwhile is listed before it is there
+            for path in sorted(folder.path.rglob("*"), reverse=True):
+                member = path.relative_to(folder.path.parent).as_posix()
+                if _MEMBER.fullmatch(member) and path.is_file() and not path.is_symlink():
+                    archive.write(path, member)
     except OSError as reason:
         raise InputError(f"cannot write {file}: {reason.strerror}") from None
 
@@ -116,57 +110,30 @@ def import_study(file: Path, name: str | None = None) -> StudyFolder:
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            members = _members(archive, file.stat().st_size)
-            own = members[0].partition("/")[0]
-            folder = StudyFolder(name or own)
+            own, members = _members(archive, file.stat().st_size)
+            folder, coming = StudyFolder(name or own), StudyFolder(name or own)
             _check_free(folder)
-            with folder.disk():
-                folder.path.parent.mkdir(parents=True, exist_ok=True)
-            with folder.disk(), _hidden(folder.path.parent) as root:
-                archive.extractall(root, members)
-                pending = StudyFolder(own, root)
-                pending.write(_named(pending.read(), folder.name))
-                pending.kept()
-                for path in (*pending.path.rglob("*"), pending.path):
-                    sync(path)
-                pending.path.rename(folder.path)
-                sync(folder.path.parent)
+            with folder.disk(), whole(folder.path) as coming.path:
+                archive.extractall(coming.path, members)
+                coming.write(_named(coming.read(), folder.name))
+                coming.kept()
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as reason:
         raise InputError(f"{file.name} is no file of 'benchlib studies export': {reason}") from None
     return folder
 
 
-@contextlib.contextmanager
-def _hidden(folder: Path) -> Iterator[Path]:
-    """A hidden folder inside another, for what is not whole yet or is to go, locked while this process uses it."""
-    remove_left(folder)
-    with TemporaryDirectory(prefix=PENDING, dir=folder) as name, Path(name, ".new").open("x") as lock:
-        with contextlib.suppress(OSError):  # a file system without locks: there a kill leaves it
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            Path(lock.name).rename(Path(name, _LOCK))  # which is seen once it is held
-        yield Path(name)
-
-
-def remove_left(folder: Path) -> None:
-    """Remove the hidden folders in a folder that exports, imports and removals have left which were killed."""
-    for path in folder.glob(f"{PENDING}*/{_LOCK}"):
-        with contextlib.suppress(OSError), path.open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.parent)
-
-
-def _members(archive: zipfile.ZipFile, packed: int) -> list[str]:
-    """The files of an archive; a ValueError where they are not those of one study, or too much for one."""
+def _members(archive: zipfile.ZipFile, packed: int) -> tuple[str, list[zipfile.ZipInfo]]:
+    """The folder in an archive, and its files, to be extracted without it; a ValueError where they are not those of one study, or too much for one."""
     files = [member for member in archive.infolist() if not member.is_dir()]
     names = [member.filename for member in files]
     owners = {name.partition("/")[0] for name in names}
     if len(owners) != 1 or len(set(names)) < len(names) or not all(map(_MEMBER.fullmatch, names)):
         raise ValueError("want one folder with the files of a study, each once")
-    if sum(member.file_size for member in files) > max(
-        16 << 20, 400 * packed
-    ):  # a study's is a tenth of that
+    if sum(member.file_size for member in files) > max(16 << 20, 400 * packed):  # a study's is a tenth of that
         raise ValueError("it would unpack to more than a study can be")
-    return names
+    for member in files:
+        member.filename = member.filename.partition("/")[2]
+    return owners.pop(), files
 
 
 def _named(study: Study, name: str) -> Study:

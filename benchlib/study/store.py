@@ -88,7 +88,6 @@ class StudyFolder:
             raise InputError(f"study name {name!r}: want letters, digits, '.', '-', '_', and no page's name")
         self.name = name
         self.path = (root or data_root()) / name
-        self._trials = self.path / "trials"
 
     def exists(self) -> bool:
         """Whether the study has been written.
@@ -134,8 +133,11 @@ class StudyFolder:
             StudyError: the disk refused.
 
         """
-        with self.disk(), whole(self.path / name) as pending, pending.open("xb") as file:
-            file.write(data)
+        path = self.path / name
+        with self.disk():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole(path) as pending, pending.open("xb") as file:
+                file.write(data)
 
     def keep(self, measurement: Measurement, folder: Path) -> None:
         """Keep a trial: its measurement and the raw files in ``folder``, whole or not at all.
@@ -144,8 +146,8 @@ class StudyFolder:
             StudyError: the disk refused; what was kept before is safe.
 
         """
-        with self.disk(), whole(self._trials / measurement.trial.id) as pending:
-            pending.mkdir()
+        with self.disk(), whole(self.path / "trials" / measurement.trial.id) as pending:
+            pending.mkdir(parents=True)
             for source in folder.iterdir():
                 shutil.copyfile(source, pending / source.name)
             (pending / MEASUREMENT).write_text(measurement.model_dump_json(indent=2) + "\n", "utf-8")
@@ -174,7 +176,7 @@ class StudyFolder:
         with self.disk():
             spoilt.mkdir(exist_ok=True)
             number = sum(1 for _ in spoilt.glob(f"{trial_id}.*")) + 1
-            (self._trials / trial_id).rename(spoilt / f"{trial_id}.{number}")
+            (self.path / "trials" / trial_id).rename(spoilt / f"{trial_id}.{number}")
         sums = self.checksums()
         others = {path: either for path, either in sums.items() if path.split("/")[1] != trial_id}
         if others != sums:
@@ -256,7 +258,7 @@ class StudyFolder:
             InputError: it is gone, or is a link.
 
         """
-        path = self._trials / trial_id / TRANSACTION_LOG
+        path = self.path / "trials" / trial_id / TRANSACTION_LOG
         there, sums = path.is_file(), self.checksums_of(trial_id, TRANSACTION_LOG)
         if path.is_symlink() or (sums and not there):
             raise self.damaged(trial_id, TRANSACTION_LOG, "it is a link" if there else "it is gone")
@@ -342,8 +344,7 @@ def whole(path: Path) -> Iterator[Path]:
     When this is left, what was made there is on disk and gets its name; after an error it is removed.
     """
     pending = path.with_name(f"{PENDING}{path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove(pending)  # left by a kill
+    remove(pending)  # left by a kill
     try:
         yield pending
         if pending.exists():
@@ -353,11 +354,11 @@ def whole(path: Path) -> Iterator[Path]:
             sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
-            _remove(pending)
+            remove(pending)
         raise
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Remove a file or folder, if it is there; a link, and never what it leads to."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

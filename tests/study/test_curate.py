@@ -277,25 +277,8 @@ def test_a_kill_leaves_a_study_whole_or_not_at_all(
         assert len(StudyFolder("larger").kept()) == 8
     if step == "delete":
         assert names == []
-    for root in (tmp_path, study.path.parent):
-        curate.remove_left(root)
-        assert hidden(root) == []
-
-
-def test_what_is_still_being_made_is_left_alone(
-    study: StudyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sync = curate.sync
-
-    def meanwhile(path: Path) -> None:
-        curate.remove_left(tmp_path)
-        curate.remove_left(study.path.parent)
-        sync(path)
-
-    monkeypatch.setattr(curate, "sync", meanwhile)
-    curate.export("small", tmp_path / "x.zip")
-    curate.delete("small")
-    assert curate.import_study(tmp_path / "x.zip").read().name == "small"
+        curate.delete("small")
+    assert hidden(tmp_path) == hidden(study.path.parent) == []
 
 
 def archive_of(path: Path, *members: tuple[str, bytes]) -> Path:
