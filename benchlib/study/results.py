@@ -5,10 +5,9 @@ Nothing derived is stored, so a mended parser needs no rerun.
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -156,23 +155,22 @@ def concerns(
 def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
     """A concern for each warning of a level, with the number of trials; those that differ in figures are one.
 
-    What all trials of several levels have in common is said once, of the study.
+    What all trials of several levels have in common is said once.
     """
     doubts: list[Concern] = []
-    always: dict[str, list[str]] = {}
-    alike = warnings["warning"].str.replace(_NUMBER, "#", regex=True)
-    for (level, _), rows in warnings.groupby([warnings["level"], alike], sort=False):
-        texts = rows["warning"].unique()
-        warned, of = rows["block"].nunique(), (trials["level"] == level).sum()
-        more = " (the figures of the first; they differ)" if len(texts) > 1 else ""
-        if warned == of and not more:
-            always.setdefault(texts[0], []).append(str(level))
-        message = f"{warned} of {of} trials of {level!r}: {texts[0]}{more}"
-        doubts.append(Concern("trial_warning", message, level=str(level)))
-    for text, levels in always.items():
-        if len(levels) > 1:
-            doubts = [d for d in doubts if not (d.level in levels and d.message.endswith(f": {text}"))]
-            doubts.append(Concern("trial_warning", f"all trials of {', '.join(map(repr, levels))}: {text}"))
+    trials_of = trials["level"].value_counts()
+    for _, rows in warnings.groupby(warnings["warning"].str.replace(_NUMBER, "#", regex=True), sort=False):
+        warned = rows.groupby("level", sort=False)["block"].nunique()
+        always = warned.index[warned == trials_of[warned.index]]
+        if len(always) > 1 and rows["warning"].nunique() == 1:
+            message = f"all trials of {', '.join(map(repr, always))}: {rows['warning'].iloc[0]}"
+            doubts.append(Concern("trial_warning", message))
+            warned = warned.drop(always)
+        for level, count in warned.items():
+            texts = rows.loc[rows["level"] == level, "warning"].unique()
+            more = " (the figures of the first; they differ)" if len(texts) > 1 else ""
+            message = f"{count} of {trials_of[level]} trials of {level!r}: {texts[0]}{more}"
+            doubts.append(Concern("trial_warning", message, level=str(level)))
     return doubts
 
 
@@ -265,10 +263,7 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
     report = merged(reports) if measurement.generators else reports[0]
     if not report["complete"]:
         raise InputError(f"the load did not run to its end: {' '.join(report['errors'][:1])}")
-    trial = measurement.trial
-    if why := misfit(plan, trial, measurement.load_argv, report) or next(
-        filter(None, map(_two_runs, reports)), None
-    ):
+    if why := misfit(plan, measurement.trial, measurement.load_argv, report):
         raise InputError(f"{folder.name}: trials/{trial_id}: its output is not of this trial: {why}")
     return report
 
@@ -277,22 +272,6 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
 def _parsed(tool: Tool, text: str, argv: tuple[str, ...]) -> dict[str, Any]:
     """An output is read once: for its trial's figures, its progress, and what each statement took."""
     return read(tool, text, argv)
-
-
-def _two_runs(report: Mapping[str, Any]) -> str | None:
-    """Whether the progress, which pgbench prints elsewhere than its summary, tells of another run."""
-    readings, done, duration = report["progress"], report["transactions"], report.get("duration_s")
-    if not readings or not done or report.get("skipped_transactions") or readings[0]["elapsed_s"] is None:
-        return None
-    tps = [row["tps"] or 0.0 for row in readings]
-    ends = [0.0, *(row["elapsed_s"] for row in readings)]
-    counted = sum(rate * (end - begin) for rate, (begin, end) in zip(tps, pairwise(ends), strict=True))
-    # times are rounded to 0.1 s, what ends after the last reading is in none, and that may have been a while ago
-    rounding = 0.06 * sum(abs(one - other) for one, other in pairwise([0.0, *tps, 0.0]))
-    unread = 1.5 * max(tps) * max(0.0, (duration or 0) - ends[-1])
-    if abs(counted - done) <= 0.01 * done + report["clients"] + rounding + unread:
-        return None
-    return f"its progress tells of {counted:.0f} transactions, its summary of {done}"
 
 
 def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:

@@ -135,14 +135,13 @@ def change(old: str, new: str, name: str = "stdout") -> Callable[[StudyFolder], 
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
-        (LIES["swapped output"], "its progress tells of"),
         (LIES["swapped errors"], "the report's seed is"),
         (swap_all, "the report's seed is"),
         (change("scaling factor: 1\n", "scaling factor: 9\n"), "the report's scale is 9, the plan says 1"),
         (change("query mode: simple", "query mode: prepared"), "query_mode is prepared"),
         (change("number of threads: 2", "number of threads: 1"), "the report's threads is 1"),
     ],
-    ids=["stdout", "stderr", "both", "scale", "protocol", "threads"],
+    ids=["stderr", "both", "scale", "protocol", "threads"],
 )
 def test_without_checksums_an_output_of_another_trial_is_no_figure(
     older: StudyFolder, lie: Any, why: str
