@@ -89,7 +89,7 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
         answers=tuple(answers(experiment)),
         metric_title=analysis.metric.title,
         higher_is_better=analysis.metric.higher_is_better,
-        facts=dict(experiment.facts()),
+        facts=experiment.facts(),
         assumptions=assumptions_seen(good, plan.metric, plan.strata()),
         published=rows.to_dict("records"),
     )  # fmt: skip

@@ -41,7 +41,7 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
     words = frame[["study"]].assign(comparison=frame["name"], verdict=frame["verdict"])
     for heading, ending in {"first": "_first", "second": "_second", "difference": ""}.items():
         words[heading] = [change_words(row, ending) for row in frame.to_dict("records")]
-    facts = pd.DataFrame({name: dict(each.facts()) for name, each in studies.items()}).rename_axis("of")
+    facts = pd.DataFrame({name: each.facts() for name, each in studies.items()}).rename_axis("of")
     counts = frame["verdict"].value_counts()
     title = (
         f"{counts.get('differs', 0)} of {len(frame)} effects are seen to differ from {first.folder.name}'s"
@@ -112,7 +112,7 @@ def _effects(experiment: Experiment, latest: Experiment, metric: str) -> pd.Data
     asked, now = ((each.workloads(), each.clients(), each.plan.scale) for each in (experiment, latest))
     if asked != now:
         raise InputError("it has another workload, load or size than the latest")
-    plan, analysis, facts = experiment.plan, experiment.analysis, dict(experiment.facts())
+    plan, analysis, facts = experiment.plan, experiment.analysis, experiment.facts()
     answers = answering(experiment)
     pairs = {level: analysis.against[level] for level in (*answers, *analysis.controls[:1])}
     rows = pd.DataFrame([experiment.compared(*pair, metric)[0] for pair in pairs.items()])

@@ -108,7 +108,8 @@ class Experiment:
         if self.plan.looks:
             return self._latest_look()[0]
         trials, against = self._nested(self.by_level()), self.plan.factor.against
-        return analyze_strata(trials, self.plan.strata(), against=against, **self._comparison())
+        alpha = _ALPHA * EXTENSION ** len(self._looks_after)
+        return analyze_strata(trials, self.plan.strata(), against=against, alpha=alpha, **self._comparison())
 
     def leads(self, figures: pd.DataFrame) -> pd.DataFrame:
         """The same comparisons by other figures, for leads, not for verdicts; see :func:`benchlib.stats.strata.exploratory`.
@@ -157,41 +158,32 @@ class Experiment:
 
     def forget(self) -> None:
         """Derive all frames anew when they are next asked for: trials have been added."""
-        derived = (
-            "trials",
-            "progress",
-            "recorded",
-            "conditions",
-            "figures",
-            "bottlenecks",
-            "latencies",
-            "analysis",
-        )
-        for name in derived:
-            self.__dict__.pop(name, None)
+        self.__dict__ = {"folder": self.folder, "study": self.study}
 
-    def facts(self) -> list[tuple[str, str]]:
-        """What a reader wants to know at once, in pairs of words; what is not known of the host is left out."""
-        good, host = self.trials[self.trials["error"].isna()], self.study.provenance.get("host", {})
+    def facts(self) -> dict[str, str]:
+        """What a reader wants to know at once, in words by their labels; what is not known of the host is left out."""
+        provenance, good = self.study.provenance, self.trials[self.trials["error"].isna()]
+        host = provenance.get("host", {})
         servers = ", ".join(f"PostgreSQL {v}" for v in sorted(set(good["server_version"].dropna())))
         flushes = good["flushes_per_s"].astype(float).median()
         mounted = host.get("file_system")
-        kind = mounted.get("type") if isinstance(mounted, dict) else ""
-        disk = [kind, f"{flushes:,.0f} flushes a second" if flushes > 0 else ""]
-        of_host = {"Kernel": host.get("kernel"), "Disk": ", ".join(str(part) for part in disk if part)}
-        of_host["benchlib"] = self.study.provenance.get("benchlib")
-        return [
-            ("Study", self.folder.name),
-            ("Server", servers or "none ran"),
-            ("Load", f"{self.workloads()}, {self.clients()}{rates_words(self.plan)}"),
-            ("Scale", f"{self.plan.scale:,}"),
-            ("Trials", f"{len(good)} of {len(self.trials)}, {self.plan.load.duration_s} s each"),
-            ("Blocks", str(self.analysis.blocks)),
-            ("Machine", _machines(self.study.provenance)),
-            *((label, str(value)) for label, value in of_host.items() if value),
-            ("Measured", str(self.study.provenance.get("created", ""))[:10]),
-            *([("Notes", self.study.notes)] if self.study.notes else []),
-        ]  # fmt: skip
+        kind = mounted.get("type") if isinstance(mounted, dict) else None
+        disk = [kind, f"{flushes:,.0f} flushes a second" if flushes > 0 else None]
+        facts = {
+            "Study": self.folder.name,
+            "Server": servers or "none ran",
+            "Load": f"{self.workloads()}, {self.clients()}{rates_words(self.plan)}",
+            "Scale": f"{self.plan.scale:,}",
+            "Trials": f"{len(good)} of {len(self.trials)}, {self.plan.load.duration_s} s each",
+            "Blocks": self.analysis.blocks,
+            "Machine": _machines(provenance),
+            "Kernel": host.get("kernel"),
+            "Disk": ", ".join(str(part) for part in disk if part) or None,
+            "benchlib": provenance.get("benchlib"),
+            "Measured": provenance.get("created", "")[:10],
+            "Notes": self.study.notes or None,
+        }
+        return {label: str(fact) for label, fact in facts.items() if fact is not None}
 
     def _nested(self, trials: pd.DataFrame) -> pd.DataFrame:
         """Trials, or figures of them, with what their blocks lie in: a period of their clusters, and a host."""
@@ -200,26 +192,27 @@ class Experiment:
 
     def _comparison(self) -> dict[str, Any]:
         """What the trials are compared by."""
-        builds, extended = self.study.provenance.get("builds_differ"), self.study.extended[:_MOST_EXTENSIONS]
-        doubts = concerns(self.trials, self.progress, warnings_frame(self.folder), self.plan.margin)
         cold = [name for name in self.plan.factor.levels if self.plan.level(name).cache == "cold"]
+        doubts = [
+            # a cold start is meant to be in no steady state
+            replace(doubt, grave=False) if doubt.code == "no_steady_state" and doubt.level in cold else doubt
+            for doubt in concerns(self.trials, self.progress, warnings_frame(self.folder), self.plan.margin)
+        ]
+        doubts += conditions.unmet(self.conditions)
+        if self.study.extended:
+            doubts.insert(0, Concern("extended", _extended(self._looks_after)))
+        if builds := self.study.provenance.get("builds_differ"):
+            doubts.append(Concern("builds_differ", builds))
+        factor = self.plan.factor
         return {
-            "baseline": self.plan.factor.baseline,
-            "controls": self.plan.factor.controls,
-            "metric": self.plan.metric,
-            "margin": self.plan.margin,
-            **({"alpha": _ALPHA * EXTENSION ** len(extended)} if extended else {}),
-            "concerns": [
-                *([Concern("extended", _extended(extended))] if extended else []),
-                # a cold start is meant to be in no steady state
-                *(
-                    replace(c, grave=c.grave and not (c.code == "no_steady_state" and c.level in cold))
-                    for c in doubts
-                ),
-                *conditions.unmet(self.conditions),
-                *([Concern("builds_differ", builds)] if builds else []),
-            ],
-        }
+            "baseline": factor.baseline, "controls": factor.controls, "metric": self.plan.metric,
+            "margin": self.plan.margin, "concerns": doubts,
+        }  # fmt: skip
+
+    @property
+    def _looks_after(self) -> tuple[int, ...]:
+        """How many blocks the study had each time that it was extended, as far as that costs certainty."""
+        return self.study.extended[:_MOST_EXTENSIONS]
 
     def _latest_look(self) -> tuple[Analysis, str | None]:
         """The verdicts at the latest look of a study that may stop early, and why it may stop there."""

@@ -129,7 +129,7 @@ def test_the_capacity_is_measured_first_and_its_share_is_the_rate_of_all_levels(
     assert set(view.experiment.trials["rate_tps"]) == {500.0}
     assert set(view.experiment.trials["schedule_lag_average_ms"]) == {2.0}
     assert "at 500 tps (50 % of capacity)." in str(view.summary())
-    assert dict(view.experiment.facts())["Load"] == "tpcb-like, 4 clients at 500 tps (50 % of capacity)"
+    assert view.experiment.facts()["Load"] == "tpcb-like, 4 clients at 500 tps (50 % of capacity)"
     assert "schedule lag" in view.mechanism().html
     assert not [concern for concern in view.experiment.analysis.warnings if concern.code == "rate_not_held"]
 
