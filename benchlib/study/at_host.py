@@ -24,6 +24,7 @@ from benchlib.errors import BenchlibError, HostBusyError, StudyError
 from benchlib.plan.fleet import Fleet, Role
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.study.loop import Bench, OpenBench, Tell, run_study
+from benchlib.study.store import StudyFolder
 
 Send = Callable[[Mapping[str, Any]], None]
 """Sends a message of JSON types and bytes to whoever started the call; what it raises ends the call."""
@@ -41,11 +42,11 @@ class UnwantedError(StudyError):
     """Nobody waits for this call any more, or its process has been killed: the block runs again elsewhere or later."""
 
 
-class Outbox:
+class Outbox(StudyFolder):
     """Where the loop leaves its trials at a host: they are sent, nothing is kept there."""
 
     def __init__(self, study: Study, send: Send) -> None:
-        self.name, self.path = study.name, Path(study.name)
+        super().__init__(study.name, Path())
         self._study, self._send = study, send
 
     def read(self) -> Study:

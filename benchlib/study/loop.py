@@ -30,22 +30,6 @@ class Bench(Protocol):
         """Run one trial and leave its raw files in ``folder``; a failure is in the measurement."""
 
 
-class Keeper(Protocol):
-    """Where the loop has its study from and leaves its trials: a :class:`StudyFolder`, or what sends them to one."""
-
-    name: str
-    path: Path
-
-    def read(self) -> Study:
-        """The study."""
-
-    def kept(self) -> dict[str, Measurement]:
-        """What the trials left, by trial id."""
-
-    def keep(self, measurement: Measurement, folder: Path) -> None:
-        """Keep a trial with the raw files in ``folder``, whole or not at all."""
-
-
 Tell = Callable[[str], None]
 OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
 
@@ -53,7 +37,7 @@ OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
 class Progress:
     """How far a study is, for whoever runs it; ``kept`` counts its trials."""
 
-    def __init__(self, folder: Keeper, study: Study, kept: Mapping[str, Measurement], tell: Tell) -> None:
+    def __init__(self, folder: StudyFolder, study: Study, kept: Mapping[str, Measurement], tell: Tell) -> None:
         self._folder, self._study, self._tell = folder, study, tell
         self.kept, self._failed = len(kept), sum(m.error is not None for m in kept.values())
         self._started, self._seconds = time.monotonic(), list[float]()
@@ -170,7 +154,7 @@ Enough = Callable[[], str | None]
 
 
 def run_study(
-    folder: Keeper, open_bench: OpenBench, tell: Tell = lambda line: None, enough: Enough = lambda: None
+    folder: StudyFolder, open_bench: OpenBench, tell: Tell = lambda line: None, enough: Enough = lambda: None
 ) -> None:
     """Run the trials that are missing, block by block, and keep each as it ends.
 
@@ -207,7 +191,7 @@ def run_study(
     progress.report("done")
 
 
-def run_block(folder: Keeper, bench: Bench, trials: Sequence[Trial], report: Tell) -> Iterator[Measurement]:
+def run_block(folder: StudyFolder, bench: Bench, trials: Sequence[Trial], report: Tell) -> Iterator[Measurement]:
     """Run the missing trials of one block and keep each; needs nothing but the study and the bench.
 
     Raises:
