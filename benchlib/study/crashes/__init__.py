@@ -23,7 +23,6 @@ import os
 import shutil
 import time
 from collections.abc import Generator, Iterable, Iterator
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -40,11 +39,11 @@ from benchlib.levers.lever import Site
 from benchlib.levers.storage import storage_of
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
-from benchlib.server.cluster import Cluster
+from benchlib.server.cluster import Cluster, failure_reason
 from benchlib.server.copying import share_blocks
 from benchlib.server.templates import Templates, workshop
 from benchlib.study.crashed import KINDS, POWER_CUT, Crash, Kind, Round, keep_crash, kept_crashes, left_out
-from benchlib.study.crashes.commits import WORKLOAD, Row, crash_load, examine, last_cries
+from benchlib.study.crashes.commits import WORKLOAD, Row, crash_load, examine
 from benchlib.study.loop import Tell
 from benchlib.study.stand import Stand, build
 from benchlib.study.store import StudyFolder
@@ -125,15 +124,13 @@ def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Gener
     Each begins with a recovered server and with everything on its disk.
     """
     run = templates.run
+    ground: Path | None = None
     with run.journal.chapter() as chapter:
-
-        @cache
-        def ground() -> Path:
-            templates.tell("making a disk that can be copied in one moment")
-            return volumes.provide(_GROUND, "ground", run.folder, Shell(), chapter)
-
         for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
-            level = _as_crashed(plan.level(name), ground() if kind == POWER_CUT else None)
+            if kind == POWER_CUT and ground is None:
+                templates.tell("making a disk that can be copied in one moment")
+                ground = volumes.provide(_GROUND, "ground", run.folder, Shell(), chapter)
+            level = _as_crashed(plan.level(name), ground if kind == POWER_CUT else None)
             todo = list(group)
             try:
                 while todo:
@@ -211,7 +208,7 @@ def _restarted(cluster: Cluster, number: int) -> tuple[set[Row] | None, float | 
     try:
         cluster.start()
     except ServerError:
-        return None, None, (last_cries(cluster, log),)
+        return None, None, (failure_reason(cluster.log_text(log)),)
     recovery_s = round(time.monotonic() - started, 3)
     rows, damage = examine(cluster, number)
     return rows, recovery_s, damage

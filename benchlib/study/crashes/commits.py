@@ -17,7 +17,7 @@ from benchlib.errors import ServerError
 from benchlib.host.shell import ticks
 from benchlib.plan.workload import Script, Workload
 from benchlib.server.cluster import Cluster
-from benchlib.server.server import error_lines, reason_of
+from benchlib.server.server import reason_of
 
 WRITERS = 4
 PAGE_ROWS = 40_000
@@ -106,7 +106,6 @@ _BY_INDEX = "SET enable_seqscan = off; SET enable_indexscan = on"
 _TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 't', 'm') ORDER BY 1"
 _MOST = 5
 """Of the signs of damage; behind them the rest follows."""
-_USUAL = ("the database system is", "terminating connection", "the database system was")
 
 Row = tuple[int, int]
 """A writer and the number of its row."""
@@ -117,12 +116,13 @@ def examine(cluster: Cluster, number: int) -> tuple[set[Row] | None, tuple[str, 
 
     Every table of the load's database is read whole, ours by their indexes too, and the counts are compared. A read checks each page's header, and its checksum where the cluster has checksums.
     """
+    rows: set[Row] | None = None
     damage: list[str] = []
     try:
         with cluster.connect() as connection:
             rows = _read(connection, number, damage)
     except psycopg.Error as reason:
-        return None, tuple(dict.fromkeys([*damage, reason_of(reason)]))
+        damage.append(reason_of(reason))
     return rows, tuple(dict.fromkeys(damage))[:_MOST]
 
 
@@ -136,34 +136,23 @@ def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -
             damage.append(f"{what}: {reason_of(reason)}")
             return []
 
-    def one(what: str, sql: str) -> int | None:
-        answer = ask(what, sql)
-        return answer[0][0] if answer else None
-
     connection.execute(_SEQUENTIAL)
     for (table,) in ask("the catalogue", _TABLES):
-        one(table, f"SELECT count(*) FROM {table}")
+        ask(table, f"SELECT count(*) FROM {table}")
     rows = ask("acknowledged", f"SELECT client, number FROM acknowledged WHERE round = {number}")
-    held = one("acknowledged", "SELECT count(*) FROM acknowledged")
-    pages = one("pages", "SELECT count(*) FROM pages")
-    raised = one("pages", "SELECT sum(value) FROM pages")
+    held = ask("acknowledged", "SELECT count(*) FROM acknowledged")
+    pages = ask("pages", "SELECT count(*) FROM pages")
+    raised = ask("pages", "SELECT coalesce(sum(value), 0) FROM pages")
     connection.execute(_BY_INDEX)
-    held_by_index = one("acknowledged, by its index", "SELECT count(*) FROM acknowledged WHERE round >= 0")
-    pages_by_index = one("pages, by its index", "SELECT count(*) FROM pages WHERE id > 0")
+    held_by_index = ask("acknowledged, by its index", "SELECT count(*) FROM acknowledged WHERE round >= 0")
+    pages_by_index = ask("pages, by its index", "SELECT count(*) FROM pages WHERE id > 0")
     for what, first, second in (
         ("rows of acknowledged, by sequential scan and by index", held, held_by_index),
         ("rows of pages, by sequential scan and by index", pages, pages_by_index),
-        ("rows of pages, now and when loaded", pages, PAGE_ROWS),
+        ("rows of pages, now and when loaded", pages, [(PAGE_ROWS,)]),
         ("commits, by their rows and by the values that they raised", held, raised),
     ):
-        if None not in (first, second) and first != second:
-            damage.append(f"{what}: {first:,} and {second:,}")
+        if first and second and first != second:
+            damage.append(f"{what}: {first[0][0]:,} and {second[0][0]:,}")
     unread = any(sign.startswith("acknowledged: ") for sign in damage)
     return None if unread else {(client, of) for client, of in rows}
-
-
-def last_cries(cluster: Cluster, offset: int = 0) -> str:
-    """Why a server did not come up again, from what it has logged since."""
-    lines = error_lines(cluster.log_text(offset).splitlines())
-    telling = [line for line in lines if not any(usual in line for usual in _USUAL)]
-    return (telling or ["it did not say why"])[0]
