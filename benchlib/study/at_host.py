@@ -42,6 +42,9 @@ class UnwantedError(StudyError):
     """Nobody waits for this call any more, or its process has been killed: the block runs again elsewhere or later."""
 
 
+PASSING = (HostBusyError, UnwantedError)
+
+
 class Outbox(StudyFolder):
     """Where the loop leaves its trials at a host: they are sent, nothing is kept there."""
 
@@ -63,26 +66,18 @@ class Outbox(StudyFolder):
         self._send({"measurement": measurement.model_dump_json(), "files": files})
 
 
-def why(reason: BaseException | None) -> str:
-    """Why a call did not end well, in a line; of Dask's own words, which speak of its workers, the kind."""
-    if isinstance(reason, BenchlibError):
-        return " ".join(str(reason).split())
-    return f"its worker is gone ({type(reason).__name__})" if reason else "its worker is gone"
+def ended(task: Any) -> BenchlibError | None:
+    """Why a call at a host did not end well; None where it goes on, or has ended well.
 
-
-def failure(task: Any, host: str) -> str | None:
-    """Why a call at a host has failed, in a line; None where it has not.
-
-    Raises:
-        UnwantedError: its worker is gone, or the host is busy, so that another attempt may mend it.
-
+    Of Dask's own words, which speak of its workers, the kind. Where the host was busy or its worker is gone, another
+    attempt may mend it: these are :data:`PASSING`.
     """
     if task.status in ("pending", "finished"):
         return None
     reason = task.exception() if task.status == "error" else None
-    if isinstance(reason, BenchlibError) and not isinstance(reason, HostBusyError | UnwantedError):
-        return why(reason)
-    raise UnwantedError(f"{host}: {why(reason)}")
+    if isinstance(reason, BenchlibError):
+        return reason
+    return UnwantedError(f"its worker is gone{f' ({type(reason).__name__})' if reason else ''}")
 
 
 def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str, send: Send) -> None:

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchlib.errors import BenchlibError, HostBusyError, StudyError
+from benchlib.errors import HostBusyError, StudyError
 from benchlib.plan.fleet import pinned
 from benchlib.plan.model import Measurement
-from benchlib.study.at_host import UnwantedError, elsewhere_of, measure, why
+from benchlib.study.at_host import PASSING, UnwantedError, elsewhere_of, ended, measure
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import Enough, OpenBench, Progress, Tell, missing
 from benchlib.study.store import StudyFolder
@@ -219,15 +219,15 @@ class _Driver:
 
         """
         self._hear()
-        reason = share.task.exception() if share.task.status == "error" else None
+        reason = ended(share.task) or UnwantedError("its worker is gone")
         share.task.cancel()
         del self._shares[share.host]
         left = [block for block in share.blocks if len(self._kept[block]) < self._sizes[block]]
-        if isinstance(reason, BenchlibError) and not isinstance(reason, HostBusyError | UnwantedError):
+        if not isinstance(reason, PASSING):
             raise type(reason)(f"{share.host}: {reason}")
         if not left:
             return
-        now, cause = time.monotonic(), why(reason)
+        now, cause = time.monotonic(), str(reason)
         since = self._absent[share.host].since if share.host in self._absent else now
         self._absent[share.host] = _Absence(since, now + _AGAIN_S, cause)
         self._next_look = 0.0

@@ -25,7 +25,7 @@ from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
 from benchlib.server.server import Session, asking
 from benchlib.server.templates import Templates
-from benchlib.study.at_host import Send, failure
+from benchlib.study.at_host import PASSING, Send, UnwantedError, ended
 from benchlib.study.fleet import CLOCK, Hosts, clock_offset
 from benchlib.study.records import Away
 
@@ -106,8 +106,7 @@ class ReplicaElsewhere(Replica):
 
         """
         self._queue = self._open.enter_context(self._hosts.queue())
-        address = self._hosts.address(self.host)
-        self._task = self._hosts.submit(self.host, address, self._call, self._queue.name)
+        self._task = self._hosts.submit(self.host, self._hosts.address(self.host), self._call, self._queue.name)
         for _ in ticks(_COPY_LIMIT_S, 0.2):
             self._listen()
             if self.door:
@@ -131,7 +130,8 @@ class ReplicaElsewhere(Replica):
             StudyError: its worker is gone, so that another attempt may mend it.
 
         """
-        reason = failure(self._task, self.host)
+        if isinstance(reason := ended(self._task), PASSING):
+            raise UnwantedError(f"{self.host}: {reason}")
         return f"{self.name} on {self.host} {f'ended ({reason})' if reason else 'does not stream'}"
 
     def sampled(self, since_s: float) -> Away:

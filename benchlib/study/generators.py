@@ -32,7 +32,7 @@ from benchlib.plan.model import Generator, Load
 from benchlib.server.cluster import Door
 from benchlib.server.server import Server, asking
 from benchlib.server.templates import Templates
-from benchlib.study.at_host import answer, failure
+from benchlib.study.at_host import PASSING, UnwantedError, answer, ended
 from benchlib.study.fleet import CLOCK, Hosts, clock_offset
 from benchlib.study.followers import ReplicaElsewhere
 from benchlib.study.stand import Check, Ways, written
@@ -169,7 +169,9 @@ class Elsewhere:
 
 def _raise_failure(tasks: Mapping[str, Any]) -> None:
     for name, task in tasks.items():
-        if reason := failure(task, name):
+        if reason := ended(task):
+            if isinstance(reason, PASSING):
+                raise UnwantedError(f"{name}: {reason}")
             raise LoadError(f"the generator {name} failed, so all were stopped: {reason}")
 
 

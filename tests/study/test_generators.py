@@ -15,8 +15,8 @@ from benchlib.errors import HostBusyError, LoadError
 from benchlib.load.latency import SCHEMA, read_latency
 from benchlib.load.pgbench import Pgbench
 from benchlib.plan.model import Generator, Load
-from benchlib.study.at_host import UnwantedError, failure
-from benchlib.study.generators import Generated, put_together
+from benchlib.study.at_host import UnwantedError, ended
+from benchlib.study.generators import Generated, _raise_failure, put_together
 from benchlib.study.store import TRANSACTION_LOG
 
 TOOL = Pgbench(Path("pgbench"))
@@ -86,16 +86,19 @@ def test_quantiles_are_exactly_those_of_all_transactions_and_times_are_the_serve
 
 
 def test_a_call_that_failed_says_why_and_one_whose_worker_is_gone_has_its_block_run_again() -> None:
-    assert failure(SimpleNamespace(status="pending"), "gen1") is None
-    assert failure(ended(LoadError("no pgbench")), "gen1") == "no pgbench"
-    for reason in (RuntimeError("killed"), HostBusyError("another run"), UnwantedError("closing")):
+    assert ended(SimpleNamespace(status="pending")) is None
+    for reason in (LoadError("no pgbench"), HostBusyError("another run")):
+        assert ended(task(reason)) is reason
+    assert isinstance(ended(SimpleNamespace(status="lost")), UnwantedError)
+    _raise_failure({"gen1": SimpleNamespace(status="finished")})
+    with pytest.raises(LoadError, match="the generator gen1 failed, so all were stopped: no pgbench"):
+        _raise_failure({"gen1": task(LoadError("no pgbench"))})
+    for passing in (RuntimeError("killed"), HostBusyError("another run"), UnwantedError("closing")):
         with pytest.raises(UnwantedError, match=r"^gen1: "):
-            failure(ended(reason), "gen1")
-    with pytest.raises(UnwantedError, match="its worker is gone"):
-        failure(SimpleNamespace(status="lost"), "gen1")
+            _raise_failure({"gen1": task(passing)})
 
 
-def ended(reason: BaseException) -> SimpleNamespace:
+def task(reason: BaseException) -> SimpleNamespace:
     return SimpleNamespace(status="error", exception=lambda: reason)
 
 
