@@ -85,10 +85,9 @@ class Bench:
                 stand.settle()
                 if plan.stands_side_by_side:  # else its only trial warms it
                     self._warm(stand, load, seed=1)
-        except UnwantedError:
-            raise
         except BenchlibError as reason:
-            if plan.arrangement == "fresh":  # then this trial fails, and no other
+            # then this trial fails, and no other; or its block runs again
+            if plan.arrangement == "fresh" or isinstance(reason, UnwantedError):
                 raise
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return stand
@@ -236,13 +235,12 @@ class Bench:
         return Job(entrance or stand.server.connection, workload, load, self.plan.scale, seed, scripts)
 
     def _beside(self, stand: Stand, load: Load, seed: int) -> list[list[str]]:
-        """The command line of each script beside the load; one that nobody ended would end long after it."""
+        """The command line of each script beside the load, which is to be ended with it."""
         tool, commands = Pgbench(self.templates.pgbench()), []
-        limit_s = min(_WEEK_S, 3 * int(self._tool(stand.workload).limit_s(load)))
         for number, script in enumerate(stand.workload.beside, 1):
             own = {"name": f"{stand.workload.name}-beside-{number}", "scripts": (Script(sql=script.sql),)}
             workload = stand.workload.model_copy(update=own)
-            its_load = Load(clients=script.clients, threads=1, duration_s=limit_s, variables=load.variables)
+            its_load = Load(clients=script.clients, threads=1, duration_s=_WEEK_S, variables=load.variables)
             # straight to the server, where its sessions end with it
             job = replace(self._job(stand, workload, its_load, seed), connection=stand.server.connection)
             commands.append(tool.argv(job))

@@ -6,7 +6,7 @@ A fleet is a Dask cluster with one worker a host, whoever started it. Dask is im
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -171,18 +171,20 @@ class Hosts:
         return list(self.fleet.hosts) or sorted(self.addresses())
 
     def ask(
-        self, hosts: Iterable[str], function: Callable[..., Any], *arguments: Any
+        self, hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
     ) -> tuple[dict[str, Any], list[str]]:
         """What a function gives at each of these hosts, in a process of its own there; a line for each that cannot say."""
-        values, errors = dict[str, Any](), list[str]()
         with self.connected():
             at, call = self.addresses(), partial(answer, function, arguments)
-            tasks = {host: self.submit(host, at[host], call) if host in at else None for host in hosts}
+            values, errors = dict[str, Any](), [f"{host}: no worker of it is connected" for host in hosts if host not in at]
+            tasks = {host: self.submit(host, at[host], call) for host in hosts if host in at}
             for host, task in tasks.items():
                 try:
-                    values[host] = _result(task)
+                    values[host] = task.result(_ASK_LIMIT_S)
                 except BenchlibError as reason:
                     errors.append(f"{host}: {reason}")
+                except Exception as reason:  # of Dask's many
+                    errors.append(f"{host}: its worker does not answer: {type(reason).__name__}: {reason}")
         return values, errors
 
     def asked(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
@@ -235,17 +237,6 @@ def clock_offset(ask: Callable[[], float]) -> tuple[float, float]:
         return after - before, there - (before + after) / 2
 
     return min(trip() for _ in range(QUESTIONS))
-
-
-def _result(task: Any) -> Any:
-    if task is None:
-        raise PreflightError("no worker of this host is connected")
-    try:
-        return task.result(_ASK_LIMIT_S)
-    except BenchlibError:
-        raise
-    except Exception as reason:  # of Dask's many
-        raise PreflightError(f"its worker does not answer: {type(reason).__name__}: {reason}") from reason
 
 
 def _prepare_scheduler(dask_scheduler: Any) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +56,16 @@ def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
     known, misfits = hosts.ask(hosts.all(), about)
     addresses, rows = hosts.addresses(), dict[str, dict[str, str]]()
     for host, answer in known.items():
-        peers = [name for name in known if name != host][:_MOST_PEERS]
+        others = [name for name in known if name != host]
+        peers = {name: addresses[name] for name in others[:_MOST_PEERS]}
+        trip_s, ahead_s = clock_offset(partial(hosts.run_inside, addresses[host], time.time))
         rows[host] = {
             **{name.replace("_", " "): answer[name] for name in _SAID},
             "machine": f"{answer['processors']} processors, {answer['memory_available_mib']:,} MiB of memory available, "
             f"{answer['scratch_mib']:,} MiB of disk free, load {answer['load']:.1f}",
             "levers that do not work": ", ".join(answer["failing"]) or "none",
-            "clock": _clock(hosts, addresses[host]),
-            **hosts.run_inside(addresses[host], _network, peers={name: addresses[name] for name in peers}),
+            "clock": f"{1000 * ahead_s:+.1f} ms from the driver's, give or take {500 * trip_s:.1f} ms",
+            **hosts.run_inside(addresses[host], _network, peers=peers),
         }
         misfits += [f"{host}: {misfit}" for misfit in _misfits(hosts, host, known)]
     return rows, misfits
@@ -83,11 +86,6 @@ def _misfits(hosts: Hosts, host: str, known: Mapping[str, Mapping[str, Any]]) ->
         f"is the same machine as {', '.join(twins)}: they would measure each other": bool(twins),
     }  # fmt: skip
     return [misfit for misfit, holds in cases.items() if holds]
-
-
-def _clock(hosts: Hosts, address: str) -> str:
-    fastest, offset = clock_offset(lambda: hosts.run_inside(address, time.time))
-    return f"{1000 * offset:+.1f} ms from the driver's, give or take {500 * fastest:.1f} ms"
 
 
 async def _network(dask_worker: Any, peers: Mapping[str, str]) -> dict[str, str]:

@@ -134,8 +134,8 @@ def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster: Any) -> None
     hosts = hosts_of(cluster, **fleet)
     answers, errors = hosts.ask(hosts.servers(), identity)
     assert answers == {"0": identity(), "1": identity()}
-    assert errors == ["db9: no worker of this host is connected"]
-    with pytest.raises(PreflightError, match=r"^db9: no worker of this host is connected$"):
+    assert errors == ["db9: no worker of it is connected"]
+    with pytest.raises(PreflightError, match=r"^db9: no worker of it is connected$"):
         hosts.asked(identity)
 
 
@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_said_of_each_host_in_a_line(
     assert re.fullmatch(r"round trip [\d.]+ ms, [\d,]+ MB/s", rows["0"]["to 2"])
     assert re.fullmatch(r"[+-][\d.]+ ms from the driver's, give or take [\d.]+ ms", rows["1"]["clock"])
     assert misfits == [
-        "3: no worker of this host is connected",
+        "3: no worker of it is connected",
         f"1: runs benchlib 0.0.1, the driver {here}",
         "1: only 10 MiB of disk are free",
         "2: 10.0.0.2 is none of its own addresses",
