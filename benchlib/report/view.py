@@ -200,7 +200,7 @@ class View:
 
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled, and what its trials cost: CPU, switches, I/O, WAL, pages; under a rate the lag."""
-        costs, against = self.experiment.recorded.costs, reference_words(self.experiment.analysis)
+        costs, against = self.experiment.costs, reference_words(self.experiment.analysis)
         rated = costs["schedule_lag_average_ms"].notna().any()
         note = "Under a rate latency counts from the scheduled start, so the lag is in it." if rated else ""
         table = mechanism.costs_table(

@@ -9,7 +9,8 @@ from benchlib.host.telemetry import ON_CPU
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.stats.validity import BUSY_CLIENT, FULL, RATE_HELD
-from benchlib.study.instruments import TRIAL, Recorded
+from benchlib.study.instruments import Recorded
+from benchlib.study.results import TRIAL
 
 WORKS, NO_STATEMENT = "on a processor", "load tool or a processor"
 _CPU = ("server_cpu_ms_per_transaction", "tool_cpu_ms_per_transaction")
@@ -58,7 +59,7 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
     ``processors_share`` is of all processors, ``server`` and ``load_tool`` are how many of them each used, ``cap_share`` is of
     the disk's cap (the median second), ``queue`` the requests in flight, ``sessions`` means by what they did.
     """
-    good = trials[trials["error"].isna()].merge(recorded.costs[[*TRIAL, *_CPU]], on=TRIAL)
+    good = trials[trials["error"].isna()].astype(dict.fromkeys(_CPU, float))
     waits = recorded.waits.groupby(TRIAL).mean().drop(columns="second").groupby("level").mean()
     sessions = waits.T.groupby(doing).sum()
     rows = []

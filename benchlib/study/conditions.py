@@ -19,9 +19,10 @@ from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Study
 from benchlib.stats import Concern
 from benchlib.study.bottlenecks import cap_share
-from benchlib.study.instruments import COSTS, TRIAL, Recorded
+from benchlib.study.instruments import Recorded
 from benchlib.study.published import matching
 from benchlib.study.records import Counters, Parameters, understood
+from benchlib.study.results import COSTS, TRIAL
 from benchlib.study.store import StudyFolder
 
 _OWN = {
@@ -144,7 +145,7 @@ def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) ->
     buffers = _buffers_mib(folder, kept)
     counted = [{"level": m.trial.level, "block": m.trial.block, **_counted(folder, study, trial_id, m.trial.level, buffers)}
                for trial_id, m in kept.items() if m.error is None]  # fmt: skip
-    frame = good[[]].join(sampled).join(recorded.costs.set_index(TRIAL)[list(COSTS)])
+    frame = good[list(COSTS)].join(sampled)
     own = {
         **dict(pd.DataFrame(counted, columns=[*TRIAL, *_OWN]).set_index(TRIAL).items()),
         **{name: good[name] for name in _OWN if name in good},

@@ -17,7 +17,7 @@ from benchlib.stats.sequential import EXTENSION, decide, plan_looks
 from benchlib.stats.strata import analyze_strata, exploratory
 from benchlib.study import bottlenecks, conditions
 from benchlib.study.instruments import Recorded, recorded
-from benchlib.study.results import concerns, latencies, progress_frame, trials_frame, warnings_frame
+from benchlib.study.results import concerns, costs, latencies, progress_frame, trials_frame, warnings_frame
 from benchlib.study.store import StudyFolder
 
 _ALPHA = 0.05
@@ -55,6 +55,11 @@ class Experiment:
     def trials(self) -> pd.DataFrame:
         """One row per kept trial; see :func:`benchlib.study.results.trials_frame`."""
         return trials_frame(self.folder)
+
+    @property
+    def costs(self) -> pd.DataFrame:
+        """What the good trials cost; see :func:`benchlib.study.results.costs`."""
+        return costs(self.trials)
 
     @cached_property
     def progress(self) -> pd.DataFrame:

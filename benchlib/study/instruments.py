@@ -4,34 +4,21 @@ A trial that lacks a file, as older ones and those on a host that is not ours do
 lacks a figure has a null there. Nothing missing becomes 0.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchlib.host.telemetry import DEVICE, HOST, Raw, sessions, telemetry, transaction_costs
-from benchlib.plan.metrics import METRICS
+from benchlib.host.telemetry import DEVICE, HOST, Raw, sessions, telemetry
 from benchlib.server.checkpoints import checkpoints
-from benchlib.study.records import SERVER_LOG, Counters, ReplicaReadings, Samples, understood
-from benchlib.study.results import QUANTILES, REPORTED
+from benchlib.study.records import SERVER_LOG, Samples, understood
+from benchlib.study.results import TRIAL
 from benchlib.study.store import StudyFolder
 
-TRIAL = ["level", "block"]
 _EACH = [*TRIAL, "second"]
 SECONDS = (*_EACH, *HOST, *DEVICE)
-COSTS = tuple(
-    name for name in METRICS if name not in (*REPORTED, *QUANTILES, "latency_max_ms", "time_to_steady_s")
-)
-"""What a trial cost: the metrics that are not of its speed."""
-
 _SERVER_SIDE = [name for name in HOST if name != "network_mib_s"]
-_COUNTED = (
-    *("wal_full_page_images", "buffers_by_checkpointer", "buffers_by_bgwriter", "buffers_by_backends"),
-    *("blocks_read", "temp_bytes"),
-)
-"""The server's counters that are told for each transaction."""
 
 Frames = dict[tuple[str, int], pd.DataFrame]
 """Frames by trial: its level and its block."""
@@ -47,13 +34,11 @@ class Recorded:
     sessions waited for it on average; ``CPU`` are those that waited for nothing.
     ``checkpoints`` are those of :func:`benchlib.server.checkpoints.checkpoints` that touched the load, ``start_s`` and ``end_s``
     in seconds from its start; None where no log of a server was kept.
-    ``costs`` has a row per trial: :data:`COSTS`. Of the host of a server that is not ours all is null where it was not sampled.
     """
 
     seconds: pd.DataFrame
     waits: pd.DataFrame
     checkpoints: pd.DataFrame | None
-    costs: pd.DataFrame
 
 
 def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
@@ -63,58 +48,36 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
         InputError: a file is damaged.
 
     """
-    good = {(row["level"], row["block"]): row for row in trials[trials["error"].isna()].to_dict("records")}
-    plan = folder.read().plan
-    hosts, devices, checkpointed, costs = Frames(), Frames(), Frames(), []
-    waits, events = list[dict[str, Any]](), dict[str, None]()
+    good = set(trials.loc[trials["error"].isna(), TRIAL].itertuples(index=False, name=None))
+    plan, waits = folder.read().plan, list[dict[str, Any]]()
+    hosts, devices, checkpointed = Frames(), Frames(), Frames()
     for trial_id, measurement in folder.kept().items():
         trial = (measurement.trial.level, measurement.trial.block)
-        if trial not in good:
-            continue
         with understood(folder, trial_id):
-            row = {str(name): value for name, value in good[trial].items()}
-            done = None if pd.isna(row["transactions"]) else int(row["transactions"])  # loading has none
-            # where something ran beside them, transactions are not all that the costs were for
-            alone = None if plan.level_workload(trial[0]).beside else done
-            samples = Samples.read(folder, trial_id)
-            if samples and len(samples.readings) > 1:  # with one reading it ended before it could tell a rate
-                raw = dict(samples)
-                sampled, waiting = telemetry(raw), sessions(raw)
-                hosts[trial], devices[trial] = (
-                    # a reading comes a moment after its second has ended
-                    figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
-                    for figures in (sampled.host, sampled.devices)
-                )
-                events |= dict.fromkeys(sorted({event for of in waiting.values() for event in of}))
-                waits += [
-                    {**of, "level": trial[0], "block": trial[1], "second": second}
-                    for second, of in waiting.items()
-                    if second <= raw["readings"][-1]["at_s"]  # it is whole
-                ]
-                if samples.of_servers_host(plan.level(trial[0])):
-                    row |= transaction_costs(raw, alone)
-                else:
-                    hosts[trial][_SERVER_SIDE] = np.nan
-                    del devices[trial]
-                if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
-                    checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
-            if measurement.load_cpu_s is not None and done:
-                row["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done
-            if (counters := Counters.read(folder, trial_id)) and alone:
-                counts = counters.during_load()
-                for name in _COUNTED:
-                    if (count := counts[name]) is not None:
-                        row[f"{name.removeprefix('wal_')}_per_transaction"] = count / alone
-            row["replay_lag_ms"] = _replay_lag_ms(ReplicaReadings.read(folder, trial_id))
-            costs.append(row)
-    per_trial = pd.DataFrame(costs, columns=[*TRIAL, *COSTS]).astype(dict.fromkeys(COSTS, float))
+            samples = Samples.read(folder, trial_id) if trial in good else None
+            if samples is None or len(samples.readings) < 2:  # with one it ended before it could tell a rate
+                continue
+            raw = dict(samples)
+            sampled = telemetry(raw)
+            hosts[trial], devices[trial] = (
+                # a reading comes a moment after its second has ended
+                figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
+                for figures in (sampled.host, sampled.devices)
+            )
+            waits += [
+                {**of, "level": trial[0], "block": trial[1], "second": second}
+                for second, of in sessions(raw).items()
+                if second <= raw["readings"][-1]["at_s"]  # it is whole
+            ]
+            if not samples.of_servers_host(plan.level(trial[0])):
+                hosts[trial][_SERVER_SIDE] = np.nan
+                del devices[trial]
+            if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
+                checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
     return Recorded(
         seconds=_by_second(hosts, devices),
-        waits=_frequent_first(
-            pd.DataFrame(waits, columns=[*_EACH, *events]).astype({"block": int, "second": float})
-        ),
+        waits=_frequent_first(pd.DataFrame(waits, columns=None if waits else _EACH)),
         checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")) if checkpointed else None,
-        costs=per_trial,
     )
 
 
@@ -157,14 +120,6 @@ def _inside(log: str, raw: Raw) -> pd.DataFrame:
     return inside
 
 
-def _replay_lag_ms(replicas: ReplicaReadings | None) -> float:
-    """By how much replicas lagged behind on average; the first reading comes before the load and tells nothing of it."""
-    if not replicas:
-        return math.nan
-    lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
-    return 1000 * float(lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean())
-
-
 def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
     """Wait events that versions spell differently as one, in the spelling that sorts first: capitals do.
 
@@ -181,7 +136,7 @@ def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _frequent_first(waits: pd.DataFrame) -> pd.DataFrame:
-    """What nobody waited for in a trial was waited for by none."""
-    events = _one_name_each(waits.drop(columns=_EACH).astype(float).fillna(0.0))
+    """What nobody waited for in a trial was waited for by none; of events as frequent the one that sorts first."""
+    events = _one_name_each(waits.drop(columns=_EACH).sort_index(axis=1).astype(float).fillna(0.0))
     order = events.mean().sort_values(ascending=False, kind="stable").index
-    return pd.concat([waits[_EACH], events[order]], axis=1)
+    return pd.concat([waits[_EACH].astype({"block": int, "second": float}), events[order]], axis=1)

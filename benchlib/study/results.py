@@ -15,15 +15,16 @@ from typing import Any
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.host.telemetry import processors_share
+from benchlib.host.telemetry import processors_share, transaction_costs
 from benchlib.load.latency import Latency, read_latency
 from benchlib.load.pgbench import LOADING, tps_until_ended
 from benchlib.load.shared import merged
 from benchlib.load.tools import misfit, read
+from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
 from benchlib.plan.workload import Tool
 from benchlib.stats import Concern, validity
-from benchlib.study.records import BESIDE, Counters, Flushes, Samples, understood
+from benchlib.study.records import BESIDE, Counters, Flushes, ReplicaReadings, Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
@@ -42,11 +43,24 @@ SCHEDULED = {
 }
 """What a load tool tells of a fixed rate, and its own name for it; missing where there was none."""
 
+COSTS = tuple(
+    name for name in METRICS if name not in (*REPORTED, *QUANTILES, "latency_max_ms", "time_to_steady_s")
+)
+"""What a trial cost: the metrics that are not of its speed."""
+
+_COUNTED = {
+    "wal_bytes": "wal_bytes",
+    "full_page_images": "wal_full_page_images",
+    **{name: name for name in ("buffers_by_checkpointer", "buffers_by_bgwriter", "buffers_by_backends")},
+    **{name: name for name in ("blocks_read", "temp_bytes")},
+}
+"""The server's counters that are told for each transaction, by the names of the costs."""
+
+TRIAL = ["level", "block"]
 TRIAL_COLUMNS = (
     "block", "period", "host", "position", "level", "seed", "started_s",
-    *REPORTED, *LOADING, *QUANTILES, "time_to_steady_s", "rate_tps", *SCHEDULED,
-    "beside_tps", "clients", "client_cpu_share", "processors_share", "flushes_per_s", "wal_bytes_per_transaction", "checkpoints",
-    "server_version", "error",
+    *REPORTED, *LOADING, *QUANTILES, "time_to_steady_s", "rate_tps", "skipped_transactions", "beside_tps", "clients",
+    "processors_share", "flushes_per_s", *COSTS, "server_version", "error",
 )  # fmt: skip
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -74,6 +88,15 @@ def trials_frame(folder: StudyFolder) -> pd.DataFrame:
                 row["error"] = str(reason)
         rows.append(row)
     return pd.DataFrame(rows, columns=list(TRIAL_COLUMNS))
+
+
+def costs(trials: pd.DataFrame) -> pd.DataFrame:
+    """What each good one of some trials cost: columns ``level, block`` and :data:`COSTS`.
+
+    Of the host of a server that is not ours all is null where it was not sampled.
+    """
+    good = trials.loc[trials["error"].isna(), [*TRIAL, *COSTS]]
+    return good.astype(dict.fromkeys(COSTS, float)).reset_index(drop=True)
 
 
 def progress_frame(folder: StudyFolder) -> pd.DataFrame:
@@ -182,7 +205,9 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
 
     """
     report, level = _report(folder, plan, trial_id, measurement), measurement.trial.level
-    workload, rate = plan.level_workload(level), plan.level_load(level).rate
+    workload, rate, done = plan.level_workload(level), plan.level_load(level).rate, report["transactions"]
+    # where something ran beside them, transactions are not all that the costs were for; loading has none
+    alone = None if workload.beside else done
     figures = {name: report[name] for name in (*REPORTED, "clients")}
     figures |= {name: report.get(own) for name, own in SCHEDULED.items()}
     figures |= {name: report.get(name) for name in (*LOADING, "latency_p95_ms")}
@@ -190,14 +215,17 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
     figures["time_to_steady_s"] = time_to_steady(
         [(row["elapsed_s"], row["tps"]) for row in report["progress"]]
     )
-    if measurement.load_cpu_s is not None and measurement.load_wall_s and report["threads"]:
-        figures["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
+    if measurement.load_cpu_s is not None:
+        if measurement.load_wall_s and report["threads"]:
+            figures["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
+        figures["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done if done else None
     samples = Samples.read(folder, trial_id)
     if samples and len(samples.readings) > 1 and samples.of_servers_host(plan.level(level)):
-        figures["processors_share"] = processors_share(dict(samples))
+        raw = dict(samples)
+        figures |= {"processors_share": processors_share(raw), **transaction_costs(raw, alone)}
     if latency := _latency(folder, trial_id):
-        if (logged := int(latency.counts.sum())) != report["transactions"]:
-            why = f"it is not of this trial: {logged} transactions, the summary has {report['transactions']}"
+        if (logged := int(latency.counts.sum())) != done:
+            why = f"it is not of this trial: {logged} transactions, the summary has {done}"
             raise folder.damaged(trial_id, TRANSACTION_LOG, why)
         figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
     if (output := folder.raw(trial_id, BESIDE)) is not None:
@@ -208,12 +236,16 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
         figures["flushes_per_s"] = flushes.used_per_s()
     if counters := Counters.read(folder, trial_id):
         counts = counters.during_load()
-        # what was written beside the load is not told apart
-        if report["transactions"] and counts["wal_bytes"] is not None and not workload.beside:
-            figures["wal_bytes_per_transaction"] = counts["wal_bytes"] / report["transactions"]
+        for name, counter in _COUNTED.items() if alone else ():
+            if (count := counts[counter]) is not None:
+                figures[f"{name}_per_transaction"] = count / alone
         timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
         if timed is not None and requested is not None:
             figures["checkpoints"] = timed + requested
+    if replicas := ReplicaReadings.read(folder, trial_id):
+        # the first reading comes before the load and tells nothing of it
+        lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
+        figures["replay_lag_ms"] = 1000 * lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean()
     return figures
 
 

@@ -143,7 +143,7 @@ def test_of_the_host_of_a_server_that_is_not_ours_nothing_is_shown(sampled) -> N
     assert "Operational speed" in devices.svg
     assert "Queue length" not in devices.svg
     assert view.correlation() is None
-    costs = view.experiment.recorded.costs
+    costs = view.experiment.costs
     assert costs[["server_cpu_ms_per_transaction", "context_switches_per_transaction"]].isna().all(axis=None)
     assert costs["tool_cpu_ms_per_transaction"].notna().all()
 
@@ -162,7 +162,7 @@ def test_the_host_of_a_server_that_is_not_ours_is_shown_where_it_was_sampled(sam
     assert view.experiment.trials.set_index("level")["processors_share"].dropna().index.unique().tolist() == [
         "tuned"
     ]
-    costs = view.experiment.recorded.costs.set_index("level")["context_switches_per_transaction"]
+    costs = view.experiment.costs.set_index("level")["context_switches_per_transaction"]
     assert costs.dropna().index.unique().tolist() == ["tuned"]
 
 

@@ -14,10 +14,9 @@ from benchlib.plan.model import Plan, Study
 from benchlib.plan.workload import Beside
 from benchlib.server.statistics import BESIDE
 from benchlib.study.bench import Bench, open_bench
-from benchlib.study.instruments import recorded
 from benchlib.study.loop import keep_study, run_study
 from benchlib.study.records import Samples
-from benchlib.study.results import trials_frame
+from benchlib.study.results import costs, trials_frame
 from benchlib.study.stand import Stand
 from benchlib.study.store import StudyFolder
 
@@ -50,9 +49,9 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -
     assert by_level.loc["beside", "beside_tps"] > 0
     assert pd.isna(by_level.loc["alone", "beside_tps"])
     assert by_level["wal_bytes_per_transaction"].isna().to_dict() == {"alone": False, "beside": True}
-    costs = recorded(folder, frame).costs.set_index("level")
-    assert costs["server_cpu_ms_per_transaction"].isna().to_dict() == {"alone": False, "beside": True}
-    assert costs["tool_cpu_ms_per_transaction"].notna().all()
+    by_level = costs(frame).set_index("level")
+    assert by_level["server_cpu_ms_per_transaction"].isna().to_dict() == {"alone": False, "beside": True}
+    assert by_level["tool_cpu_ms_per_transaction"].notna().all()
     (trial,) = [t.id for t in folder.read().trials if t.level == "beside"]
     samples = Samples.read(folder, trial)
     assert samples is not None

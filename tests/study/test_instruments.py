@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from fakes import FakeBench, seal
 
-from benchlib.study.instruments import COSTS, SECONDS, Recorded, recorded
+from benchlib.study.instruments import SECONDS, Recorded, recorded
 from benchlib.study.loop import run_study
 from benchlib.study.records import ReplicaReadings, Samples
-from benchlib.study.results import trials_frame
+from benchlib.study.results import COSTS, costs, trials_frame
 from benchlib.study.store import StudyFolder
 
 TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
@@ -29,6 +29,11 @@ def folder(folder_of, tmp_path: Path) -> StudyFolder:
 def read(folder: StudyFolder) -> Recorded:
     seal(folder)
     return recorded(folder, trials_frame(folder))
+
+
+def costs_of(folder: StudyFolder) -> pd.DataFrame:
+    seal(folder)
+    return costs(trials_frame(folder))
 
 
 @pytest.fixture
@@ -126,10 +131,10 @@ def test_costs_are_of_one_transaction(folder: StudyFolder, path_of) -> None:
     before = 9.0  # the first reading tells of what was before the load
     lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
     path_of(ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))
-    costs = read(folder).costs
-    assert list(costs.columns) == ["level", "block", *COSTS]
-    assert len(costs) == 6
-    tuned = costs.query("level == 'tuned' and block == 1").iloc[0]
+    rows = costs_of(folder)
+    assert list(rows.columns) == ["level", "block", *COSTS]
+    assert len(rows) == 6
+    tuned = rows.query("level == 'tuned' and block == 1").iloc[0]
     assert tuned["wal_bytes_per_transaction"] == 512
     assert tuned["checkpoints"] == 1
     assert tuned["server_cpu_ms_per_transaction"] == pytest.approx(0.6 * 3.1 / 6000 * 1000, rel=0.01)
@@ -137,7 +142,7 @@ def test_costs_are_of_one_transaction(folder: StudyFolder, path_of) -> None:
     assert tuned["written_kib_per_transaction"] == pytest.approx(8, rel=0.3)
     assert tuned["replay_lag_ms"] == pytest.approx(3)
     assert pd.isna(tuned["full_page_images_per_transaction"])  # this server does not tell
-    assert costs["replay_lag_ms"].notna().sum() == 1
+    assert rows["replay_lag_ms"].notna().sum() == 1
 
 
 def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder: StudyFolder, path_of) -> None:
@@ -145,7 +150,7 @@ def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder: St
     found = read(folder)
     for frame in (found.seconds, found.waits, found.checkpoints):
         assert len(frame.query("level == 'tuned' and block == 1")) == 0
-    tuned = found.costs.query("level == 'tuned' and block == 1").iloc[0]
+    tuned = costs_of(folder).query("level == 'tuned' and block == 1").iloc[0]
     assert pd.isna(tuned["server_cpu_ms_per_transaction"])
     assert tuned["wal_bytes_per_transaction"] == 512
     assert tuned["tool_cpu_ms_per_transaction"] == pytest.approx(0.25 / 6000 * 1000)
@@ -159,4 +164,4 @@ def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path
     assert list(found.seconds.columns) == list(SECONDS)
     assert found.waits.empty
     assert found.checkpoints is None
-    assert set(found.costs["level"]) == {"defaults", "control"}
+    assert set(costs_of(folder)["level"]) == {"defaults", "control"}

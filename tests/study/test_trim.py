@@ -63,7 +63,7 @@ def derived(folder: StudyFolder) -> list[object]:
     trials = trials_frame(folder)
     found, logs = recorded(folder, trials), latencies(folder, trials)
     assert found.checkpoints is not None
-    frames = [trials, progress_frame(folder), found.seconds, found.waits, found.checkpoints, found.costs]
+    frames = [trials, progress_frame(folder), found.seconds, found.waits, found.checkpoints]
     figures = [(trial, log.quantiles_ms, log.counts.tolist()) for trial, log in logs.items()]
     return [*(frame.to_csv() for frame in frames), figures, folder.kept()]
 
