@@ -5,7 +5,6 @@ A notebook declares conditions by name: ``{"every trial has a checkpoint": "chec
 """
 
 import re
-from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -16,12 +15,12 @@ from benchlib.errors import InputError
 from benchlib.host.telemetry import DEVICE, HOST
 from benchlib.plan.level import Model, NotEmpty, Values, first_problem
 from benchlib.plan.metrics import METRICS
-from benchlib.plan.model import Measurement, Study
+from benchlib.plan.model import Study
 from benchlib.stats import Concern
 from benchlib.study.bottlenecks import cap_share
 from benchlib.study.instruments import Recorded
 from benchlib.study.published import matching
-from benchlib.study.records import Counters, Parameters, understood
+from benchlib.study.records import Parameters, understood
 from benchlib.study.results import COSTS, TRIAL
 from benchlib.study.store import StudyFolder
 
@@ -141,38 +140,17 @@ def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) ->
     seconds = recorded.seconds.groupby(TRIAL)
     sampled = seconds[[*HOST, *DEVICE]].mean()
     reads = seconds[["r_mib_s", "r_iops"]].sum()
-    kept = folder.kept()
-    buffers = _buffers_mib(folder, kept)
-    counted = [{"level": m.trial.level, "block": m.trial.block, **_counted(folder, study, trial_id, m.trial.level, buffers)}
-               for trial_id, m in kept.items() if m.error is None]  # fmt: skip
-    frame = good[list(COSTS)].join(sampled)
+    data_mib, levels = good["data_bytes"].astype(float) / _MIB, good.index.get_level_values("level")
+    memory_mib = {name: _memory_mib(study, name) for name in study.plan.factor.levels}
     own = {
-        **dict(pd.DataFrame(counted, columns=[*TRIAL, *_OWN]).set_index(TRIAL).items()),
         **{name: good[name] for name in _OWN if name in good},
+        "data_to_memory": data_mib / pd.Series(memory_mib, dtype=float).reindex(levels).to_numpy(),
+        "data_to_buffers": data_mib / pd.Series(_buffers_mib(folder), dtype=float).reindex(levels).to_numpy(),
         "kib_per_read": 1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
         "dirty_peak_mib": seconds["dirty_mib"].max(),
         "cap_share": pd.Series({trial: cap_share(study.plan.level(str(trial[0])), of) for trial, of in seconds}, dtype=float),
     }  # fmt: skip
-    return frame.assign(**own).astype(float).reset_index()
-
-
-def _counted(
-    folder: StudyFolder, study: Study, trial_id: str, level: str, buffers_mib: Mapping[str, float]
-) -> dict[str, float | None]:
-    """What a trial's counters and settings tell."""
-    with understood(folder, trial_id):
-        if not (counters := Counters.read(folder, trial_id)):
-            return {}
-        before, after = counters.before, counters.after
-        data = before.get("database_bytes")
-        memory, buffers = _memory_mib(study, level), buffers_mib.get(level)
-        tables, later = (moment.get("tables") or {} for moment in (before, after))
-        return {
-            "data_to_memory": data / _MIB / memory if data and memory else None,
-            "data_to_buffers": data / _MIB / buffers if data and buffers else None,
-            "growth": tables.get("growth"),
-            "autovacuums": later["autovacuums"] - tables["autovacuums"] if tables and later else None,
-        }
+    return good[list(COSTS)].join(sampled).assign(**own).astype(float).reset_index()
 
 
 def _memory_mib(study: Study, level: str) -> float | None:
@@ -184,12 +162,13 @@ def _memory_mib(study: Study, level: str) -> float | None:
     return cap / _MIB if cap else total
 
 
-def _buffers_mib(folder: StudyFolder, kept: Mapping[str, Measurement]) -> dict[str, float]:
+def _buffers_mib(folder: StudyFolder) -> dict[str, float]:
     """``shared_buffers`` as each level's server told it in the first block that did, in MiB; pages are of 8 kB."""
     buffers: dict[str, float] = {}
-    for trial_id, m in kept.items():
-        if m.trial.level not in buffers and (parameters := Parameters.read(folder, trial_id)):
-            told: Values = (parameters.model_extra or {}).get("shared_buffers", {})
-            if told.get("unit") == "8kB":
-                buffers[m.trial.level] = float(told["setting"]) / 128
+    for trial_id, m in folder.kept().items():
+        with understood(folder, trial_id):
+            if m.trial.level not in buffers and (parameters := Parameters.read(folder, trial_id)):
+                told: Values = (parameters.model_extra or {}).get("shared_buffers", {})
+                if told.get("unit") == "8kB":
+                    buffers[m.trial.level] = float(told["setting"]) / 128
     return buffers

@@ -60,7 +60,7 @@ TRIAL = ["level", "block"]
 TRIAL_COLUMNS = (
     "block", "period", "host", "position", "level", "seed", "started_s",
     *REPORTED, *LOADING, *QUANTILES, "time_to_steady_s", "rate_tps", "skipped_transactions", "beside_tps", "clients",
-    "processors_share", "flushes_per_s", *COSTS, "server_version", "error",
+    "processors_share", "flushes_per_s", "data_bytes", "growth", "autovacuums", *COSTS, "server_version", "error",
 )  # fmt: skip
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -242,6 +242,11 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
         timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
         if timed is not None and requested is not None:
             figures["checkpoints"] = timed + requested
+        tables, later = (moment.get("tables") or {} for moment in (counters.before, counters.after))
+        sizes = {"data_bytes": counters.before.get("database_bytes"), "growth": tables.get("growth")}
+        figures |= {name: None if size is None else float(size) for name, size in sizes.items()}
+        if tables and later:
+            figures["autovacuums"] = later["autovacuums"] - tables["autovacuums"]
     if replicas := ReplicaReadings.read(folder, trial_id):
         # the first reading comes before the load and tells nothing of it
         lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
