@@ -31,7 +31,6 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
     """
     study, before, kept, listed = folder.read(), _size(folder), folder.kept(), folder.checksums()
     for trial_id in kept:
-        Samples.read(folder, trial_id)  # a damaged one is named before anything is packed
         if log := folder.transaction_log(trial_id):
             with folder.disk(), whole(log) as pending:
                 path = log.relative_to(folder.path).as_posix()
@@ -70,10 +69,10 @@ def _pack(folder: StudyFolder, trials: Container[str]) -> None:
     for path in (path for place in folders for path in place.glob("[!.]*") if path.name != TRANSACTION_LOG):
         if path.is_file() and not path.is_symlink():
             with understood(folder, path.parent.name):
-                data = path.read_bytes()
+                samples = Samples.read(folder, path.parent.name) if path.name == Samples.FILE else None
                 # stored, not compressed: the archive around it finds what the trials have in common
-                samples = Samples.from_bytes(data).thinned() if path.name == Samples.FILE else None
-                thinned[path.relative_to(folder.path).as_posix()] = samples.to_bytes(0) if samples else data
+                content = samples.thinned().to_bytes(0) if samples else path.read_bytes()
+                thinned[path.relative_to(folder.path).as_posix()] = content
     if not thinned:
         return
     packed = _archive({**folder.packed(), **thinned})

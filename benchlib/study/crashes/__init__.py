@@ -261,10 +261,6 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
     original, (place, image) = site.cluster, _disk(site)
     copy = image.with_name("copy")
     cluster = Cluster(original.shell, original.installation, run.folder / "copy", original.groups)
-    settings = dict(original.wanted)
-    if cluster.installation.major >= 14:
-        # one sync of the file system, not one of each of a thousand files, which is most of a short recovery
-        settings.setdefault("recovery_init_sync_method", "syncfs")
     try:
         with run.journal.chapter() as chapter:
             disk = volumes.mount_image(place, copy, "copy", run.folder, chapter)
@@ -272,7 +268,7 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
             cluster.data.symlink_to(disk / "data")
             # after a power cut no process has the number that it holds; here others go on
             (cluster.data / "postmaster.pid").unlink(missing_ok=True)
-            cluster.configure(settings)
+            cluster.configure(original.wanted)
             try:
                 yield cluster
             finally:
