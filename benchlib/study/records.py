@@ -114,14 +114,6 @@ class ReplicaReadings(Record):
     verified: dict[str, Any] | None = None
 
 
-class Durability(Open):
-    """The settings that decide whether, and how, a commit of the load is flushed."""
-
-    fsync: str
-    synchronous_commit: str
-    wal_sync_method: str
-
-
 class FlushRate(Open):
     """What one test of ``pg_test_fsync`` reached; None where the platform has no such method."""
 
@@ -137,10 +129,10 @@ class FlushTest(Open):
 
 
 class Flushes(Record):
-    """How commits are flushed, and what ``pg_test_fsync`` reached where the WAL lies."""
+    """What ``pg_test_fsync`` reached where the WAL lies; ``durability`` are the settings that decide whether, and how, a commit is flushed."""
 
     FILE = "fsync.json"
-    durability: Durability
+    durability: dict[str, str]
     flushes: FlushTest
 
     def per_s(self, method: str) -> float | None:
@@ -150,9 +142,8 @@ class Flushes(Record):
 
     def used_per_s(self) -> float | None:
         """The same by the method that commits use; None where they are not flushed, or by no known method."""
-        if "off" in (self.durability.fsync, self.durability.synchronous_commit):
-            return None
-        return self.per_s(self.durability.wal_sync_method)
+        used = self.durability
+        return None if "off" in (used["fsync"], used["synchronous_commit"]) else self.per_s(used["wal_sync_method"])
 
 
 class Parameters(Record):

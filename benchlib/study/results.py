@@ -39,7 +39,6 @@ REPORTED = (
 SCHEDULED = {
     "schedule_lag_average_ms": "rate_lag_average_ms",
     "schedule_lag_max_ms": "rate_lag_max_ms",
-    "skipped_transactions": "skipped_transactions",
 }
 """What a load tool tells of a fixed rate, and its own name for it; missing where there was none."""
 
@@ -208,9 +207,8 @@ def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measur
     workload, rate, done = plan.level_workload(level), plan.level_load(level).rate, report["transactions"]
     # where something ran beside them, transactions are not all that the costs were for; loading has none
     alone = None if workload.beside else done
-    figures = {name: report[name] for name in (*REPORTED, "clients")}
-    figures |= {name: report.get(own) for name, own in SCHEDULED.items()}
-    figures |= {name: report.get(name) for name in (*LOADING, "latency_p95_ms")}
+    told = (*REPORTED, *LOADING, *SCHEDULED, "skipped_transactions", "clients", "latency_p95_ms")
+    figures = {name: report.get(SCHEDULED.get(name, name)) for name in told}
     figures["rate_tps"] = rate if isinstance(rate, float) else None
     figures["time_to_steady_s"] = time_to_steady(
         [(row["elapsed_s"], row["tps"]) for row in report["progress"]]

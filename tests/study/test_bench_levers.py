@@ -194,7 +194,7 @@ def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials: Tri
     measurement, folder = trials.run(bench, "other")
     assert measurement.error is None
     flushes = Flushes.from_bytes((folder / Flushes.FILE).read_bytes())
-    assert flushes.durability.wal_sync_method == "open_datasync"
+    assert flushes.durability["wal_sync_method"] == "open_datasync"
     assert (flushes.used_per_s() or 0) > 0
     assert trials.run(bench, "other")[0].error is None
     assert list(elsewhere.glob("*")) == []

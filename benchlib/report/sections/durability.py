@@ -121,7 +121,7 @@ def flushes(experiment: Experiment) -> Table:
         for method in METHODS:
             rates = [rate for test in tests if (rate := test.per_s(method)) is not None]
             cell = amount(median(rates)) if rates else None
-            used = waits and any(test.durability.wal_sync_method == method for test in tests)
+            used = waits and any(test.durability.get("wal_sync_method") == method for test in tests)
             row[method] = cell if used or cell is None else Quiet(cell)
         row["commits a second"] = mean_words(of_level["tps"].mean(), of_level["tps"].std())
         rows.append(row)
