@@ -27,9 +27,7 @@ MOST_ATTEMPTS = 5
 """How often a block is tried that is lost again and again."""
 _PAUSE_S = 0.1
 _LOOK_S = 2.0
-"""How often the scheduler is asked which workers there are."""
-_AGAIN_S = 5.0
-"""How long a host that was lost, or was busy, is left alone."""
+"""How often the scheduler is asked which workers there are; until then a host that was lost, or was busy, is left alone."""
 
 
 def run_on_fleet(
@@ -87,15 +85,6 @@ class _Share:
     sender: str | None = None
 
 
-@dataclass(frozen=True)
-class _Absence:
-    """Since when a host has given nothing, until when it is left alone, and why."""
-
-    since: float
-    until: float
-    why: str
-
-
 class _Driver:
     """Hands out blocks and keeps what comes back."""
 
@@ -111,7 +100,7 @@ class _Driver:
         self._shares: dict[str, _Share] = {}
         self._numbers = itertools.count(1)
         self._attempts = Counter[int]()
-        self._absent: dict[str, _Absence] = {}
+        self._absent: dict[str, tuple[float, str]] = {}  # since when a host has given nothing, and why
         self._addresses: dict[str, str] = {}
         self._next_look = 0.0
 
@@ -153,14 +142,13 @@ class _Driver:
         for host in [host for host in self._todo if host not in self._shares]:
             if alone and self._shares:
                 return
-            absence = self._absent.get(host)
-            if absence and now - absence.since > self._hosts.fleet.back_within_s:
-                self._give_to_others(host, absence.why)
+            since, why = self._absent.get(host, (now, ""))
+            if now - since > self._hosts.fleet.back_within_s:
+                self._give_to_others(host, why)
             elif host in self._addresses:
-                if absence is None or now >= absence.until:
-                    self._give(host, self._todo.pop(host))
-            elif absence is None:
-                self._absent[host] = _Absence(now, now, "no worker of it is connected")
+                self._give(host, self._todo.pop(host))
+            elif not why:
+                self._absent[host] = now, "no worker of it is connected"
                 self.report(f"{host} is not connected: waiting for it")
 
     def _give(self, host: str, blocks: list[int]) -> None:
@@ -227,17 +215,16 @@ class _Driver:
             raise type(reason)(f"{share.host}: {reason}")
         if not left:
             return
-        now, cause = time.monotonic(), str(reason)
-        since = self._absent[share.host].since if share.host in self._absent else now
-        self._absent[share.host] = _Absence(since, now + _AGAIN_S, cause)
-        self._next_look = 0.0
+        since, _ = self._absent.get(share.host, (time.monotonic(), ""))
+        self._absent[share.host] = since, str(reason)
+        self._addresses.pop(share.host, None)  # it is left alone until the next look
         self._todo[share.host] = left + self._todo.get(share.host, [])
         for block in left:  # its levels are to be compared with neighbours of one hour
             for trial_id in self._kept.pop(block):
                 self._folder.set_aside(trial_id)
                 self._progress.kept -= 1
-        self.report(f"{share.host} has lost block {left[0]} ({cause}): it runs again")
+        self.report(f"{share.host} has lost block {left[0]} ({reason}): it runs again")
         self._attempts[left[0]] += not isinstance(reason, HostBusyError)
         if self._attempts[left[0]] >= MOST_ATTEMPTS:
             lost = f"block {left[0]} was lost {MOST_ATTEMPTS} times"
-            raise StudyError(f"{lost}, at last on {share.host}: {cause}")
+            raise StudyError(f"{lost}, at last on {share.host}: {reason}")

@@ -19,7 +19,7 @@ from benchlib.study.store import StudyFolder
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PAUSE_S", "_LOOK_S", "_AGAIN_S"):
+    for name in ("_PAUSE_S", "_LOOK_S"):
         monkeypatch.setattr(driver, name, 0)
 
 

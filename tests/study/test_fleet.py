@@ -106,7 +106,6 @@ def test_a_study_runs_on_all_hosts_each_trial_once(cluster: Any, folder_of: Any,
 def test_a_worker_that_ends_at_any_moment_loses_nothing(
     cluster: Any, folder_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(driver, "_AGAIN_S", 0.1)
     monkeypatch.setattr(driver, "_LOOK_S", 0.1)
     random = Random(seed)
     folder, moment = folder_of(9), random.randrange(1, 20)
@@ -219,9 +218,8 @@ class TestEncrypted:
             process.wait()
 
     def test_a_worker_that_is_killed_and_started_again_goes_on(
-        self, start: Any, certificates: Path, folder_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, start: Any, certificates: Path, folder_of: Any, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr(driver, "_AGAIN_S", 1.0)
         start("scheduler", "--protocol=tls", "--host=127.0.0.1", "--port=18786")
         worker = ("worker", "tls://127.0.0.1:18786", "--nthreads=1", "--no-nanny", "--host=127.0.0.1")
         workers = {name: start(*worker, f"--name={name}") for name in ("a", "b")}
