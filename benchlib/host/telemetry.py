@@ -10,7 +10,6 @@ and ``compute_ext_disk_stats``); CPU shares as vmstat's; the kernel's documentat
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -39,30 +38,15 @@ _FIELDS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Telemetry:
-    """What was sampled in one trial; ``at_s`` is seconds since just before the load's start.
+def telemetry(raw: Raw) -> pd.DataFrame:
+    """What was sampled in one trial: a row per interval, which ended at ``at_s`` seconds from just before the load's start.
 
-    ``host`` has a row per interval, which ended at ``at_s``: shares of all CPUs in percent (user with nice,
-    system with interrupts), the share of time in which some task waited for I/O (``pressure_*``), what the host
-    moved over its network, and more.
-
-    ``devices`` has a row per interval and ``device``, as iostat has: reads, writes and flushes (``r_``, ``w_``, ``f_``)
-    per second, what they moved, how long one took (null if there was none), and the mean queue.
+    :data:`HOST`: shares of all CPUs in percent (user with nice, system with interrupts), the share of time in which some
+    task waited for I/O (``pressure_*``), what the host moved over its network, and more.
+    :data:`DEVICE`: of all devices together, as iostat has it of one: reads, writes and flushes (``r_``, ``w_``, ``f_``)
+    per second, what they moved, how long one took (null if there was none), and the mean queue; null where a device does not tell.
     """
-
-    host: pd.DataFrame
-    devices: pd.DataFrame
-
-
-def telemetry(raw: Raw) -> Telemetry:
-    """The frames of one trial, from what :class:`benchlib.host.sampler.Sampler` kept."""
-    readings = _readings(raw)
-    devices = [_device(readings, name) for name in readings[-1]["devices"]]
-    return Telemetry(
-        host=pd.DataFrame(_host(readings)),
-        devices=pd.concat(devices) if devices else pd.DataFrame(columns=["at_s", "device", *DEVICE]),
-    )
+    return pd.DataFrame(_figures(_readings(raw)))
 
 
 def sessions(raw: Raw) -> dict[int, dict[str, float]]:
@@ -100,14 +84,13 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
     Switches are the whole host's, traffic and flushes those of the devices together.
     """
     ends = first, last = raw["readings"][0], raw["readings"][-1]
-    devices = [_device_rises(ends, name) for name in last["devices"]]
-    moved = {name: sum(of[name][0] for of in devices) if devices else math.nan for name in _FIELDS}
+    moved = _device_rises(ends)
     costs = {
         "server_cpu_ms": 1000 * _ticks(first, last, "server_ticks") / raw["ticks_per_s"],
         "context_switches": _host_rises(ends)["context_switches"][0],
-        "read_kib": moved["r_sectors"] / 2,
-        "written_kib": moved["w_sectors"] / 2,
-        "flushes": moved["f_requests"],
+        "read_kib": moved["r_sectors"][0] / 2,
+        "written_kib": moved["w_sectors"][0] / 2,
+        "flushes": moved["f_requests"][0],
     }
     if "pooler_ticks" in last:
         costs["pooler_cpu_ms"] = 1000 * _ticks(first, last, "pooler_ticks") / raw["ticks_per_s"]
@@ -119,7 +102,7 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
 
 def processors_share(raw: Raw) -> float:
     """The share of all processors' time that was busy from the first reading to the last; NaN where the kernel does not tell."""
-    whole = _host((raw["readings"][0], raw["readings"][-1]))
+    whole = _figures((raw["readings"][0], raw["readings"][-1]))
     return float(whole["cpu_user_percent"][0] + whole["cpu_system_percent"][0]) / 100
 
 
@@ -155,19 +138,23 @@ def _host_rises(readings: Sequence[Raw]) -> Arrays:
     return _rises(rows, ("at_s", *_CPU, "context_switches", "io_stalled_us", "network_bytes"))
 
 
-def _device_rises(readings: Sequence[Raw], name: str) -> Arrays:
-    names = ("at_s", *_FIELDS)
-    # a disk may be added meanwhile
-    rows = ([of["at_s"], *(of["devices"].get(name) or ())] for of in readings)
-    return _rises([dict(zip(names, row, strict=False)) for row in rows], names)
+def _device_rises(readings: Sequence[Raw]) -> Arrays:
+    """The same of all devices together; null where one of them does not tell."""
+    each = [
+        # a disk may be added meanwhile
+        _rises([dict(zip(_FIELDS, of["devices"].get(name) or (), strict=False)) for of in readings], _FIELDS)
+        for name in readings[-1]["devices"]
+    ]
+    missing = np.full(len(readings) - 1, np.nan)
+    return {name: np.sum([of[name] for of in each], axis=0) if each else missing for name in _FIELDS}
 
 
 @np.errstate(all="ignore")
-def _host(readings: Sequence[Raw]) -> Arrays:
-    rises = _host_rises(readings)
+def _figures(readings: Sequence[Raw]) -> Arrays:
+    rises, moved = _host_rises(readings), _device_rises(readings)
     ticks, seconds = np.sum([rises[name] for name in _CPU], axis=0), rises["at_s"]
     percent = 100 / np.where(ticks > 0, ticks, np.nan)
-    return {
+    figures = {
         "at_s": np.array([reading["at_s"] for reading in readings[1:]], dtype=float),
         "cpu_user_percent": percent * (rises["user"] + rises["nice"]),
         "cpu_system_percent": percent * (rises["system"] + rises["irq"] + rises["softirq"]),
@@ -177,17 +164,9 @@ def _host(readings: Sequence[Raw]) -> Arrays:
         "pressure_io_some_percent": rises["io_stalled_us"] / seconds / 1e4,
         "network_mib_s": rises["network_bytes"] / seconds / (1 << 20),
     }
-
-
-@np.errstate(all="ignore")
-def _device(readings: Sequence[Raw], name: str) -> pd.DataFrame:
-    rises = _device_rises(readings, name)
-    seconds = rises["at_s"]
-    figures: dict[str, Any] = {"at_s": [reading["at_s"] for reading in readings[1:]], "device": name}
     for way in "rw":
-        requests = rises[f"{way}_requests"]
+        requests = moved[f"{way}_requests"]
         figures[f"{way}_iops"] = requests / seconds
-        figures[f"{way}_mib_s"] = rises[f"{way}_sectors"] / seconds / 2048
-        figures[f"{way}_await_ms"] = rises[f"{way}_ms"] / np.where(requests > 0, requests, np.nan)
-    figures |= {"f_iops": rises["f_requests"] / seconds, "aqu_sz": rises["queue_ms"] / seconds / 1000}
-    return pd.DataFrame(figures)
+        figures[f"{way}_mib_s"] = moved[f"{way}_sectors"] / seconds / 2048
+        figures[f"{way}_await_ms"] = moved[f"{way}_ms"] / np.where(requests > 0, requests, np.nan)
+    return figures | {"f_iops": moved["f_requests"] / seconds, "aqu_sz": moved["queue_ms"] / seconds / 1000}

@@ -18,7 +18,7 @@ from benchlib.study.store import StudyFolder
 
 _EACH = [*TRIAL, "second"]
 SECONDS = (*_EACH, *HOST, *DEVICE)
-_SERVER_SIDE = [name for name in HOST if name != "network_mib_s"]
+_SERVER_SIDE = [name for name in (*HOST, *DEVICE) if name != "network_mib_s"]
 
 Frames = dict[tuple[str, int], pd.DataFrame]
 """Frames by trial: its level and its block."""
@@ -50,7 +50,7 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
     """
     good = set(trials.loc[trials["error"].isna(), TRIAL].itertuples(index=False, name=None))
     plan, waits = folder.read().plan, list[dict[str, Any]]()
-    hosts, devices, checkpointed = Frames(), Frames(), Frames()
+    seconds, checkpointed = Frames(), Frames()
     for trial_id, measurement in folder.kept().items():
         trial = (measurement.trial.level, measurement.trial.block)
         with understood(folder, trial_id):
@@ -58,33 +58,23 @@ def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
             if samples is None or len(samples.readings) < 2:  # with one it ended before it could tell a rate
                 continue
             raw = dict(samples)
-            sampled = telemetry(raw)
-            hosts[trial], devices[trial] = (
-                # a reading comes a moment after its second has ended
-                figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
-                for figures in (sampled.host, sampled.devices)
-            )
+            figures = telemetry(raw)
+            if not samples.of_servers_host(plan.level(trial[0])):
+                figures[_SERVER_SIDE] = np.nan
+            # a reading comes a moment after its second has ended
+            seconds[trial] = figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
             waits += [
                 {**of, "level": trial[0], "block": trial[1], "second": second}
                 for second, of in sessions(raw).items()
                 if second <= raw["readings"][-1]["at_s"]  # it is whole
             ]
-            if not samples.of_servers_host(plan.level(trial[0])):
-                hosts[trial][_SERVER_SIDE] = np.nan
-                del devices[trial]
             if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
                 checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
     return Recorded(
-        seconds=_by_second(hosts, devices),
+        seconds=_stacked(seconds, SECONDS[2:]).groupby(_EACH, sort=False)[[*HOST, *DEVICE]].mean().reset_index(),
         waits=_frequent_first(pd.DataFrame(waits, columns=None if waits else _EACH)),
         checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")) if checkpointed else None,
     )
-
-
-def _by_second(hosts: Frames, devices: Frames) -> pd.DataFrame:
-    """The figures of the host and of all devices together, a row for each trial and ``second``."""
-    means = _stacked(hosts, ("second", *HOST)).groupby(_EACH, sort=False)[list(HOST)].mean()
-    return means.join(_together(_stacked(devices, ("second", *DEVICE)))).reset_index()
 
 
 def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -94,22 +84,6 @@ def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
         return pd.concat(filled, names=TRIAL).reset_index(TRIAL).reset_index(drop=True)
     types = {name: object if name in ("level", "kind") else float for name in (*TRIAL, *columns)}
     return pd.DataFrame(columns=list(types)).astype({**types, "block": int})
-
-
-def _together(devices: pd.DataFrame) -> pd.DataFrame:
-    """The figures of several devices as if they were one, by trial and second; null if one of them does not tell.
-
-    What one request took is the mean of all requests.
-    """
-    figures = devices[[*_EACH, *DEVICE]].copy()
-    for way in "rw":
-        requests, took = figures[f"{way}_iops"], figures[f"{way}_await_ms"]
-        figures[f"{way}_await_ms"] = (took * requests).where(requests.ne(0), 0.0)
-    by_second = figures.groupby(_EACH, sort=False)
-    total = by_second.sum().where(by_second.count().eq(by_second.size(), axis=0))
-    for way in "rw":
-        total[f"{way}_await_ms"] /= total[f"{way}_iops"].where(total[f"{way}_iops"].ne(0))
-    return total
 
 
 def _inside(log: str, raw: Raw) -> pd.DataFrame:

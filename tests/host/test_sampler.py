@@ -228,7 +228,7 @@ def test_devices_as_iostat_sees_them(scratch: Path) -> None:
                 if abs(last["at_s"] - first["at_s"] - 1) < 0.02:
                     raw = {**sampler.raw, "readings": [first, last]}
                     # where there was no request, iostat shows a waiting time of 0
-                    ours = telemetry(raw).devices.fillna(0.0).iloc[0]
+                    ours = telemetry(raw).fillna(0.0).iloc[0]
                     if all(
                         ours[name]
                         == pytest.approx(value, rel=0.05, abs=1.5 if name.endswith("iops") else 0.05)
@@ -270,9 +270,9 @@ def test_a_trial_and_a_server_that_vanishes(
     raw = sampler.raw
     transactions = pgbench.report(out.read_text(), err.read_text(), done.returncode, argv)["transactions"]
 
-    frames, costs = telemetry(raw), transaction_costs(raw, transactions)
-    assert frames.host["at_s"].is_monotonic_increasing
-    assert frames.host["context_switches_per_s"].gt(0).all()
+    frame, costs = telemetry(raw), transaction_costs(raw, transactions)
+    assert frame["at_s"].is_monotonic_increasing
+    assert frame["context_switches_per_s"].gt(0).all()
     assert (costs["context_switches_per_transaction"] or 0) > 1
     assert not devices or (costs["written_kib_per_transaction"] or 0) > 1
     assert raw["waits"]

@@ -247,7 +247,7 @@ def test_the_host_is_sampled_where_the_role_may_have_its_files_read(
         assert (raw["of_target"], sampler.warnings) == (True, [])
         assert set(first["devices"]) == set(before["devices"])
         assert before["context_switches"] < first["context_switches"] < last["context_switches"]
-        figures = telemetry(raw).host
+        figures = telemetry(raw)
         assert figures[["cpu_user_percent", "context_switches_per_s", "dirty_mib"]].notna().all(axis=None)
 
 
