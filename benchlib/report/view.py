@@ -25,7 +25,7 @@ from benchlib.report.figures.tables import Format, Table, html_table, levels_tab
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
-from benchlib.study.results import statements_frame, tunables
+from benchlib.study.results import tunables
 from benchlib.study.store import notebooks
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class View:
 
     def statements(self) -> Table | None:
         """What each statement took, where the study had the load tool report it (``report_per_command``)."""
-        rows = statements_frame(self.experiment.folder)
+        rows = self.experiment.measured.statements
         return mechanism.statements_table(rows, self._levels) if len(rows) else None
 
     def waits(self) -> Figure | None:

@@ -17,7 +17,7 @@ from benchlib.stats.sequential import EXTENSION, decide, plan_looks
 from benchlib.stats.strata import analyze_strata, exploratory
 from benchlib.study import bottlenecks, conditions
 from benchlib.study.instruments import Recorded, recorded
-from benchlib.study.results import concerns, costs, latencies, progress_frame, trials_frame, warnings_frame
+from benchlib.study.results import Measured, concerns, costs, latencies, measured
 from benchlib.study.store import StudyFolder
 
 _ALPHA = 0.05
@@ -52,19 +52,24 @@ class Experiment:
         return f"{low} to {high} clients" if low < high else f"{low} client{'s' if low > 1 else ''}"
 
     @cached_property
+    def measured(self) -> Measured:
+        """What the trials told; see :class:`benchlib.study.results.Measured`."""
+        return measured(self.folder)
+
+    @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per kept trial; see :func:`benchlib.study.results.trials_frame`."""
-        return trials_frame(self.folder)
+        """One row per kept trial."""
+        return self.measured.trials
 
     @property
     def costs(self) -> pd.DataFrame:
         """What the good trials cost; see :func:`benchlib.study.results.costs`."""
         return costs(self.trials)
 
-    @cached_property
+    @property
     def progress(self) -> pd.DataFrame:
-        """tps over time inside the trials; see :func:`benchlib.study.results.progress_frame`."""
-        return progress_frame(self.folder)
+        """tps over time inside the trials."""
+        return self.measured.progress
 
     @cached_property
     def recorded(self) -> Recorded:
@@ -156,10 +161,10 @@ class Experiment:
 
     def settled(self) -> str | None:
         """Why the study may stop here; None where it has to go on, or runs all its blocks."""
-        whole = self.trials.groupby("block").size().eq(len(self.plan.factor.levels)).sum()
-        if whole not in self.plan.looks:
+        if not self.plan.looks:
             return None
-        return self._latest_look()[1]
+        whole = self.trials.groupby("block").size().eq(len(self.plan.factor.levels)).sum()
+        return self._latest_look()[1] if whole in self.plan.looks else None
 
     def forget(self) -> None:
         """Derive all frames anew when they are next asked for: trials have been added."""
@@ -201,7 +206,7 @@ class Experiment:
         doubts = [
             # a cold start is meant to be in no steady state
             replace(doubt, grave=False) if doubt.code == "no_steady_state" and doubt.level in cold else doubt
-            for doubt in concerns(self.trials, self.progress, warnings_frame(self.folder), self.plan.margin)
+            for doubt in concerns(self.trials, self.progress, self.measured.warnings, self.plan.margin)
         ]
         doubts += conditions.unmet(self.conditions)
         if self.study.extended:

@@ -42,33 +42,32 @@ class Recorded:
 
 
 def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
-    """What was recorded in the good ones of ``trials`` (:func:`benchlib.study.results.trials_frame`).
+    """What was recorded in the good ones of ``trials`` (:class:`benchlib.study.results.Measured`).
 
     Raises:
         InputError: a file is damaged.
 
     """
-    good = set(trials.loc[trials["error"].isna(), TRIAL].itertuples(index=False, name=None))
     plan, waits = folder.read().plan, list[dict[str, Any]]()
     seconds, checkpointed = Frames(), Frames()
-    for trial_id, measurement in folder.kept().items():
-        trial = (measurement.trial.level, measurement.trial.block)
-        with understood(folder, trial_id):
-            samples = Samples.read(folder, trial_id) if trial in good else None
+    for row in trials[trials["error"].isna()].itertuples():
+        trial = (row.level, row.block)
+        with understood(folder, row.trial):
+            samples = Samples.read(folder, row.trial)
             if samples is None or len(samples.readings) < 2:  # with one it ended before it could tell a rate
                 continue
             raw = dict(samples)
             figures = telemetry(raw)
-            if not samples.of_servers_host(plan.level(trial[0])):
+            if not samples.of_servers_host(plan.level(row.level)):
                 figures[_SERVER_SIDE] = np.nan
             # a reading comes a moment after its second has ended
             seconds[trial] = figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
             waits += [
-                {**of, "level": trial[0], "block": trial[1], "second": second}
+                {**of, "level": row.level, "block": row.block, "second": second}
                 for second, of in sessions(raw).items()
                 if second <= raw["readings"][-1]["at_s"]  # it is whole
             ]
-            if (log := folder.raw(trial_id, SERVER_LOG)) is not None:
+            if (log := folder.raw(row.trial, SERVER_LOG)) is not None:
                 checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
     return Recorded(
         seconds=_stacked(seconds, SECONDS[2:]).groupby(_EACH, sort=False)[[*HOST, *DEVICE]].mean().reset_index(),

@@ -3,10 +3,9 @@
 Nothing derived is stored, so a mended parser needs no rerun.
 """
 
-import contextlib
 import re
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +21,6 @@ from benchlib.load.shared import merged
 from benchlib.load.tools import misfit, read
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
-from benchlib.plan.workload import Tool
 from benchlib.stats import Concern, validity
 from benchlib.study.records import BESIDE, Counters, Flushes, ReplicaReadings, Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum
@@ -57,36 +55,60 @@ _COUNTED = {
 
 TRIAL = ["level", "block"]
 TRIAL_COLUMNS = (
-    "block", "period", "host", "position", "level", "seed", "started_s",
+    "trial", "block", "period", "host", "position", "level", "seed", "started_s",
     *REPORTED, *LOADING, *QUANTILES, "time_to_steady_s", "rate_tps", "skipped_transactions", "beside_tps", "clients",
     "processors_share", "flushes_per_s", "data_bytes", "growth", "autovacuums", *COSTS, "server_version", "error",
 )  # fmt: skip
 
+_STATEMENT = ("script", "statement", "latency_ms")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
-def trials_frame(folder: StudyFolder) -> pd.DataFrame:
-    """One row per kept trial, in the order of the design; ``error`` is null where it succeeded.
+@dataclass(frozen=True)
+class Measured:
+    """What the kept trials of a study told, as frames; all but ``trials`` begin with the columns ``level`` and ``block``.
 
-    Units are in the columns' names; ``tps`` excludes the time to connect, ``started_s`` is
-    seconds since the epoch. What a trial does not tell is missing, never 0.
+    ``trials`` has a row per trial (:data:`TRIAL_COLUMNS`), in the order of the design; ``error`` is null where it succeeded.
+    Units are in the columns' names; ``tps`` excludes the time to connect, ``started_s`` is seconds since the epoch. What
+    a trial does not tell is missing, never 0. Of those that succeeded ``progress`` has ``elapsed_s`` and ``tps``, a row a
+    second, and ``statements`` what each statement of the scripts took (``script``, counted from 1, ``statement``,
+    ``latency_ms``) where the load tool told (``report_per_command``). ``warnings`` has each ``warning`` of the bench.
     """
-    plan, rows = folder.read().plan, []
+
+    trials: pd.DataFrame
+    progress: pd.DataFrame
+    statements: pd.DataFrame
+    warnings: pd.DataFrame
+
+
+def measured(folder: StudyFolder) -> Measured:
+    """The frames of a study's kept trials."""
+    plan, trials, progress, statements, warnings = folder.read().plan, [], list[Any](), list[Any](), list[Any]()
     for trial_id, measurement in folder.kept().items():
+        of = measurement.trial.level, measurement.trial.block
         row = {
-            **asdict(measurement.trial),
-            "period": plan.period(measurement.trial.block),
-            "host": measurement.ran_on,
             **measurement.model_dump(include={"started_s", "server_version", "error"}),
+            **asdict(measurement.trial),
+            **{"trial": trial_id, "period": plan.period(measurement.trial.block), "host": measurement.ran_on},
         }
+        warnings += [(*of, warning) for warning in measurement.warnings]
         if measurement.error is None:
             try:
                 with understood(folder, trial_id):
-                    row |= _figures(folder, plan, trial_id, measurement)
+                    report = _report(folder, plan, trial_id, measurement)
+                    row |= _figures(folder, plan, trial_id, measurement, report)
+                    progress += [(*of, each["elapsed_s"], each["tps"]) for each in report["progress"]]
+                    statements += [(*of, *(each[name] for name in _STATEMENT)) for each in report["statements"]]
             except InputError as reason:
                 row["error"] = str(reason)
-        rows.append(row)
-    return pd.DataFrame(rows, columns=list(TRIAL_COLUMNS))
+        trials.append(row)
+    readings = pd.DataFrame(progress, columns=[*TRIAL, "elapsed_s", "tps"])
+    return Measured(
+        pd.DataFrame(trials, columns=list(TRIAL_COLUMNS)),
+        readings.astype({"block": int, "elapsed_s": float, "tps": float}),
+        pd.DataFrame(statements, columns=[*TRIAL, *_STATEMENT]),
+        pd.DataFrame(warnings, columns=[*TRIAL, "warning"]),
+    )
 
 
 def costs(trials: pd.DataFrame) -> pd.DataFrame:
@@ -98,31 +120,10 @@ def costs(trials: pd.DataFrame) -> pd.DataFrame:
     return good.astype(dict.fromkeys(COSTS, float)).reset_index(drop=True)
 
 
-def progress_frame(folder: StudyFolder) -> pd.DataFrame:
-    """tps over time inside the trials: columns ``level, block, elapsed_s, tps``, a row a second."""
-    frame = _listed(folder, "progress", ["elapsed_s", "tps"])
-    return frame.astype({"block": int, "elapsed_s": float, "tps": float})
-
-
-def statements_frame(folder: StudyFolder) -> pd.DataFrame:
-    """What each statement of the scripts took, where the load tool told (``report_per_command``): a row per trial.
-
-    Columns ``level, block, script, statement, latency_ms``; scripts are counted from 1.
-    """
-    return _listed(folder, "statements", ["script", "statement", "latency_ms"])
-
-
 def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int], Latency]:
     """The latencies of the good ones of ``trials``, by level and block, where the study keeps logs of all transactions."""
-    good = set(trials.loc[trials["error"].isna(), ["level", "block"]].itertuples(index=False, name=None))
-    kept = {(m.trial.level, m.trial.block): trial_id for trial_id, m in folder.kept().items()}
-    return {trial: latency for trial in kept if trial in good and (latency := _latency(folder, kept[trial]))}
-
-
-def warnings_frame(folder: StudyFolder) -> pd.DataFrame:
-    """What the bench had to say of the trials: columns ``level, block, warning``, a row a warning."""
-    rows = [(m.trial.level, m.trial.block, warning) for m in folder.kept().values() for warning in m.warnings]
-    return pd.DataFrame(rows, columns=["level", "block", "warning"])
+    good = trials[trials["error"].isna()].itertuples()
+    return {(row.level, row.block): latency for row in good if (latency := _latency(folder, row.trial))}
 
 
 def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
@@ -196,15 +197,17 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
     return doubts
 
 
-def _figures(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement) -> dict[str, Any]:
-    """The figures of a trial without an error.
+def _figures(
+    folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement, report: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The figures of a trial whose load tool reported a whole run.
 
     Raises:
-        InputError: a file of the trial is not there or damaged, or the load did not run to its end.
+        InputError: a file of the trial is damaged.
 
     """
-    report, level = _report(folder, plan, trial_id, measurement), measurement.trial.level
-    workload, rate, done = plan.level_workload(level), plan.level_load(level).rate, report["transactions"]
+    level, done = measurement.trial.level, report["transactions"]
+    workload, rate = plan.level_workload(level), plan.level_load(level).rate
     # where something ran beside them, transactions are not all that the costs were for; loading has none
     alone = None if workload.beside else done
     told = (*REPORTED, *LOADING, *SCHEDULED, "skipped_transactions", "clients", "latency_p95_ms")
@@ -268,17 +271,6 @@ def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
     return next(reached, None)
 
 
-def _listed(folder: StudyFolder, key: str, columns: list[str]) -> pd.DataFrame:
-    """The rows of one list in the reports of the good trials; of the others the frame of trials has the reason."""
-    plan, rows = folder.read().plan, []
-    for trial_id, m in folder.kept().items():
-        if m.error is None:
-            with contextlib.suppress(InputError):
-                listed = _report(folder, plan, trial_id, m)[key]
-                rows += [(m.trial.level, m.trial.block, *(row[name] for name in columns)) for row in listed]
-    return pd.DataFrame(rows, columns=["level", "block", *columns])
-
-
 def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement) -> dict[str, Any]:
     """What the load tool reported of a whole run.
 
@@ -294,19 +286,13 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
         if stdout is None:
             raise InputError("the trial's output is not there")
         text = b"\n".join([stdout, folder.raw(trial_id, f"stderr{part}") or b""]).decode(errors="replace")
-        reports.append(_parsed(tool, text, argv))
+        reports.append(read(tool, text, argv))
     report = merged(reports) if measurement.generators else reports[0]
     if not report["complete"]:
         raise InputError(f"the load did not run to its end: {' '.join(report['errors'][:1])}")
     if why := misfit(plan, measurement.trial, measurement.load_argv, report):
         raise InputError(f"{folder.name}: trials/{trial_id}: its output is not of this trial: {why}")
     return report
-
-
-@lru_cache(maxsize=256)
-def _parsed(tool: Tool, text: str, argv: tuple[str, ...]) -> dict[str, Any]:
-    """An output is read once: for its trial's figures, its progress, and what each statement took."""
-    return read(tool, text, argv)
 
 
 def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:

@@ -12,7 +12,7 @@ from fakes import FakeBench, seal
 from benchlib.study.instruments import SECONDS, Recorded, recorded
 from benchlib.study.loop import run_study
 from benchlib.study.records import ReplicaReadings, Samples
-from benchlib.study.results import COSTS, costs, trials_frame
+from benchlib.study.results import COSTS, costs, measured
 from benchlib.study.store import StudyFolder
 
 TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
@@ -28,12 +28,12 @@ def folder(folder_of, tmp_path: Path) -> StudyFolder:
 
 def read(folder: StudyFolder) -> Recorded:
     seal(folder)
-    return recorded(folder, trials_frame(folder))
+    return recorded(folder, measured(folder).trials)
 
 
 def costs_of(folder: StudyFolder) -> pd.DataFrame:
     seal(folder)
-    return costs(trials_frame(folder))
+    return costs(measured(folder).trials)
 
 
 @pytest.fixture

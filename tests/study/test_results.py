@@ -19,12 +19,9 @@ from benchlib.study.records import Flushes
 from benchlib.study.results import (
     TRIAL_COLUMNS,
     concerns,
-    progress_frame,
-    statements_frame,
+    measured,
     time_to_steady,
-    trials_frame,
     tunables,
-    warnings_frame,
 )
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder
 
@@ -56,7 +53,7 @@ def of_tuned(run) -> Callable[..., pd.Series]:
         else:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
         seal(folder)
-        frame = trials_frame(folder)
+        frame = measured(folder).trials
         assert frame["error"].isna().sum() >= 2, "the other trials stay as they are"
         return frame.set_index("level").loc["tuned"]
 
@@ -69,7 +66,7 @@ def figures(row: pd.Series) -> pd.Series:
 
 def test_a_row_per_trial_in_the_order_of_the_design(run) -> None:
     folder = run(2)
-    frame = trials_frame(folder)
+    frame = measured(folder).trials
     assert list(frame.columns) == list(TRIAL_COLUMNS)
     trials = folder.read().trials
     assert list(zip(frame.block, frame.position, frame.level, frame.seed, strict=True)) == [
@@ -119,7 +116,7 @@ def test_the_time_to_the_steady_rate_is_read_from_the_progress(rates: list[int],
 
 
 def test_figures_are_those_that_pgbench_printed(run) -> None:
-    tuned = trials_frame(run()).set_index("level").loc["tuned"]
+    tuned = measured(run()).trials.set_index("level").loc["tuned"]
     assert tuned.tps == tuned.speed == pytest.approx(2000)
     assert tuned.latency_average_ms == pytest.approx(2.0)
     assert tuned.latency_stddev_ms == pytest.approx(1.0)
@@ -175,10 +172,10 @@ def test_what_the_counters_do_not_tell_is_missing(
 
 def doubts(folder: StudyFolder, **columns: float) -> list[Concern]:
     """The concerns about a study's trials, with columns of the level “tuned” replaced; that they are few is known."""
-    trials = trials_frame(folder)
+    trials = measured(folder).trials
     for name, value in columns.items():
         trials.loc[trials.level == "tuned", name] = value
-    known = concerns(trials, progress_frame(folder), warnings_frame(folder), 0.03)
+    known = concerns(trials, measured(folder).progress, measured(folder).warnings, 0.03)
     return [concern for concern in known if concern.code != "too_short"]
 
 
@@ -254,7 +251,7 @@ def kept_log(tmp_path: Path) -> bytes:
 def test_latency_quantiles_come_from_the_transaction_log_where_there_is_one(
     run, of_tuned, kept_log: bytes
 ) -> None:
-    assert trials_frame(run())["latency_p95_ms"].isna().all()
+    assert measured(run()).trials["latency_p95_ms"].isna().all()
     row = of_tuned(TRANSACTION_LOG, kept_log)
     assert row.latency_p50_ms == pytest.approx(25.5, abs=1)
     assert 47 <= row.latency_p95_ms <= 49
@@ -289,13 +286,13 @@ def test_more_commits_than_flushes_could_make_safe_are_flagged(folder_of, of_tun
 
 def test_what_a_statement_took_is_a_row_per_trial_where_the_load_tool_told(run, of_tuned) -> None:
     folder = run()
-    assert statements_frame(folder).empty
+    assert measured(folder).statements.empty
     told = pgbench_output(tps=2000)[0] + (
         "statement latencies in milliseconds and failures:\n"
         "         0.002           0  \\set aid random(1, 100000 * :scale)\n"
         "         0.312           0  UPDATE pgbench_accounts SET abalance = 1;\n"
     )
     of_tuned("stdout", told, folder=folder)
-    frame = statements_frame(folder)
+    frame = measured(folder).statements
     assert frame["latency_ms"].tolist() == [0.002, 0.312]
     assert set(frame["level"]) == {"tuned"}

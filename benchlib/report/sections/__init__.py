@@ -38,7 +38,6 @@ def records(experiment: Experiment, kind: type[R]) -> list[tuple[str, int, R]]:
 
     """
     trials = experiment.by_level()
-    good = trials.loc[trials["error"].isna(), ["level", "block"]].itertuples(index=False, name=None)
-    ids = {(m.trial.level, m.trial.block): trial_id for trial_id, m in experiment.folder.kept().items()}
-    kept = {key: kind.read(experiment.folder, ids[key]) for key in good}
-    return [(*key, record) for key, record in kept.items() if record is not None]
+    good = trials[trials["error"].isna()].itertuples()
+    kept = ((row.level, row.block, kind.read(experiment.folder, row.trial)) for row in good)
+    return [(level, block, record) for level, block, record in kept if record is not None]
