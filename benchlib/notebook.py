@@ -18,7 +18,7 @@ from benchlib.report.sections.servers import cost_per_million, server_settings, 
 from benchlib.report.sections.setting_curves import curve
 from benchlib.report.site import Summary
 from benchlib.report.view import View
-from benchlib.study.experiment import Experiment, ReadOnce, shown
+from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder
 
 
@@ -32,7 +32,7 @@ def open_experiment() -> View:
     values = _parameters("open_experiment")
     name = study_name(values)
     if not values.get("run", True):
-        return View(shown(ReadOnce(name)))
+        return View(shown(StudyFolder(name)))
     from benchlib.study.fleet import hosts_of  # what is kept is shown without levers and servers
     from benchlib.study.runs import Runner, plan_study
 

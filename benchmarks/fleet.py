@@ -38,9 +38,9 @@ from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan, Study
 from benchlib.study.driver import run_on_fleet
+from benchlib.study.experiment import shown
 from benchlib.study.fleet import Hosts, make_certificates
 from benchlib.study.records import ReplicaReadings
-from benchlib.study.results import measured
 from benchlib.study.store import StudyFolder
 
 LIMIT_S = 10.0
@@ -169,7 +169,7 @@ def study(
 def complaints(folder: StudyFolder) -> list[str]:
     """What is wrong with a study that has run: a trial that is not there or failed, a block of two hosts."""
     planned, kept = folder.read().trials, folder.kept()
-    frame = measured(folder).trials
+    frame = shown(folder).trials
     wrong = [f"{trial.id} is missing" for trial in planned if trial.id not in kept]
     wrong += [str(error) for error in frame["error"].dropna()]
     hosts = frame.groupby("block")["host"].nunique()
@@ -256,7 +256,7 @@ def followers(made: Made) -> list[str]:
     folder = study("followers", made.root, 2, load, levels, "insert")
     with Eavesdropper(made.root) as heard:
         run_on_fleet(folder, made.hosts(db1="server", db3="follower"))
-    wrong, frame = complaints(folder) + heard.complaints(), measured(folder).trials
+    wrong, frame = complaints(folder) + heard.complaints(), shown(folder).trials
     latency = frame.groupby("level")["latency_average_ms"].mean()
     for trial_id, measurement in folder.kept().items():
         record, level = ReplicaReadings.read(folder, trial_id), measurement.trial.level

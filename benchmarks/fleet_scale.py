@@ -39,8 +39,8 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Measurement, Plan, Study
 from benchlib.study import at_host
 from benchlib.study.driver import run_on_fleet
+from benchlib.study.experiment import shown
 from benchlib.study.fleet import Hosts
-from benchlib.study.results import measured
 from benchlib.study.store import StudyFolder
 
 BLOCK_S = 1.0
@@ -183,7 +183,7 @@ def main() -> int:
         )
         folder = large(root, options.workers, options.blocks)
         started = time.monotonic()
-        frame = measured(folder).trials
+        frame = shown(folder).trials
         print(f"its {len(frame)} trials: read in {time.monotonic() - started:.1f} s, ", end="", flush=True)
         print(f"analysed in {analysis_s(frame):.1f} s", flush=True)
     million = drawn(1_000_000, 1000)

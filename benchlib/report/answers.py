@@ -283,7 +283,7 @@ def _places(experiment: Experiment, levels: Sequence[str]) -> dict[str, object]:
     sharing = ["load tool"] * any(not plan.level_load(level).generators for level in levels)
     sharing += ["replicas"] * any(one.get("replicas") and not one.get("on") for one in followed)
     apart = any(one.get("on") for one in followed)
-    ids = [trial_id for trial_id, m in folder.kept().items() if apart and m.trial.level in levels]
+    ids = [trial_id for trial_id, m in experiment.kept.items() if apart and m.trial.level in levels]
     kept = [record for trial_id in ids if (record := ReplicaReadings.read(folder, trial_id))]
     places = [storage["data"] for storage in storages if isinstance(storage.get("data"), dict)]
     return {

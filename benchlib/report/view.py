@@ -301,7 +301,7 @@ class View:
         (facts,) = pd.json_normalize(provenance, sep=", ").to_dict("records")
         words = {"None": "not known", "True": "yes", "False": "no"}
         rows = [(str(name).replace("_", " "), words.get(str(of), str(of))) for name, of in facts.items()]
-        for tunable, levels in tunables(self.experiment.folder).items():
+        for tunable, levels in tunables(self._plan, self.experiment.kept).items():
             in_force = "; ".join(f"{value} ({names})" for value, names in levels.items())
             rows.append((f"tunable, {tunable}", in_force))
         rows = [*servers, *rows, *self._work()]

@@ -128,14 +128,13 @@ def unmet(rows: pd.DataFrame) -> list[Concern]:
     ]
 
 
-def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) -> pd.DataFrame:
+def figures_of(folder: StudyFolder, study: Study, trials: pd.DataFrame, recorded: Recorded) -> pd.DataFrame:
     """All :data:`FIGURES` of the good ones of ``trials``, a row per trial (``level, block``); null where not known.
 
     Raises:
         InputError: a file is damaged.
 
     """
-    study = folder.read()
     good = trials[trials["error"].isna()].set_index(TRIAL)
     seconds = recorded.seconds.groupby(TRIAL)
     sampled = seconds[[*HOST, *DEVICE]].mean()
@@ -145,7 +144,7 @@ def figures_of(folder: StudyFolder, trials: pd.DataFrame, recorded: Recorded) ->
     own = {
         **{name: good[name] for name in _OWN if name in good},
         "data_to_memory": data_mib / pd.Series(memory_mib, dtype=float).reindex(levels).to_numpy(),
-        "data_to_buffers": data_mib / pd.Series(_buffers_mib(folder), dtype=float).reindex(levels).to_numpy(),
+        "data_to_buffers": data_mib / pd.Series(_buffers_mib(folder, trials), dtype=float).reindex(levels).to_numpy(),
         "kib_per_read": 1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
         "dirty_peak_mib": seconds["dirty_mib"].max(),
         "cap_share": pd.Series({trial: cap_share(study.plan.level(str(trial[0])), of) for trial, of in seconds}, dtype=float),
@@ -162,13 +161,13 @@ def _memory_mib(study: Study, level: str) -> float | None:
     return cap / _MIB if cap else total
 
 
-def _buffers_mib(folder: StudyFolder) -> dict[str, float]:
+def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> dict[str, float]:
     """``shared_buffers`` as each level's server told it in the first block that did, in MiB; pages are of 8 kB."""
     buffers: dict[str, float] = {}
-    for trial_id, m in folder.kept().items():
-        with understood(folder, trial_id):
-            if m.trial.level not in buffers and (parameters := Parameters.read(folder, trial_id)):
+    for row in trials.itertuples():
+        with understood(folder, row.trial):
+            if row.level not in buffers and (parameters := Parameters.read(folder, row.trial)):
                 told: Values = (parameters.model_extra or {}).get("shared_buffers", {})
                 if told.get("unit") == "8kB":
-                    buffers[m.trial.level] = float(told["setting"]) / 128
+                    buffers[row.level] = float(told["setting"]) / 128
     return buffers

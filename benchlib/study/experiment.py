@@ -52,9 +52,14 @@ class Experiment:
         return f"{low} to {high} clients" if low < high else f"{low} client{'s' if low > 1 else ''}"
 
     @cached_property
+    def kept(self) -> dict[str, Measurement]:
+        """What the trials left, by trial id; see :meth:`benchlib.study.store.StudyFolder.kept`."""
+        return self.folder.kept()
+
+    @cached_property
     def measured(self) -> Measured:
         """What the trials told; see :class:`benchlib.study.results.Measured`."""
-        return measured(self.folder)
+        return measured(self.folder, self.plan, self.kept)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -74,7 +79,7 @@ class Experiment:
     @cached_property
     def recorded(self) -> Recorded:
         """What the instruments of the good trials recorded; see :func:`benchlib.study.instruments.recorded`."""
-        return recorded(self.folder, self.trials)
+        return recorded(self.folder, self.plan, self.trials)
 
     @cached_property
     def conditions(self) -> pd.DataFrame:
@@ -90,7 +95,7 @@ class Experiment:
     @cached_property
     def figures(self) -> pd.DataFrame:
         """What conditions may be of, a row per good trial; see :func:`benchlib.study.conditions.figures_of`."""
-        return conditions.figures_of(self.folder, self.trials, self.recorded)
+        return conditions.figures_of(self.folder, self.study, self.trials, self.recorded)
 
     @cached_property
     def bottlenecks(self) -> pd.DataFrame:
@@ -229,26 +234,6 @@ class Experiment:
         factor = self.plan.factor
         looks = plan_looks(len(factor.levels), len(factor.controls), self.plan.looks)
         return decide(self.by_level(), looks, **self._comparison())
-
-
-class ReadOnce(StudyFolder):
-    """The folder of a study that is shown: its plan and its measurements are read, and held against their checksums, once."""
-
-    @cached_property
-    def _study(self) -> Study:
-        return super().read()
-
-    @cached_property
-    def _measurements(self) -> dict[str, Measurement]:
-        return super().kept()
-
-    def read(self) -> Study:
-        """The study, as it was when first asked for."""
-        return self._study
-
-    def kept(self) -> dict[str, Measurement]:
-        """What the trials left, as it was when first asked for."""
-        return self._measurements
 
 
 def shown(folder: StudyFolder) -> Experiment:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.host.telemetry import DEVICE, HOST, Raw, sessions, telemetry
+from benchlib.plan.model import Plan
 from benchlib.server.checkpoints import checkpoints
 from benchlib.study.records import SERVER_LOG, Samples, understood
 from benchlib.study.results import TRIAL
@@ -41,15 +42,14 @@ class Recorded:
     checkpoints: pd.DataFrame | None
 
 
-def recorded(folder: StudyFolder, trials: pd.DataFrame) -> Recorded:
+def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
     """What was recorded in the good ones of ``trials`` (:class:`benchlib.study.results.Measured`).
 
     Raises:
         InputError: a file is damaged.
 
     """
-    plan, waits = folder.read().plan, list[dict[str, Any]]()
-    seconds, checkpointed = Frames(), Frames()
+    seconds, checkpointed, waits = Frames(), Frames(), list[dict[str, Any]]()
     for row in trials[trials["error"].isna()].itertuples():
         trial = (row.level, row.block)
         with understood(folder, row.trial):

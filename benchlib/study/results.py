@@ -81,10 +81,10 @@ class Measured:
     warnings: pd.DataFrame
 
 
-def measured(folder: StudyFolder) -> Measured:
-    """The frames of a study's kept trials."""
-    plan, trials, progress, statements, warnings = folder.read().plan, [], list[Any](), list[Any](), list[Any]()
-    for trial_id, measurement in folder.kept().items():
+def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -> Measured:
+    """The frames of the ``kept`` trials of a study."""
+    trials, progress, statements, warnings = [], list[Any](), list[Any](), list[Any]()
+    for trial_id, measurement in kept.items():
         of = measurement.trial.level, measurement.trial.block
         row = {
             **measurement.model_dump(include={"started_s", "server_version", "error"}),
@@ -126,14 +126,14 @@ def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int]
     return {(row.level, row.block): latency for row in good if (latency := _latency(folder, row.trial))}
 
 
-def tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
-    """What the kernel said of each tunable during the trials: the levels by their value, in words.
+def tunables(plan: Plan, kept: Mapping[str, Measurement]) -> dict[str, dict[str, str]]:
+    """What the kernel said of each tunable during the kept trials: the levels by their value, in words.
 
     ``{"vm.swappiness": {"60": "defaults, control", "0": "tuned"}}``
     """
-    kept, by_name = folder.kept().values(), dict[str, dict[str, str]]()
-    for level in folder.read().plan.factor.levels:
-        items = (item for m in kept if m.trial.level == level for item in m.host.items())
+    by_name = dict[str, dict[str, str]]()
+    for level in plan.factor.levels:
+        items = (item for m in kept.values() if m.trial.level == level for item in m.host.items())
         for name, value in dict.fromkeys(items):
             values = by_name.setdefault(name, {})
             values[value] = f"{values[value]}, {level}" if value in values else level

@@ -14,9 +14,10 @@ from benchlib.plan.model import Plan, Study
 from benchlib.plan.workload import Beside
 from benchlib.server.statistics import BESIDE
 from benchlib.study.bench import Bench, open_bench
+from benchlib.study.experiment import shown
 from benchlib.study.loop import keep_study, run_study
 from benchlib.study.records import Samples
-from benchlib.study.results import costs, measured
+from benchlib.study.results import costs
 from benchlib.study.stand import Stand
 from benchlib.study.store import StudyFolder
 
@@ -43,7 +44,7 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -
     folder = StudyFolder("beside")
     keep_study(folder, Study(name="beside", title="Beside", plan=plan, trials=plan.design(1)))
     run_study(folder, lambda tell: open_bench(plan, "beside", tell=tell))
-    frame = measured(folder).trials
+    frame = shown(folder).trials
     by_level = frame.set_index("level")
     assert by_level["error"].isna().all(), "each row that the load inserted is there, and none besides"
     assert by_level.loc["beside", "beside_tps"] > 0

@@ -8,7 +8,7 @@ from fakes import FakeBench, seal
 
 from benchlib.errors import InputError
 from benchlib.report.view import View
-from benchlib.study.conditions import FIGURES, checked, conditions, figures_of, unmet
+from benchlib.study.conditions import FIGURES, checked, conditions, unmet
 from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.records import Counters
@@ -99,7 +99,7 @@ def test_levels_that_this_profile_or_machine_does_not_run_may_be_named(study):
 
 def test_figures_have_a_row_per_trial_and_a_column_per_name(folder):
     experiment = shown(folder)
-    figures = figures_of(folder, experiment.trials, experiment.recorded)
+    figures = experiment.figures
     assert set(FIGURES) < set(figures.columns)
     assert len(figures) == 6
     assert figures["data_to_memory"].tolist() == [0.5] * 6

@@ -28,9 +28,9 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.study import at_host, driver, fleet_check
 from benchlib.study.driver import run_on_fleet
+from benchlib.study.experiment import shown
 from benchlib.study.fleet import Hosts, make_certificates, read_fleet
 from benchlib.study.records import ReplicaReadings
-from benchlib.study.results import measured
 from benchlib.study.store import StudyFolder
 
 ROOT = Path(__file__).parents[2]
@@ -270,7 +270,7 @@ class TestEncrypted:
         )
         folder = folder_of(1, plan=plan_of(load=load))
         run_on_fleet(folder, fleet(18788, db="server", gen1="load", gen2="load"))
-        trials = measured(folder).trials
+        trials = shown(folder).trials
         assert trials["error"].isna().all()
         assert set(trials["clients"]) == {3}
         assert trials["latency_p99_ms"].notna().all(), "as many transactions in the logs as in the reports"

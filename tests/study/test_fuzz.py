@@ -19,7 +19,7 @@ from benchlib.errors import BenchlibError
 from benchlib.load.parse import KINDS, parse_text
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.loop import run_study
-from benchlib.study.results import measured, tunables
+from benchlib.study.results import tunables
 from benchlib.study.store import CHECKSUMS, StudyFolder
 from benchlib.study.trim import trim
 
@@ -135,8 +135,8 @@ def read(folder: StudyFolder) -> None:
         lambda: experiment.progress,
         lambda: experiment.recorded,
         lambda: experiment.latencies,
-        lambda: measured(folder).statements,
-        lambda: tunables(folder),
+        lambda: experiment.measured,
+        lambda: tunables(experiment.plan, experiment.kept),
         experiment.facts,
         experiment.durability,
     ):

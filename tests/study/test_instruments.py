@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from fakes import FakeBench, seal
 
-from benchlib.study.instruments import SECONDS, Recorded, recorded
+from benchlib.study.experiment import shown
+from benchlib.study.instruments import SECONDS, Recorded
 from benchlib.study.loop import run_study
 from benchlib.study.records import ReplicaReadings, Samples
-from benchlib.study.results import COSTS, costs, measured
+from benchlib.study.results import COSTS
 from benchlib.study.store import StudyFolder
 
 TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
@@ -28,12 +29,12 @@ def folder(folder_of, tmp_path: Path) -> StudyFolder:
 
 def read(folder: StudyFolder) -> Recorded:
     seal(folder)
-    return recorded(folder, measured(folder).trials)
+    return shown(folder).recorded
 
 
 def costs_of(folder: StudyFolder) -> pd.DataFrame:
     seal(folder)
-    return costs(measured(folder).trials)
+    return shown(folder).costs
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from fakes import FakeBench, seal
 
 from benchlib.errors import InputError
 from benchlib.load.latency import SCHEMA, keep_log, read_latency
+from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.records import Samples
-from benchlib.study.results import measured
 from benchlib.study.store import ARCHIVE, CHECKSUMS, MEASUREMENT, TRANSACTION_LOG, StudyFolder, walk
 from benchlib.study.trim import trim
 
@@ -147,7 +147,7 @@ def test_without_checksums_an_output_of_another_trial_is_no_figure(
     older: StudyFolder, lie: Any, why: str
 ) -> None:
     lie(older)
-    row = measured(older).trials.query("level == 'tuned' and block == 1").iloc[0]
+    row = shown(older).trials.query("level == 'tuned' and block == 1").iloc[0]
     assert row["tps"] != row["tps"], "no figure"
     assert why in row["error"]
     assert "small: trials/b01-" in row["error"]
@@ -160,9 +160,9 @@ def test_logs_of_transactions_are_compared_too(study: StudyFolder, tmp_path: Pat
         keep_log([tmp_path / "log.1"], place(study, level) / TRANSACTION_LOG, ["pgbench"])
     seal(study)
     swap(place(study, "tuned") / TRANSACTION_LOG, place(study, "control") / TRANSACTION_LOG)
-    assert measured(study).trials["error"].dropna().str.contains("checksum differs").tolist() == [True, True]
+    assert shown(study).trials["error"].dropna().str.contains("checksum differs").tolist() == [True, True]
     seal(study)
-    assert measured(study).trials["error"].dropna().str.contains("is not of this trial").tolist() == [True, True]
+    assert shown(study).trials["error"].dropna().str.contains("is not of this trial").tolist() == [True, True]
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -19,7 +19,6 @@ from benchlib.study.records import Flushes
 from benchlib.study.results import (
     TRIAL_COLUMNS,
     concerns,
-    measured,
     time_to_steady,
     tunables,
 )
@@ -53,7 +52,7 @@ def of_tuned(run) -> Callable[..., pd.Series]:
         else:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
         seal(folder)
-        frame = measured(folder).trials
+        frame = shown(folder).trials
         assert frame["error"].isna().sum() >= 2, "the other trials stay as they are"
         return frame.set_index("level").loc["tuned"]
 
@@ -66,7 +65,7 @@ def figures(row: pd.Series) -> pd.Series:
 
 def test_a_row_per_trial_in_the_order_of_the_design(run) -> None:
     folder = run(2)
-    frame = measured(folder).trials
+    frame = shown(folder).trials
     assert list(frame.columns) == list(TRIAL_COLUMNS)
     trials = folder.read().trials
     assert list(zip(frame.block, frame.position, frame.level, frame.seed, strict=True)) == [
@@ -116,7 +115,7 @@ def test_the_time_to_the_steady_rate_is_read_from_the_progress(rates: list[int],
 
 
 def test_figures_are_those_that_pgbench_printed(run) -> None:
-    tuned = measured(run()).trials.set_index("level").loc["tuned"]
+    tuned = shown(run()).trials.set_index("level").loc["tuned"]
     assert tuned.tps == tuned.speed == pytest.approx(2000)
     assert tuned.latency_average_ms == pytest.approx(2.0)
     assert tuned.latency_stddev_ms == pytest.approx(1.0)
@@ -172,10 +171,10 @@ def test_what_the_counters_do_not_tell_is_missing(
 
 def doubts(folder: StudyFolder, **columns: float) -> list[Concern]:
     """The concerns about a study's trials, with columns of the level “tuned” replaced; that they are few is known."""
-    trials = measured(folder).trials
+    trials = shown(folder).trials
     for name, value in columns.items():
         trials.loc[trials.level == "tuned", name] = value
-    known = concerns(trials, measured(folder).progress, measured(folder).warnings, 0.03)
+    known = concerns(trials, shown(folder).progress, shown(folder).measured.warnings, 0.03)
     return [concern for concern in known if concern.code != "too_short"]
 
 
@@ -223,13 +222,17 @@ def test_what_all_trials_of_several_levels_have_in_common_is_said_once(run) -> N
     assert "'control'" in said
 
 
+def shown_tunables(folder: StudyFolder) -> dict[str, dict[str, str]]:
+    return tunables(folder.read().plan, folder.kept())
+
+
 def test_tunables_are_told_by_value_with_the_levels_that_had_it(run) -> None:
     folder = run(2)
-    assert tunables(folder) == {}
+    assert shown_tunables(folder) == {}
     for block in (1, 2):
         for level, value in (("defaults", "60"), ("control", "60"), ("tuned", "0")):
             note(folder, level, block, host={"vm.swappiness": value})
-    (by_value,) = tunables(folder).values()
+    (by_value,) = shown_tunables(folder).values()
     assert by_value == {"60": "defaults, control", "0": "tuned"}
 
 
@@ -251,7 +254,7 @@ def kept_log(tmp_path: Path) -> bytes:
 def test_latency_quantiles_come_from_the_transaction_log_where_there_is_one(
     run, of_tuned, kept_log: bytes
 ) -> None:
-    assert measured(run()).trials["latency_p95_ms"].isna().all()
+    assert shown(run()).trials["latency_p95_ms"].isna().all()
     row = of_tuned(TRANSACTION_LOG, kept_log)
     assert row.latency_p50_ms == pytest.approx(25.5, abs=1)
     assert 47 <= row.latency_p95_ms <= 49
@@ -286,13 +289,13 @@ def test_more_commits_than_flushes_could_make_safe_are_flagged(folder_of, of_tun
 
 def test_what_a_statement_took_is_a_row_per_trial_where_the_load_tool_told(run, of_tuned) -> None:
     folder = run()
-    assert measured(folder).statements.empty
+    assert shown(folder).measured.statements.empty
     told = pgbench_output(tps=2000)[0] + (
         "statement latencies in milliseconds and failures:\n"
         "         0.002           0  \\set aid random(1, 100000 * :scale)\n"
         "         0.312           0  UPDATE pgbench_accounts SET abalance = 1;\n"
     )
     of_tuned("stdout", told, folder=folder)
-    frame = measured(folder).statements
+    frame = shown(folder).measured.statements
     assert frame["latency_ms"].tolist() == [0.002, 0.312]
     assert set(frame["level"]) == {"tuned"}

@@ -13,10 +13,8 @@ from benchlib.errors import InputError
 from benchlib.load.latency import keep_log
 from benchlib.report.view import View
 from benchlib.study.experiment import shown
-from benchlib.study.instruments import recorded
 from benchlib.study.loop import run_study, set_failed_aside
 from benchlib.study.records import Samples
-from benchlib.study.results import latencies, measured
 from benchlib.study.store import ARCHIVE, CHECKSUMS, TRANSACTION_LOG, StudyFolder
 from benchlib.study.trim import NOTE, trim
 
@@ -60,10 +58,10 @@ def page(folder: StudyFolder) -> dict[str, str]:
 
 def derived(folder: StudyFolder) -> list[object]:
     """All figures that are derived from what is kept, to the last digit."""
-    trials = measured(folder).trials
-    found, logs = recorded(folder, trials), latencies(folder, trials)
+    study = shown(folder)
+    trials, found, logs = study.trials, study.recorded, study.latencies
     assert found.checkpoints is not None
-    frames = [trials, measured(folder).progress, found.seconds, found.waits, found.checkpoints]
+    frames = [trials, study.progress, found.seconds, found.waits, found.checkpoints]
     figures = [(trial, log.quantiles_ms, log.counts.tolist()) for trial, log in logs.items()]
     return [*(frame.to_csv() for frame in frames), figures, folder.kept()]
 

@@ -60,7 +60,7 @@ def _values(experiment: Experiment, setting: str) -> tuple[dict[str, float], Wor
         return {name: float(plan.level_load(name).clients) for name in plan.factor.levels}, amount
     shown = {
         m.trial.level: m.settings[setting]
-        for m in experiment.folder.kept().values()
+        for m in experiment.kept.values()
         if setting in m.settings and m.error is None
     }
     quantities = {level: read for level, text in shown.items() if (read := quantity(text))}
