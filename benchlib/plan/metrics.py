@@ -42,7 +42,6 @@ _METRICS = (
     Metric("latency_p95_ms", "p95 latency", "ms"),
     Metric("latency_p99_ms", "p99 latency", "ms"),
     Metric("latency_p999_ms", "p99.9 latency", "ms"),
-    Metric("latency_max_ms", "highest latency", "ms"),
     Metric("time_to_steady_s", "time to 95 % of the steady rate", "s"),
     Metric("schedule_lag_average_ms", "mean schedule lag", "ms"),
     Metric("schedule_lag_max_ms", "highest schedule lag", "ms"),

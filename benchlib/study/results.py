@@ -40,9 +40,7 @@ SCHEDULED = {
 }
 """What a load tool tells of a fixed rate, and its own name for it; missing where there was none."""
 
-COSTS = tuple(
-    name for name in METRICS if name not in (*REPORTED, *QUANTILES, "latency_max_ms", "time_to_steady_s")
-)
+COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "time_to_steady_s"))
 """What a trial cost: the metrics that are not of its speed."""
 
 _COUNTED = {

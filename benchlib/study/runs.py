@@ -20,7 +20,6 @@ from benchlib.levers.target import target_of, target_words
 from benchlib.load.workloads import load_workload
 from benchlib.plan.factors import CONTROL
 from benchlib.plan.level import Level, Values, rate_at
-from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.planning import make_study
 from benchlib.plan.words import given_folders
@@ -36,7 +35,6 @@ from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import Tell, keep_study, missing, run_study, set_failed_aside
 from benchlib.study.preflight import Pairs, builds_differ, cannot_run, installations, preflight
-from benchlib.study.results import TRIAL_COLUMNS
 from benchlib.study.store import StudyFolder
 
 PILOT_S = 12
@@ -64,9 +62,6 @@ def plan_study(values: Values, hosts: Hosts | None = None) -> Study:
         refused = _asked(hosts, cannot_run, study.plan)
         reasons = {name: why for each in refused.values() for name, why in each.items()}
         study = make_study(values, memory, load_workload, BY_KEY, reasons) if reasons else study
-    if study.plan.metric not in METRICS.keys() & set(TRIAL_COLUMNS):
-        known = ", ".join(name for name in TRIAL_COLUMNS if name in METRICS)
-        raise InputError(f"parameter metric: trials have no '{study.plan.metric}'; there are {known}")
     conditions(study)
     return worded(study)
 
