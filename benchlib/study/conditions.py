@@ -17,8 +17,7 @@ from benchlib.plan.level import Model, NotEmpty, Values, first_problem
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Study
 from benchlib.stats import Concern
-from benchlib.study.bottlenecks import cap_share
-from benchlib.study.instruments import Recorded
+from benchlib.study.instruments import Recorded, cap_share
 from benchlib.study.published import matching
 from benchlib.study.records import Parameters, understood
 from benchlib.study.results import COSTS, TRIAL

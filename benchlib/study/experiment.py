@@ -15,8 +15,8 @@ from benchlib.plan.words import rates_words
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.sequential import EXTENSION, decide, plan_looks
 from benchlib.stats.strata import analyze_strata, exploratory
-from benchlib.study import bottlenecks, conditions
-from benchlib.study.instruments import Recorded, recorded
+from benchlib.study import conditions
+from benchlib.study.instruments import Recorded, bottlenecks, recorded
 from benchlib.study.results import Measured, concerns, costs, latencies, measured
 from benchlib.study.store import StudyFolder
 
@@ -99,8 +99,8 @@ class Experiment:
 
     @cached_property
     def bottlenecks(self) -> pd.DataFrame:
-        """What held each level back; see :func:`benchlib.study.bottlenecks.bottlenecks`."""
-        return bottlenecks.bottlenecks(self.plan, self.trials, self.recorded)
+        """What held each level back; see :func:`benchlib.study.instruments.bottlenecks`."""
+        return bottlenecks(self.plan, self.trials, self.recorded)
 
     @cached_property
     def latencies(self) -> dict[tuple[str, int], Latency]:

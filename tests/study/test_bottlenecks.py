@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchlib.study.bottlenecks import NO_STATEMENT, WORKS, bottleneck, doing
+from benchlib.study.instruments import NO_STATEMENT, WORKS, bottleneck, doing
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def costs_table(
 
 
 def bottlenecks_table(frame: pd.DataFrame) -> Table:
-    """What held each level back, a row per level; ``frame`` is that of :func:`benchlib.study.bottlenecks.bottlenecks`."""
+    """What held each level back, a row per level; ``frame`` is that of :func:`benchlib.study.instruments.bottlenecks`."""
     shares = 100 * frame[["processors_share", "cap_share"]].astype(float).round(3)
     table = frame.assign(**shares, sessions=frame["sessions"].map(_sessions_in_words))
     table = table.dropna(axis=1, how="all")
