@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,8 @@ class Bench:
         self._made += 1
         plan, load, folder = self.plan, self.plan.level_load(name), self.workspace / f"c{self._made:03d}"
         try:
-            ways = self.elsewhere.ways(plan.level(name), load) if self.elsewhere else None
-            stand = build(plan.level(name), plan.level_workload(name), folder, self.templates, ways)
+            reach = partial(self.elsewhere.reach, load) if self.elsewhere else None
+            stand = build(plan.level(name), plan.level_workload(name), folder, self.templates, reach)
             self._standing[name] = stand
             with stand.under():
                 stand.settle()

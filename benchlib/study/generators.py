@@ -27,7 +27,6 @@ from benchlib.load.latency import keep_log
 from benchlib.load.shared import merged, overlap, split
 from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
-from benchlib.plan.level import Level
 from benchlib.plan.model import Generator, Load
 from benchlib.server.cluster import Door
 from benchlib.server.server import Server, asking
@@ -35,7 +34,7 @@ from benchlib.server.templates import Templates
 from benchlib.study.at_host import PASSING, UnwantedError, answer, ended
 from benchlib.study.fleet import CLOCK, Hosts, clock_offset
 from benchlib.study.followers import ReplicaElsewhere
-from benchlib.study.stand import Check, Ways, written
+from benchlib.study.stand import Check, written
 from benchlib.study.store import TRANSACTION_LOG
 
 OVERLAP = 0.95
@@ -107,17 +106,16 @@ class Elsewhere:
     def __init__(self, hosts: Hosts, host: str) -> None:
         self._hosts, self._host = hosts, host
 
-    def ways(self, level: Level, load: Load) -> Ways | None:
-        """How the generators of a load, and a level's replicas elsewhere, reach a server here; None where there are none.
+    def reach(self, load: Load, site: Site) -> None:
+        """Have the generators of a load, and a level's replicas elsewhere, reach a server here that has not been started.
 
         Raises:
             PreflightError: the file of the fleet does not say where one of them, or this host, is reached.
 
         """
-        names = (*load.generators, *(level.part("replication").get("on") or ()))
-        if not names:
-            return None
-        return Ways(Door.at(self._address(self._host), [*map(self._address, names)]), self._follower)
+        if names := (*load.generators, *(site.level.part("replication").get("on") or ())):
+            site.follower = self._follower
+            site.cluster.open_door(Door.at(self._address(self._host), [*map(self._address, names)]))
 
     def _address(self, name: str) -> str:
         host = self._hosts.fleet.hosts.get(name)

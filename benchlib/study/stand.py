@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from benchlib.errors import LoadError, ServerError
 from benchlib.host.guardian import Run
@@ -24,14 +23,14 @@ from benchlib.load.parse.text import Text, faults
 from benchlib.load.tool import ending
 from benchlib.plan.level import Level
 from benchlib.plan.workload import Script, Workload
-from benchlib.server.cluster import SUPERUSER, Cluster, Door
+from benchlib.server.cluster import SUPERUSER, Cluster
 from benchlib.server.remote import Remote
-from benchlib.server.replica import Replica
 from benchlib.server.statistics import BESIDE, end_beside, kernel_files, waits
 from benchlib.server.templates import Templates, load
 from benchlib.study.followers import ReplicaElsewhere
 from benchlib.study.records import ReplicaReadings
 
+Reach = Callable[[Site], None]
 Check = Callable[[], None]
 """Raises where something that is needed by a load under way is no more: to be called a few times a second."""
 
@@ -235,18 +234,11 @@ class Stand:
             shutil.rmtree(self.site.cluster.folder, ignore_errors=True)
 
 
-class Ways(NamedTuple):
-    """How a server of ours is reached from other hosts, and what gives its replica of a number on a named one."""
-
-    door: Door
-    follower: Callable[[Site, int, str], Replica]
-
-
 def build(
-    level: Level, workload: Workload, folder: Path, templates: Templates, ways: Ways | None = None
+    level: Level, workload: Workload, folder: Path, templates: Templates, reach: Reach | None = None
 ) -> Stand:
     """The stand of a level, up and loaded: a cluster of ours in ``folder`` and wherever its storage lies, or a place
-    on the server that the level names. The ``ways`` are those of a cluster of ours to other hosts.
+    on the server that the level names. ``reach`` has a cluster of ours be reached from other hosts, before it starts.
 
     Raises:
         BenchlibError: it cannot be had; nothing of it is left.
@@ -267,7 +259,6 @@ def build(
     cluster = Cluster(shell, template.installation, folder)
     program = partial(templates.program, level=level)
     site = Site(level, folder.name, run.folder, shell, chapter, program, cluster)
-    site.follower = ways.follower if ways else None
     stand = Stand(level, workload, run, shell, chapter, cluster, site)
     try:
         for lever in LEVERS:
@@ -277,8 +268,8 @@ def build(
         for lever in LEVERS:
             lever.before_start(site)
         site.cluster.configure(server_settings(level))
-        if ways:
-            site.cluster.open_door(ways.door)
+        if reach:
+            reach(site)
         with stand.under():  # huge pages, for one, are decided when the server starts
             site.cluster.start()
             site.cluster.admit()
