@@ -1,7 +1,7 @@
 """Loaded data sets: stopped clusters that those of a study are copies of."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -102,8 +102,12 @@ class Templates:
 
 
 @contextlib.contextmanager
-def workshop(what: str, scale: int, tell: Callable[[str], None]) -> Iterator[Templates]:
+def workshop(
+    what: str, scale: int, tell: Callable[[str], None] = lambda _: None, environment: Mapping[str, str] = {}
+) -> Iterator[Templates]:
     """What clusters are made with, in a guarded run of its own; when it is left none of them runs.
+
+    ``environment`` has variables for the processes, such as how libpq reaches another server.
 
     Raises:
         PreflightError, StudyError: as :func:`benchlib.host.guardian.guarded_run`.
@@ -111,7 +115,7 @@ def workshop(what: str, scale: int, tell: Callable[[str], None]) -> Iterator[Tem
     """
     with (
         guarded_run(scratch_root(), what, tell) as run,
-        contextlib.closing(Templates(run, Shell(server_user()), scale, tell)) as templates,
+        contextlib.closing(Templates(run, Shell(server_user(), environment), scale, tell)) as templates,
     ):
         yield templates
 

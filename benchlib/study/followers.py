@@ -13,9 +13,8 @@ from typing import Any
 
 from benchlib.errors import ServerError
 from benchlib.host.facts import block_devices
-from benchlib.host.guardian import guarded_run, scratch_root
 from benchlib.host.sampler import host_counters, kernel_files, network_bytes, server_ticks
-from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.host.shell import ticks
 from benchlib.levers import server_settings
 from benchlib.levers.lever import Site
 from benchlib.levers.replication import replica_beside, replication_of
@@ -24,7 +23,7 @@ from benchlib.server.cluster import Cluster, Door, superuser_session
 from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
 from benchlib.server.server import Session, asking
-from benchlib.server.templates import Templates
+from benchlib.server.templates import workshop
 from benchlib.study.at_host import PASSING, Send, UnwantedError, ended
 from benchlib.study.fleet import CLOCK, Hosts, clock_offset
 from benchlib.study.records import Away
@@ -43,9 +42,9 @@ def follow(whom: str, level: Level, number: int, primary: Door, address: str, se
         BenchlibError: the host is busy, the replica cannot be had, or has ended.
 
     """
-    with guarded_run(scratch_root(), f"a replica for {whom}") as run:
-        shell = Shell(server_user(), {"PGPASSWORD": primary.password})
-        templates = Templates(run, shell, 1, lambda line: None)
+    way = {"PGPASSWORD": primary.password}
+    with workshop(f"a replica for {whom}", 1, environment=way) as templates:
+        run, shell = templates.run, templates.shell
         beside = Cluster(shell, templates.reach(find_installation(level.postgres)), run.folder)
         program, chapter = partial(templates.program, level=level), run.journal.chapter()
         site = Site(level, "f", run.folder, shell, chapter, program, beside)

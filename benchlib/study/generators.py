@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchlib.errors import BenchlibError, LoadError, PreflightError
-from benchlib.host.guardian import guarded_run, scratch_root
-from benchlib.host.shell import Shell, server_user, ticks
+from benchlib.host.shell import Shell, ticks
 from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
 from benchlib.load.shared import merged, overlap, split
@@ -30,7 +29,7 @@ from benchlib.load.tools import load_tool
 from benchlib.plan.model import Generator, Load
 from benchlib.server.cluster import Door
 from benchlib.server.server import Server, asking
-from benchlib.server.templates import Templates
+from benchlib.server.templates import workshop
 from benchlib.study.at_host import PASSING, UnwantedError, answer, ended
 from benchlib.study.fleet import CLOCK, Hosts, clock_offset
 from benchlib.study.followers import ReplicaElsewhere
@@ -59,22 +58,21 @@ class Generated:
 
 
 def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Generated:
-    """Drive a part of a load for ``whom`` from this host; the environment of ``way`` says how libpq reaches the server.
+    """Drive a part of a load for ``whom`` from this host; the environment of ``way``, which nobody logs, says how libpq reaches the server.
 
     Raises:
         BenchlibError: the host is busy, the server cannot be reached, or the tool does not end.
 
     """
     os.environ.update(way.environment)  # this process does nothing else
-    with guarded_run(scratch_root(), f"load for a server of {whom}") as run, asking(), psycopg.connect(
+    with workshop(f"load for a server of {whom}", job.scale, environment=way.environment) as templates, asking(), psycopg.connect(
         dbname=job.connection.dbname, autocommit=True, application_name="benchlib"
     ) as connection:  # fmt: skip
 
         def clock() -> float:
             return float(connection.execute(CLOCK).fetchall()[0][0])
 
-        shell = replace(way, user=server_user())
-        templates = Templates(run, shell, job.scale, lambda line: None)
+        run, shell = templates.run, templates.shell
         tool = load_tool(job.workload.tool, templates.pgbench())
         logs = shell.make_directory(run.folder / "log") if job.load.transaction_log else None
         scripts = written(job.workload, run.folder, shell)
