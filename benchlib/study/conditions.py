@@ -163,10 +163,10 @@ def _memory_mib(study: Study, level: str) -> float | None:
 def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> dict[str, float]:
     """``shared_buffers`` as each level's server told it in the first block that did, in MiB; pages are of 8 kB."""
     buffers: dict[str, float] = {}
-    for row in trials.itertuples():
-        with understood(folder, row.trial):
-            if row.level not in buffers and (parameters := Parameters.read(folder, row.trial)):
+    for level, name in trials[["level", "trial"]].itertuples(index=False, name=None):
+        with understood(folder, name):
+            if level not in buffers and (parameters := Parameters.read(folder, name)):
                 told: Values = (parameters.model_extra or {}).get("shared_buffers", {})
                 if told.get("unit") == "8kB":
-                    buffers[row.level] = float(told["setting"]) / 128
+                    buffers[level] = float(told["setting"]) / 128
     return buffers

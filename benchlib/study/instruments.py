@@ -18,7 +18,7 @@ from benchlib.plan.model import Plan
 from benchlib.server.checkpoints import checkpoints
 from benchlib.stats.validity import BUSY_CLIENT, FULL, RATE_HELD
 from benchlib.study.records import SERVER_LOG, Samples, understood
-from benchlib.study.results import TRIAL
+from benchlib.study.results import TRIAL, good_ones
 from benchlib.study.store import StudyFolder
 
 _EACH = [*TRIAL, "second"]
@@ -60,25 +60,24 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
 
     """
     seconds, checkpointed, waits = Frames(), Frames(), list[dict[str, Any]]()
-    for row in trials[trials["error"].isna()].itertuples():
-        trial = (row.level, row.block)
-        with understood(folder, row.trial):
-            samples = Samples.read(folder, row.trial)
+    for level, block, name in good_ones(trials):
+        with understood(folder, name):
+            samples = Samples.read(folder, name)
             if samples is None or len(samples.readings) < 2:  # with one it ended before it could tell a rate
                 continue
             raw = dict(samples)
             figures = telemetry(raw)
-            if not samples.of_servers_host(plan.level(row.level)):
+            if not samples.of_servers_host(plan.level(level)):
                 figures[_SERVER_SIDE] = np.nan
             # a reading comes a moment after its second has ended
-            seconds[trial] = figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
+            seconds[level, block] = figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
             waits += [
-                {**of, "level": row.level, "block": row.block, "second": second}
+                {**of, "level": level, "block": block, "second": second}
                 for second, of in sessions(raw).items()
                 if second <= raw["readings"][-1]["at_s"]  # it is whole
             ]
-            if (log := folder.raw(row.trial, SERVER_LOG)) is not None:
-                checkpointed[trial] = _inside(log.decode(errors="replace"), raw)
+            if (log := folder.raw(name, SERVER_LOG)) is not None:
+                checkpointed[level, block] = _inside(log.decode(errors="replace"), raw)
     return Recorded(
         seconds=_stacked(seconds, SECONDS[2:]).groupby(_EACH, sort=False)[[*HOST, *DEVICE]].mean().reset_index(),
         waits=_frequent_first(pd.DataFrame(waits, columns=None if waits else _EACH)),

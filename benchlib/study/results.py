@@ -118,10 +118,16 @@ def costs(trials: pd.DataFrame) -> pd.DataFrame:
     return good.astype(dict.fromkeys(COSTS, float)).reset_index(drop=True)
 
 
+def good_ones(trials: pd.DataFrame) -> list[tuple[str, int, str]]:
+    """The level, the block and the name of each good one of some trials."""
+    good = trials.loc[trials["error"].isna(), [*TRIAL, "trial"]]
+    return list(good.itertuples(index=False, name=None))
+
+
 def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int], Latency]:
     """The latencies of the good ones of ``trials``, by level and block, where the study keeps logs of all transactions."""
-    good = trials[trials["error"].isna()].itertuples()
-    return {(row.level, row.block): latency for row in good if (latency := _latency(folder, row.trial))}
+    each = ((level, block, _latency(folder, name)) for level, block, name in good_ones(trials))
+    return {(level, block): latency for level, block, latency in each if latency}
 
 
 def tunables(plan: Plan, kept: Mapping[str, Measurement]) -> dict[str, dict[str, str]]:

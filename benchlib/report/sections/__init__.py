@@ -11,6 +11,7 @@ from benchlib.report.screening import refuse_invalid as refuse_invalid
 from benchlib.report.view import Statement, View
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Record
+from benchlib.study.results import good_ones
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Record)
@@ -37,7 +38,6 @@ def records(experiment: Experiment, kind: type[R]) -> list[tuple[str, int, R]]:
         InputError: a record is damaged.
 
     """
-    trials = experiment.by_level()
-    good = trials[trials["error"].isna()].itertuples()
-    kept = ((row.level, row.block, kind.read(experiment.folder, row.trial)) for row in good)
+    good = good_ones(experiment.by_level())
+    kept = ((level, block, kind.read(experiment.folder, name)) for level, block, name in good)
     return [(level, block, record) for level, block, record in kept if record is not None]
