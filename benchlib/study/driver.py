@@ -188,14 +188,11 @@ class _Driver:
                 self._keep(share, Measurement.model_validate_json(message["measurement"]), message["files"])
 
     def _keep(self, share: _Share, measurement: Measurement, files: Mapping[str, bytes]) -> None:
-        trial = measurement.trial
-        if trial.block not in share.blocks or trial.id in self._kept[trial.block]:
-            return
         with tempfile.TemporaryDirectory(prefix="benchlib-") as raw:
             for name, content in files.items():
                 (Path(raw) / Path(name).name).write_bytes(content)
             self._folder.keep(measurement.changed(ran_on=share.host), Path(raw))
-        self._kept[trial.block].add(trial.id)
+        self._kept[measurement.trial.block].add(measurement.trial.id)
         self._progress.add(measurement)
         self._absent.pop(share.host, None)
 

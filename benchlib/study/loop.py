@@ -62,7 +62,7 @@ class Progress:
         """The error that Ctrl-C ends a run with."""
         path = self._folder.path
         return Interrupted(
-            f"stopped: {len(self._folder.kept())} of {len(self._study.trials)} trials are kept in "
+            f"stopped: {self.kept} of {len(self._study.trials)} trials are kept in "
             f"{path.parent.name}/{path.name}; run the same again to go on from there"
         )
 
