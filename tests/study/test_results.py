@@ -60,7 +60,7 @@ def of_tuned(run) -> Callable[..., pd.Series]:
 
 
 def figures(row: pd.Series) -> pd.Series:
-    return row.drop(["block", "period", "position", "seed", "started_s", "server_version", "error"])
+    return row.drop(["trial", "block", "period", "position", "seed", "started_s", "server_version", "error"])
 
 
 def test_a_row_per_trial_in_the_order_of_the_design(run) -> None:
