@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import click
@@ -79,11 +79,9 @@ def main(blocks: int, turn_s: int, clients: int, workload: str, seed: int, out: 
     seconds = SETTLING_S + blocks * 3 * (turn_s + 1) + 5
     load = Load(clients=clients, threads=2, duration_s=seconds)
     with workshop("the observer's price", 10, lambda words: click.echo(words, err=True)) as templates:
-        stand = build(Level(), load_workload(workload), templates.run.folder / "c1", templates)
-        try:
+        folder = templates.run.folder / "c1"
+        with closing(build(Level(), load_workload(workload), folder, templates)) as stand:
             turns = watched_load(stand, templates.pgbench(), load, blocks, turn_s, seed)
-        finally:
-            stand.discard()
     out.parent.mkdir(parents=True, exist_ok=True)
     turns.to_csv(out, index=False, float_format="%.6f")
     analysis = benchlib.analyze(turns, baseline=OFF, controls=[TWIN], margin=MARGIN)

@@ -67,7 +67,7 @@ class Bench:
         period = (block - 1) // self.plan.rebuild_every
         if not self.plan.stands_side_by_side or period == self._period:
             return
-        self.tear_down()
+        self.close()
         names = list(self.plan.factor.levels)
         shift = period % len(names)
         for name in names[shift:] + names[:shift]:
@@ -93,10 +93,10 @@ class Bench:
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return stand
 
-    def tear_down(self) -> None:
+    def close(self) -> None:
         """Take away every stand."""
         while self._standing:
-            self._standing.popitem()[1].discard()
+            self._standing.popitem()[1].close()
 
     # --- one trial ----------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Bench:
             stays = self.plan.stands_side_by_side and stand.usable
         finally:  # after an error nobody knows what state it is in
             if not stays and name in self._standing:
-                self._standing.pop(name).discard()
+                self._standing.pop(name).close()
 
     def _measure(self, trial: Trial, stand: Stand, folder: Path, notes: dict[str, Any]) -> None:
         load, server, work = self.plan.level_load(trial.level), stand.server, stand.workload
@@ -280,13 +280,12 @@ def open_bench(
         PreflightError: a cluster cannot be made, or another run is under way.
 
     """
-    with workshop(f"study “{name}”", plan.scale, tell) as templates:
-        bench = Bench(plan, templates, elsewhere)
-        try:
-            for level_name in plan.factor.levels:
-                level = plan.level(level_name)
-                if not level.target:  # somebody else's server has been asked by the preflight
-                    bench.templates.check_initdb(level_name, level)
-            yield bench
-        finally:
-            bench.tear_down()
+    with (
+        workshop(f"study “{name}”", plan.scale, tell) as templates,
+        contextlib.closing(Bench(plan, templates, elsewhere)) as bench,
+    ):
+        for level_name in plan.factor.levels:
+            level = plan.level(level_name)
+            if not level.target:  # somebody else's server has been asked by the preflight
+                templates.check_initdb(level_name, level)
+        yield bench

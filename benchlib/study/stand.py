@@ -220,7 +220,7 @@ class Stand:
         """Whether another trial can be run here: all replicas still stream."""
         return not self.replicas or self.replicas.check() is None
 
-    def discard(self) -> None:
+    def close(self) -> None:
         """Stop the servers that are ours at once, then take away what was made around them, then their files."""
         if self.site:
             for process in self.site.processes:
@@ -276,7 +276,7 @@ def build(
             for lever in LEVERS:
                 lever.after_start(site)
     except BaseException:
-        stand.discard()
+        stand.close()
         raise
     return stand
 

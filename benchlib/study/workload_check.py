@@ -29,14 +29,14 @@ def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tup
 
     """
     what, logging = f"check of workload “{workload.name}”", Level(settings={"log_statement": "all"})
-    with workshop(what, 1, tell) as templates, contextlib.ExitStack() as stack:
-        folder = templates.run.folder
-        stand = build(logging, workload, folder / "c1", templates)
-        stack.callback(stand.discard)
+    with (
+        workshop(what, 1, tell) as templates,
+        contextlib.closing(build(logging, workload, templates.run.folder / "c1", templates)) as stand,
+    ):
         stand.settle()
         assert stand.site
         server, tool = stand.site.cluster, load_tool(workload.tool, templates.pgbench())
-        for number, script in enumerate(written(workload, folder, templates.shell)):
+        for number, script in enumerate(written(workload, templates.run.folder, templates.shell)):
             count, error, log = workload.invariant.count, "", ""
             argv = tool.argv(Job(server.connection, workload, _ONCE, 1, 1, [script]))
             argv = ["--transactions=1" if word == "--time=1" else word for word in argv]

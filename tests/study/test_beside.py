@@ -110,7 +110,7 @@ def _words(path: Path) -> bytes:
 def test_an_interruption_ends_it_with_its_sessions(
     bench: Bench, trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sessions, discard = [], Stand.discard
+    sessions, close = [], Stand.close
 
     def interrupted(self: Bench, stand: Stand, *_: Any) -> Any:
         assert eventually(lambda: stand.server.value(SESSIONS) == 1)
@@ -118,10 +118,10 @@ def test_an_interruption_ends_it_with_its_sessions(
 
     def counted(self: Stand) -> None:
         sessions.append(self.server.value(SESSIONS))
-        discard(self)
+        close(self)
 
     monkeypatch.setattr(Bench, "_drive", interrupted)
-    monkeypatch.setattr(Stand, "discard", counted)
+    monkeypatch.setattr(Stand, "close", counted)
     with pytest.raises(KeyboardInterrupt):
         trials.run(bench, "beside")
     assert sessions == [0], "before its server goes"

@@ -155,18 +155,15 @@ def _as_crashed(level: Level, ground: Path | None) -> Level:
 def _on_one_stand(level: Level, todo: list[Round], seed: int, templates: Templates) -> Iterator[Crash]:
     """Crash one level until all rounds are done, or it is damaged and needs a new stand."""
     # a short name, as the path of a socket has to be
-    stand = build(level, WORKLOAD, templates.run.folder / f"x{len(todo):02d}", templates)
-    try:
-        with stand.under():
-            while todo:
-                this = todo.pop(0)
-                templates.tell(f"“{this.level}”, {this.kind}")
-                crash = _round(stand, this, Random(f"{seed} {this.model_dump_json()}"))
-                yield crash
-                if crash.damage and this.kind != POWER_CUT:
-                    return  # nobody knows what state it is in
-    finally:
-        stand.discard()
+    folder = templates.run.folder / f"x{len(todo):02d}"
+    with contextlib.closing(build(level, WORKLOAD, folder, templates)) as stand, stand.under():
+        while todo:
+            this = todo.pop(0)
+            templates.tell(f"“{this.level}”, {this.kind}")
+            crash = _round(stand, this, Random(f"{seed} {this.model_dump_json()}"))
+            yield crash
+            if crash.damage and this.kind != POWER_CUT:
+                return  # nobody knows what state it is in
 
 
 def _round(stand: Stand, this: Round, random: Random) -> Crash:
