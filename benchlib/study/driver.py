@@ -5,6 +5,7 @@ a second time, is discarded. A host that is lost takes its unfinished block with
 spoilt, and the block runs again, whole.
 """
 
+import contextlib
 import itertools
 import tempfile
 import time
@@ -56,9 +57,11 @@ def run_on_fleet(
         if measurement.trial.block in blocks:
             folder.set_aside(trial_id)
     looks = [look for look in study.plan.looks if look < study.blocks]
-    with hosts.connected(), hosts.queue() as queue:
-        progress = Progress(folder, study, folder.kept(), tell)
-        driver = _Driver(folder, hosts, queue, progress, open_bench)
+    with (
+        hosts.connected(),
+        hosts.queue() as queue,
+        contextlib.closing(_Driver(folder, hosts, queue, tell, open_bench)) as driver,
+    ):
         try:
             for after, until in itertools.pairwise([0, *looks, study.blocks]):
                 if part := [block for block in blocks if after < block <= until]:
@@ -67,9 +70,7 @@ def run_on_fleet(
                         return
                     driver.run(part)
         except KeyboardInterrupt:
-            raise progress.interrupted() from None
-        finally:
-            driver.call_off()
+            raise driver.progress.interrupted() from None
         driver.report("done")
 
 
@@ -89,11 +90,11 @@ class _Driver:
     """Hands out blocks and keeps what comes back."""
 
     def __init__(
-        self, folder: StudyFolder, hosts: Hosts, queue: Any, progress: Progress, open_bench: OpenBench | None
+        self, folder: StudyFolder, hosts: Hosts, queue: Any, tell: Tell, open_bench: OpenBench | None
     ) -> None:
-        self._folder, self._hosts, self._queue, self._progress = folder, hosts, queue, progress
-        self._open_bench = open_bench
+        self._folder, self._hosts, self._queue, self._open_bench = folder, hosts, queue, open_bench
         self._study = folder.read()
+        self.progress = Progress(folder, self._study, folder.kept(), tell)
         self._sizes = Counter(trial.block for trial in self._study.trials)
         self._kept = defaultdict[int, set[str]](set)  # of the blocks under way
         self._todo: dict[str, list[int]] = {}
@@ -120,7 +121,7 @@ class _Driver:
                 if share.task.done() or self._addresses.get(share.host) != share.address:
                     self._settle(share)
 
-    def call_off(self) -> None:
+    def close(self) -> None:
         """Have nobody work on."""
         for share in self._shares.values():
             share.task.cancel()
@@ -128,7 +129,7 @@ class _Driver:
 
     def report(self, doing: str) -> None:
         """Tell how far it is."""
-        self._progress.report(doing, max(len(self._shares), 1))
+        self.progress.report(doing, max(len(self._shares), 1))
 
     def _look(self) -> None:
         if (now := time.monotonic()) >= self._next_look:
@@ -193,7 +194,7 @@ class _Driver:
                 (Path(raw) / Path(name).name).write_bytes(content)
             self._folder.keep(measurement.changed(ran_on=share.host), Path(raw))
         self._kept[measurement.trial.block].add(measurement.trial.id)
-        self._progress.add(measurement)
+        self.progress.add(measurement)
         self._absent.pop(share.host, None)
 
     def _settle(self, share: _Share) -> None:
@@ -219,7 +220,7 @@ class _Driver:
         for block in left:  # its levels are to be compared with neighbours of one hour
             for trial_id in self._kept.pop(block):
                 self._folder.set_aside(trial_id)
-                self._progress.kept -= 1
+                self.progress.kept -= 1
         self.report(f"{share.host} has lost block {left[0]} ({reason}): it runs again")
         self._attempts[left[0]] += not isinstance(reason, HostBusyError)
         if self._attempts[left[0]] >= MOST_ATTEMPTS:
