@@ -87,13 +87,13 @@ def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str,
         BenchlibError: as :func:`benchlib.study.loop.run_study`.
 
     """
-    from benchlib.study import bench, generators  # who only asks a host needs no bench
+    from benchlib.study import bench  # who only asks a host needs none
     from benchlib.study.fleet import Hosts
 
-    hosts = Hosts(fleet.changed(scheduler=os.environ.get(_SCHEDULER), tls=None))
+    hosts = Hosts(fleet.changed(scheduler=os.environ.get(_SCHEDULER), tls=None), host)
 
     def own_bench(report: Tell) -> contextlib.AbstractContextManager[Bench]:
-        return bench.open_bench(study.plan, study.name, report, generators.Elsewhere(hosts, host))
+        return bench.open_bench(study.plan, study.name, report, hosts)
 
     def tell(line: str) -> None:
         send({"line": line.partition(" · ")[2]})

@@ -27,7 +27,8 @@ from benchlib.server import statistics
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates, workshop
 from benchlib.study.at_host import UnwantedError
-from benchlib.study.generators import Elsewhere, put_together
+from benchlib.study.fleet import Hosts
+from benchlib.study.generators import drive, put_together, reach
 from benchlib.study.loop import Tell
 from benchlib.study.records import BESIDE, SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
 from benchlib.study.stand import Check, Stand, build, written
@@ -43,7 +44,7 @@ class Bench:
 
     plan: Plan
     templates: Templates
-    elsewhere: Elsewhere | None = None
+    hosts: Hosts | None = None
     _standing: dict[str, Stand] = field(default_factory=dict)
     _period: int | None = None
     _made: int = 0
@@ -79,8 +80,8 @@ class Bench:
         self._made += 1
         plan, load, folder = self.plan, self.plan.level_load(name), self.workspace / f"c{self._made:03d}"
         try:
-            reach = partial(self.elsewhere.reach, load) if self.elsewhere else None
-            stand = build(plan.level(name), plan.level_workload(name), folder, self.templates, reach)
+            reached = partial(reach, self.hosts, load) if self.hosts else None
+            stand = build(plan.level(name), plan.level_workload(name), folder, self.templates, reached)
             self._standing[name] = stand
             with stand.under():
                 stand.settle()
@@ -201,10 +202,10 @@ class Bench:
         """
         tool, job = self._tool(stand.workload), self._job(stand, stand.workload, load, seed)
         if load.generators:
-            assert self.elsewhere
+            assert self.hosts
             job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())
             notes["load_argv"] = [tool.program.name, *tool.argv(job)[1:]]
-            generated = self.elsewhere.drive(stand.server, job, self.workspace.name, stand.way(), watch)
+            generated = drive(self.hosts, stand.server, job, self.workspace.name, stand.way(), watch)
             return lambda: put_together(generated, tool, load, folder, notes)
         logs = None
         if load.transaction_log:
@@ -270,11 +271,11 @@ def check_invariant(server: Server, work: Workload, before: int | None, report: 
 
 @contextlib.contextmanager
 def open_bench(
-    plan: Plan, name: str, tell: Tell = lambda line: None, elsewhere: Elsewhere | None = None
+    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: Hosts | None = None
 ) -> Iterator[Bench]:
     """A bench for a plan that this machine can run, guarded until it is left: then no server and no file of it remains.
 
-    ``elsewhere`` are the hosts that levels may have their load from and their replicas on.
+    ``hosts`` are those that levels may have their load from and their replicas on.
 
     Raises:
         PreflightError: a cluster cannot be made, or another run is under way.
@@ -282,7 +283,7 @@ def open_bench(
     """
     with (
         workshop(f"study “{name}”", plan.scale, tell) as templates,
-        contextlib.closing(Bench(plan, templates, elsewhere)) as bench,
+        contextlib.closing(Bench(plan, templates, hosts)) as bench,
     ):
         for level_name in plan.factor.levels:
             level = plan.level(level_name)

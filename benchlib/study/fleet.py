@@ -78,9 +78,10 @@ def _distributed() -> Any:
 
 @dataclass
 class Hosts:
-    """The hosts of a fleet."""
+    """The hosts of a fleet, of which ``here`` is this one, if it is one of them."""
 
     fleet: Fleet
+    here: str = ""
     _client: Any = None
 
     @contextlib.contextmanager
@@ -161,6 +162,17 @@ class Hosts:
             if address := self.addresses().get(host):
                 return address
         raise StudyError(f"no worker of {host} is connected: start it, and run the same again")
+
+    def reached_at(self, host: str) -> str:
+        """The address of a host for PostgreSQL.
+
+        Raises:
+            PreflightError: the fleet's file names none.
+
+        """
+        if address := self.fleet.hosts.get(host, FleetHost()).address:
+            return address
+        raise PreflightError(f"the fleet names no address of {host}")
 
     def servers(self) -> list[str]:
         """The hosts that blocks are pinned to."""

@@ -75,8 +75,8 @@ def follow(whom: str, level: Level, number: int, primary: Door, address: str, se
 class ReplicaElsewhere(Replica):
     """A replica on another ``host``, as its primary's bench has it; the files in its folder are there."""
 
-    def __init__(self, hosts: Hosts, host: str, address: str, site: Site, number: int) -> None:
-        primary = site.cluster.door
+    def __init__(self, hosts: Hosts, site: Site, number: int, host: str) -> None:
+        primary, address = site.cluster.door, hosts.reached_at(host)
         assert primary
         super().__init__(site.cluster, number, Source(primary.address, primary.port, {}), Path())
         self.host, self._hosts, self._at = host, hosts, replace(primary, address=address)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchlib.errors import BenchlibError, LoadError, PreflightError
+from benchlib.errors import BenchlibError, LoadError
 from benchlib.host.shell import Shell, ticks
 from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
@@ -98,69 +98,55 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
         return Generated(did, done.stdout, done.stderr, done.returncode, kept)
 
 
-class Elsewhere:
-    """The hosts that a bench has load from and replicas on; ``host`` is the one that it stands on."""
+def reach(hosts: Hosts, load: Load, site: Site) -> None:
+    """Have the generators of a load, and a level's replicas elsewhere, reach a server here that has not been started.
 
-    def __init__(self, hosts: Hosts, host: str) -> None:
-        self._hosts, self._host = hosts, host
+    Raises:
+        PreflightError: the file of the fleet does not say where one of them, or this host, is reached.
 
-    def reach(self, load: Load, site: Site) -> None:
-        """Have the generators of a load, and a level's replicas elsewhere, reach a server here that has not been started.
+    """
+    if names := (*load.generators, *(site.level.part("replication").get("on") or ())):
+        site.follower = partial(ReplicaElsewhere, hosts)
+        site.cluster.open_door(Door.at(hosts.reached_at(hosts.here), [*map(hosts.reached_at, names)]))
 
-        Raises:
-            PreflightError: the file of the fleet does not say where one of them, or this host, is reached.
 
-        """
-        if names := (*load.generators, *(site.level.part("replication").get("on") or ())):
-            site.follower = self._follower
-            site.cluster.open_door(Door.at(self._address(self._host), [*map(self._address, names)]))
+def drive(
+    hosts: Hosts, server: Server, job: Job, whom: str, environment: Mapping[str, str], watch: Check
+) -> list[Generated]:
+    """Have the generators of a job's load drive a server, and wait for all of them; ``watch`` as of :meth:`Shell.run`.
 
-    def _address(self, name: str) -> str:
-        host = self._hosts.fleet.hosts.get(name)
-        if not (host and host.address):
-            raise PreflightError(f"the fleet names no address of {name}")
-        return host.address
+    Raises:
+        LoadError: one of them failed; the others have been stopped.
+        StudyError: the worker of one is gone, or not there.
 
-    def _follower(self, site: Site, number: int, host: str) -> ReplicaElsewhere:
-        return ReplicaElsewhere(self._hosts, host, self._address(host), site, number)
-
-    def drive(
-        self, server: Server, job: Job, whom: str, environment: Mapping[str, str], watch: Check
-    ) -> list[Generated]:
-        """Have the generators of a job's load drive a server, and wait for all of them; ``watch`` as of :meth:`Shell.run`.
-
-        Raises:
-            LoadError: one of them failed; the others have been stopped.
-            StudyError: the worker of one is gone, or not there.
-
-        """
-        shares = split(job.load, job.seed)
-        addresses = {name: self._hosts.address(name) for name in shares}
-        barrier = secrets.randbelow(2**31)  # a lock that nobody else has
-        tasks: dict[str, Any] = {}
-        with asking(), server.connect() as holder:
-            holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
-            try:
-                for name, (load, seed) in shares.items():
-                    own = replace(job, load=load, seed=seed)
-                    call = partial(answer, generate, (whom, name, own, barrier, Shell(None, environment)))
-                    tasks[name] = self._hosts.submit(name, addresses[name], call)
-                for _ in ticks(_READY_LIMIT_S):
-                    _raise_failure(tasks)
-                    if holder.execute(_WAITING, [barrier]).fetchall()[0][0] == len(tasks):
-                        break
-                else:
-                    raise LoadError(f"the generators were not ready within {_READY_LIMIT_S:.0f} s")
-                holder.execute("SELECT pg_advisory_unlock(%s)", [barrier])
-                while not all(task.done() for task in tasks.values()):
-                    time.sleep(0.1)
-                    _raise_failure(tasks)
-                    watch()
+    """
+    shares = split(job.load, job.seed)
+    addresses = {name: hosts.address(name) for name in shares}
+    barrier = secrets.randbelow(2**31)  # a lock that nobody else has
+    tasks: dict[str, Any] = {}
+    with asking(), server.connect() as holder:
+        holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
+        try:
+            for name, (load, seed) in shares.items():
+                own = replace(job, load=load, seed=seed)
+                call = partial(answer, generate, (whom, name, own, barrier, Shell(None, environment)))
+                tasks[name] = hosts.submit(name, addresses[name], call)
+            for _ in ticks(_READY_LIMIT_S):
                 _raise_failure(tasks)
-                return [task.result() for task in tasks.values()]
-            finally:
-                for task in tasks.values():
-                    task.cancel()
+                if holder.execute(_WAITING, [barrier]).fetchall()[0][0] == len(tasks):
+                    break
+            else:
+                raise LoadError(f"the generators were not ready within {_READY_LIMIT_S:.0f} s")
+            holder.execute("SELECT pg_advisory_unlock(%s)", [barrier])
+            while not all(task.done() for task in tasks.values()):
+                time.sleep(0.1)
+                _raise_failure(tasks)
+                watch()
+            _raise_failure(tasks)
+            return [task.result() for task in tasks.values()]
+        finally:
+            for task in tasks.values():
+                task.cancel()
 
 
 def _raise_failure(tasks: Mapping[str, Any]) -> None:
