@@ -271,7 +271,9 @@ _IN_FILE = re.compile(r' in file ".*" line \d+')
 def failure_reason(output: str) -> str:
     """The line of a program's output that says why it failed."""
     # to refuse a connection while it starts is no failure
-    lines = [line.strip() for line in output.splitlines() if line.strip() and "the database system is" not in line]
+    lines = [
+        line.strip() for line in output.splitlines() if line.strip() and "the database system is" not in line
+    ]
     errors = error_lines(lines)
     if errors and "contains errors" in errors[0]:
         # what is wrong in a configuration file stands in the lines before

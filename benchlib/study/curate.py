@@ -90,7 +90,10 @@ def export(name: str, file: Path) -> None:
     if os.path.lexists(file):
         raise InputError(f"{file} is there already: name another file")
     try:
-        with whole(file) as pending, zipfile.ZipFile(pending, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        with (
+            whole(file) as pending,
+            zipfile.ZipFile(pending, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
+        ):
             # checksums last: a trial that is kept meanwhile is listed before it is there
             for path in sorted(folder.path.rglob("*"), reverse=True):
                 member = path.relative_to(folder.path.parent).as_posix()
@@ -129,7 +132,9 @@ def _members(archive: zipfile.ZipFile, packed: int) -> tuple[str, list[zipfile.Z
     owners = {name.partition("/")[0] for name in names}
     if len(owners) != 1 or len(set(names)) < len(names) or not all(map(_MEMBER.fullmatch, names)):
         raise ValueError("want one folder with the files of a study, each once")
-    if sum(member.file_size for member in files) > max(16 << 20, 400 * packed):  # a study's is a tenth of that
+    if sum(member.file_size for member in files) > max(
+        16 << 20, 400 * packed
+    ):  # a study's is a tenth of that
         raise ValueError("it would unpack to more than a study can be")
     for member in files:
         member.filename = member.filename.partition("/")[2]

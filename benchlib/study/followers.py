@@ -105,7 +105,9 @@ class ReplicaElsewhere(Replica):
 
         """
         self._queue = self._open.enter_context(self._hosts.queue())
-        self._task = self._hosts.submit(self.host, self._hosts.address(self.host), self._call, self._queue.name)
+        self._task = self._hosts.submit(
+            self.host, self._hosts.address(self.host), self._call, self._queue.name
+        )
         for _ in ticks(_COPY_LIMIT_S, 0.2):
             self._listen()
             if self.door:

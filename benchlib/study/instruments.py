@@ -79,7 +79,10 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
             if (log := folder.raw(name, SERVER_LOG)) is not None:
                 checkpointed[level, block] = _inside(log.decode(errors="replace"), raw)
     return Recorded(
-        seconds=_stacked(seconds, SECONDS[2:]).groupby(_EACH, sort=False)[[*HOST, *DEVICE]].mean().reset_index(),
+        seconds=_stacked(seconds, SECONDS[2:])
+        .groupby(_EACH, sort=False)[[*HOST, *DEVICE]]
+        .mean()
+        .reset_index(),
         waits=_frequent_first(pd.DataFrame(waits, columns=None if waits else _EACH)),
         checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")) if checkpointed else None,
     )

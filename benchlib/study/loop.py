@@ -37,7 +37,9 @@ OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
 class Progress:
     """How far a study is, for whoever runs it; ``kept`` counts its trials."""
 
-    def __init__(self, folder: StudyFolder, study: Study, kept: Mapping[str, Measurement], tell: Tell) -> None:
+    def __init__(
+        self, folder: StudyFolder, study: Study, kept: Mapping[str, Measurement], tell: Tell
+    ) -> None:
         self._folder, self._study, self._tell = folder, study, tell
         self.kept, self._failed = len(kept), sum(m.error is not None for m in kept.values())
         self._started, self._seconds = time.monotonic(), list[float]()
@@ -191,7 +193,9 @@ def run_study(
     progress.report("done")
 
 
-def run_block(folder: StudyFolder, bench: Bench, trials: Sequence[Trial], report: Tell) -> Iterator[Measurement]:
+def run_block(
+    folder: StudyFolder, bench: Bench, trials: Sequence[Trial], report: Tell
+) -> Iterator[Measurement]:
     """Run the missing trials of one block and keep each; needs nothing but the study and the bench.
 
     Raises:

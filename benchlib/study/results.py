@@ -96,7 +96,9 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
                     report = _report(folder, plan, trial_id, measurement)
                     row |= _figures(folder, plan, trial_id, measurement, report)
                     progress += [(*of, each["elapsed_s"], each["tps"]) for each in report["progress"]]
-                    statements += [(*of, *(each[name] for name in _STATEMENT)) for each in report["statements"]]
+                    statements += [
+                        (*of, *(each[name] for name in _STATEMENT)) for each in report["statements"]
+                    ]
             except InputError as reason:
                 row["error"] = str(reason)
         trials.append(row)
@@ -193,11 +195,11 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
             message = f"all trials of {', '.join(map(repr, always))}: {rows['warning'].iloc[0]}"
             doubts.append(Concern("trial_warning", message))
             warned = warned.drop(always)
-        for level, count in warned.items():
+        for level, count in zip(map(str, warned.index), warned, strict=True):
             texts = rows.loc[rows["level"] == level, "warning"].unique()
             more = " (the figures of the first; they differ)" if len(texts) > 1 else ""
             message = f"{count} of {trials_of[level]} trials of {level!r}: {texts[0]}{more}"
-            doubts.append(Concern("trial_warning", message, level=str(level)))
+            doubts.append(Concern("trial_warning", message, level=level))
     return doubts
 
 
@@ -222,7 +224,9 @@ def _figures(
     )
     if measurement.load_cpu_s is not None:
         if measurement.load_wall_s and report["threads"]:
-            figures["client_cpu_share"] = measurement.load_cpu_s / (measurement.load_wall_s * report["threads"])
+            figures["client_cpu_share"] = measurement.load_cpu_s / (
+                measurement.load_wall_s * report["threads"]
+            )
         figures["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done if done else None
     samples = Samples.read(folder, trial_id)
     if samples and len(samples.readings) > 1 and samples.of_servers_host(plan.level(level)):
@@ -241,8 +245,8 @@ def _figures(
         figures["flushes_per_s"] = flushes.used_per_s()
     if counters := Counters.read(folder, trial_id):
         counts = counters.during_load()
-        for name, counter in _COUNTED.items() if alone else ():
-            if (count := counts[counter]) is not None:
+        for name, counter in _COUNTED.items():
+            if alone and (count := counts[counter]) is not None:
                 figures[f"{name}_per_transaction"] = count / alone
         timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
         if timed is not None and requested is not None:

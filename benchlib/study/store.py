@@ -198,7 +198,9 @@ class StudyFolder:
                 measurements[trial.id] = self._measurement(study.plan, trial, data)
         for path in sums:
             _, trial_id, name = path.split("/")
-            if trial_id in measurements and name != TRANSACTION_LOG:  # large, maybe: whoever reads it compares it
+            if (
+                trial_id in measurements and name != TRANSACTION_LOG
+            ):  # large, maybe: whoever reads it compares it
                 self.raw(trial_id, name)
         return measurements
 
