@@ -15,7 +15,7 @@ from benchlib.server.cluster import Cluster
 ROLES = {
     "boss": "SUPERUSER",
     "maker": "CREATEDB",
-    "guest": "",
+    "guest": "CONNECTION LIMIT 12",
     "tuner": "CREATEDB",
 }
 """What the roles may do; ``tuner`` may also set ``work_mem`` and ``checkpoint_timeout``, from PostgreSQL 15 on."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator
 
 from benchlib.levers.lever import Lever, Wish
 from benchlib.plan.model import Plan
@@ -10,11 +10,18 @@ from benchlib.plan.words import unpublished
 from benchlib.server.installations import find_installation
 
 
+def _version_text(value: object) -> object:
+    """A major version may be a number; 16.10 as a number is 16.1, so a decimal one is refused."""
+    if isinstance(value, float):
+        raise ValueError(f'write the version as text, "{value}": as a number its last zeros are lost')
+    return str(value) if isinstance(value, int) else value
+
+
 class Postgres(Lever):
     """An installation, by its version such as ``"16"`` or by the folder of its programs."""
 
     key = "postgres"
-    model = Annotated[str, Field(coerce_numbers_to_str=True)] | None
+    model = Annotated[str | None, BeforeValidator(_version_text)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """See whether the installation is there."""

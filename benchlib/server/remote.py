@@ -29,6 +29,10 @@ from benchlib.server.rights import Target
 from benchlib.server.server import Server, Session, asking, fetch, reason_of
 
 _OLDEST = 10
+_HINTS = {
+    "password": "; passwords come from the service file, PGPASSWORD or .pgpass",
+    "definition of service": "; services stand in ~/.pg_service.conf, or in the file that PGSERVICEFILE names",
+}
 _NO_CHECKPOINT = (
     "no CHECKPOINT, so a trial starts with what is dirty (from 15 on: GRANT pg_checkpoint TO our_role)"
 )
@@ -45,7 +49,7 @@ class Remote(Server):
         """Connect to the target as it is.
 
         Raises:
-            PreflightError: it cannot be reached, or refuses.
+            PreflightError: it cannot be reached, or refuses; in one line, with what to look at.
 
         """
         super().__init__()
@@ -89,7 +93,7 @@ class Remote(Server):
             answers = f"answers in {1000 * statistics.median(round_trips_s):.2g} ms"
             return [
                 (name, f"PostgreSQL {version}, {answers}, {encrypted}"),
-                (f"{name}, connections", rights.connections(connection, clients)),
+                (f"{name}, connections", rights.connections(connection, target, clients)),
                 (f"{name}, rights", ", ".join(allowed)),
                 (
                     f"{name}, disk",
@@ -251,4 +255,6 @@ def _reaching(target: Target) -> Iterator[Session]:
         with connect_to(target.server) as connection:
             yield connection
     except psycopg.Error as error:
-        raise PreflightError(f"the target “{target.server}” cannot be used: {reason_of(error)}") from error
+        message = reason_of(error)
+        hint = next((hint for mark, hint in _HINTS.items() if mark in message), "")
+        raise PreflightError(f"the target “{target.server}” cannot be used: {message}{hint}") from error

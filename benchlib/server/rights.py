@@ -26,6 +26,7 @@ RIGHTS = """
     SELECT quote_ident(current_user) AS role, quote_ident(current_database()) AS database, pg_is_in_recovery() AS replica,
            rolsuper OR rolcreatedb AS may_create_database, has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
            has_function_privilege('pg_reload_conf()', 'EXECUTE') AS may_reload,
+           coalesce(current_setting('allow_alter_system', true), 'on') = 'on' AS alterable,
            reads_conf, reads_conf OR 'pg_read_all_settings' = ANY(roles) AS sees_former,
            rolsuper OR 'pg_checkpoint' = ANY(roles) AS may_checkpoint, rolsuper OR 'pg_read_server_files' = ANY(roles)
              AND has_function_privilege('pg_read_file(text, bigint, bigint, boolean)', 'EXECUTE') AS may_read_files
@@ -36,16 +37,30 @@ RIGHTS = """
 """
 """What our role may do there: have the server checkpoint (a right since 15), or read files of its host such as its kernel's."""
 
-_TABLES_OF_OTHERS = f"SELECT count(*) FROM pg_tables WHERE schemaname !~ '^pg_|^information_schema$|{OURS}'"
-_LIMIT = """
-    SELECT current_setting('max_connections')::int AS most,
-           current_setting('superuser_reserved_connections')::int
-             + coalesce(current_setting('reserved_connections', true), '0')::int AS reserved, count(*)::int AS in_use
-    FROM pg_stat_activity
-    -- what a session is, the server tells only of our own, of which some may have just ended; every client's has a database
-    WHERE pid <> pg_backend_pid() AND NOT (usename = current_user AND application_name = 'benchlib')
-      AND datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'
+_TABLES_OF_OTHERS = f"""
+    SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'm', 'f') AND n.nspname !~ '^pg_|^information_schema$|{OURS}'
+      -- those of an extension are nobody's
+      AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
 """
+_LIMIT = """
+    -- sessions of ours that have just ended may still be there
+    WITH others AS (SELECT * FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+                    AND NOT (usename = current_user AND application_name = 'benchlib'))
+    SELECT *, most - reserved - in_use AS free FROM (
+        SELECT 'max_connections' AS name, current_setting('max_connections')::int AS most,
+               current_setting('superuser_reserved_connections')::int
+                 + coalesce(current_setting('reserved_connections', true), '0')::int AS reserved,
+               -- what a session is, the server tells only of our own; every client's has a database
+               (SELECT count(*)::int FROM others
+                WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend') AS in_use
+        UNION ALL SELECT 'our role''s limit', rolconnlimit, 0, (SELECT count(*)::int FROM others WHERE usename = rolname)
+        FROM pg_roles WHERE rolname = current_user AND rolconnlimit >= 0
+        UNION ALL SELECT 'the database''s limit', datconnlimit, 0, (SELECT count(*)::int FROM others AS o WHERE o.datname = d.datname)
+        FROM pg_database AS d WHERE datname = current_database() AND datconnlimit >= 0 AND %s
+    ) AS limits ORDER BY free LIMIT 1
+"""
+"""The limit on connections that leaves us the fewest; the database's counts where the load runs in it."""
 
 _GRANTS = {
     "may_create_database": ("create databases (an 'own_schema' does without)", "ALTER ROLE {role} CREATEDB"),
@@ -72,6 +87,13 @@ _NAME_LISTS = ("search_path", "local_preload_libraries", "session_preload_librar
 
 _ENDANGERING = ("fsync", "full_page_writes")
 """Off, a crash may destroy every database of the server."""
+
+_OVERRULING = {
+    "server": ("client", "override", "environment variable", "command line"),
+    "database": ("client", "override", "user"),
+    "sessions": ("override",),
+}
+"""Sources of a value, in words of ``pg_settings``, that count more than what is set for the server, a database, or our sessions."""
 
 Lacks = dict[str, str | None]
 """Why a target does not do for a level, each reason with the SQL that mends it; None where none does."""
@@ -152,16 +174,17 @@ def _lacking(rights: Mapping[str, Any], *names: str) -> Lacks:
     }
 
 
-def connections(connection: Session, clients: int) -> str:
+def connections(connection: Session, target: Target, clients: int) -> str:
     """How many connections the load needs, and of how many, in words.
 
     Raises:
         PreflightError: there are not so many.
 
     """
-    limit = fetch(connection, _LIMIT)[0]
-    free, needed = limit["most"] - limit["reserved"] - limit["in_use"], clients + _OUR_SESSIONS
-    reason = "max_connections {most:,} less {reserved} reserved less {in_use} in use".format_map(limit)
+    limit = fetch(connection, _LIMIT, [target.own_schema is not None])[0]
+    reserved = f" less {limit['reserved']} reserved" if limit["reserved"] else ""
+    reason = f"{limit['name']} {limit['most']:,}{reserved} less {limit['in_use']} in use"
+    free, needed = limit["free"], clients + _OUR_SESSIONS
     if needed > free:
         raise PreflightError(
             f"{clients:,} clients and {_OUR_SESSIONS} sessions of ours need {needed:,} connections, the target has room for "
@@ -185,7 +208,7 @@ def of_settings(
     rights, rows, lacks = fetch(connection, RIGHTS)[0], _parameters(connection, settings), Lacks()
     for name, value in settings.items():
         row = rows.get(name.lower())
-        if reason := _unfit(row, value):
+        if reason := _unfit(target, row, value):
             lacks[f"{name} = {spelled(value)}: {reason}"] = None
         elif row and row["wide"]:
             lacks |= _for_everybody(connection, target, row, rights)
@@ -194,17 +217,18 @@ def of_settings(
     return lacks, {name for name, row in rows.items() if row["wide"]}
 
 
-def _unfit(row: Mapping[str, Any] | None, value: SettingValue) -> str | None:
+def _unfit(target: Target, row: Mapping[str, Any] | None, value: SettingValue) -> str | None:
     """Why nobody could make a setting, of the server's own ``row`` for its parameter; None if somebody could."""
     if row is None:
         return "the server has no such parameter"
-    name, overruled = row["name"], row["wide"] and row["source"] in ("command line", "override")
+    name = row["name"]
+    whose = "server" if row["wide"] else "sessions" if target.own_schema else "database"
     reasons = {
         "needs a restart of the server, which is not ours to restart": row["context"] == "postmaster",
         "was decided when the server was built or initialised": row["context"] == "internal",
         "would endanger every database of a server that is not ours": name in _ENDANGERING and is_off(value),
         "a list of names would be taken for one: leave it to the server's owner": name in _NAME_LISTS,
-        f"decided elsewhere ({row['source']}), which counts more": overruled,
+        f"decided elsewhere ({row['source']}), which counts more": row["source"] in _OVERRULING[whose],
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -217,6 +241,8 @@ def _for_everybody(
     if not target.server_wide:
         ask = "say server_wide: true in the level's target, and everybody there gets it"
         lacks[f"{name} is the whole server's: {ask}"] = None
+    if not rights["alterable"]:
+        lacks["this server does not allow ALTER SYSTEM (allow_alter_system = off)"] = None
     if not row["may_alter"]:
         lacks |= _ungranted(connection, "ALTER SYSTEM", name, rights)
     lacks |= _lacking(rights, "may_reload")

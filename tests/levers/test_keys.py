@@ -110,6 +110,8 @@ def test_names_of_parameters_are_one_in_any_case_and_may_have_a_dot() -> None:
     assert read({"settings": settings}).settings == {"work_mem": "8MB", "pg_stat_statements.max": 100}
 
 
-def test_a_version_may_be_a_number() -> None:
+def test_a_version_may_be_a_whole_number_but_not_a_decimal_one() -> None:
     assert read({"postgres": 16}).postgres == "16"
     assert read({"postgres": "16.10"}).postgres == "16.10"
+    with pytest.raises(ValidationError, match=r'write the version as text, "16\.1"'):
+        read({"postgres": 16.10})

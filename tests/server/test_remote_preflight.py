@@ -70,14 +70,15 @@ def test_an_ordinary_role_is_told_what_it_may_not_know_or_do() -> None:
 
 def test_a_wrong_password_or_none(services: Path, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     services.write_text(foreign.service("boss"))
-    assert "no password supplied" in refusal()
+    assert "no password supplied; passwords come from the service file, PGPASSWORD or .pgpass" in refusal()
     monkeypatch.setenv("PGPASSWORD", "zebra-but-wrong")
-    assert 'password authentication failed for user "boss"' in refusal()
+    assert 'password authentication failed for user "boss"; passwords come from' in refusal()
 
 
 def test_an_unknown_service_and_a_server_that_is_not_there(foreign: Foreign) -> None:
     message = refusal("no-such-service")
     assert message.startswith("the target “no-such-service” cannot be used: definition of service")
+    assert "PGSERVICEFILE" in message
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -97,6 +98,12 @@ def test_too_many_clients(foreign: Foreign) -> None:
     with foreign.cluster.connect("postgres"):
         assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=93)
         assert "room for 96" in refusal("maker", clients=93), "an ordinary role counts others' sessions too"
+    with foreign.given(
+        "GRANT CREATE ON DATABASE postgres TO guest",
+        back="REVOKE CREATE ON DATABASE postgres FROM guest",
+    ):
+        guest = {"server": "guest", "own_schema": "bench_own"}
+        assert "room for 12 (our role's limit 12 less 0 in use)" in refusal(guest, clients=20)
 
 
 def test_of_a_server_by_uri_the_host_is_not_told(foreign: Foreign) -> None:
@@ -221,10 +228,34 @@ def test_a_database_with_tables_of_others_is_refused_unless_it_is_named(foreign:
         check("boss")
 
 
-def test_tables_of_our_other_levels_are_not_those_of_others(foreign: Foreign) -> None:
+def test_tables_of_extensions_and_of_our_other_levels_are_not_those_of_others(foreign: Foreign) -> None:
     with foreign.given(
         "CREATE SCHEMA bench_own_0123456789ab",
         "CREATE TABLE bench_own_0123456789ab.pgbench_history (n int)",
-        back="DROP SCHEMA bench_own_0123456789ab CASCADE",
+        "CREATE TABLE theirs (n int)",
+        "ALTER EXTENSION plpgsql ADD TABLE theirs",
+        back="ALTER EXTENSION plpgsql DROP TABLE theirs;DROP TABLE theirs;DROP SCHEMA bench_own_0123456789ab CASCADE",
     ):
         check({"server": "boss", "own_schema": "bench_own"})
+
+
+def test_what_counts_more_than_we_could_set(foreign: Foreign) -> None:
+    with foreign.given("ALTER ROLE boss SET work_mem = '5MB'", back="ALTER ROLE boss RESET work_mem"):
+        assert "decided elsewhere (user)" in refusal(settings={"work_mem": "8MB"})
+        check({"server": "boss", "own_schema": "bench_own"}, {"work_mem": "8MB"})
+
+
+def test_a_server_that_forbids_alter_system(foreign: Foreign) -> None:
+    if foreign.cluster.major < 17:
+        pytest.skip("allow_alter_system came with PostgreSQL 17")
+    conf = foreign.cluster.data / "benchlib.conf"
+    former = conf.read_text()
+    try:
+        conf.write_text(f"{former}allow_alter_system = off\n")
+        foreign.cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
+        foreign.wait_until_it_shows("allow_alter_system", "off")
+        assert "this server does not allow ALTER SYSTEM" in refusal(WIDE, {"checkpoint_timeout": "7min"})
+        check(WIDE, {"work_mem": "8MB"})
+    finally:
+        conf.write_text(former)
+        foreign.cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
