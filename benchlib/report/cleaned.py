@@ -11,69 +11,14 @@ from bs4 import BeautifulSoup
 from bs4.element import PreformattedString
 from markupsafe import Markup
 
-_ELEMENTS = {
-    *[
-        "a",
-        "abbr",
-        "b",
-        "br",
-        "caption",
-        "code",
-        "details",
-        "div",
-        "em",
-        "figcaption",
-        "figure",
-        "i",
-        "p",
-        "pre",
-        "small",
-        "span",
-        "strong",
-        "sub",
-        "summary",
-        "sup",
-        "table",
-    ],
-    *[
-        "tbody",
-        "td",
-        "tfoot",
-        "th",
-        "thead",
-        "tr",
-        "svg",
-        "clippath",
-        "defs",
-        "g",
-        "image",
-        "path",
-        "rect",
-        "text",
-        "title",
-        "use",
-    ],
-}
-_ATTRIBUTES = {
-    *[
-        "aria-label",
-        "clip-path",
-        "class",
-        "colspan",
-        "d",
-        "data-csv",
-        "data-figure",
-        "height",
-        "href",
-        "id",
-        "role",
-        "rowspan",
-        "scope",
-        "style",
-        "tabindex",
-    ],
-    *["title", "transform", "viewbox", "width", "x", "xmlns", "y"],
-}
+_ELEMENTS = (
+    "a abbr b br caption code details div em figcaption figure i p pre small span strong sub summary sup table tbody td "
+    "tfoot th thead tr svg clippath defs g image path rect text title use"
+)
+_ATTRIBUTES = (
+    "aria-label clip-path class colspan d data-csv data-figure height href id role rowspan scope style tabindex title "
+    "transform viewbox width x xmlns y"
+)
 _INSIDE = re.compile(r"#[\w.-]+|[\w-][\w.-]*|data:image/png;base64,[\w+/=\s]+")
 """Where a link may lead: a place on the page, a file beside it; and a picture that is in the page."""
 _LOADING = re.compile(r"url\(\s*(?!#)|image|src|position|[@\\]", re.IGNORECASE)
@@ -85,16 +30,17 @@ def cleaned(html: str, counts: Counter[str]) -> Markup:
     Its figures and tables get their numbers, which are links to them; ``counts`` are those that the page has already.
     """
     soup = BeautifulSoup(html, "html.parser")
+    elements, attributes = _ELEMENTS.split(), _ATTRIBUTES.split()
     for comment in soup.find_all(string=lambda text: isinstance(text, PreformattedString)):
         comment.extract()
     for tag in soup.find_all(True):
-        if tag.name not in _ELEMENTS:
+        if tag.name not in elements:
             tag.decompose()
             continue
         for name, value in list(tag.attrs.items()):
             leaves = name == "href" and not _INSIDE.fullmatch(str(value))
             loads = name in ("style", "clip-path") and _LOADING.search(str(value))
-            if name not in _ATTRIBUTES or leaves or loads:
+            if name not in attributes or leaves or loads:
                 del tag[name]
     for part in soup.select("figure, .bl-scroll"):
         if title := part.select_one(".bl-title, figcaption, caption span"):
