@@ -6,6 +6,7 @@ The strings are found by walking the study's files, so a new field is attacked a
 import contextlib
 import gzip
 import json
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +42,8 @@ KINDS = {
     if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record
 }
 Documents = dict[Any, Any]
+_EXACT = re.compile(r"|tps|[0-9A-F]+/[0-9A-F]+")
+"""What is read as what it is, a metric or a place in the WAL, and will have to stay: tried one by one."""
 
 
 def recorded(study: Path, *names: str) -> Documents:
@@ -102,7 +105,10 @@ def _largest(attacks: dict[str, str], works: Callable[[dict[str, str]], bool]) -
         half = len(more) // 2
         return add(add(taken, more[:half]), more[half:])
 
-    return add({}, list(attacks))
+    taken = add({}, [text for text in attacks if not _EXACT.fullmatch(text)])
+    for text in filter(_EXACT.fullmatch, attacks):
+        taken = add(taken, [text])
+    return taken
 
 
 def _facts(folder: StudyFolder) -> tuple[int, ...]:
