@@ -10,8 +10,10 @@ import atexit
 import base64
 import contextlib
 import gc
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -34,6 +36,7 @@ from benchlib.report.progress import HEARERS
 from benchlib.study.store import notebooks, project_root
 
 _INJECTED = "injected-parameters"
+_STOPPED = "stopped; run the same again to go on from what is kept"
 Listen = Callable[[str], None]
 
 
@@ -95,13 +98,13 @@ def execute(
         # what a notebook says before its cells that all share is of its own question
         code = [c for c in notebook["cells"] if c["cell_type"] == "code" or tags(c) & {"own", "shared"}]
         notebook["cells"] = code
-    with _cells_of_one_notebook(listen) as shell:
+    with _cells_of_one_notebook(listen) as shell, _interruptible(aloud=bool(values.get("run"))) as stopping:
         for cell in notebook["cells"]:
             reason = shell.execute(cell) if cell["cell_type"] == "code" else None
             if isinstance(reason, BenchlibError):
                 raise reason
-            if isinstance(reason, KeyboardInterrupt):
-                raise Interrupted("stopped; run the same again to go on from what is kept")
+            if stopping or isinstance(reason, KeyboardInterrupt):
+                raise Interrupted(_STOPPED)
             if reason is not None:
                 failed.parent.mkdir(parents=True, exist_ok=True)
                 write_notebook(notebook, failed)
@@ -122,6 +125,34 @@ def _with_parameters(path: Path, given: Mapping[str, Any]) -> Node:
         if cell["cell_type"] == "code":
             cell.update(outputs=[], execution_count=None)
     return {**notebook, "cells": cells}
+
+
+@contextlib.contextmanager
+def _interruptible(*, aloud: bool) -> Iterator[list[bool]]:
+    """A Ctrl-C, or a SIGTERM, interrupts what is being executed and leaves its mark in a list: IPython swallows some of them.
+
+    ``aloud``: trials may be running, so it is said at once what is being done about them.
+    """
+    stopping: list[bool] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+
+    def stop(*_: object) -> None:
+        if aloud:
+            lines = "\nstopping: the current trial is dropped, the servers stop …"
+            print(lines, file=sys.__stderr__, flush=True)
+        stopping.append(True)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    except KeyboardInterrupt:
+        raise Interrupted(_STOPPED) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # --- the shell ----------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Notebooks executed in this process: what their cells leave, that none sees another's, errors and Ctrl-C."""
 
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -129,9 +130,18 @@ def test_an_error_of_ours_is_raised_as_it_is_and_another_is_kept_with_its_traceb
 INTERRUPT = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
 
 
-def test_a_ctrl_c_ends_the_notebook(run: Execute, project: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_a_ctrl_c_or_a_sigterm_ends_the_notebook_even_where_it_is_swallowed(
+    swallowed: bool, number: signal.Signals, run: Execute, project: Path
+) -> None:
+    before = signal.getsignal(number)
+    cell = INTERRUPT.replace("SIGINT", number.name) + "while True: pass"
+    if swallowed:
+        cell = "try:\n    " + cell.replace("\n", "\n    ") + "\nexcept KeyboardInterrupt:\n    pass"
     with pytest.raises(Interrupted, match="run the same again"):
-        run(INTERRUPT + "while True: pass", "open('next', 'w')")
+        run(cell, "open('next', 'w')")
+    assert signal.getsignal(number) == before
     assert not (project / "next").exists()
     assert not any((project / "elsewhere").iterdir())
 
