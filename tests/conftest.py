@@ -33,7 +33,8 @@ settings.load_profile("benchlib")
 
 # tests of file systems call losetup and mkfs, which an account's bare PATH may lack
 os.environ["PATH"] += os.pathsep + os.pathsep.join(["/usr/sbin", "/sbin"])
-# a shell has what it runs in the background ignore it, and so would the servers that tests stop with it
+# a shell has what it runs in the background ignore both, and so would notebooks and servers that tests stop with them
+signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 HERE = Path(__file__).parent
