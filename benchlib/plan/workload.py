@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from benchlib.plan.level import Model, Values
 
@@ -12,6 +12,17 @@ Tool = Literal["pgbench", "pgbench-init", "sysbench"]
 _EMPTY_MIB = 60
 _PGBENCH_MIB = 16  # pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)
 _SCALE = re.compile(r"(?<!:):scale\b")
+_EXPLAINED = re.compile(
+    r"(?:\s|--[^\n]*\n|\()*(?:SELECT|WITH|VALUES|TABLE|INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE
+)
+
+
+def _explainable(sql: str) -> str:
+    if not _EXPLAINED.match(sql):
+        raise ValueError(
+            "only a query, INSERT, UPDATE, DELETE or MERGE has a plan; what has to go before belongs into 'explain_after'"
+        )
+    return sql
 
 
 def at_scale(sql: str, scale: int) -> str:
@@ -113,7 +124,7 @@ class Workload(Model):
     vacuum: tuple[str, ...] = ()
     truncate: tuple[str, ...] = ()
     explain_after: str = ""
-    explain: tuple[str, ...] = ()
+    explain: tuple[Annotated[str, AfterValidator(_explainable)], ...] = ()
     invariant: Invariant = Invariant()
 
     @model_validator(mode="after")

@@ -8,18 +8,16 @@ The files of a study's trials may be packed into one archive, ``data/<study>/tri
 ``data/<study>/SHA256SUMS`` has the checksum of each of these files, as ``sha256sum`` writes it; what is read is
 compared. Studies of format 1 may have none.
 
-A folder may come from somebody else: links are not followed, and no archive is unpacked beyond a limit.
+A folder may come from somebody else: links are not followed.
 """
 
 import contextlib
 import errno
 import hashlib
-import lzma
 import os
 import re
 import shutil
 import stat
-import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import lru_cache
 from pathlib import Path
@@ -33,20 +31,15 @@ from benchlib.load.tools import misfit
 from benchlib.plan.design import Trial
 from benchlib.plan.level import first_problem
 from benchlib.plan.model import Measurement, Plan, Study
+from benchlib.study.archive import ARCHIVE, MOST, PATH, unpack
 
 DATA_VARIABLE = "BENCHLIB_DATA"
-ARCHIVE = "trials.tar.xz"
 MEASUREMENT = "measurement.json"
 TRANSACTION_LOG = "transactions.parquet"
 CHECKSUMS = "SHA256SUMS"
 PENDING = ".pending-"
 _NAME = re.compile(r"(?!(index|summary|methodology|calibration)\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_PATH = re.compile(r"trials(?:/[A-Za-z0-9][\w.-]*){2}", re.ASCII)
-_LISTED = re.compile(rf"([0-9a-f]{{64}})  ({_PATH.pattern})", re.ASCII)
-_MOST = 256 << 20
-"""Bytes of a file, or of all that an archive unpacks to."""
-_RATIO, _LITTLE = 400, 16 << 20
-"""Bytes that each byte of an archive unpacks to at most, where that is not little: a study's is a fourth of that."""
+_LISTED = re.compile(rf"([0-9a-f]{{64}})  ({PATH.pattern})", re.ASCII)
 
 Sums = Mapping[str, Set[str]]
 """The checksums that files of trials may have, by their paths in the study: of those that are being packed two."""
@@ -389,7 +382,7 @@ def _content(folder: Path, name: str) -> bytes | None:
     try:
         with open(folder / name, "rb", opener=open_plain) as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST:
                 raise InputError(f"cannot read {folder.name}/{name}: it is no file, or too large")
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
@@ -418,38 +411,8 @@ def _listed(folder: Path, _version: tuple[int, ...]) -> Sums:
 
 @lru_cache(maxsize=4)
 def _unpacked(folder: Path, _version: tuple[int, ...]) -> Mapping[str, bytes]:
-    archive = _content(folder, ARCHIVE)
-    if archive is None:
-        return {}
-    most = most_unpacked(len(archive))
     try:
-        unpacking = lzma.LZMADecompressor(memlimit=_MOST)
-        tar = unpacking.decompress(archive, most)
-        if not unpacking.eof:
-            raise EOFError(f"it is cut, or unpacks to more than {most >> 20} MiB")
-        return dict(_members(tar))
-    except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError) as reason:
+        return unpack(_content(folder, ARCHIVE))
+    except ValueError as reason:
         why = f"is damaged ({reason}): bring it back from a copy"
         raise InputError(f"{folder.name}/{ARCHIVE} {why}") from None
-
-
-def most_unpacked(packed: int) -> int:
-    """How many bytes an archive of so many may unpack to: no study's archive comes near."""
-    return min(_MOST, max(_LITTLE, _RATIO * packed))
-
-
-def _members(tar: bytes) -> Iterator[tuple[str, bytes]]:
-    """The files of a tar archive; by hand, since a stranger's may hold what no study's does."""
-    place, seen = 0, set[str]()
-    while any(header := tar[place : place + tarfile.BLOCKSIZE]):
-        member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
-        begin = place + tarfile.BLOCKSIZE
-        place = begin + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-        if member.isdir() and not member.size:
-            continue
-        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or not _PATH.fullmatch(member.name):
-            raise ValueError(f"{member.name[:99]!r} is no file of a trial")
-        if member.size < 0 or begin + member.size > len(tar) or member.name in seen:
-            raise ValueError(f"{member.name!r} is cut, or there twice")
-        seen.add(member.name)
-        yield member.name, tar[begin : begin + member.size]

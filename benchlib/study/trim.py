@@ -5,15 +5,13 @@ of wait events (kept: their sum per second), and which transaction of a second w
 """
 
 import hashlib
-import io
-import lzma
-import tarfile
-from collections.abc import Container, Mapping
+from collections.abc import Container
 
 from benchlib.errors import InputError
 from benchlib.load.latency import thin_log
+from benchlib.study.archive import ARCHIVE, pack
 from benchlib.study.records import Samples, understood
-from benchlib.study.store import ARCHIVE, TRANSACTION_LOG, StudyFolder, checksum, most_unpacked, whole
+from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum, whole
 
 NOTE = "packed; of waits the sums per second are kept, of transactions the second, latency and status"
 """What the provenance of a trimmed study says of its raw files."""
@@ -77,7 +75,10 @@ def _pack(folder: StudyFolder, trials: Container[str]) -> None:
                 thinned[path.relative_to(folder.path).as_posix()] = content
     if not thinned:
         return
-    packed = _archive({**folder.packed(), **thinned})
+    try:
+        packed = pack({**folder.packed(), **thinned})
+    except ValueError as reason:
+        raise InputError(f"{reason}: the study stays as it is") from None
     if listed := thinned.keys() & folder.checksums().keys():
         folder.add_checksums({name: hashlib.sha256(thinned[name]).hexdigest() for name in sorted(listed)})
     folder.put(ARCHIVE, packed)
@@ -87,21 +88,6 @@ def _pack(folder: StudyFolder, trials: Container[str]) -> None:
         for emptied in folders:
             if not any(emptied.iterdir()):
                 emptied.rmdir()
-
-
-def _archive(files: Mapping[str, bytes]) -> bytes:
-    """A ``tar.xz`` of files by their path in it: the same files give the same bytes."""
-    tar = io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        # files of one name next to each other, since they resemble each other most
-        for path in sorted(files, key=lambda path: (path.rpartition("/")[2], path)):
-            member = tarfile.TarInfo(path)
-            member.size = len(files[path])
-            archive.addfile(member, io.BytesIO(files[path]))
-    packed = lzma.compress(tar.getvalue(), preset=6 | lzma.PRESET_EXTREME)
-    if tar.tell() > most_unpacked(len(packed)):
-        raise InputError("the study's files are too many for one archive: it stays as it is")
-    return packed
 
 
 def _size(folder: StudyFolder) -> int:

@@ -17,10 +17,11 @@ from fakes import seal
 from benchlib.errors import BenchlibError
 from benchlib.plan.model import Measurement, Study
 from benchlib.study import records
+from benchlib.study.archive import ARCHIVE
 from benchlib.study.crashed import Crash
 from benchlib.study.experiment import shown
 from benchlib.study.records import Record
-from benchlib.study.store import ARCHIVE, MEASUREMENT, StudyFolder
+from benchlib.study.store import MEASUREMENT, StudyFolder
 
 HOST = "evil.example"
 WORD = "zapped"

@@ -19,10 +19,11 @@ from fakes import FakeBench, seal
 
 from benchlib.errors import InputError
 from benchlib.load.latency import SCHEMA, keep_log, read_latency
+from benchlib.study.archive import ARCHIVE
 from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.records import Samples
-from benchlib.study.store import ARCHIVE, CHECKSUMS, MEASUREMENT, TRANSACTION_LOG, StudyFolder, walk
+from benchlib.study.store import CHECKSUMS, MEASUREMENT, TRANSACTION_LOG, StudyFolder, walk
 from benchlib.study.trim import trim
 
 TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}

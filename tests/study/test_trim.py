@@ -12,10 +12,11 @@ from fakes import FakeBench, seal
 from benchlib.errors import InputError
 from benchlib.load.latency import keep_log
 from benchlib.report.view import View
+from benchlib.study.archive import ARCHIVE
 from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study, set_failed_aside
 from benchlib.study.records import Samples
-from benchlib.study.store import ARCHIVE, CHECKSUMS, TRANSACTION_LOG, StudyFolder
+from benchlib.study.store import CHECKSUMS, TRANSACTION_LOG, StudyFolder
 from benchlib.study.trim import NOTE, trim
 
 START = 1_700_000_000
