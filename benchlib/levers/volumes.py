@@ -1,9 +1,9 @@
 """Where a server's folders lie: in a folder that the user names, or on a file system made for the study.
 
-A file system other than tmpfs lies in a file behind a loop device. The file is written full of zeros: in one
+A file system other than tmpfs lies in a file behind a loop device. The file is written in full: in one
 that is sparse or only reserved the first write to each block costs more than any later one (writing 800 MB
 was a third slower), so a trial would measure how much of the disk earlier trials had touched. A full disk
-thus also shows at once, not in mid-trial. The device reads and writes the file directly: through the page
+thus also shows at once, not in mid-trial. In the run's own folder such a file serves one file system after the other. The device reads and writes the file directly: through the page
 cache all would be cached twice, and once outside the servers' control group. What file systems do in
 the background by themselves (ext4's late initialisation, discarding, which would punch holes into the
 file) is off unless the mount options ask for it.
@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from benchlib.errors import PreflightError, TrialError
 from benchlib.host import facts
-from benchlib.host.changes import OURS, Attached, Made, Mounted
+from benchlib.host.changes import OURS, Attached, Made, Mounted, loop_devices
 from benchlib.host.journal import Chapter
 from benchlib.host.ours import check_folder
 from benchlib.host.shell import Shell, server_user
@@ -154,7 +154,8 @@ def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapt
         return shell.make_directory(_home(place, scratch, chapter) / name)
     source = "tmpfs"
     if place.file_system != "tmpfs":
-        source = _device(place, _home(place, scratch, chapter) / "image", scratch, chapter)
+        folder = _home(place, scratch, chapter) if place.path else scratch
+        source = _attach(_image(folder, place.size or 0, scratch), scratch, chapter)
         _run([*_MAKE[place.file_system], source], scratch)
     # not the root of the file system: initdb wants an empty folder, and ext4 has its lost+found there
     return shell.make_directory(_mount(place, source, name, scratch, chapter) / _FILES)
@@ -187,15 +188,22 @@ def _home(place: Place, scratch: Path, chapter: Chapter) -> Path:
     return home.folder
 
 
-def _device(place: Place, image: Path, scratch: Path, chapter: Chapter) -> str:
-    """A loop device over a new file full of zeros."""
+def _image(folder: Path, size: int, scratch: Path) -> Path:
+    """A file of so many bytes that is written in full: one whose file system has gone, or a new one."""
+    spare = [image for image in folder.glob("image-*") if not loop_devices(image)]
+    for image in spare:
+        if image.stat().st_size == size:
+            return image
+    for image in spare:
+        image.unlink()  # no more disk than the places of one level take
+    unwritten, image = folder / "unwritten", folder / f"image-{secrets.token_hex(4)}"
     # ours alone, since the server's data are nobody else's business
-    _run(["install", "--mode=600", "/dev/null", image], scratch)
+    _run(["install", "--mode=600", "/dev/null", unwritten], scratch)
     # in one piece, as far as there is one
-    _run(["fallocate", "--posix", f"--length={place.size}", image], scratch)
-    zeros = ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={place.size}"]
+    _run(["fallocate", "--posix", f"--length={size}", unwritten], scratch)
+    zeros = ["dd", "if=/dev/zero", f"of={unwritten}", "bs=4M", "iflag=count_bytes", f"count={size}"]
     _run([*zeros, "oflag=direct", "conv=notrunc", "status=none"], scratch)
-    return _attach(image, scratch, chapter)
+    return unwritten.rename(image)
 
 
 def _attach(image: Path, scratch: Path, chapter: Chapter) -> str:

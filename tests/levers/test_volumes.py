@@ -119,12 +119,28 @@ def test_a_file_system_is_made_as_asked_and_goes(
     assert 0.2 * int(place.size or 0) < room.f_blocks * room.f_frsize <= int(place.size or 0)
     if kind != "tmpfs":
         assert Path(f"/sys/block/{Path(device).name}/loop/dio").read_text().strip() == "1"
-        (image,) = Path(place.path or run).rglob("image")
+        (image,) = Path(place.path or run).rglob("image-*")
         assert image.stat().st_blocks * 512 >= int(place.size or 0), "no block of it is still to be had"
         assert stat.S_IMODE(image.stat().st_mode) == 0o600, "the server's data are nobody else's business"
         assert loop_devices(image) == [Path(device)]
     chapter.undo()
     assert list(disk.iterdir()) == remains(scratch) == []
+
+
+def test_the_file_below_a_file_system_that_has_gone_serves_the_next_of_its_size(
+    root_only: None, run: Path
+) -> None:
+    images = []
+    for sizes in (["16MB", "24MB"], ["16MB"], ["24MB", "16MB"], ["32MB"]):
+        with Journal(run / "journal").chapter() as one:
+            for size in sizes:
+                place = Place(file_system="ext4", size=size)
+                folder = volumes.provide(place, "data", run, Shell(server_user()), one)
+                assert list(folder.iterdir()) == []
+                (folder / "file").write_text("theirs")
+        images.append({(image.stat().st_size >> 20, image.name) for image in run.glob("image-*")})
+    assert images[0] == images[1] == images[2]
+    assert [size for size, _ in images[3]] == [32], "what none of a level's places can use makes room"
 
 
 def dying(run: Path, steps: int) -> None:
@@ -139,7 +155,7 @@ def dying(run: Path, steps: int) -> None:
         return run_program(*args)
 
     volumes._run = dies
-    place, chapter = Place(file_system="ext4", size="16MB"), Journal(run / "journal").chapter()
+    place, chapter = Place(path=str(run), file_system="ext4", size="16MB"), Journal(run / "journal").chapter()
     volumes.provide(place, "data", run, Shell(server_user()), chapter)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -281,5 +281,5 @@ def _disk(site: Site) -> tuple[volumes.Place, Path]:
     """The one disk of a stand, and the file behind it."""
     disk = storage_of(site.level).data
     assert disk is not None
-    (image,) = Path(str(disk.path)).glob(f"{OURS}*/image")
+    (image,) = Path(str(disk.path)).glob(f"{OURS}*/image-*")
     return disk, image
