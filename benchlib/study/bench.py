@@ -85,8 +85,11 @@ class Bench:
             self._standing[name] = stand
             with stand.under():
                 stand.settle()
-                if plan.stands_side_by_side:  # else its only trial warms it
-                    self._warm(stand, load, seed=1)
+                # else its only trial warms it; but at a cap's rate a memory that the data exceed fills for minutes
+                if plan.stands_side_by_side or stand.memory_capped:
+                    with stand.uncapped():
+                        self._warm(stand, load, seed=1)
+                        stand.checkpoint()
         except BenchlibError as reason:
             # then this trial fails, and no other; or its block runs again
             if plan.arrangement == "fresh" or isinstance(reason, UnwantedError):

@@ -18,6 +18,7 @@ from benchlib.host.sweep import remove_shared_memory
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Site
 from benchlib.levers.replicas import Replicas, Watch
+from benchlib.levers.storage import storage_of
 from benchlib.levers.target import target_of
 from benchlib.load.parse.text import Text, faults
 from benchlib.load.tool import ending
@@ -94,6 +95,11 @@ class Stand:
         with self.uncapped():
             self.server.execute(*statements)
             self.checkpoint()
+
+    @property
+    def memory_capped(self) -> bool:
+        """Whether the memory of a server of ours, the page cache included, has a cap."""
+        return bool(self.site and storage_of(self.level).memory)
 
     @contextlib.contextmanager
     def uncapped(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from benchlib.errors import PreflightError
 from benchlib.host.facts import block_devices
 from benchlib.host.sweep import processes_of
 from benchlib.host.telemetry import telemetry
-from benchlib.plan.model import Measurement, Plan
+from benchlib.plan.model import Load, Measurement, Plan
+from benchlib.study.bench import Bench
 from benchlib.study.preflight import preflight
 from benchlib.study.records import Flushes, Samples
+from benchlib.study.stand import Stand
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters")]
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -59,6 +61,13 @@ class During:
 def trial(trials: Trials) -> Callable[[Plan], tuple[Measurement, Path]]:
     """Runs one trial of the level “other” on a bench that is closed after the test."""
     return lambda its_plan: trials.run(trials.bench(its_plan), "other")
+
+
+def throttles() -> Iterator[str]:
+    """What the kernel has of caps on writes to loop devices, below our groups."""
+    for group in Path("/sys/fs/cgroup").rglob("benchlib-*"):
+        for file in (*group.glob("io.max"), *group.glob("blkio.throttle.write_iops_device")):
+            yield file.read_text()
 
 
 def mounts_of(scratch: Path) -> list[str]:
@@ -136,6 +145,25 @@ def test_a_capped_server_runs_inside_a_control_group_with_all_its_processes(tria
     ours = [line.rpartition("/")[2] for line in during.seen[-1].splitlines() if "benchlib" in line]
     assert ours
     assert [p for name in ours for p in Path("/sys/fs/cgroup").rglob(name)] == []
+
+
+@root_only
+def test_a_capped_memory_is_filled_before_the_warm_up_without_the_disks_caps(
+    trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caps = list[bool]()
+    warm = Bench._warm
+
+    def recorded(bench: Bench, stand: Stand, load: Load, *, seed: int) -> None:
+        (capped,) = {line for text in throttles() for line in text.splitlines() if " 7:" in f" {line}"} or {""}
+        caps.append("wiops=50" in capped or capped.endswith(" 50"))
+        warm(bench, stand, load, seed=seed)
+
+    monkeypatch.setattr(Bench, "_warm", recorded)
+    disk = {"data": {"file_system": "ext4", "size": "300MB"}, "write_iops": 50}
+    assert trial(plan({"storage": disk}))[0].error is None
+    assert trial(plan({"storage": {**disk, "memory": "256MB"}}))[0].error is None
+    assert caps == [True, False, True]
 
 
 def test_a_synchronous_trial_keeps_its_lag_and_its_promise(trial) -> None:
