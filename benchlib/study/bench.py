@@ -86,7 +86,7 @@ class Bench:
             with stand.under():
                 stand.settle()
                 # else its only trial warms it; but at a cap's rate a memory that the data exceed fills for minutes
-                if plan.stands_side_by_side or stand.memory_capped:
+                if plan.stands_side_by_side or stand.exceeds_memory(plan.scale):
                     with stand.uncapped():
                         self._warm(stand, load, seed=1)
                         stand.checkpoint()

@@ -96,10 +96,10 @@ class Stand:
             self.server.execute(*statements)
             self.checkpoint()
 
-    @property
-    def memory_capped(self) -> bool:
-        """Whether the memory of a server of ours, the page cache included, has a cap."""
-        return bool(self.site and storage_of(self.level).memory)
+    def exceeds_memory(self, scale: int) -> bool:
+        """Whether the data are more than the memory that a server of ours may have, the page cache included."""
+        cap = storage_of(self.level).memory
+        return bool(self.site and cap and self.workload.data_mib(scale) << 20 > cap)
 
     @contextlib.contextmanager
     def uncapped(self) -> Iterator[None]:

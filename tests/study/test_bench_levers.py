@@ -19,6 +19,7 @@ from benchlib.host.facts import block_devices
 from benchlib.host.sweep import processes_of
 from benchlib.host.telemetry import telemetry
 from benchlib.plan.model import Load, Measurement, Plan
+from benchlib.plan.workload import Workload
 from benchlib.study.bench import Bench
 from benchlib.study.preflight import preflight
 from benchlib.study.records import Flushes, Samples
@@ -148,7 +149,7 @@ def test_a_capped_server_runs_inside_a_control_group_with_all_its_processes(tria
 
 
 @root_only
-def test_a_capped_memory_is_filled_before_the_warm_up_without_the_disks_caps(
+def test_a_memory_that_the_data_exceed_is_filled_before_the_warm_up_without_the_disks_caps(
     trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caps = list[bool]()
@@ -163,7 +164,10 @@ def test_a_capped_memory_is_filled_before_the_warm_up_without_the_disks_caps(
     disk = {"data": {"file_system": "ext4", "size": "300MB"}, "write_iops": 50}
     assert trial(plan({"storage": disk}))[0].error is None
     assert trial(plan({"storage": {**disk, "memory": "256MB"}}))[0].error is None
-    assert caps == [True, False, True]
+    assert caps == [True, True]
+    monkeypatch.setattr(Workload, "data_mib", lambda self, scale: 257)
+    assert trial(plan({"storage": {**disk, "memory": "256MB"}}))[0].error is None
+    assert caps == [True, True, False, True]
 
 
 def test_a_synchronous_trial_keeps_its_lag_and_its_promise(trial) -> None:
