@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchlib.host import changes, guardian
+from benchlib.host import facts, guardian
 from benchlib.host.changes import mounts_below
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.shell import Shell, server_user, ticks
@@ -58,7 +58,7 @@ def short_folder() -> Path:
 @pytest.fixture
 def kernel_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder that stands for the root of the file system where it is about the kernel's files."""
-    monkeypatch.setattr(changes, "ROOT", tmp_path)
+    monkeypatch.setattr(facts, "ROOT", tmp_path)
     return tmp_path
 
 

@@ -20,6 +20,7 @@ import psutil
 from pydantic import AfterValidator, model_validator
 
 from benchlib.errors import StudyError
+from benchlib.host import facts
 from benchlib.host.journal import Change
 from benchlib.host.ours import check_folder
 from benchlib.host.shell import Shell, admit_servers, ticks
@@ -29,19 +30,16 @@ OURS = "benchlib-"
 
 _PATIENCE_S = 2.0
 
-ROOT = Path("/")
-"""Where the kernel's ``proc`` and ``sys`` are found."""
-
 DEBUGFS = "sys/kernel/debug"
 GROUPS = "sys/fs/cgroup"
 _CAPS_OF_A_LOOP_DEVICE = re.compile(r"(7:\d+ )\d+\n\1\d+")
 
 
 def _among(pattern: str, rule: str) -> Callable[[Path], Path]:
-    """A check that a path, without its :data:`ROOT`, is one of a pattern; its ``rule`` in words."""
+    """A check that a path, without :data:`benchlib.host.facts.ROOT`, is one of a pattern; its ``rule`` in words."""
 
     def check(path: Path) -> Path:
-        below = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else ""
+        below = str(path.relative_to(facts.ROOT)) if path.is_relative_to(facts.ROOT) else ""
         if ".." in path.parts or not re.fullmatch(pattern, below, re.DOTALL):
             raise ValueError(rule)
         return path
@@ -152,7 +150,7 @@ class Mounted(Change):
         for _ in ticks(_PATIENCE_S, 0.2):
             if not is_mounted(self.target):
                 return
-            if self.target != ROOT / DEBUGFS:
+            if self.target != facts.ROOT / DEBUGFS:
                 check_folder(self.target.parent)
             _command("umount", self.target)
         complaint = _command("umount", "--lazy", self.target)

@@ -124,11 +124,10 @@ def timer_resolution_ns() -> int | None:
     return min((later - earlier for earlier, later in pairwise(times) if later > earlier), default=None)
 
 
-def block_devices(path: Path, *, root: Path = ROOT) -> list[str]:
+def block_devices(path: Path) -> list[str]:
     """The devices that hold a folder: none for memory, a network or an overlay, several for btrfs.
 
-    A partition is named itself; :func:`queue_of` gives its disk. ``root`` is where the
-    kernel's ``sys`` is found.
+    A partition is named itself; :func:`queue_of` gives its disk.
 
     Raises:
         PreflightError: the folder is not there, or not ours to look into.
@@ -138,58 +137,58 @@ def block_devices(path: Path, *, root: Path = ROOT) -> list[str]:
         device = path.stat().st_dev
     except OSError as reason:
         raise PreflightError(f"{path}: {reason.strerror}") from reason
-    link = _link(device, root)
+    link = _link(device)
     if not link.exists() and (mount := mount_of(path)):
         # btrfs and others number their files by a device of no hardware: the mount tells the source
         with contextlib.suppress(OSError):
             source = Path(mount.device).stat()
             if stat.S_ISBLK(source.st_mode):
-                link = _link(source.st_rdev, root)
-    return _companions(link.resolve().name, root) if link.exists() else []
+                link = _link(source.st_rdev)
+    return _companions(link.resolve().name) if link.exists() else []
 
 
-def queue_of(name: str, *, root: Path = ROOT) -> str:
+def queue_of(name: str) -> str:
     """The device whose queue serves this one: a partition's disk, anything else itself.
 
     Raises:
         PreflightError: there is no such device.
 
     """
-    folder = _folder(name, root)
+    folder = _folder(name)
     return folder.parent.name if (folder / "partition").exists() else name
 
 
-def disks_below(name: str, *, root: Path = ROOT) -> list[str]:
+def disks_below(name: str) -> list[str]:
     """The disks that a mapped, RAID or loop device lies on, whose queues are not its own; none of a disk.
 
     Raises:
         PreflightError: there is no such device.
 
     """
-    folder = _folder(queue_of(name, root=root), root)
+    folder = _folder(queue_of(name))
     lower = [link.name for link in (folder / "slaves").glob("*")]
     with contextlib.suppress(OSError, PreflightError):  # no loop device, or its file is gone
-        lower += block_devices(Path((folder / "loop/backing_file").read_text().removesuffix("\n")), root=root)
-    below = [disk for one in lower for disk in disks_below(one, root=root) or [queue_of(one, root=root)]]
+        lower += block_devices(Path((folder / "loop/backing_file").read_text().removesuffix("\n")))
+    below = [disk for one in lower for disk in disks_below(one) or [queue_of(one)]]
     return sorted(set(below))
 
 
-def number(name: str, *, root: Path = ROOT) -> str:
+def number(name: str) -> str:
     """The device's number as control groups want it: ``MAJOR:MINOR``.
 
     Raises:
         PreflightError: there is no such device.
 
     """
-    return (_folder(name, root) / "dev").read_text().strip()
+    return (_folder(name) / "dev").read_text().strip()
 
 
-def _link(device: int, root: Path) -> Path:
-    return root / "sys/dev/block" / f"{os.major(device)}:{os.minor(device)}"
+def _link(device: int) -> Path:
+    return ROOT / "sys/dev/block" / f"{os.major(device)}:{os.minor(device)}"
 
 
-def _folder(name: str, root: Path) -> Path:
-    folder = root / "sys/class/block" / name
+def _folder(name: str) -> Path:
+    folder = ROOT / "sys/class/block" / name
     if not folder.exists():
         raise PreflightError(f"there is no block device '{name}' here")
     return folder.resolve()
@@ -203,8 +202,8 @@ def mount_of(path: Path) -> Any:
     return max(reversed(above), key=lambda mount: len(mount.mountpoint), default=None)
 
 
-def _companions(name: str, root: Path) -> list[str]:
+def _companions(name: str) -> list[str]:
     """All devices of the btrfs file system that a device belongs to; otherwise the device alone."""
-    for mine in (root / "sys/fs/btrfs").glob(f"*/devices/{name}"):
+    for mine in (ROOT / "sys/fs/btrfs").glob(f"*/devices/{name}"):
         return sorted(path.name for path in mine.parent.iterdir())
     return [name]

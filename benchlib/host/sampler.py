@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import psutil
 
 from benchlib.errors import ServerError
-from benchlib.host.facts import ROOT, read
+from benchlib.host import facts
 from benchlib.host.shell import known
 
 Sample = dict[str, Any]
@@ -132,9 +131,9 @@ class Sampler:
         self._threads[-1].start()
 
 
-def kernel_files(root: Path = ROOT) -> Files:
-    """The content of :data:`FILES` of this host; ``root`` is where its ``proc`` is found."""
-    return {name: read(root / "proc" / name) for name in FILES}
+def kernel_files() -> Files:
+    """The content of :data:`FILES` of this host."""
+    return {name: facts.read(facts.ROOT / "proc" / name) for name in FILES}
 
 
 def host_counters(files: Files, devices: Sequence[str] | None = None) -> Sample:

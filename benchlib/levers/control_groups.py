@@ -36,8 +36,8 @@ import psutil
 from pydantic import Field
 
 from benchlib.errors import PreflightError, ServerError, SettingError
-from benchlib.host import changes
-from benchlib.host.changes import OURS, Grouped, Written, uncapped, write_kernel_file
+from benchlib.host import facts
+from benchlib.host.changes import GROUPS, OURS, Grouped, Written, uncapped, write_kernel_file
 from benchlib.host.facts import number, queue_of, read
 from benchlib.host.journal import Chapter
 from benchlib.levers.lever import Size, refusal
@@ -255,7 +255,7 @@ def _hierarchy(kind: Kind) -> _Hierarchy:
 
     """
     # elsewhere what we made would not be undone
-    known = changes.ROOT / changes.GROUPS
+    known = facts.ROOT / GROUPS
     mounts = [m for m in psutil.disk_partitions(all=True) if Path(m.mountpoint).is_relative_to(known)]
     for mount in sorted(mounts, key=lambda mount: mount.fstype):  # version 1 first
         root = Path(mount.mountpoint)

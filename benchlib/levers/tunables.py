@@ -24,8 +24,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchlib.errors import PreflightError, SettingError, TrialError
+from benchlib.host import facts
 from benchlib.host.changes import DEBUGFS, Mounted, Written, is_mounted, write_kernel_file
-from benchlib.host.facts import ROOT, disks_below, queue_of
+from benchlib.host.facts import disks_below, queue_of
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell
 
@@ -142,7 +143,7 @@ class SchedulerKnob(Tunable):
     """A knob of the processor scheduler in debugfs, which is mounted for the purpose if it is not."""
 
     def __init__(self, name: str) -> None:
-        self._debugfs = ROOT / DEBUGFS
+        self._debugfs = facts.ROOT / DEBUGFS
         super().__init__(name, self._debugfs)
         self._find()
 
@@ -202,7 +203,7 @@ class Queue(Tunable):
 
 def _is_scheduler(value: str) -> bool:
     """Whether it is an I/O scheduler in a module, which the kernel loads when it is chosen."""
-    aliases = ROOT / "lib/modules" / platform.release() / "modules.alias"
+    aliases = facts.ROOT / "lib/modules" / platform.release() / "modules.alias"
     return aliases.exists() and f"alias {value}-iosched " in aliases.read_text()
 
 
@@ -245,7 +246,7 @@ def _below(queues: Iterable[Queue]) -> dict[str, str]:
     """What is in force of these settings at the disks below their devices."""
     values = {}
     for queue in queues:
-        for tunable in _tunables(queue.name, disks_below(queue.path.parents[1].name, root=ROOT)):
+        for tunable in _tunables(queue.name, disks_below(queue.path.parents[1].name)):
             with contextlib.suppress(OSError):  # not every kind of device has all
                 values[f"{tunable}, the disk below"] = tunable.read()
     return values
@@ -292,11 +293,11 @@ def _obstacle(name: str, value: str | None, devices: Sequence[str]) -> str | Non
 def _tunables(name: str, devices: Sequence[str]) -> list[Tunable]:
     """What a name stands for: one tunable, or one for each device."""
     if name in HUGE_PAGES:
-        return [Tunable(name, ROOT / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
+        return [Tunable(name, facts.ROOT / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
     if "." in name:
-        path = ROOT / "proc/sys" / name.replace(".", "/")
+        path = facts.ROOT / "proc/sys" / name.replace(".", "/")
         if name in KNOBS and not path.exists():
             return [SchedulerKnob(name)]
         return [(View if name in (*RATIOS, *RATIOS.values()) else Tunable)(name, path)]
-    disks = dict.fromkeys(queue_of(device, root=ROOT) for device in devices)
-    return [Queue(name, ROOT / "sys/class/block" / disk / "queue" / name) for disk in disks]
+    disks = dict.fromkeys(queue_of(device) for device in devices)
+    return [Queue(name, facts.ROOT / "sys/class/block" / disk / "queue" / name) for disk in disks]

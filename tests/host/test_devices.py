@@ -63,8 +63,8 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
             ask("sdzz")
 
 
-def test_a_partition_is_named_itself_and_its_queue_is_its_disks(tmp_path: Path) -> None:
-    root, here = tmp_path / "root", tmp_path.stat().st_dev
+def test_a_partition_is_named_itself_and_its_queue_is_its_disks(kernel_root: Path) -> None:
+    root, here = kernel_root, kernel_root.stat().st_dev
     disk, partition = root / "sys/class/block/sda", root / "sys/class/block/sda1"
     (root / "real/sda/sda1").mkdir(parents=True)
     (root / "real/sda/sda1/dev").write_text("8:1\n")
@@ -74,15 +74,15 @@ def test_a_partition_is_named_itself_and_its_queue_is_its_disks(tmp_path: Path) 
     disk.symlink_to(root / "real/sda")
     partition.symlink_to(root / "real/sda/sda1")
     (root / f"sys/dev/block/{os.major(here)}:{os.minor(here)}").symlink_to(partition.resolve())
-    assert block_devices(tmp_path, root=root) == ["sda1"]
-    assert queue_of("sda1", root=root) == queue_of("sda", root=root) == "sda"
-    assert number("sda1", root=root) == "8:1"
+    assert block_devices(root) == ["sda1"]
+    assert queue_of("sda1") == queue_of("sda") == "sda"
+    assert number("sda1") == "8:1"
 
 
 @pytest.mark.parametrize("source", ["overlay", "/"])
 def test_what_is_mounted_of_no_device_is_on_none(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: str, kernel_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounts = [SimpleNamespace(mountpoint="/", device=source)]
     monkeypatch.setattr(facts.psutil, "disk_partitions", lambda all: mounts)
-    assert block_devices(tmp_path, root=tmp_path) == []
+    assert block_devices(kernel_root) == []

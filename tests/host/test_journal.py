@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlib.errors import PreflightError, StudyError
-from benchlib.host import changes
+from benchlib.host import facts
 from benchlib.host import journal as journal_module
 from benchlib.host.changes import Written
 from benchlib.host.journal import Change, Journal
@@ -92,7 +92,7 @@ def test_after_a_crash_at_any_moment_everything_is_as_it_was(
     with (
         mock.patch("os.fsync"),
         tempfile.TemporaryDirectory() as name,
-        mock.patch.object(changes, "ROOT", Path(name)),
+        mock.patch.object(facts, "ROOT", Path(name)),
     ):
         live, album = Path(name) / "proc/sys/live", Path(name) / "album"
         live.mkdir(parents=True)

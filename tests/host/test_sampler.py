@@ -40,8 +40,8 @@ def no_servers() -> list[int]:
 # --- what the kernel counts ------------------------------------------------------------
 
 
-def test_another_hosts_files_and_what_it_lacks(tmp_path: Path) -> None:
-    nothing = host_counters(kernel_files(tmp_path), ["sda"])
+def test_another_hosts_files_and_what_it_lacks(kernel_root: Path) -> None:
+    nothing = host_counters(kernel_files(), ["sda"])
     assert (nothing["cpu"], nothing["dirty_kib"], nothing["devices"]) == (None, None, {"sda": None})
     assert host_counters({})["devices"] == {}
     files = {
@@ -52,10 +52,10 @@ def test_another_hosts_files_and_what_it_lacks(tmp_path: Path) -> None:
         " 253  0 dm-0 1 1 1 1 1 1 1 1 0 1 1\n 259  0 nvme0n1 1 1 1 1 1 1 1 1 0 1 1\n",
     }
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert list(host_counters(kernel_files(tmp_path))["devices"]) == ["sda", "nvme0n1"], "all disks"
-    assert host_counters(kernel_files(tmp_path), ["sda"]) == {
+        (kernel_root / name).parent.mkdir(parents=True, exist_ok=True)
+        (kernel_root / name).write_text(text)
+    assert list(host_counters(kernel_files())["devices"]) == ["sda", "nvme0n1"], "all disks"
+    assert host_counters(kernel_files(), ["sda"]) == {
         "cpu": [1, 2, 3, 4, 5, 6, 7, 8],
         "context_switches": 4711,
         "dirty_kib": 64,

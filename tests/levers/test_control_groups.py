@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from benchlib.errors import PreflightError, ServerError, SettingError
-from benchlib.host import changes
+from benchlib.host import facts
 from benchlib.host.journal import Chapter, Journal
 from benchlib.host.shell import Shell, ticks
 from benchlib.levers import control_groups
@@ -221,7 +221,7 @@ class Kernel:
         self.mounts = [SimpleNamespace(fstype="cgroup2", mountpoint=str(root), opts="rw")]
         self._make, self._monkeypatch = os.mkdir, monkeypatch
         monkeypatch.setattr(psutil, "disk_partitions", lambda all: self.mounts)
-        monkeypatch.setattr(changes, "ROOT", root.parents[3])
+        monkeypatch.setattr(facts, "ROOT", root.parents[3])
         root.parent.mkdir(parents=True)
         monkeypatch.setattr(control_groups, "write_kernel_file", self.write)
         monkeypatch.setattr(os, "mkdir", self.mkdir)

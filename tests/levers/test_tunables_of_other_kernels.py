@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchlib.errors import PreflightError
-from benchlib.host import changes
+from benchlib.host import facts
 from benchlib.host.journal import Chapter, Journal
 from benchlib.levers import tunables
 from benchlib.levers.tunables import apply, check
@@ -28,8 +28,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         monkeypatch.setattr(tunables, "is_mounted", lambda folder: debugfs)
-        for module in (tunables, changes):
-            monkeypatch.setattr(module, "ROOT", tmp_path / "root")
+        monkeypatch.setattr(facts, "ROOT", tmp_path / "root")
         return tmp_path / "root"
 
     return make
