@@ -5,7 +5,8 @@ what was asked for is wrong. Every message is one line that says what happened a
 what to do about it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 
@@ -82,3 +83,12 @@ class StudyError(BenchlibError):
 
 class Interrupted(StudyError):  # noqa: N818 - a word for a request, not a fault
     """The run was asked to stop; what had been measured is kept."""
+
+
+@contextmanager
+def os_errors_as(error: type[BenchlibError], message: str) -> Iterator[None]:
+    """Turn what the operating system refuses meanwhile into an error that says what failed, and behind it why."""
+    try:
+        yield
+    except OSError as reason:
+        raise error(f"{message} ({reason.strerror or reason})") from reason

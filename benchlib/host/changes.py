@@ -19,7 +19,7 @@ from typing import Annotated, Literal, Self
 import psutil
 from pydantic import AfterValidator, model_validator
 
-from benchlib.errors import StudyError
+from benchlib.errors import StudyError, os_errors_as
 from benchlib.host import facts
 from benchlib.host.journal import Change
 from benchlib.host.ours import check_folder
@@ -246,11 +246,9 @@ class Made(Change):
             StudyError: it cannot be made; one that is there already is never taken over.
 
         """
-        try:
+        with os_errors_as(StudyError, f"cannot make the folder {self.folder}"):
             self.folder.mkdir(mode=0o700)
             admit_servers(self.folder)
-        except OSError as reason:
-            raise StudyError(f"cannot make the folder {self.folder} ({reason.strerror})") from reason
 
     def undo(self) -> None:
         """Remove the folder with all in it.
@@ -265,10 +263,8 @@ class Made(Change):
         if mounts := mounts_below(self.folder):
             raise StudyError(f"{self.folder} is not removed: a file system is mounted on {mounts[0]}")
         check_folder(self.folder)  # so nobody else can put another in its place meanwhile
-        try:
+        with os_errors_as(StudyError, f"the folder {self.folder} cannot be removed"):
             shutil.rmtree(self.folder)
-        except OSError as reason:
-            raise StudyError(f"the folder {self.folder} cannot be removed ({reason.strerror})") from reason
 
 
 def is_mounted(folder: Path) -> bool:

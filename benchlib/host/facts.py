@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from benchlib.errors import PreflightError
+from benchlib.errors import PreflightError, os_errors_as
 
 ROOT = Path("/")
 """Where the kernel's ``proc`` and ``sys`` are found."""
@@ -133,11 +133,8 @@ def block_devices(path: Path) -> list[str]:
         PreflightError: the folder is not there, or not ours to look into.
 
     """
-    try:
-        device = path.stat().st_dev
-    except OSError as reason:
-        raise PreflightError(f"{path}: {reason.strerror}") from reason
-    link = _link(device)
+    with os_errors_as(PreflightError, f"cannot look into {path}"):
+        link = _link(path.stat().st_dev)
     if not link.exists() and (mount := mount_of(path)):
         # btrfs and others number their files by a device of no hardware: the mount tells the source
         with contextlib.suppress(OSError):

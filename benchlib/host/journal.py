@@ -20,7 +20,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 
-from benchlib.errors import PreflightError, StudyError
+from benchlib.errors import PreflightError, StudyError, os_errors_as
 from benchlib.host.ours import open_ours
 from benchlib.plan.level import Model
 
@@ -91,16 +91,15 @@ class Journal:
 
     def _read(self) -> tuple[dict[str, Change], list[str]]:
         """What stands by its ``id``, oldest first, and a complaint for each line that cannot be read."""
-        try:
-            # opened once: what is read is what was looked at
-            with os.fdopen(open_ours(self.path, os.O_RDONLY), "rb") as file:
-                lines = file.read().split(b"\n")[:-1]
-        except FileNotFoundError:
-            return {}, []
-        except OSError as reason:
-            raise PreflightError(f"{self.path} cannot be read ({reason.strerror})") from reason
         standing: dict[str, Change] = {}
-        unreadable = []
+        unreadable, lines = list[str](), list[bytes]()
+        with (
+            os_errors_as(PreflightError, f"{self.path} cannot be read"),
+            contextlib.suppress(FileNotFoundError),
+            # opened once: what is read is what was looked at
+            os.fdopen(open_ours(self.path, os.O_RDONLY), "rb") as file,
+        ):
+            lines = file.read().split(b"\n")[:-1]
         for number, line in enumerate(lines, 1):
             try:
                 entry = _Line.model_validate_json(line)
@@ -159,12 +158,9 @@ class Chapter:
 
         """
         key = secrets.token_hex(8)
-        try:
+        message = f"nothing was changed, since it cannot be noted in {self._journal.path}: make room"
+        with os_errors_as(StudyError, message):
             self._journal._append(_Line(id=key, change=change))
-        except OSError as reason:
-            raise StudyError(
-                f"cannot write to {self._journal.path} ({reason.strerror}), so nothing was changed: make room"
-            ) from reason
         self._standing[key] = change
 
     def undo(self) -> None:

@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from benchlib.errors import PreflightError
+from benchlib.errors import PreflightError, os_errors_as
 
 
 def check_folder(folder: Path) -> None:
@@ -19,7 +19,7 @@ def check_folder(folder: Path) -> None:
         PreflightError: it is not; one line that names what is wrong with which folder.
 
     """
-    try:
+    with os_errors_as(PreflightError, f"cannot look into {one_line(str(folder))}"):
         real = Path(os.path.realpath(folder))
         for path in [*reversed(folder.parents), folder, *reversed(real.parents)]:
             status = path.lstat()
@@ -36,8 +36,6 @@ def check_folder(folder: Path) -> None:
                 raise PreflightError(
                     f"{one_line(str(path))} {reason}: want a folder that only root and we can exchange"
                 )
-    except OSError as reason:
-        raise PreflightError(f"cannot look into {one_line(str(folder))} ({reason.strerror})") from reason
 
 
 def is_ours(folder: Path) -> bool:

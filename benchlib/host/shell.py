@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from benchlib.errors import PreflightError, TrialError
+from benchlib.errors import PreflightError, TrialError, os_errors_as
 from benchlib.host.ours import open_plain
 
 USER_VARIABLE = "BENCHLIB_USER"
@@ -203,7 +203,7 @@ class Shell:
             return self._popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd="/")
 
     def _popen(self, argv: Sequence[str | Path], **where: Any) -> Process:
-        try:
+        with os_errors_as(TrialError, f"cannot start {argv[0]}"):
             # a session of its own: a Ctrl-C at the terminal is ours to pass on, in order
             process: Process = subprocess.Popen(
                 [*map(str, argv)],
@@ -216,8 +216,6 @@ class Shell:
                 extra_groups=[] if self.user else None,
             )
             return process
-        except OSError as reason:
-            raise TrialError(f"cannot start {argv[0]}: {reason.strerror}") from reason
 
     def own(self, path: Path) -> None:
         """Give a file or folder, with all in it, to the user that this shell runs as."""

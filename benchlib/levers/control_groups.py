@@ -35,7 +35,7 @@ from typing import Annotated, Any, Literal
 import psutil
 from pydantic import Field
 
-from benchlib.errors import PreflightError, ServerError, SettingError
+from benchlib.errors import PreflightError, ServerError, SettingError, os_errors_as
 from benchlib.host import facts
 from benchlib.host.changes import GROUPS, OURS, Grouped, Written, uncapped, write_kernel_file
 from benchlib.host.facts import number, queue_of, read
@@ -184,10 +184,8 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
             folders.append(folder)
             if not for_all:
                 chapter.note(Grouped(folder=folder))
-                try:
+                with os_errors_as(SettingError, f"no control group {folder}"):
                     folder.mkdir()
-                except OSError as reason:
-                    raise SettingError(f"no control group {folder} ({reason.strerror})") from reason
         for file, line in _limits(kind, hierarchy.version, caps, numbers):
             path = folder / file
             if path.exists() or not re.search("memsw|swap", file):
@@ -241,10 +239,8 @@ def _in_force(path: Path, line: str) -> str:
 
 
 def _write(path: Path, value: str) -> None:
-    try:
+    with os_errors_as(SettingError, f"the kernel refuses '{value}' for {path}"):
         write_kernel_file(path, value)
-    except OSError as reason:
-        raise SettingError(f"the kernel refuses '{value}' for {path} ({reason.strerror})") from reason
 
 
 def _hierarchy(kind: Kind) -> _Hierarchy:

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchlib.errors import PreflightError, SettingError, TrialError
+from benchlib.errors import PreflightError, SettingError, TrialError, os_errors_as
 from benchlib.host import facts
 from benchlib.host.changes import DEBUGFS, Mounted, Written, is_mounted, write_kernel_file
 from benchlib.host.facts import disks_below, queue_of
@@ -100,14 +100,12 @@ class Tunable:
             StudyError: the note cannot be kept.
 
         """
-        try:
+        with os_errors_as(SettingError, f"the kernel refuses {self} {value}"):
             if self.read().split() != value.split():
                 for change in self._ways_back(value):
                     chapter.note(change)
                 write_kernel_file(self.path, value)
             in_force = self.read()
-        except OSError as reason:
-            raise SettingError(f"the kernel refuses {self} {value}: {reason.strerror}") from reason
         if in_force.split() != value.split():
             raise SettingError(f"a kernel tunable did not take: {self} is {in_force}, not {value}")
         return in_force

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from benchlib.errors import InputError, ParseError, StudyError
+from benchlib.errors import InputError, ParseError, StudyError, os_errors_as
 from benchlib.load.parse.transaction_log import STATUSES, Log, Span, ahead, narrow, quantiles_ms
 
 _COUNTS = ("time_us", "latency_us", "schedule_lag_us", "client", "transaction", "script", "retries")
@@ -78,16 +78,13 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
         if not _TORN.fullmatch(tail):
             raise ParseError(f"{name} does not end as a transaction log does: {tail[:80]!r}")
     schema = SCHEMA.with_metadata({_NOTE: json.dumps({"torn": len(log.tails)})})
+    message = f"cannot keep the transaction log in {target.parent}; free some space and run again"
     try:
-        with pq.ParquetWriter(target, schema, **_FORMAT) as writer:
+        with os_errors_as(StudyError, message), pq.ParquetWriter(target, schema, **_FORMAT) as writer:
             for table in ahead(lambda span: _rows(log, span), log.spans):
                 writer.write_table(table)
-    except BaseException as reason:
+    except BaseException:
         target.unlink(missing_ok=True)
-        if isinstance(reason, OSError):
-            raise StudyError(
-                f"cannot keep the transaction log in {target.parent}: {reason}; free some space and run again"
-            ) from reason
         raise
 
 

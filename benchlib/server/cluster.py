@@ -22,7 +22,7 @@ from typing import Self
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
 
-from benchlib.errors import ServerError
+from benchlib.errors import ServerError, os_errors_as
 from benchlib.host.ours import open_plain
 from benchlib.host.shell import Process, Shell, server_user, ticks
 from benchlib.load.tool import Connection
@@ -55,13 +55,10 @@ class Door:
             ServerError: the address is none of this host's.
 
         """
-        try:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            with socket.socket(family) as free:
-                free.bind((address, 0))
-                return cls(address, free.getsockname()[1], tuple(clients), secrets.token_urlsafe(24))
-        except OSError as reason:
-            raise ServerError(f"nothing can listen at {address}: {reason.strerror}") from reason
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with os_errors_as(ServerError, f"nothing can listen at {address}"), socket.socket(family) as free:
+            free.bind((address, 0))
+            return cls(address, free.getsockname()[1], tuple(clients), secrets.token_urlsafe(24))
 
 
 class Cluster(Server):

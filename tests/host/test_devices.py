@@ -56,7 +56,7 @@ def test_btrfs_over_two_devices_is_on_both(
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match=r"absent: No such file"):
+    with pytest.raises(PreflightError, match=r"absent \(No such file"):
         block_devices(tmp_path / "absent")
     for ask in (queue_of, number):
         with pytest.raises(PreflightError, match="there is no block device 'sdzz' here"):

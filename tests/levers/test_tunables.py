@@ -181,7 +181,7 @@ def test_what_the_kernel_refuses_ends_the_trial_in_its_own_words(
 ) -> None:
     needs(name)
     before = value_of(name)
-    with pytest.raises(SettingError, match=f"the kernel refuses {name} {value}: Invalid argument"):
+    with pytest.raises(SettingError, match=rf"the kernel refuses {name} {value} \(Invalid argument"):
         apply({name: value}, [], chapter)
     chapter.undo()
     assert value_of(name) == before
