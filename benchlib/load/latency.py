@@ -29,7 +29,6 @@ EDGES_US = np.array([0, *np.ceil(10 ** (np.arange(10, 81) / 10))], np.int64)
 """Where the histogram's bins begin: ten per decade from 10 µs to 100 s, one below and one above."""
 
 _NOTE = b"benchlib"  # in the file's metadata: JSON, ``torn`` and ``thin``
-_THIN = ("time_us", "latency_us", "schedule_lag_us", "status")
 _FORMAT: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": ["script", "status"],
@@ -139,8 +138,8 @@ def read_latency(path: Path) -> Latency:
 def thin_log(path: Path, target: Path) -> bool:
     """Write a log that ``keep_log`` kept anew, with the same :class:`Latency`; False where it was thin already.
 
-    Of a transaction the second in which it ended remains, its latency, lag and status. Inside a second latencies and lags
-    are sorted, each for itself, which is what makes them small: a row is no transaction any more.
+    Of a transaction that ended well the second remains in which it did, and its latency. Inside a second latencies are
+    sorted, which is what makes them small.
 
     Raises:
         InputError: the file is damaged, or of another kind.
@@ -150,20 +149,11 @@ def thin_log(path: Path, target: Path) -> bool:
         note = _note(path, pq.read_schema(path))
         if note.get("thin"):
             return False
-        table = pq.read_table(path, columns=[*_THIN])
+        table = pq.read_table(path, columns=["time_us", "latency_us"]).drop_null()
     second = pc.multiply(pc.divide(table["time_us"], _SECOND), _SECOND)
-    table = table.set_column(0, "time_us", second)
-    done = table["latency_us"].is_valid()
-    by_latency, by_lag = (
-        table.filter(done).sort_by([("time_us", "ascending"), (name, "ascending")])
-        for name in ("latency_us", "schedule_lag_us")
-    )
-    by_latency = by_latency.set_column(2, "schedule_lag_us", by_lag["schedule_lag_us"])
-    rows = pa.concat_tables([by_latency, table.filter(pc.invert(done)).sort_by("time_us")])
-    # of the other columns not even the names: in a file of a few kilobytes they weigh
-    schema = pa.schema(map(SCHEMA.field, _THIN), {_NOTE: json.dumps({**note, "thin": True})})
-    columns = [rows[name] for name in _THIN]
-    pq.write_table(pa.table(columns, schema=schema), target, **_FORMAT, compression_level=19)
+    rows = table.set_column(0, "time_us", second).sort_by([(name, "ascending") for name in table.column_names])
+    thin = rows.replace_schema_metadata({_NOTE: json.dumps({**note, "thin": True})})
+    pq.write_table(thin, target, **_FORMAT, compression_level=19)
     return True
 
 

@@ -13,7 +13,7 @@ from benchlib.study.archive import ARCHIVE, pack
 from benchlib.study.records import Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum, whole
 
-NOTE = "packed; of waits the sums per second are kept, of transactions the second, latency and status"
+NOTE = "packed; of waits the sums per second are kept, of transactions the second and the latency"
 """What the provenance of a trimmed study says of its raw files."""
 
 
