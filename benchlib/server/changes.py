@@ -6,11 +6,8 @@ in the service file, ``.pgpass`` or the environment. To undo one twice, or one t
 made, does nothing and is no error.
 """
 
-import contextlib
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, LiteralString
 
-import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from pydantic import Field
@@ -18,7 +15,7 @@ from pydantic import Field
 from benchlib.errors import StudyError
 from benchlib.host.journal import Change
 from benchlib.host.shell import ticks
-from benchlib.server.server import Session, open_session, reason_of
+from benchlib.server.server import Session, asking, open_session
 
 _RELOAD_LIMIT_S = 15.0
 
@@ -30,6 +27,10 @@ _STATEMENTS: dict[str, tuple[LiteralString, LiteralString]] = {
     "database": ("CREATE DATABASE {} TEMPLATE template0", "DROP DATABASE IF EXISTS {}"),
     "schema": ("CREATE SCHEMA {}", "DROP SCHEMA IF EXISTS {} CASCADE"),
 }
+_RESISTS = (
+    "it cannot be undone, so run 'benchlib recover' where the server can be reached and its password is in .pgpass, "
+    "the service file or PGPASSWORD"
+)
 _END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pg_has_role(usesysid, 'MEMBER')"
 
 
@@ -104,7 +105,7 @@ class Altered(Change):
             StudyError: the server cannot be reached, or refuses.
 
         """
-        with _undoing(self) as connection:
+        with asking(_RESISTS, StudyError), connect_to(self.server) as connection:
             alter(connection, sql.SQL("SYSTEM"), self.name, self.former)
             reload(connection)
 
@@ -139,20 +140,8 @@ class Created(Change):
             StudyError: the server cannot be reached, or refuses.
 
         """
-        with _undoing(self) as connection:
+        with asking(_RESISTS, StudyError), connect_to(self.server) as connection:
             if self.what == "database":
                 connection.execute(_END_SESSIONS, [self.name])
             connection.execute("SET lock_timeout = '30s'")
             connection.execute(sql.SQL(_STATEMENTS[self.what][1]).format(sql.Identifier(self.name)))
-
-
-@contextlib.contextmanager
-def _undoing(change: Altered | Created) -> Iterator[Session]:
-    try:
-        with connect_to(change.server) as connection:
-            yield connection
-    except psycopg.Error as reason:
-        raise StudyError(
-            f"{change}: cannot be undone ({reason_of(reason)}): run 'benchlib recover' where the server can be "
-            "reached and its password is in .pgpass, the service file or PGPASSWORD"
-        ) from reason

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from benchlib.errors import ServerError, SettingError
+from benchlib.errors import BenchlibError, ServerError, SettingError
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import shown
 
@@ -216,12 +216,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def asking(failed: str = "the server refused or went away") -> Iterator[None]:
-    """Turn what the server refuses meanwhile, or that it is gone, into a :class:`ServerError` of one line."""
+def asking(
+    failed: str = "the server refused or went away", error: type[BenchlibError] = ServerError
+) -> Iterator[None]:
+    """Turn what the server refuses meanwhile, or that it is gone, into an error of one line."""
     try:
         yield
-    except psycopg.Error as error:
-        raise ServerError(f"{failed}: {reason_of(error)}") from error
+    except psycopg.Error as reason:
+        raise error(f"{failed}: {reason_of(reason)}") from reason
 
 
 def reason_of(error: psycopg.Error) -> str:

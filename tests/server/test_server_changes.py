@@ -57,7 +57,7 @@ def test_what_was_created_goes_and_what_was_only_noted_needs_nothing(
 def test_a_server_that_cannot_be_reached_is_one_line_that_says_how_to_go_on() -> None:
     change = Altered(server="gone", name="work_mem", former=None, value="8MB")
     with pytest.raises(
-        StudyError, match=r"\(definition of service \"gone\" not found\): run 'benchlib recover'"
+        StudyError, match=r"run 'benchlib recover' where .*: definition of service \"gone\" not found$"
     ):
         change.undo()
 
