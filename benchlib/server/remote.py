@@ -91,19 +91,14 @@ class Remote(Server):
             name = "server by URI" if "://" in target.server else f"service {target.server}"
             round_trips_s = timeit.repeat(lambda: connection.execute("SELECT 1"), number=1, repeat=9)
             answers = f"answers in {1000 * statistics.median(round_trips_s):.2g} ms"
-            return [
-                (name, f"PostgreSQL {version}, {answers}, {encrypted}"),
-                (f"{name}, connections", rights.connections(connection, target, clients)),
-                (f"{name}, rights", ", ".join(allowed)),
-                (
-                    f"{name}, disk",
-                    f"about {needs_mib:,} MiB needed; see that they are free: no server tells it",
-                ),
-                (
-                    f"{name}, host",
-                    "sampled by the server" if held["may_read_files"] else f"not sampled: {HOST_GRANTS}",
-                ),
-            ]
+            offers = {
+                "connections": rights.connections(connection, target, clients),
+                "rights": ", ".join(allowed),
+                "disk": f"about {needs_mib:,} MiB needed; see that they are free: no server tells it",
+                "host": "sampled by the server" if held["may_read_files"] else f"not sampled: {HOST_GRANTS}",
+            }
+        about = (name, f"PostgreSQL {version}, {answers}, {encrypted}")
+        return [about, *((f"{name}, {what}", words) for what, words in offers.items())]
 
     @classmethod
     def open(cls, target: Target, chapter: Chapter) -> Self:
@@ -187,7 +182,10 @@ class Remote(Server):
             for name, value in values.items():
                 try:
                     if name.lower() in self._server_wide:
-                        self._alter_system(connection, name, value, chapter)
+                        former = rights.former_value(connection, name)
+                        altered = Altered(server=self.target.server, name=name, former=former, value=value)
+                        chapter.note(altered)
+                        altered.make(connection)
                     elif not self._schema:
                         alter(connection, SQL("DATABASE {}").format(Identifier(self.database)), name, value)
                 except psycopg.errors.DataError as error:
@@ -197,12 +195,6 @@ class Remote(Server):
         if self._schema:
             self._begin_sessions_with({k: v for k, v in values.items() if k.lower() not in self._server_wide})
         self.check_settings(self.database)
-
-    def _alter_system(self, connection: Session, name: str, value: str, chapter: Chapter) -> None:
-        former = rights.former_value(connection, name)
-        altered = Altered(server=self.target.server, name=name, former=former, value=value)
-        chapter.note(altered)
-        altered.make(connection)
 
     def _begin_sessions_with(self, values: Mapping[str, str]) -> None:
         """Have our sessions begin with these, and never in the tables of others, whatever our role's own search_path says."""
