@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator
 from benchlib.levers.lever import Lever
 from benchlib.plan.level import Level, SettingValue, is_off
 from benchlib.plan.model import Plan
-from benchlib.plan.settings import SETTINGS_FILE, read_conf
+from benchlib.plan.settings import SETTINGS_FILE, read_conf, spelled
 from benchlib.plan.words import decoded
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
@@ -26,6 +26,8 @@ def _setting_names(settings: dict[str, SettingValue]) -> dict[str, SettingValue]
     for name, value in settings.items():
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of a server parameter")
+        if "\0" in str(value):
+            raise ValueError(f"{name}: no value of PostgreSQL's has a zero byte in it")
         if name.lower() in lowered:
             raise ValueError(f"{name.lower()} is there twice")
         lowered[name.lower()] = value
@@ -62,10 +64,7 @@ class Settings(Lever):
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """Each parameter's value as PostgreSQL spells it."""
-        return {
-            parameter: ("on" if value else "off") if isinstance(value, bool) else str(value)
-            for parameter, value in plan.level(name).settings.items()
-        }
+        return {parameter: spelled(value) for parameter, value in plan.level(name).settings.items()}
 
     def crash_costs(self, level: Level) -> list[str]:
         """What is given up by switching off what makes commits durable."""
