@@ -36,17 +36,14 @@ _PROMISES = {
     "remote_apply": ("replayed", "SELECT pg_last_wal_replay_lsn()"),
 }
 
-# A replica that is not connected has a row too, of nulls. What a replica has written,
-# flushed and replayed is compared with what the primary has written. The times are the server's own:
-# those of the latest WAL that was confirmed, null when idle; one that stands still shows in the bytes
-# alone. Source: documentation, "pg_stat_replication".
+# A replica that is not connected has a row too, of nulls. What a replica has written and replayed is
+# compared with what the primary has written. The time is the server's own: that of the latest WAL that
+# was confirmed, null when idle; one that stands still shows in the bytes alone. Source: documentation,
+# "pg_stat_replication".
 _LAG = """
 SELECT extract(epoch FROM clock_timestamp())::float8 AS at_s, replica, pid, state, sync_state,
     pg_wal_lsn_diff(pg_current_wal_lsn(), write_lsn)::int8 AS write_lag_bytes,
-    pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)::int8 AS flush_lag_bytes,
     pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8 AS replay_lag_bytes,
-    extract(epoch FROM write_lag)::float8 AS write_lag_s,
-    extract(epoch FROM flush_lag)::float8 AS flush_lag_s,
     extract(epoch FROM replay_lag)::float8 AS replay_lag_s
 FROM unnest(%s::text[]) AS replica LEFT JOIN pg_stat_replication ON application_name = replica
 ORDER BY replica
@@ -55,17 +52,14 @@ ORDER BY replica
 
 @dataclass(frozen=True)
 class Verified:
-    """What the replicas had promised of each commit, and what they were found to hold.
+    """What the replicas were found to hold.
 
-    ``promise`` in words, None if nothing was; ``held`` the replicas that had kept it at once;
-    ``caught_up_s`` how long after the load until all had replayed everything; ``count`` the
+    ``held`` are those that had kept at once what ``synchronous_commit`` promises of a commit; ``count`` is the
     workload's count, the same everywhere.
     """
 
     synchronous_commit: str
-    promise: str | None
     held: tuple[str, ...]
-    caught_up_s: float
     count: int | None
     warnings: tuple[str, ...]
 
@@ -173,17 +167,14 @@ class Replicas:
                 f"{len(held)} replica(s) had {promise} a commit when it was acknowledged, "
                 f"synchronous_commit = {mode} promises {self.quorum}"
             )
-        started = time.monotonic()
         self._catch_up(position, living)
-        caught_up_s = time.monotonic() - started
-        promised = f"{self.quorum} replica(s) have {promise} each commit" if promise else None
         wanted = None
         if count:
             wanted = int(self.primary.value(count))
             for replica in living:
                 if (counted := int(replica.value(count))) != wanted:
                     raise InvariantError(f"{replica.name} holds {counted} rows, the primary {wanted}")
-        return Verified(mode, promised, held, caught_up_s, wanted, tuple(warnings))
+        return Verified(mode, held, wanted, tuple(warnings))
 
     def _acknowledged(self, living: Sequence[Replica], how_far: str | None) -> tuple[str, tuple[str, ...]]:
         """The position of a commit of ours, and who was past it when it was acknowledged.

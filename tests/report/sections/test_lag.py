@@ -42,20 +42,20 @@ def kept_of(level: str, block: int) -> dict[str, object] | None:
         lag = [
             reading(s, "replica1", None if s == 1 else 10.0 * block, 0 if s == 1 else 64.0) for s in range(4)
         ]
-        return {"lag": lag, "verified": verified("on", None, [], 1000)}
+        return {"lag": lag, "verified": verified("on", [], 1000)}
     if level == "any of two":
         lag = [reading(s, f"replica{n}", 1.0 * n, 2.0 * n) for s in range(4) for n in (1, 2)]
         held = ["replica1", "replica2"] if block == 1 else ["replica2"]
-        return {"lag": lag, "verified": verified("on", "1 replica(s) have flushed each commit", held, 1000)}
+        return {"lag": lag, "verified": verified("on", held, 1000)}
     if level == "local":
         lag = [reading(s, "replica1", None, None) for s in range(4)]
-        return {"lag": lag, "verified": verified("local", None, [], None)}
+        return {"lag": lag, "verified": verified("local", [], None)}
     return None
 
 
-def verified(mode: str, promise: str | None, held: list[str], count: int | None) -> dict[str, object]:
+def verified(mode: str, held: list[str], count: int | None) -> dict[str, object]:
     """What the bench keeps of replicas that kept their promise."""
-    return asdict(Verified(mode, promise, tuple(held), 0.25, count, ()))
+    return asdict(Verified(mode, tuple(held), count, ()))
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_of_two_replicas_the_one_that_has_more_counts_for_a_failover(view) -> No
         if level != "any of two":
             return None
         lag = [reading(s, f"replica{n}", 1.0, 2.0 * n) for s in (0, 1) for n in (1, 2)]
-        return {"lag": lag, "verified": verified("off", None, [], 10)}
+        return {"lag": lag, "verified": verified("off", [], 10)}
 
     levels = named(replicas_verified(view(kept)))
     assert levels["any of two"]["lost with the primary"] == "the latest commits: up to 2 KiB of WAL"
