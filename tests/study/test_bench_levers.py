@@ -243,6 +243,10 @@ def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials: Tri
         ({"host": {"vm.no_such_thing": 1}}, "vm.no_such_thing"),
         ({"target": "no-such-service"}, "no-such-service"),
         (
+            {"replication": {"replicas": 2}, "settings": {"max_wal_senders": "2"}},
+            r"max_wal_senders = 2 is too little for 2 replica\(s\): 3 will do",
+        ),
+        (
             {"settings": {"work_mem": "8 pigs", "jit": "perhaps"}},
             'refuses its settings: invalid value for parameter "work_mem": "8 pigs"; parameter "jit"',
         ),
