@@ -20,16 +20,12 @@ def examine(data: Path) -> dict[str, Any]:
     ``levers`` has a row for each key of a level, and for each part of one that may work in part:
     whether it works here for this user, and why not, or how far. Nothing is tried that would leave a trace.
     """
-    scratch = scratch_root()
+    scratch, pgbench = scratch_root(), {True: "with pgbench", False: "no pgbench"}
     machine = facts.facts(scratch)
     return {
         "installations": [
-            {
-                "version": i.version,
-                "builder": i.builder,
-                "pgbench": "with pgbench" if i.has_pgbench else "no pgbench",
-            }
-            for i in installations()
+            {"version": one.version, "builder": one.builder, "pgbench": pgbench[one.has_pgbench]}
+            for one in installations()
         ],
         "defaults": {
             "server": _label(lambda: find_installation().label),
