@@ -26,7 +26,7 @@ class Host(Lever):
     def survey(self, scratch: Path) -> list[Finding]:
         """Whether any can be set, and each of those that the published studies set."""
         parts = tunables.survey(block_devices(existing(scratch)))
-        none_works = "no tunable can be set" if all(why for _, why in parts) else None
+        none_works = "no tunable can be set: see each of them below" if all(why for _, why in parts) else None
         return [Finding(self.key, none_works), *(Finding(f"host: {name}", why) for name, why in parts)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:

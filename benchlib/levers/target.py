@@ -29,16 +29,9 @@ class TargetLever(Lever):
         target, plan = target_of(wish.level), wish.plan
         if target is None:
             return []
-        targets = {name: target_of(plan.level(name)) for name in plan.factor.levels}
-        sizes = [
-            Wish(plan, name, wish.scratch).data_mib
-            for name, other in targets.items()
-            if other and other.server == target.server
-        ]
+        clients = plan.level_load(wish.name).clients + plan.level_workload(wish.name).clients_beside
         return Remote(target).preflight(
-            clients=plan.level_load(wish.name).clients + plan.level_workload(wish.name).clients_beside,
-            settings=wish.level.settings,
-            needs_mib=sum(sizes) if plan.arrangement == "standing" else max(sizes),
+            clients=clients, settings=wish.level.settings, needs_mib=wish.data_mib
         )
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:

@@ -94,7 +94,7 @@ class Remote(Server):
             offers = {
                 "connections": rights.connections(connection, target, clients),
                 "rights": ", ".join(allowed),
-                "disk": f"about {needs_mib:,} MiB needed; see that they are free: no server tells it",
+                "disk": f"about {needs_mib:,} MiB needed for each such level that stands; see that they are free: no server tells it",
                 "host": "sampled by the server" if held["may_read_files"] else f"not sampled: {HOST_GRANTS}",
             }
         about = (name, f"PostgreSQL {version}, {answers}, {encrypted}")
