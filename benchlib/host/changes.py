@@ -30,7 +30,6 @@ OURS = "benchlib-"
 
 _PATIENCE_S = 2.0
 
-DEBUGFS = "sys/kernel/debug"
 GROUPS = "sys/fs/cgroup"
 _CAPS_OF_A_LOOP_DEVICE = re.compile(r"(7:\d+ )\d+\n\1\d+")
 
@@ -49,7 +48,7 @@ def _among(pattern: str, rule: str) -> Callable[[Path], Path]:
 
 _kernel_file = _among(
     r"proc/sys/.+|sys/kernel/mm/transparent_hugepage/\w+|sys/(devices/.+|block/[^/]+|class/block/[^/]+)/queue/.+"
-    rf"|{DEBUGFS}/sched/\w+|{GROUPS}/(.+/)?cgroup\.subtree_control|{GROUPS}/[^/]+/blkio\.throttle\.\w+_device",
+    rf"|sys/kernel/debug/sched/\w+|{GROUPS}/(.+/)?cgroup\.subtree_control|{GROUPS}/[^/]+/blkio\.throttle\.\w+_device",
     "not one of the kernel's files that we set",
 )
 _our_folder = _among(rf"(.+/)?{OURS}[^/]*", f"a folder of ours is absolute and its name begins with '{OURS}'")
@@ -58,7 +57,7 @@ _our_group = _among(
     f"a control group of ours is below /{GROUPS} and its name begins with '{OURS}'",
 )
 _below_ours = _among(
-    rf"(.+/)?({OURS}|run-)[^/]*/.+|{DEBUGFS}",
+    rf"(.+/)?({OURS}|run-)[^/]*/.+",
     f"what we undo lies in a folder whose name begins with '{OURS}' or 'run-'",
 )
 
@@ -150,8 +149,7 @@ class Mounted(Change):
         for _ in ticks(_PATIENCE_S, 0.2):
             if not is_mounted(self.target):
                 return
-            if self.target != facts.ROOT / DEBUGFS:
-                check_folder(self.target.parent)
+            check_folder(self.target.parent)
             _command("umount", self.target)
         complaint = _command("umount", "--lazy", self.target)
         if is_mounted(self.target):

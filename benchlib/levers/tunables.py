@@ -3,7 +3,7 @@
 ``vm.swappiness``, ``fs.file-max`` and so on
     any sysctl, with its dots
 ``kernel.sched_migration_cost_ns``, ``kernel.sched_min_granularity_ns``
-    the sysctl of older kernels, or the file in debugfs that took its place (Linux 5.13)
+    the sysctl of older kernels, or the file in debugfs that took its place (Linux 5.13), where that is mounted
 ``scheduler``, ``read_ahead_kb``, ``nr_requests`` and so on
     any file of the queue of the block devices under the servers' folders. A partition's queue
     is its disk's; of a loop, RAID or mapped device it is its own, not that of what is below it, which is told
@@ -23,12 +23,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchlib.errors import PreflightError, SettingError, TrialError, os_errors_as
+from benchlib.errors import PreflightError, SettingError, os_errors_as
 from benchlib.host import facts
-from benchlib.host.changes import DEBUGFS, Mounted, Written, is_mounted, write_kernel_file
+from benchlib.host.changes import Written, write_kernel_file
 from benchlib.host.facts import disks_below, queue_of
 from benchlib.host.journal import Chapter
-from benchlib.host.shell import Shell
 
 HUGE_PAGES = {"transparent_hugepage": "enabled", "transparent_hugepage.defrag": "defrag"}
 KNOBS = {
@@ -51,8 +50,8 @@ STUDIED = (
 """What the published studies set, and what is set beside it."""
 
 _LACKS = "this kernel lacks it"
+_MOVED = "this kernel lacks it, or has it in debugfs: mount that and run as root"
 _ROOT_ONLY = "only root may set it"
-_LIMIT_S = 30.0
 _CHOSEN = re.compile(r"\[(.+?)\]")
 
 
@@ -73,7 +72,7 @@ class Tunable:
             os.close(os.open(self.path, os.O_RDWR))
             text = self.path.read_text()
         except (FileNotFoundError, NotADirectoryError):
-            return _LACKS
+            return _MOVED if self.name in KNOBS else _LACKS
         except OSError as reason:
             return _ROOT_ONLY if os.geteuid() != 0 else f"closed by the kernel: {reason.strerror}"
         offered = _CHOSEN.sub(r"\1", text).split()
@@ -135,50 +134,6 @@ class View(Tunable):
                 return [_written(path, former, value if path == self.path else "0")]
         # neither is in force: that state is reached over another ratio only
         return [_written(ratio, "0", "1"), _written(ratio, "1", value if ratio == self.path else "0")]
-
-
-class SchedulerKnob(Tunable):
-    """A knob of the processor scheduler in debugfs, which is mounted for the purpose if it is not."""
-
-    def __init__(self, name: str) -> None:
-        self._debugfs = facts.ROOT / DEBUGFS
-        super().__init__(name, self._debugfs)
-        self._find()
-
-    def _find(self) -> None:
-        """Find the file by the first of its names that this kernel knows."""
-        paths = [self._debugfs / "sched" / file for file in KNOBS[self.name]]
-        self.path = next((path for path in paths if path.exists()), paths[0])
-
-    def unavailable(self, value: str | None = None) -> str | None:
-        """As :meth:`Tunable.unavailable`; debugfs is looked at in a mount namespace that ends with the look."""
-        if is_mounted(self._debugfs):
-            return super().unavailable(value)
-        if os.geteuid() != 0:
-            return _ROOT_ONLY
-        look: list[str | Path] = ["unshare", "--mount", "sh", "-c", _LOOK, self._debugfs, *KNOBS[self.name]]
-        try:
-            done = Shell().run(look, timeout_s=_LIMIT_S)
-        except TrialError as reason:
-            return str(reason)
-        words = done.stderr.strip().rpartition(": ")[2]
-        return f"its file in debugfs is closed: {words}" if words else _LACKS if done.returncode else None
-
-    def apply(self, value: str, chapter: Chapter) -> str:
-        """As :meth:`Tunable.apply`, with debugfs mounted before if it is not."""
-        if not is_mounted(self._debugfs):
-            chapter.note(Mounted(target=self._debugfs))
-            done = Shell().run(["mount", "-t", "debugfs", "debugfs", self._debugfs], timeout_s=_LIMIT_S)
-            if done.returncode != 0:
-                raise SettingError(f"cannot mount debugfs for {self}: {' '.join(done.stderr.split())}")
-        self._find()
-        return super().apply(value, chapter)
-
-
-_LOOK = """
-mount -t debugfs debugfs "$0" && cd "$0/sched" && for knob; do
-    test -e "$knob" && exec cat "$knob"
-done"""
 
 
 class Queue(Tunable):
@@ -294,8 +249,8 @@ def _tunables(name: str, devices: Sequence[str]) -> list[Tunable]:
         return [Tunable(name, facts.ROOT / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
     if "." in name:
         path = facts.ROOT / "proc/sys" / name.replace(".", "/")
-        if name in KNOBS and not path.exists():
-            return [SchedulerKnob(name)]
+        moved = (facts.ROOT / "sys/kernel/debug/sched" / file for file in KNOBS.get(name, ()))
+        path = next(filter(os.path.exists, (path, *moved)), path)  # others than root may not look into debugfs
         return [(View if name in (*RATIOS, *RATIOS.values()) else Tunable)(name, path)]
     disks = dict.fromkeys(queue_of(device) for device in devices)
     return [Queue(name, facts.ROOT / "sys/class/block" / disk / "queue" / name) for disk in disks]

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchlib.errors import PreflightError, SettingError
-from benchlib.host.changes import is_mounted
 from benchlib.host.journal import Chapter, Journal
-from benchlib.levers.tunables import SchedulerKnob, apply, check, survey
+from benchlib.levers.tunables import apply, check, survey
 
 PAIRS = {
     "vm.dirty_ratio": "vm.dirty_bytes",
@@ -238,23 +237,6 @@ def test_huge_pages(name: str, chapter: Chapter) -> None:
         check({name: "sometimes"}, [])
 
 
-def test_debugfs_is_mounted_for_a_knob_and_unmounted_again(chapter: Chapter) -> None:
-    name, folder = "kernel.sched_migration_cost_ns", Path("/sys/kernel/debug")
-    if sysctl(name).exists() or os.geteuid() != 0 or not folder.is_dir() or is_mounted(folder):
-        pytest.skip("this kernel has a sysctl for it, debugfs is mounted already, or we are not root")
-    why = SchedulerKnob(name).unavailable()
-    assert not is_mounted(folder), "the look leaves no mount"
-    expected = (
-        contextlib.nullcontext() if why is None else pytest.raises(SettingError, match=f"{name} 400000")
-    )
-    with expected:
-        SchedulerKnob(name).apply("400000", chapter)
-        assert (folder / "sched/migration_cost_ns").read_text() == "400000\n"
-    assert is_mounted(folder)
-    chapter.undo()
-    assert not is_mounted(folder)
-
-
 NUMBERS = {
     "vm.swappiness": (0, 100),
     "vm.vfs_cache_pressure": (1, 200),
@@ -320,15 +302,15 @@ def ordinary_user() -> Iterator[None]:
 
 
 def test_an_ordinary_user_is_told_that_only_root_may(tmp_path: Path) -> None:
-    names = ["vm.swappiness", "transparent_hugepage", "kernel.sched_migration_cost_ns"]
+    names = ["vm.swappiness", "transparent_hugepage"]
     if lacking := [name for name, why in survey([]) if name in names and why and "lacks" in why]:
         pytest.skip(f"this kernel lacks {lacking[0]}")
-    level = {"vm.swappiness": 0, "transparent_hugepage": "never", "kernel.sched_migration_cost_ns": 5}
+    level = {"vm.swappiness": 0, "transparent_hugepage": "never"}
     with (
         ordinary_user(),
         pytest.raises(
             PreflightError,
-            match=r": vm.*\(only root.*\), trans.*\(only root.*\), kernel.*\(only root may set it\);",
+            match=r": vm.*\(only root.*\), trans.*\(only root may set it\);",
         ),
     ):
         check(level, [])

@@ -9,7 +9,6 @@ import pytest
 from benchlib.errors import PreflightError
 from benchlib.host import facts
 from benchlib.host.journal import Chapter, Journal
-from benchlib.levers import tunables
 from benchlib.levers.tunables import apply, check
 
 
@@ -20,14 +19,13 @@ def chapter(tmp_path: Path) -> Chapter:
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Makes a tree of ``proc`` and ``sys`` from paths and texts, debugfs mounted or not."""
+    """Makes a tree of ``proc`` and ``sys`` from paths and texts."""
 
-    def make(files: Mapping[str, str], debugfs: bool = False) -> Path:
+    def make(files: Mapping[str, str]) -> Path:
         for name, text in files.items():
             path = tmp_path / "root" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        monkeypatch.setattr(tunables, "is_mounted", lambda folder: debugfs)
         monkeypatch.setattr(facts, "ROOT", tmp_path / "root")
         return tmp_path / "root"
 
@@ -38,18 +36,18 @@ KNOBS = {"kernel.sched_migration_cost_ns": 50000000, "kernel.sched_min_granulari
 
 
 @pytest.mark.parametrize(
-    ("files", "debugfs"),
+    "files",
     [
-        (("proc/sys/kernel/sched_migration_cost_ns", "proc/sys/kernel/sched_min_granularity_ns"), False),
-        (("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/min_granularity_ns"), True),
-        (("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/base_slice_ns"), True),
+        ("proc/sys/kernel/sched_migration_cost_ns", "proc/sys/kernel/sched_min_granularity_ns"),
+        ("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/min_granularity_ns"),
+        ("sys/kernel/debug/sched/migration_cost_ns", "sys/kernel/debug/sched/base_slice_ns"),
     ],
     ids=["sysctl", "debugfs", "debugfs since Linux 6.6"],
 )
 def test_scheduler_knobs_are_found_where_this_kernel_has_them(
-    files: tuple[str, str], debugfs: bool, kernel: Callable[..., Path], chapter: Chapter
+    files: tuple[str, str], kernel: Callable[..., Path], chapter: Chapter
 ) -> None:
-    root = kernel(dict.fromkeys(files, "500000\n"), debugfs)
+    root = kernel(dict.fromkeys(files, "500000\n"))
     assert check(KNOBS, []) == []
     assert apply(KNOBS, [], chapter) == {k: str(v) for k, v in KNOBS.items()}
     assert [int((root / f).read_text()[:8]) for f in files] == list(KNOBS.values())
@@ -60,10 +58,10 @@ def test_scheduler_knobs_are_found_where_this_kernel_has_them(
 def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(
     kernel: Callable[..., Path], chapter: Chapter
 ) -> None:
-    kernel({"proc/sys/vm/swappiness": "60\n"}, debugfs=True)
+    kernel({"proc/sys/vm/swappiness": "60\n"})
     level = {"vm.swappiness": 10, "kernel.sched_migration_cost_ns?": 5, "transparent_hugepage?": "never"}
     assert check(level, []) == [
-        "kernel.sched_migration_cost_ns is left out: this kernel lacks it",
+        "kernel.sched_migration_cost_ns is left out: this kernel lacks it, or has it in debugfs: mount that and run as root",
         "transparent_hugepage is left out: this kernel lacks it",
     ]
     assert apply(level, [], chapter) == {"vm.swappiness": "10"}
