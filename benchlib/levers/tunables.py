@@ -18,7 +18,6 @@ Sources: Linux documentation, admin-guide/sysctl, block/queue-sysfs, admin-guide
 
 import contextlib
 import os
-import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -76,9 +75,9 @@ class Tunable:
         except OSError as reason:
             return _ROOT_ONLY if os.geteuid() != 0 else f"closed by the kernel: {reason.strerror}"
         offered = _CHOSEN.sub(r"\1", text).split()
-        if value is None or value in offered or not _CHOSEN.search(text) or _is_scheduler(value):
+        if value is None or value in offered or not _CHOSEN.search(text):
             return None
-        return f"it offers {', '.join(offered)}, not {value}"
+        return f"it offers {', '.join(offered)}, not {value}: if that is a module, load it"
 
     def read(self) -> str:
         """The value in force: of a file that lists what can be chosen (``always [madvise] never``) the one in brackets.
@@ -152,12 +151,6 @@ class Queue(Tunable):
         files = [path for path in reset if path != self.path and path.stat().st_mode & 0o200]
         formers = [(path, path.read_text().strip()) for path in files]
         return [*(_written(path, former, former) for path, former in formers), *super()._ways_back(value)]
-
-
-def _is_scheduler(value: str) -> bool:
-    """Whether it is an I/O scheduler in a module, which the kernel loads when it is chosen."""
-    aliases = facts.ROOT / "lib/modules" / platform.release() / "modules.alias"
-    return aliases.exists() and f"alias {value}-iosched " in aliases.read_text()
 
 
 def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
