@@ -126,15 +126,14 @@ def faults(lines: Iterable[str]) -> list[str]:
 
 
 _SHORT = "b:c:CdD:f:F:h:iI:j:lL:M:nNp:P:qrR:s:St:T:U:v"
-_LONG = [
-    "aggregate-interval=", "builtin=", "client=", "connect", "continue-on-error", "dbname=", "debug",
-    "define=", "exit-on-abort", "failures-detailed", "file=", "fillfactor=", "foreign-keys", "help", "host=",
-    "index-tablespace=", "init-steps=", "initialize", "jobs=", "latency-limit=", "log", "log-prefix=",
-    "max-tries=", "no-vacuum", "partition-method=", "partitions=", "port=", "progress-timestamp", "progress=",
-    "protocol=", "quiet", "random-seed=", "rate=", "report-latencies", "report-per-command", "sampling-rate=",
-    "scale=", "select-only", "show-script=", "skip-some-updates", "tablespace=", "time=", "transactions=",
-    "unlogged-tables", "username=", "vacuum-all", "verbose-errors", "version",
-]  # fmt: skip
+_LONG = (
+    "aggregate-interval= builtin= client= connect continue-on-error dbname= debug define= exit-on-abort "
+    "failures-detailed file= fillfactor= foreign-keys help host= index-tablespace= init-steps= initialize "
+    "jobs= latency-limit= log log-prefix= max-tries= no-vacuum partition-method= partitions= port= "
+    "progress-timestamp progress= protocol= quiet random-seed= rate= report-latencies report-per-command "
+    "sampling-rate= scale= select-only show-script= skip-some-updates tablespace= time= transactions= "
+    "unlogged-tables username= vacuum-all verbose-errors version"
+)
 _NAMES = {
     "c": "client", "C": "connect", "i": "initialize", "L": "latency-limit", "M": "protocol", "R": "rate",
     "s": "scale", "t": "transactions", "T": "time",
@@ -155,7 +154,7 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
     others = bool(arguments) and not arguments[0].startswith("-")
     arguments = arguments[programs[0] if programs else int(others) :]
     try:
-        pairs, _ = getopt.gnu_getopt(arguments, _SHORT, _LONG)
+        pairs, _ = getopt.gnu_getopt(arguments, _SHORT, _LONG.split())
     except getopt.GetoptError:
         return {}
     return {_NAMES.get(name.lstrip("-"), name.lstrip("-")): value for name, value in pairs}
