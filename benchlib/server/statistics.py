@@ -71,7 +71,7 @@ _BESIDE = f"datname = current_database() AND usename = current_user AND applicat
 
 
 def snapshot(server: Server) -> dict[str, Any]:
-    """The counters of now: ``lsn``, ``at`` (seconds since the epoch) and a row, or the rows, of each view.
+    """The counters of now: ``lsn``, and a row, or the rows, of each view.
 
     ``statements`` are those of the extension pg_stat_statements, of our database and role.
 
@@ -83,7 +83,6 @@ def snapshot(server: Server) -> dict[str, Any]:
     _await_handover(server, major)
     rows: dict[str, Any] = {
         "lsn": _visible(server, "SELECT pg_current_wal_insert_lsn()::text"),
-        "at": server.value("SELECT extract(epoch FROM clock_timestamp())::float8"),
     }
     for name, (since, sql) in _VIEWS.items():
         rows[name] = _visible(server, sql) if major >= since else None
