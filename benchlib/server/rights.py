@@ -11,7 +11,7 @@ from benchlib.errors import PreflightError
 from benchlib.plan.level import Model, NotEmpty, SettingValue, is_off
 from benchlib.plan.settings import spelled
 from benchlib.server.changes import OURS
-from benchlib.server.server import Session, fetch, reason_of
+from benchlib.server.server import Session, fetch, read_sql, reason_of
 
 _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 """The parameters of a libpq connection that are secrets."""
@@ -22,45 +22,9 @@ _GRANTABLE = 150_000
 _OUR_SESSIONS = 4
 """Connections beside the clients': the one that asks, those that sample, and pgbench's first."""
 
-RIGHTS = """
-    SELECT quote_ident(current_user) AS role, quote_ident(current_database()) AS database, pg_is_in_recovery() AS replica,
-           rolsuper OR rolcreatedb AS may_create_database, has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
-           has_function_privilege('pg_reload_conf()', 'EXECUTE') AS may_reload,
-           coalesce(current_setting('allow_alter_system', true), 'on') = 'on' AS alterable,
-           reads_conf, reads_conf OR 'pg_read_all_settings' = ANY(roles) AS sees_former,
-           rolsuper OR 'pg_checkpoint' = ANY(roles) AS may_checkpoint, rolsuper OR 'pg_read_server_files' = ANY(roles)
-             AND has_function_privilege('pg_read_file(text, bigint, bigint, boolean)', 'EXECUTE') AS may_read_files
-    FROM pg_roles, (SELECT array_agg(rolname::text) AS roles FROM pg_roles WHERE pg_has_role(oid, 'USAGE')) AS ours,
-         (SELECT has_function_privilege('pg_show_all_file_settings()', 'EXECUTE')
-                 AND has_table_privilege('pg_file_settings', 'SELECT') AS reads_conf) AS conf
-    WHERE rolname = current_user
-"""
-"""What our role may do there: have the server checkpoint (a right since 15), or read files of its host such as its kernel's."""
-
-_TABLES_OF_OTHERS = f"""
-    SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('r', 'p', 'm', 'f') AND n.nspname !~ '^pg_|^information_schema$|{OURS}'
-      -- those of an extension are nobody's
-      AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
-"""
-_LIMIT = """
-    -- sessions of ours that have just ended may still be there
-    WITH others AS (SELECT * FROM pg_stat_activity WHERE pid <> pg_backend_pid()
-                    AND NOT (usename = current_user AND application_name = 'benchlib'))
-    SELECT *, most - reserved - in_use AS free FROM (
-        SELECT 'max_connections' AS name, current_setting('max_connections')::int AS most,
-               current_setting('superuser_reserved_connections')::int
-                 + coalesce(current_setting('reserved_connections', true), '0')::int AS reserved,
-               -- what a session is, the server tells only of our own; every client's has a database
-               (SELECT count(*)::int FROM others
-                WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend') AS in_use
-        UNION ALL SELECT 'our role''s limit', rolconnlimit, 0, (SELECT count(*)::int FROM others WHERE usename = rolname)
-        FROM pg_roles WHERE rolname = current_user AND rolconnlimit >= 0
-        UNION ALL SELECT 'the database''s limit', datconnlimit, 0, (SELECT count(*)::int FROM others AS o WHERE o.datname = d.datname)
-        FROM pg_database AS d WHERE datname = current_database() AND datconnlimit >= 0 AND %s
-    ) AS limits ORDER BY free LIMIT 1
-"""
-"""The limit on connections that leaves us the fewest; the database's counts where the load runs in it."""
+RIGHTS = read_sql("rights")
+_NOT_OTHERS = f"^pg_|^information_schema$|{OURS}"
+"""The names of schemas that are the server's own or ours."""
 
 _GRANTS = {
     "may_create_database": ("create databases (an 'own_schema' does without)", "ALTER ROLE {role} CREATEDB"),
@@ -155,7 +119,7 @@ def of_place(connection: Session, target: Target) -> Lacks:
     lacks: Lacks = {"it is a replica, which can only be read": None} if rights["replica"] else {}
     if target.own_schema is None:
         return lacks | _lacking(rights, "may_create_database")
-    others = fetch(connection, _TABLES_OF_OTHERS)[0]["count"]
+    others = fetch(connection, read_sql("tables_of_others"), [_NOT_OTHERS])[0]["count"]
     if others and target.beside != database:
         reason = (
             f"the database {database} holds tables of others ({others}): leave 'own_schema' out to have a database "
@@ -181,7 +145,7 @@ def connections(connection: Session, target: Target, clients: int) -> str:
         PreflightError: there are not so many.
 
     """
-    limit = fetch(connection, _LIMIT, [target.own_schema is not None])[0]
+    limit = fetch(connection, read_sql("limits"), [target.own_schema is not None])[0]
     reserved = f" less {limit['reserved']} reserved" if limit["reserved"] else ""
     reason = f"{limit['name']} {limit['most']:,}{reserved} less {limit['in_use']} in use"
     free, needed = limit["free"], clients + _OUR_SESSIONS

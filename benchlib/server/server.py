@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,20 +19,6 @@ Session = psycopg.Connection[Any]
 
 DATABASE = "bench"
 """The database that the load runs in, on a server of our own."""
-
-_PARAMETERS = """
-SELECT name, CASE WHEN kept THEN setting ELSE 'set' END AS setting, unit,
-       CASE WHEN kept THEN boot_val END AS boot_val, source
--- of texts only these name no host, no folder and no user; of all others it is told that they are set
-FROM (SELECT *, vartype <> 'string' OR (name ~ '^((shared|session|local)_preload_libraries|log_destination)$' AND setting !~ '[/@]') AS kept
-      FROM pg_settings) AS all_of_them
-WHERE (kept OR source <> 'default') AND source <> 'session'
-  AND category NOT IN ('File Locations', 'Client Connection Defaults / Locale and Formatting')
-  -- what our sessions are; shown as octal; what a server listens at; what it has counted out from the others; what a transaction has, a text up to 11
-  AND name NOT IN ('application_name', 'search_path', 'data_directory_mode', 'log_file_mode', 'unix_socket_permissions', 'port', 'listen_addresses',
-                   'unix_socket_directories', 'log_timezone', 'num_os_semaphores', 'shared_memory_size', 'transaction_isolation', 'shared_memory_size_in_huge_pages', 'server_version_num')
-ORDER BY name
-"""
 
 _IN_FORCE = """
 SELECT lower(name) AS name, setting, unit, source, regexp_replace(sourcefile, '.*/', '') AS file, pending_restart
@@ -57,6 +44,11 @@ def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Sessio
             return psycopg.connect(conninfo, autocommit=True, **parameters)
         finally:
             os.environ.update(held)
+
+
+def read_sql(name: str) -> str:
+    """The text of a query in the folder ``sql``, where a person can read and run it too."""
+    return (Path(__file__).parent / "sql" / f"{name}.sql").read_text()
 
 
 def fetch(
@@ -162,7 +154,7 @@ class Server:
             ServerError: as :meth:`query`.
 
         """
-        return {row.pop("name"): row for row in self.query(_PARAMETERS)}
+        return {row.pop("name"): row for row in self.query(read_sql("parameters"))}
 
     def durability(self) -> dict[str, str]:
         """The settings that decide whether, and how, a commit of the load is flushed, as its sessions have them.
