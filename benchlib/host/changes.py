@@ -14,7 +14,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import psutil
 from pydantic import AfterValidator, model_validator
@@ -85,7 +85,6 @@ class Written(Change):
     cap, one of 0.
     """
 
-    kind: Literal["written"] = "written"
     path: Annotated[Path, AfterValidator(_kernel_file)]
     former: str
     value: str
@@ -133,7 +132,6 @@ class Written(Change):
 class Mounted(Change):
     """A file system mounted on a folder."""
 
-    kind: Literal["mounted"] = "mounted"
     target: Annotated[Path, AfterValidator(_below_ours)]
 
     def __str__(self) -> str:
@@ -159,7 +157,6 @@ class Mounted(Change):
 class Attached(Change):
     """A loop device over a file."""
 
-    kind: Literal["attached"] = "attached"
     file: Annotated[Path, AfterValidator(_below_ours)]
 
     def __str__(self) -> str:
@@ -187,7 +184,6 @@ class Attached(Change):
 class Grouped(Change):
     """A control group, version 1 or 2, with the groups below it."""
 
-    kind: Literal["grouped"] = "grouped"
     folder: Annotated[Path, AfterValidator(_our_group)]
 
     def __str__(self) -> str:
@@ -231,7 +227,6 @@ class Grouped(Change):
 class Made(Change):
     """A folder of ours outside our own folders, made with :meth:`make`."""
 
-    kind: Literal["made"] = "made"
     folder: Annotated[Path, AfterValidator(_our_folder)]
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, SerializeAsAny, ValidationError
+from pydantic import BeforeValidator, SerializeAsAny, ValidationError, model_serializer
 
 from benchlib.errors import PreflightError, StudyError, os_errors_as
 from benchlib.host.ours import open_ours
@@ -29,9 +29,11 @@ MODULES_OF_CHANGES = ("benchlib.host.changes", "benchlib.server.changes")
 
 
 class Change(Model):
-    """A change outside the run's folder. A subclass names its ``kind``; its text says what it is."""
+    """A change outside the run's folder. Its class is its kind in the journal, its text says what it is."""
 
-    kind: str
+    @model_serializer(mode="wrap")
+    def _with_kind(self, fields: Any) -> dict[str, Any]:
+        return {"kind": type(self).__name__.lower(), **fields(self)}
 
     def lift(self) -> None:
         """Let go of processes that could not die while the change stands."""
@@ -48,10 +50,12 @@ def _read_change(value: Any) -> Any:
     for module in MODULES_OF_CHANGES:
         with contextlib.suppress(ImportError):  # a damaged installation: the other kinds are still undone
             import_module(module)
-    for kind in Change.__subclasses__():
-        if kind.model_fields["kind"].default == value.get("kind"):
-            return kind.model_validate(value)
-    raise ValueError("no such kind of change")
+    kinds = {kind.__name__.lower(): kind for kind in Change.__subclasses__()}
+    fields = dict(value)
+    kind = kinds.get(str(fields.pop("kind", "")))
+    if kind is None:
+        raise ValueError("no such kind of change")
+    return kind.model_validate(fields)
 
 
 class _Line(Model):

@@ -79,7 +79,6 @@ def reload(connection: Session) -> None:
 class Altered(Change):
     """A server parameter with another value, by ``ALTER SYSTEM``. ``former`` is None where it had none in the same way."""
 
-    kind: Literal["altered"] = "altered"
     server: str
     name: str
     former: str | None
@@ -116,7 +115,6 @@ class Created(Change):
     Nobody else's is named so: the name ends with a number that was drawn for it.
     """
 
-    kind: Literal["created"] = "created"
     server: str
     what: Literal["database", "schema"]
     name: Annotated[str, Field(pattern=OURS)]
