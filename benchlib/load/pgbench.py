@@ -34,8 +34,7 @@ class Pgbench(LoadTool):
     name: ClassVar = "pgbench"
     kind: ClassVar = "pgbench_summary"
 
-    @staticmethod
-    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
+    def conditions(self, load: Load, workload: Workload, scale: int) -> dict[str, Any]:
         """The scale too, which of other tables than its own pgbench does not know."""
         return {
             "clients": load.clients,
@@ -91,14 +90,12 @@ class PgbenchInit(LoadTool):
     kind: ClassVar = "pgbench_init"
     warms: ClassVar = False
 
-    @staticmethod
-    def refusal(load: Load) -> str | None:
+    def refusal(self, load: Load) -> str | None:
         """A quantile of latencies."""
         why = "loading has no transactions, whose latencies the metric needs"
         return why if load.transaction_log else None
 
-    @staticmethod
-    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
+    def conditions(self, load: Load, workload: Workload, scale: int) -> dict[str, Any]:
         """The scale: there are no clients."""
         return {"scale": scale}
 
@@ -110,8 +107,7 @@ class PgbenchInit(LoadTool):
         """The same as of filling."""
         return FILL_LIMIT_S
 
-    @staticmethod
-    def translated(parsed: dict[str, Any]) -> dict[str, Any]:
+    def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
         """How long loading took, in all and in its parts, and its speed in rows per second."""
         rows, phases = parsed["rows"], parsed["phases_s"]
         seconds = phases["total"]

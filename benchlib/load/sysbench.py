@@ -35,8 +35,7 @@ class Sysbench(LoadTool):
     name: ClassVar = "sysbench"
     kind: ClassVar = "sysbench"
 
-    @staticmethod
-    def refusal(load: Load) -> str | None:
+    def refusal(self, load: Load) -> str | None:
         """What pgbench can do and sysbench cannot."""
         refused = [
             name
@@ -68,8 +67,7 @@ class Sysbench(LoadTool):
             "run",
         ]
 
-    @staticmethod
-    def translated(parsed: dict[str, Any]) -> dict[str, Any]:
+    def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
         """Its clients are its threads, and what it ignored it ran again."""
         return {
             "errors": parsed["error_lines"],

@@ -64,8 +64,7 @@ class LoadTool(ABC):
     kind: ClassVar[str]
     warms: ClassVar[bool] = True
 
-    @staticmethod
-    def refusal(load: Load) -> str | None:
+    def refusal(self, load: Load) -> str | None:
         """What a load asks for that the tool cannot do; None where it can do all of it."""
         return None
 
@@ -77,8 +76,7 @@ class LoadTool(ABC):
     def argv(self, job: Job) -> list[str]:
         """The command line of a job."""
 
-    @staticmethod
-    def conditions(load: Load, workload: Workload, scale: int) -> dict[str, Any]:
+    def conditions(self, load: Load, workload: Workload, scale: int) -> dict[str, Any]:
         """What a report of a load tells of the conditions, as far as it does."""
         return {"clients": load.clients}
 
@@ -115,8 +113,7 @@ class LoadTool(ABC):
             raise LoadError(f"{self.name} did not run to its end: {_reason(stdout, stderr)}")
         return report
 
-    @classmethod
-    def read(cls, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
+    def read(self, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
         """What the tool printed, in pgbench's words, whichever it was; what it does not tell is None.
 
         Beside the tool's own keys (see :mod:`benchlib.load.parse`) there are always ``complete``, ``errors`` (lines),
@@ -128,17 +125,16 @@ class LoadTool(ABC):
             ParseError: the output cannot be trusted.
 
         """
-        parsed = parse_text(output, kind=cls.kind, argv=list(argv) if argv else None)
+        parsed = parse_text(output, kind=self.kind, argv=list(argv) if argv else None)
         common: dict[str, Any] = {
             **dict.fromkeys(_FIGURES),
             **{name: [] for name in _LISTS},
             "speed": parsed.get("tps"),
             "seed": int(seed[1]) if (seed := _SEED.search(output)) else None,
         }
-        return {**common, **parsed, **cls.translated(parsed)}
+        return {**common, **parsed, **self.translated(parsed)}
 
-    @staticmethod
-    def translated(parsed: dict[str, Any]) -> dict[str, Any]:
+    def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
         """The common keys that the tool's own output has by other names."""
         return {}
 

@@ -25,6 +25,11 @@ def load_tool(name: Tool, pgbench: Path) -> LoadTool:
     return _TOOLS[name](find_sysbench() if name == "sysbench" else pgbench)
 
 
+def _reader(name: Tool) -> LoadTool:
+    """The tool of that name for all but running it: its program need not be here."""
+    return _TOOLS[name](Path(name))
+
+
 def check(workload: Workload, load: Load) -> None:
     """Make sure that a workload's tool is here and can do what the load asks for.
 
@@ -34,13 +39,13 @@ def check(workload: Workload, load: Load) -> None:
     """
     if workload.tool == "sysbench":
         find_sysbench()
-    if refusal := _TOOLS[workload.tool].refusal(load):
+    if refusal := _reader(workload.tool).refusal(load):
         raise PreflightError(f"workload '{workload.name}': {refusal}")
 
 
 def read(tool: Tool, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
     """What a tool of that name printed; see :meth:`benchlib.load.tool.LoadTool.read`."""
-    return _TOOLS[tool].read(output, argv)
+    return _reader(tool).read(output, argv)
 
 
 def misfit(
@@ -52,7 +57,7 @@ def misfit(
     """
     level = trial.level
     load, workload = plan.level_load(level), plan.level_workload(level)
-    tool = _TOOLS[workload.tool](Path(workload.tool))
+    tool = _reader(workload.tool)
     conditions = tool.conditions(load, workload, plan.scale) | {"seed": trial.seed}
     for name, value in conditions.items() if report else ():
         if report and report[name] not in (None, value):
