@@ -134,7 +134,7 @@ def _try(place: Place) -> None:
     done = Shell().run([*unshare, "sh", "-c", script], timeout_s=60)
     if done.returncode != 0:
         raise PreflightError(
-            f"a {place.file_system} cannot be made here: {_message(done.stderr)}; it takes a kernel that has it, the right "
+            f"a {place.file_system} cannot be made here: {done.complaint}; it takes a kernel that has it, the right "
             f"to mount, the mount options of its kind and its mkfs ({_MAKERS}): else name a folder as the 'path'"
         )
 
@@ -224,7 +224,7 @@ def _run(argv: list[str | Path], scratch: Path) -> str:
     done = Shell().run(argv, cwd=scratch, timeout_s=3600)
     if done.returncode != 0:
         raise TrialError(
-            f"there is no place for the server: {_message(done.stderr)}; make room, or name another place"
+            f"there is no place for the server: {done.complaint}; make room, or name another place"
         )
     return done.stdout.strip()
 
@@ -235,9 +235,3 @@ def _mount_options(place: Place) -> str:
     if place.file_system == "tmpfs":
         return f"{own},mode=0755,size={place.size}"
     return f"nodiscard,{own}" if place.file_system == "btrfs" else own
-
-
-def _message(stderr: str) -> str:
-    """What a program printed, in one line; of mount, without its hint to look elsewhere."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip() and "dmesg(1)" not in line]
-    return " ".join(lines) or "it said nothing"
