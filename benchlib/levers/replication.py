@@ -114,10 +114,11 @@ class ReplicationLever(Lever):
         if str(wish.level.settings.get("wal_level", "")).lower() == "minimal":
             raise PreflightError("wal_level = minimal writes too little WAL for a replica: replica does")
         # to copy a replica takes two connections, while those before it have one each
-        for name, least in {"max_wal_senders": asked.replicas + 1, "max_replication_slots": asked.replicas}.items():
+        needed = {"max_wal_senders": asked.replicas + 1, "max_replication_slots": asked.replicas}
+        for name, least in needed.items():
             given = str(wish.level.settings.get(name, least))
             if given.isdecimal() and int(given) < least:
-                raise PreflightError(f"{name} = {given} is too little for {asked.replicas} replica(s): {least} will do")
+                raise PreflightError(f"{name} = {given}: {asked.replicas} replica(s) take {least}")
         find_program_for(find_installation(wish.level.postgres), "pg_basebackup")
         if asked.on:  # which say so themselves when they are to have it
             return []

@@ -243,7 +243,7 @@ def _tunables(name: str, devices: Sequence[str]) -> list[Tunable]:
     if "." in name:
         path = facts.ROOT / "proc/sys" / name.replace(".", "/")
         moved = (facts.ROOT / "sys/kernel/debug/sched" / file for file in KNOBS.get(name, ()))
-        path = next(filter(os.path.exists, (path, *moved)), path)  # others than root may not look into debugfs
+        path = next(filter(os.path.exists, (path, *moved)), path)  # root alone may look into debugfs
         return [(View if name in (*RATIOS, *RATIOS.values()) else Tunable)(name, path)]
     disks = dict.fromkeys(queue_of(device) for device in devices)
     return [Queue(name, facts.ROOT / "sys/class/block" / disk / "queue" / name) for disk in disks]

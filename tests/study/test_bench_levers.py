@@ -244,7 +244,7 @@ def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials: Tri
         ({"target": "no-such-service"}, "no-such-service"),
         (
             {"replication": {"replicas": 2}, "settings": {"max_wal_senders": "2"}},
-            r"max_wal_senders = 2 is too little for 2 replica\(s\): 3 will do",
+            r"max_wal_senders = 2: 2 replica\(s\) take 3",
         ),
         (
             {"settings": {"work_mem": "8 pigs", "jit": "perhaps"}},
