@@ -47,7 +47,7 @@ class Sampler:
     for those of another host, the server's (:func:`benchlib.server.statistics.kernel_files`); all its disks are read.
 
     ``raw`` holds plain JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of
-    :func:`host_counters`, the first and the last of them with the ``server_ticks`` (and ``pooler_ticks``) of :func:`server_ticks`, and the
+    :func:`host_counters`, the first and the last of them with the ``server_ticks`` and ``pooler_ticks`` of :func:`server_ticks`, and the
     samples of ``waits``, null if it could not be opened. ``at_s`` in all of them is seconds since ``started``.
     ``of_target`` is there where the readings are of another host. Of that the network is not read, but this one's.
     """
@@ -84,9 +84,8 @@ class Sampler:
             return {**host_counters(files(), devices), "network_bytes": network_bytes()}
 
         def host_and_servers() -> Sample:
-            ticks = {"server_ticks": server_ticks(self.servers())}
-            ticks |= {"pooler_ticks": server_ticks(self.poolers)} if self.poolers else {}
-            return {**host(), **ticks}
+            ticks = {"server_ticks": self.servers(), "pooler_ticks": self.poolers}
+            return {**host(), **{name: server_ticks(pids) for name, pids in ticks.items()}}
 
         self._keep("readings", host_and_servers)  # before the load has begun
         if self.waits and self.waits_hz:

@@ -87,13 +87,12 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
     moved = _device_rises(ends)
     costs = {
         "server_cpu_ms": 1000 * _ticks(first, last, "server_ticks") / raw["ticks_per_s"],
+        "pooler_cpu_ms": 1000 * _ticks(first, last, "pooler_ticks") / raw["ticks_per_s"],
         "context_switches": _host_rises(ends)["context_switches"][0],
         "read_kib": moved["r_sectors"][0] / 2,
         "written_kib": moved["w_sectors"][0] / 2,
         "flushes": moved["f_requests"][0],
     }
-    if "pooler_ticks" in last:
-        costs["pooler_cpu_ms"] = 1000 * _ticks(first, last, "pooler_ticks") / raw["ticks_per_s"]
     return {
         f"{name}_per_transaction": float(cost / transactions) if transactions and pd.notna(cost) else None
         for name, cost in costs.items()
@@ -108,7 +107,7 @@ def processors_share(raw: Raw) -> float:
 
 def _ticks(first: Raw, last: Raw, of: str) -> float:
     """The CPU ticks that the servers, or the poolers, took between; null if one has ended, since nobody saw its last."""
-    before, after = first[of], last[of]
+    before, after = first.get(of, {}), last.get(of)
     if not after or before.keys() - after.keys():
         return math.nan
     return float(sum(ticks - before.get(pid, 0) for pid, ticks in after.items()))

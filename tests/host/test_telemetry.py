@@ -115,6 +115,7 @@ def test_what_a_transaction_cost(trial: dict[str, Any]) -> None:
     assert costs == pytest.approx(
         {
             "server_cpu_ms_per_transaction": 2.2,
+            "pooler_cpu_ms_per_transaction": None,
             "context_switches_per_transaction": 8,
             "read_kib_per_transaction": 2.048,
             "written_kib_per_transaction": 4.096,
