@@ -16,11 +16,9 @@ from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.ours import open_plain
 from benchlib.host.shell import Shell, server_user, ticks, which
 from benchlib.levers.lever import Finding, Lever, Site, Wish, no_server, refusal
-from benchlib.load.tool import Connection
 from benchlib.plan.level import Level, Model
 from benchlib.plan.model import Plan
-from benchlib.server.cluster import START_LIMIT_S
-from benchlib.server.server import open_session
+from benchlib.server.cluster import START_LIMIT_S, Cluster, superuser_session
 
 _PREPARING = (1, 21)
 """The first version that keeps prepared statements where a session has no connection of its own."""
@@ -106,7 +104,7 @@ class PoolerLever(Lever):
         for _ in ticks(START_LIMIT_S):
             check()
             with contextlib.suppress(psycopg.OperationalError):
-                in_force = _settings(site.entrance)
+                in_force = _settings(server)
                 break
         if not asked.items() <= in_force.items():
             raise SettingError(f"pooler: asked for {asked}, its console tells {in_force or 'nothing'}")
@@ -131,8 +129,7 @@ def _pgbouncer() -> tuple[Path, tuple[int, ...]]:
     return program, tuple(map(int, re.findall(r"\d+", line)[:2]))
 
 
-def _settings(entrance: Connection) -> dict[str, str]:
-    """What pgbouncer runs with, by its own console."""
-    place = f"host='{entrance.host}' port={entrance.port} user={entrance.user} dbname=pgbouncer"
-    with open_session(place, ours=True) as console:
+def _settings(server: Cluster) -> dict[str, str]:
+    """What the pgbouncer before a server runs with, by its own console."""
+    with superuser_session(str(server.sockets), _PORT, "pgbouncer") as console:
         return {str(row[0]): str(row[1]) for row in console.execute("SHOW CONFIG")}
