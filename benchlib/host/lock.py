@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -55,21 +56,19 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
 
     """
     path = lock_path()
-    descriptor = _open(path, tell)
-    try:
-        if not _acquire(descriptor, path, tell):
-            os.close(descriptor)
-            descriptor = _own_lock(path, tell)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{what} (process {os.getpid()}, since {time.strftime('%F %R')})".encode(), 0)
+    with contextlib.ExitStack() as files:
+        lock = files.enter_context(_open(path, tell))
+        if not _acquire(lock.fileno(), path, tell):
+            lock = files.enter_context(_own_lock(path, tell))
+        os.ftruncate(lock.fileno(), 0)
+        content = f"{what} (process {os.getpid()}, since {time.strftime('%F %R')})"
+        os.pwrite(lock.fileno(), content.encode(), 0)
         try:
-            yield descriptor
+            yield lock.fileno()
         finally:
-            os.ftruncate(descriptor, 0)
+            os.ftruncate(lock.fileno(), 0)
         # for all who inherited it; after an error, a guardian may have to clean up and keeps it so long
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
-        os.close(descriptor)
+        fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> bool:
@@ -101,10 +100,9 @@ def _content(descriptor: int) -> str:
     return one_line(os.pread(descriptor, 300, 0).decode(errors="replace"))
 
 
-def _own_lock(path: Path, tell: Callable[[str], None]) -> int:
+def _own_lock(path: Path, tell: Callable[[str], None]) -> IO[bytes]:
     tell(f"the lock {path} is in the hands of what is no run: it is passed over")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+    return tempfile.TemporaryFile()
 
 
 def _is_held_by_run(descriptor: int) -> bool:
@@ -140,7 +138,7 @@ def _no_run_here() -> bool:
     return 1 in psutil.pids() and not _guarded_users()
 
 
-def _open(path: Path, tell: Callable[[str], None]) -> int:
+def _open(path: Path, tell: Callable[[str], None]) -> IO[bytes]:
     """Open the file, or make it for everybody to use.
 
     Where users share a folder (sticky, as ``/var/tmp``), the kernel may refuse to open another user's
@@ -151,11 +149,11 @@ def _open(path: Path, tell: Callable[[str], None]) -> int:
         with contextlib.suppress(FileExistsError):
             descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             os.fchmod(descriptor, 0o666)
-            return descriptor
+            return os.fdopen(descriptor, "r+b", 0)
         descriptor = open_plain(path, os.O_RDWR)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-            return descriptor
+            return os.fdopen(descriptor, "r+b", 0)
         os.close(descriptor)  # it will be written to: never what a link leads to
         reason = "not a plain file"
     except OSError as error:
