@@ -39,12 +39,10 @@ RATIOS = {
     "vm.overcommit_ratio": "vm.overcommit_kbytes",
 }
 STUDIED = (
-    *("vm.swappiness", "vm.dirty_ratio", "vm.dirty_background_ratio", "vm.dirty_bytes"),
-    *("vm.dirty_background_bytes", "vm.zone_reclaim_mode", "vm.vfs_cache_pressure"),
-    *("fs.file-max", "fs.suid_dumpable", "kernel.randomize_va_space"),
-    *KNOBS,
-    *("scheduler", "read_ahead_kb", "nr_requests"),
-    *HUGE_PAGES,
+    "vm.swappiness vm.dirty_ratio vm.dirty_background_ratio vm.dirty_bytes vm.dirty_background_bytes "
+    "vm.zone_reclaim_mode vm.vfs_cache_pressure fs.file-max fs.suid_dumpable kernel.randomize_va_space "
+    "kernel.sched_migration_cost_ns kernel.sched_min_granularity_ns scheduler read_ahead_kb nr_requests "
+    "transparent_hugepage transparent_hugepage.defrag"
 )
 """What the published studies set, and what is set beside it."""
 
@@ -200,7 +198,7 @@ def _below(queues: Iterable[Queue]) -> dict[str, str]:
 
 def survey(devices: Sequence[str]) -> list[tuple[str, str | None]]:
     """The studies' tunables by name, each with None if it can be set here, or why not."""
-    return [(name, _obstacle(name, None, devices)) for name in STUDIED]
+    return [(name, _obstacle(name, None, devices)) for name in STUDIED.split()]
 
 
 def _split(
