@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from benchlib.errors import PreflightError, TrialError, os_errors_as
+from benchlib.errors import BenchlibError, PreflightError, TrialError, os_errors_as
 from benchlib.host.ours import open_plain
 
 USER_VARIABLE = "BENCHLIB_USER"
@@ -41,9 +41,20 @@ class Completed:
 
     @property
     def complaint(self) -> str:
-        """The first line of what it says is wrong."""
-        lines = (line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip())
-        return next(lines, f"no output, status {self.returncode}")
+        """The line that says what is wrong."""
+        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
+        return (error_lines(lines) or lines or [f"no output, status {self.returncode}"])[0]
+
+    def insist(self, error: type[BenchlibError], message: str) -> None:
+        """Raise the error, with why behind its message, unless the process ended well."""
+        if self.returncode != 0:
+            raise error(f"{message}: {self.complaint}")
+
+
+def error_lines(lines: Sequence[str]) -> list[str]:
+    """The lines that tell an error, from their mark on, the gravest first."""
+    marks = ("FATAL:", "PANIC:", "ERROR:", "error:")
+    return [line[line.index(mark) :] for mark in marks for line in lines if mark in line]
 
 
 Process = subprocess.Popen[bytes]

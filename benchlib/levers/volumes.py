@@ -222,10 +222,7 @@ def _run(argv: list[str | Path], scratch: Path) -> str:
 
     """
     done = Shell().run(argv, cwd=scratch, timeout_s=3600)
-    if done.returncode != 0:
-        raise TrialError(
-            f"there is no place for the server: {done.complaint}; make room, or name another place"
-        )
+    done.insist(TrialError, "there is no place for the server, so make room or name another")
     return done.stdout.strip()
 
 

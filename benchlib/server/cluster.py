@@ -24,13 +24,13 @@ from psycopg.sql import SQL, Identifier, Literal
 
 from benchlib.errors import ServerError, os_errors_as
 from benchlib.host.ours import open_plain
-from benchlib.host.shell import Process, Shell, server_user, ticks
+from benchlib.host.shell import Process, Shell, error_lines, server_user, ticks
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.copying import copy_tree
 from benchlib.server.installations import Installation, obstacle
-from benchlib.server.server import Server, Session, asking, error_lines, open_session
+from benchlib.server.server import Server, Session, asking, open_session
 
 SUPERUSER = "postgres"
 PORT = 5432
@@ -136,15 +136,13 @@ class Cluster(Server):
 
         """
         self.make_folders()
-        done = self.shell.run(
+        self.shell.run(
             [
                 self.installation.program("initdb"), "--pgdata", self.data, "--username", SUPERUSER,
                 "--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync", *initdb_options,
             ],
             timeout_s=300,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise ServerError(f"initdb failed: {failure_reason(done.stderr)}")
+        ).insist(ServerError, "initdb failed")  # fmt: skip
         self.write("postgresql.conf", f"include_if_exists '{self.settings_file}'\n", "a")
 
     def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> "Cluster":

@@ -30,8 +30,7 @@ def copy_tree(shell: Shell, source: Path, target: Path) -> None:
         raise ServerError(f"{target} is there already: a data set is copied to a new folder")
     try:
         done = shell.run([*_COPY, source, target], timeout_s=3600)
-        if done.returncode != 0:
-            raise ServerError(f"copying the loaded data set failed: {done.complaint.removeprefix('cp: ')}")
+        done.insist(ServerError, "copying the loaded data set failed")
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise

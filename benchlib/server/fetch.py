@@ -138,9 +138,7 @@ def _unpack(workshop: Path) -> Path:
     package, native = workshop / "package", workshop / "package" / "native"
     unpack = ["tar", "-xzf", str(archive), "-C", str(workshop), "--no-same-owner", "package/native"]
     for argv in (unpack, ["chmod", "-R", "u+w,a+rX,a-s", str(native)]):
-        done = Shell().run(argv, timeout_s=600)
-        if done.returncode != 0:
-            raise InstallError(f"the package cannot be unpacked: {done.complaint}")
+        Shell().run(argv, timeout_s=600).insist(InstallError, "the package cannot be unpacked")
     listed = native / "pg-symlinks.json"
     for link in json.loads(listed.read_text()) if listed.exists() else []:
         source, target = package / link["source"], package / link["target"]

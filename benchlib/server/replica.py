@@ -9,12 +9,11 @@ from psycopg.conninfo import make_conninfo
 
 from benchlib.errors import ServerError
 from benchlib.host.ours import open_plain
-from benchlib.host.shell import Shell, ticks
+from benchlib.host.shell import Shell, error_lines, ticks
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server import relay
 from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason
-from benchlib.server.server import error_lines
 
 
 @dataclass(frozen=True)
@@ -99,16 +98,14 @@ class Replica(Cluster):
         self.make_folders()
         if "data" in self.places:
             self.data.symlink_to(self.shell.make_directory(self.places["data"] / "data"))
-        done = self.shell.run(
+        self.shell.run(
             [
                 self._basebackup, "--pgdata", self.data, "--wal-method=stream", f"--slot={self.name}", "--checkpoint=fast",
                 f"--host={self._source.host}", f"--port={self._source.port}", f"--username={SUPERUSER}", "--no-password",
                 *([f"--waldir={self.places['wal'] / 'pg_wal'}"] if "wal" in self.places else []),
             ],
             timeout_s=3600,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise ServerError(f"pg_basebackup failed for {self.name}: {failure_reason(done.stderr)}")
+        ).insist(ServerError, f"pg_basebackup failed for {self.name}")  # fmt: skip
 
     def stream(self) -> None:
         """Configure the copy as a replica with the primary's settings and start it.

@@ -11,6 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from benchlib.errors import BenchlibError, ServerError, SettingError
+from benchlib.host.shell import error_lines
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import shown
 
@@ -223,9 +224,3 @@ def reason_of(error: psycopg.Error) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = error.diag.message_primary or (error_lines(lines) or lines or [type(error).__name__])[0]
     return reason.removeprefix("connection failed: ").removeprefix("connection is bad: ")
-
-
-def error_lines(lines: Sequence[str]) -> list[str]:
-    """The lines that tell an error, from their mark on, the gravest first."""
-    marks = ("FATAL:", "PANIC:", "ERROR:", "error:")
-    return [line[line.index(mark) :] for mark in marks for line in lines if mark in line]

@@ -238,6 +238,5 @@ def fsync_rates(shell: Shell, program: Path, folder: Path) -> dict[str, Any]:
         done = shell.run([program, f"--filename={file}", "--secs-per-test=1"], timeout_s=110)
     finally:
         file.unlink(missing_ok=True)
-    if done.returncode != 0:
-        raise ServerError(f"pg_test_fsync failed: {done.complaint}")
+    done.insist(ServerError, "pg_test_fsync failed")
     return parse_text(done.stdout, kind="pg_test_fsync")

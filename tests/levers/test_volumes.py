@@ -255,7 +255,7 @@ def test_a_disk_that_is_full_by_then_is_told_and_left_as_it_was(
         volumes.check(place, run)
     inner = Journal(run / "inner").chapter()
     with pytest.raises(
-        TrialError, match=r"there is no place for the server: .*No space left on device; make room"
+        TrialError, match=r"there is no place for the server, so make room .*No space left on device"
     ):
         volumes.provide(place, "data", run, shell, inner)
     inner.undo()
