@@ -151,7 +151,9 @@ def thin_log(path: Path, target: Path) -> bool:
             return False
         table = pq.read_table(path, columns=["time_us", "latency_us"]).drop_null()
     second = pc.multiply(pc.divide(table["time_us"], _SECOND), _SECOND)
-    rows = table.set_column(0, "time_us", second).sort_by([(name, "ascending") for name in table.column_names])
+    rows = table.set_column(0, "time_us", second).sort_by(
+        [(name, "ascending") for name in table.column_names]
+    )
     thin = rows.replace_schema_metadata({_NOTE: json.dumps({**note, "thin": True})})
     pq.write_table(thin, target, **_FORMAT, compression_level=19)
     return True

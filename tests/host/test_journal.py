@@ -152,7 +152,9 @@ def test_what_cannot_be_noted_must_not_be_changed(
     write = os.write
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda fd, data: write(fd, data[:9]))
-        with pytest.raises(StudyError, match=r"nothing was changed, .*: make room \(No space left on device\)"):
+        with pytest.raises(
+            StudyError, match=r"nothing was changed, .*: make room \(No space left on device\)"
+        ):
             chapter.note(setting(tunable("b"), "7"))
     chapter.note(setting(tunable("c"), "7"))
     assert [change.path.name for change in journal.standing() if isinstance(change, Written)] == ["a", "c"]

@@ -59,7 +59,9 @@ def test_output_goes_to_files_verbatim(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_started_is_a_trial_s_error() -> None:
-    with pytest.raises(TrialError, match=r"^cannot start /nonexistent/pgbench \(No such file or directory\)$"):
+    with pytest.raises(
+        TrialError, match=r"^cannot start /nonexistent/pgbench \(No such file or directory\)$"
+    ):
         Shell().run(["/nonexistent/pgbench"])
 
 

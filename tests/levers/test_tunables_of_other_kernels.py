@@ -114,5 +114,7 @@ def test_a_mapped_device_has_a_queue_of_its_own_and_the_disk_below_is_told_besid
 
 
 def test_what_a_kernel_does_not_offer_is_told_with_what_it_does(disks: Path) -> None:
-    with pytest.raises(PreflightError, match="it offers none, mq-deadline, not bfq: if that is a module, load"):
+    with pytest.raises(
+        PreflightError, match="it offers none, mq-deadline, not bfq: if that is a module, load"
+    ):
         check({"scheduler": "bfq"}, ["sda"])
