@@ -38,6 +38,7 @@ _FORMAT: dict[str, Any] = {
 _SECOND = 1_000_000  # µs
 _MOST_SECONDS = 1_000_000
 _MOST_ROWS = 20  # of a byte: a thinned log has two
+_FEW_ROWS = 10_000_000  # of any file: of the shortest transactions a thinned log has fifty of a byte
 _TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 
@@ -161,7 +162,8 @@ def thin_log(path: Path, target: Path) -> bool:
 
 def _note(path: Path, schema: pa.Schema) -> dict[str, Any]:
     note = json.loads((schema.metadata or {})[_NOTE])
-    if not isinstance(note, dict) or pq.read_metadata(path).num_rows > _MOST_ROWS * path.stat().st_size:
+    most = max(_FEW_ROWS, _MOST_ROWS * path.stat().st_size)
+    if not isinstance(note, dict) or pq.read_metadata(path).num_rows > most:
         raise ValueError("it is no log of ours")
     return note
 

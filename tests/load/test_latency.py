@@ -236,6 +236,14 @@ def test_what_is_no_log_of_one_run_is_refused(
         keep_log(files(*texts), tmp_path / "kept", argv)
 
 
+def test_a_thinned_log_of_many_short_transactions_is_read(
+    files: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_log, "_SPAN", 8 << 20)
+    lines = "".join(f"0 {n} {60 + n % 7} 0 {START + n // 60_000} {n % 60_000}\n" for n in range(240_000))
+    assert kept(files(lines), PLAIN).quantiles_ms["p50"] == 0.063
+
+
 def test_times_far_apart_are_not_of_one_trial(files: Callable[..., list[Path]]) -> None:
     with pytest.raises(ParseError, match="not of one trial"):
         kept(files(GOOD + "0 1 12 0 100000000 1\n"), PLAIN)

@@ -262,7 +262,9 @@ def test_a_compressed_file_is_not_unpacked_beyond_measure(study: StudyFolder) ->
 def test_a_log_of_more_rows_than_its_bytes_can_hold_is_not_read(tmp_path: Path) -> None:
     rows = {name: pa.nulls(1 << 21, SCHEMA.field(name).type) for name in SCHEMA.names}
     table = pa.table(rows, schema=SCHEMA.with_metadata({b"benchlib": b"{}"}))
-    pq.write_table(table, tmp_path / TRANSACTION_LOG, compression="zstd")
+    with pq.ParquetWriter(tmp_path / TRANSACTION_LOG, table.schema, compression="zstd") as writer:
+        for _ in range(6):
+            writer.write_table(table)
     with pytest.raises(InputError, match="damaged"):
         read_latency(tmp_path / TRANSACTION_LOG)
 
