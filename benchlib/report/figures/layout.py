@@ -241,11 +241,11 @@ def log_axis(axes: Axes, which: str, low: float, high: float) -> str:
 def value_axis(axes: Axes, values: "pd.Series[float]", typical: "pd.Series[float]") -> str:
     """A vertical axis from 0, or a logarithmic one where what is `typical` of series is more than :data:`FAR` apart.
 
-    What its title adds is returned.
+    What has no logarithm would vanish from that, so 0 among the values takes the other. What the axis's title adds is returned.
     """
     high = float(values.max()) if values.notna().any() else 1.0
-    if len(typical) and typical.max() > FAR * typical.min() > 0:
-        return log_axis(axes, "y", max(float(values.min()), typical.min() / FAR) / 1.2, 1.2 * high)
+    if values.min() > 0 and typical.max() > FAR * typical.min():
+        return log_axis(axes, "y", values.min() / 1.2, 1.2 * high)
     axes.set_ylim(-0.04 * high, 1.06 * high or 1.0)  # a line at 0 is one, too
     return ""
 

@@ -207,8 +207,10 @@ def device_panels(
     *,
     figures: Sequence[str] = LADDER,
     name: str = "devices",
-) -> Figure:
+) -> Figure | None:
     """A panel for each of ``figures`` that was recorded, in each the levels: the median over trials, and their middle half.
+
+    None where nothing was recorded.
 
     ``progress``: ``level, block, elapsed_s, tps``; ``seconds`` and ``waits`` are those of
     :class:`benchlib.study.instruments.Recorded`. ``levels`` are at most :data:`benchlib.report.figures.style.FEW`; ``note`` ends
@@ -218,6 +220,8 @@ def device_panels(
     spans, step = _binned(frame[frame["level"].isin(list(levels))], "second", _SPANS)
     # a time of reads or writes that hardly happened says nothing
     recorded = [figure for figure in figures if spans[figure].notna().mean() > 0.1]
+    if not recorded:
+        return None
     hands, shown = looks(levels), [DEVICES[figure] for figure in recorded]
     drawing, grid = panels(shown, 122, _CLOCK, keyed=hands, sharey=False)
     for figure, axes in zip(recorded, grid, strict=True):

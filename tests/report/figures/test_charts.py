@@ -260,11 +260,13 @@ def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(tri
     assert figure.caption.endswith("A note.")
     assert len(figure.numbers) <= 400
     seconds["network_mib_s"] = np.nan  # as where a server is reached without a network
-    charted = device_panels(
-        cases.make_progress(trials, 12), seconds, waits, LEVELS, figures=["network_mib_s", "connections"]
-    )
+    progress = cases.make_progress(trials, 12)
+    charted = device_panels(progress, seconds, waits, LEVELS, figures=["network_mib_s", "connections"])
     assert "Connections" in words(charted)
     assert "Network" not in words(charted)
+    assert device_panels(progress, seconds, waits, LEVELS, figures=["network_mib_s"]) is None
+    seconds.loc[seconds["second"] == 5, "aqu_sz"] = 0.0
+    assert "log scale" not in words(device_panels(progress, seconds, waits, LEVELS)), "0 would vanish from it"
 
 
 def test_latencies_over_time_of_trials_of_other_lengths():
