@@ -253,11 +253,6 @@ class View:
             return None
         return responses.quantile_ladder(self.experiment.trials, *self._few())
 
-    def latency_over_time(self) -> Figure | None:
-        """All latencies over time, where logs of all transactions are kept."""
-        latencies = self.experiment.latencies
-        return over_time.latency_over_time(latencies, self._levels) if latencies else None
-
     def client_sweep(self, workload: str = "") -> Figure | None:
         """Throughput by number of clients, where levels differ in it; of the levels of one workload, if it is named."""
         levels = self._by_clients(workload)

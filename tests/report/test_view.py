@@ -96,7 +96,7 @@ def test_why_is_shown_of_a_study_that_was_sampled(sampled) -> None:
     assert "Queue length" in view.devices().svg
     assert view.correlation() is None, "of less than twenty seconds"
     assert "while a checkpoint was written" in view.timeline().caption
-    assert view.latency_ladder() is view.latency_over_time() is None
+    assert view.latency_ladder() is None
 
 
 def test_a_study_without_telemetry_shows_what_it_has(kept) -> None:
@@ -108,7 +108,6 @@ def test_a_study_without_telemetry_shows_what_it_has(kept) -> None:
         "devices",
         "correlation",
         "latency_ladder",
-        "latency_over_time",
         "shares",
         "conditions",
     ):
@@ -175,7 +174,6 @@ def test_latencies_are_shown_where_logs_are_kept(sampled, tmp_path: Path) -> Non
         keep_log([tmp_path / "log.1"], path / TRANSACTION_LOG, ["pgbench"])
     seal(view.experiment.folder)
     assert "defaults quantile p50: 1.03 (" in view.latency_ladder().alt
-    assert view.latency_over_time().title.startswith("Defaults: half take less than 1.")
 
 
 def test_of_many_levels_those_that_differ_most_share_a_panel(sampled) -> None:

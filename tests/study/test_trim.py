@@ -79,7 +79,7 @@ def everything(folder: StudyFolder) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_the_page_of_a_trimmed_study_is_the_same_but_for_a_line(study: StudyFolder) -> None:
     before, weighed = page(study), size(study)
-    assert {"forest", "waits", "devices", "latency_over_time"} <= before.keys()
+    assert {"forest", "waits", "devices", "latency_ladder"} <= before.keys()
     was, now = trim(study)
     assert (was, now) == (weighed, size(study))
     assert now < was / 2

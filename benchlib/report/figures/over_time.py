@@ -1,4 +1,4 @@
-"""Over time: the host from block to block, and inside the trials speed, latencies and devices; and what each level waits for."""
+"""Over time: the host from block to block, and inside the trials speed and devices; and what each level waits for."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, LogNorm
-from numpy.typing import NDArray
 
-from benchlib.load.latency import EDGES_US, Latency
 from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import amount, extremes, good, short, signed, span
-from benchlib.report.figures.layout import Label, log_axis, panels, row_axes, styled, tell_rows, value_axis
+from benchlib.report.figures.layout import Label, panels, row_axes, styled, tell_rows, value_axis
 from benchlib.report.figures.style import BLUE, INK, ORANGE, Look, looks
 
 DEVICES = {
@@ -34,8 +31,6 @@ DEVICES = {
 LADDER = tuple(DEVICES)[:8]
 """Those of a tuning ladder."""
 
-Trial = tuple[str, int]
-
 _CPU, _IDLE = "CPU", "Client: ClientRead"
 _EVENTS = {_CPU: "on the CPU", _IDLE: "waiting for the load tool, or for a processor"}
 _HUES = ("blue", "orange", "purple", "ochre", "violet")
@@ -43,7 +38,6 @@ _BY = ["level", "block", "second"]
 _CLOCK = "seconds since the load began"
 _SPANS = 60
 _NUMBERS = 400  # rows that a figure's numbers have at most
-_RAREST = 1e-4  # a share of transactions below this has the lightest shade
 
 
 @styled
@@ -137,64 +131,6 @@ def timeline(
     elif unsteady := [name for name in levels if name in unsteady]:
         title = f"“{short(unsteady[0])}”{f' and {len(unsteady) - 1} more' if unsteady[1:] else ''}: no steady state inside trials"
     return render("timeline-tps", drawing, title, caption, numbers)
-
-
-@styled
-def latency_over_time(latencies: Mapping[Trial, Latency], levels: Sequence[str]) -> Figure:
-    """How many transactions took how long, second by second, all trials of a level together.
-
-    ``latencies`` by level and block, in windows of one second.
-    """
-    seconds = max((len(each.counts) for each in latencies.values()), default=0) or 1
-    totals = dict[str, NDArray[Any]]()  # of each level by second since each trial's first and by bin
-    for (level, _), each in latencies.items():
-        if len(each.counts):
-            total = totals.setdefault(level, np.zeros((seconds, len(EDGES_US)), np.int64))
-            total[: len(each.counts)] += each.counts
-    titles = [(level, "" if level in totals else "no log was kept") for level in levels]
-    used = np.flatnonzero(sum(total.sum(axis=0) for total in totals.values()))
-    first, last = (used[0], used[-1]) if len(used) else (0, 1)
-    # a log scale has no place for what is logged as 0
-    edges_ms = np.array([EDGES_US[1] / 2, *EDGES_US[1:], 10 * EDGES_US[-1]])[first : last + 2] / 1000
-    step = max(math.ceil(seconds / min(48, max(_NUMBERS // len(levels), 8))), 1)
-    drawing, grid = panels(titles, 150, _CLOCK, "latency, ms (log scale)")
-    numbers = list[tuple[Any, ...]]()
-    for level, axes in zip(levels, grid, strict=True):
-        log_axis(axes, "y", edges_ms[0], edges_ms[-1])
-        axes.set_xlim(0, seconds)
-        if level in totals:
-            spans = np.add.reduceat(totals[level], np.arange(0, seconds, step), axis=0)
-            shares = spans / np.maximum(spans.sum(axis=1, keepdims=True), 1)
-            x = np.minimum(np.arange(0, seconds + step, step), seconds)
-            _heat(axes, x, edges_ms, shares[:, first : last + 1])
-            quantiles = (_below(spans, 0.5), _below(spans, 0.99))
-            numbers += [(level, *row) for row in zip(x[1:], spans.sum(axis=1), *quantiles, strict=True)]
-    title = "No log of transactions was kept"
-    for level in [level for level in levels if level in totals][:1]:
-        half, most = (float(_below(totals[level].sum(axis=0), share)) for share in (0.5, 0.99))
-        title = f"{short(level)}: half take less than {amount(half)} ms, 99 % less than {amount(most)} ms"
-    when = f"those {step} seconds" if step > 1 else "that second"
-    caption = (
-        f"The stronger the colour, the larger the share of the transactions that ended in {when} and took so long; shades "
-        "are on a log scale."
-    )
-    columns = ["level", "second", "transactions", "p50_ms", "p99_ms"]
-    return render("latency-over-time", drawing, title, caption, pd.DataFrame(numbers, columns=columns))
-
-
-def _heat(axes: Axes, x: NDArray[Any], y: NDArray[Any], shares: NDArray[Any]) -> None:
-    """Shares as depths of one colour on a log scale; `x` and `y` are the cells' edges."""
-    # halfway between the light page's blue and the dark one's, since a raster has one colour on both
-    colours = LinearSegmentedColormap.from_list("heat", ["#2b8ec700", "#2b8ec7"])
-    values = np.ma.masked_less_equal(shares, 0)
-    axes.pcolormesh(x, y, values.T, cmap=colours, norm=LogNorm(_RAREST, 1, clip=True), rasterized=True)
-
-
-def _below(counts: NDArray[Any], share: float) -> Any:
-    """The time, ms, below which that share of the transactions stays, by counts in bins (the last axis); NaN without any."""
-    upto = counts.cumsum(axis=-1)
-    ends = np.append(EDGES_US[1:], 10 * EDGES_US[-1])[(upto >= share * upto[..., -1:]).argmax(axis=-1)] / 1000
-    return np.where(upto[..., -1] > 0, ends, np.nan)
 
 
 @styled

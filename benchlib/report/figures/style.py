@@ -40,7 +40,6 @@ FONT = 9.5
 
 RC: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "savefig.dpi": 150,  # of what is rasterised
     # Shipped with matplotlib, so the layout is the same everywhere; the reader sees the system's font.
     "font.family": ["DejaVu Sans"],
     "font.size": FONT,

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 
 import benchlib
-from benchlib.load.latency import EDGES_US, Latency
 from benchlib.study.instruments import SECONDS
 
 LONG = "a level whose name goes on, random_page_cost=1.1 and effective_io_concurrency=200"
@@ -66,20 +65,6 @@ def make_seconds(levels, *, blocks=3, seconds=12):
     for name in SECONDS[3:]:
         frame[name] = random.uniform(10, 40, len(frame))
     return frame.assign(r_iops=0.0, r_mib_s=0.0, r_await_ms=np.nan)
-
-
-def make_latencies(levels, *, blocks=2, seconds=30):
-    """Some thousand transactions a second around 5 ms, a slow one now and then."""
-    random, made = np.random.default_rng(4), {}
-    for level in levels:
-        for block in range(1, blocks + 1):
-            counts = np.zeros((seconds, len(EDGES_US)), np.int64)
-            for second in range(seconds):
-                took = 5000 * np.exp(random.normal(0, 0.4, 2000))
-                took[0] *= random.choice([1, 60])
-                counts[second] = np.histogram(took, [*EDGES_US, 1e12])[0]
-            made[level, block] = Latency({}, counts)
-    return made
 
 
 def make_quantiles(levels, *, blocks=4):

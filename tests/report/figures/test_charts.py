@@ -21,7 +21,6 @@ from benchlib.report.figures.layout import change_axis, log_axis, panels, tick_w
 from benchlib.report.figures.over_time import (
     device_panels,
     drift,
-    latency_over_time,
     timeline,
     waits_by_level,
 )
@@ -267,22 +266,6 @@ def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(tri
     assert device_panels(progress, seconds, waits, LEVELS, figures=["network_mib_s"]) is None
     seconds.loc[seconds["second"] == 5, "aqu_sz"] = 0.0
     assert "log scale" not in words(device_panels(progress, seconds, waits, LEVELS)), "0 would vanish from it"
-
-
-def test_latencies_over_time_of_trials_of_other_lengths():
-    found = cases.make_latencies(["a"], blocks=1) | {
-        ("a", 2): cases.make_latencies(["x"], blocks=1, seconds=7)["x", 1]
-    }
-    found["a", 1].counts[:, 0] = 20  # in less than pgbench can tell
-    figure = latency_over_time(found, ["a", "b"])
-    assert re.fullmatch(
-        r"A: half take less than [56](\.\d+)? ms, 99 % less than 1\d(\.\d+)? ms", figure.title
-    )
-    assert "no log was kept" in words(figure)
-    assert figure.numbers["transactions"][0] == 4020
-    assert "data:image/png" in figure.svg  # dense marks are a raster
-    long = latency_over_time(cases.make_latencies(["a"], blocks=1, seconds=600), ["a"])
-    assert "in those 13 seconds" in long.caption
 
 
 def test_quantiles_and_sweeps_say_their_numbers_and_which_levels_have_none():

@@ -24,7 +24,6 @@ from benchlib.report.figures.layout import canvas, styled
 from benchlib.report.figures.over_time import (
     device_panels,
     drift,
-    latency_over_time,
     timeline,
     waits_by_level,
 )
@@ -120,7 +119,6 @@ CHARTS = {
     "waits": lambda: waits_by_level(cases.make_waits(LEVELS), LEVELS),
     "waits of many": lambda: waits_by_level(cases.make_waits(MANY, blocks=1, seconds=3), MANY),
     "latency quantiles": lambda: quantile_ladder(cases.make_quantiles(LEVELS), LEVELS),
-    "latency over time": lambda: latency_over_time(cases.make_latencies(LEVELS[:2]), LEVELS),
     "client sweep": lambda: client_sweep(cases.make_sweep(LEVELS, [2**power for power in range(10)])),
     "curve": lambda: curve(curves()[:1]),
     "curves": lambda: curve(curves()),
@@ -195,7 +193,7 @@ def test_its_text_stays_on_the_canvas_in_the_widest_common_font(page):
         assert 0 <= y <= height + 1
 
 
-@pytest.mark.parametrize("name", ["forest", "timeline", "waits", "latency over time"])
+@pytest.mark.parametrize("name", ["forest", "timeline", "waits"])
 def test_the_same_frame_gives_the_same_bytes_and_leaves_matplotlib_as_it_was(name):
     before = dict(matplotlib.rcParams)
     assert CHARTS[name]() == CHARTS[name]()
