@@ -25,8 +25,6 @@ late it started (null without ``--rate``), the client and its own count of trans
 how often it was tried again (null without ``--max-tries``), and ``ok`` or pgbench's word."""
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-EDGES_US = np.array([0, *np.ceil(10 ** (np.arange(10, 81) / 10))], np.int64)
-"""Where the histogram's bins begin: ten per decade from 10 µs to 100 s, one below and one above."""
 
 _NOTE = b"benchlib"  # in the file's metadata: JSON, ``torn`` and ``thin``
 _FORMAT: dict[str, Any] = {
@@ -47,12 +45,11 @@ class Latency:
     """How long the transactions of one trial took; skipped and failed ones have no latency.
 
     ``quantiles_ms`` (``p50``, ``p95``, ``p99``, ``p999``) interpolate linearly and are None without a
-    transaction. ``counts`` has a row per second from the first to the last in which a transaction ended, and
-    a column per bin that begins in ``EDGES_US``.
+    transaction; ``transactions`` is how many have one.
     """
 
     quantiles_ms: dict[str, float | None]
-    counts: NDArray[np.int64]
+    transactions: int
 
 
 def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
@@ -127,13 +124,8 @@ def read_latency(path: Path) -> Latency:
     rows = sum(len(seconds) for _, seconds in parts)
     if last - first > min(_MOST_SECONDS, 86_400 + 100 * rows):
         raise ParseError(f"transaction log: times from {first} to {last} s: not of one trial")
-    shape = last + 1 - first, len(EDGES_US)
-    counts = np.zeros(shape, np.int64)
-    for latencies, seconds in parts:
-        bins = np.searchsorted(EDGES_US, latencies, "right") - 1
-        counts += np.bincount((seconds - first) * shape[1] + bins, minlength=counts.size).reshape(shape)
     latencies = np.concatenate([np.array([], np.uint32), *(latencies for latencies, _ in parts)])
-    return Latency(quantiles_ms(latencies, QUANTILES), counts)
+    return Latency(quantiles_ms(latencies, QUANTILES), rows)
 
 
 def thin_log(path: Path, target: Path) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from benchlib.errors import StudyError
-from benchlib.load.latency import Latency
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.plan.words import rates_words
 from benchlib.stats import Analysis, Concern, analyze
@@ -17,7 +16,7 @@ from benchlib.stats.sequential import EXTENSION, decide, plan_looks
 from benchlib.stats.strata import analyze_strata, exploratory
 from benchlib.study import conditions
 from benchlib.study.instruments import Recorded, bottlenecks, recorded
-from benchlib.study.results import Measured, concerns, costs, latencies, measured
+from benchlib.study.results import Measured, concerns, costs, measured
 from benchlib.study.store import StudyFolder
 
 _ALPHA = 0.05
@@ -101,11 +100,6 @@ class Experiment:
     def bottlenecks(self) -> pd.DataFrame:
         """What held each level back; see :func:`benchlib.study.instruments.bottlenecks`."""
         return bottlenecks(self.plan, self.trials, self.recorded)
-
-    @cached_property
-    def latencies(self) -> dict[tuple[str, int], Latency]:
-        """The latencies of all transactions by level and block; see :func:`benchlib.study.results.latencies`."""
-        return latencies(self.folder, self.trials)
 
     @cached_property
     def analysis(self) -> Analysis:

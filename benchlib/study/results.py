@@ -126,12 +126,6 @@ def good_ones(trials: pd.DataFrame) -> list[tuple[str, int, str]]:
     return list(good.itertuples(index=False, name=None))
 
 
-def latencies(folder: StudyFolder, trials: pd.DataFrame) -> dict[tuple[str, int], Latency]:
-    """The latencies of the good ones of ``trials``, by level and block, where the study keeps logs of all transactions."""
-    each = ((level, block, _latency(folder, name)) for level, block, name in good_ones(trials))
-    return {(level, block): latency for level, block, latency in each if latency}
-
-
 def tunables(plan: Plan, kept: Mapping[str, Measurement]) -> dict[str, dict[str, str]]:
     """What the kernel said of each tunable during the kept trials: the levels by their value, in words.
 
@@ -233,8 +227,8 @@ def _figures(
         raw = dict(samples)
         figures |= {"processors_share": processors_share(raw), **transaction_costs(raw, alone)}
     if latency := _latency(folder, trial_id):
-        if (logged := int(latency.counts.sum())) != done:
-            why = f"it is not of this trial: {logged} transactions, the summary has {done}"
+        if latency.transactions != done:
+            why = f"it is not of this trial: {latency.transactions} transactions, the summary has {done}"
             raise folder.damaged(trial_id, TRANSACTION_LOG, why)
         figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
     if (output := folder.raw(trial_id, BESIDE)) is not None:
@@ -314,7 +308,7 @@ def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:
 
 @lru_cache(maxsize=512)
 def _read_latency(path: Path, _modified_ns: int, sums: frozenset[str]) -> Latency:
-    """A log of millions is read once: for the figures of its trial, again after each block, and for the charts."""
+    """A log of millions is read once: for the figures of its trial, and again after each block."""
     if sums and checksum(path) not in sums:
         raise InputError(f"trials/{path.parent.name}/{path.name} is not the one kept: its checksum differs")
     return read_latency(path)

@@ -134,7 +134,6 @@ def read(folder: StudyFolder) -> None:
         lambda: experiment.trials,
         lambda: experiment.progress,
         lambda: experiment.recorded,
-        lambda: experiment.latencies,
         lambda: experiment.measured,
         lambda: tunables(experiment.plan, experiment.kept),
         experiment.facts,

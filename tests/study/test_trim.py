@@ -60,11 +60,10 @@ def page(folder: StudyFolder) -> dict[str, str]:
 def derived(folder: StudyFolder) -> list[object]:
     """All figures that are derived from what is kept, to the last digit."""
     study = shown(folder)
-    trials, found, logs = study.trials, study.recorded, study.latencies
+    trials, found = study.trials, study.recorded
     assert found.checkpoints is not None
     frames = [trials, study.progress, found.seconds, found.waits, found.checkpoints]
-    figures = [(trial, log.quantiles_ms, log.counts.tolist()) for trial, log in logs.items()]
-    return [*(frame.to_csv() for frame in frames), figures, folder.kept()]
+    return [*(frame.to_csv() for frame in frames), folder.kept()]
 
 
 def size(folder: StudyFolder) -> int:
