@@ -14,7 +14,7 @@ from benchlib.report.sections.combined_changes import confirm, gains, half_norma
 from benchlib.report.sections.durability import crashes, flushes
 from benchlib.report.sections.query_plans import plans
 from benchlib.report.sections.replica_findings import replica_lag, replicas_verified
-from benchlib.report.sections.servers import cost_per_million, server_settings, server_statements
+from benchlib.report.sections.servers import cost_per_million, server_settings
 from benchlib.report.sections.setting_curves import curve
 from benchlib.report.site import Summary
 from benchlib.report.view import View

@@ -22,18 +22,6 @@ _SOURCES = {
     "buffers_by_backends": (("bgwriter", "buffers_backend"),),
     "wal_full_page_images": (("wal", "wal_fpi"),),
 }
-# columns of pg_stat_statements
-_STATEMENT = {
-    "calls": "calls",
-    "rows": "rows",
-    "total_ms": "total_exec_time",
-    "shared_blocks_hit": "shared_blks_hit",
-    "shared_blocks_read": "shared_blks_read",
-    "shared_blocks_dirtied": "shared_blks_dirtied",
-    "shared_blocks_written": "shared_blks_written",
-    "temp_blocks_written": "temp_blks_written",
-    "wal_bytes": "wal_bytes",
-}
 
 
 def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
@@ -51,28 +39,6 @@ def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
     if "buffers_backend" not in (after.get("bgwriter") or ()):
         counts["buffers_by_backends"] = _pages_by_backends(before, after)
     return counts
-
-
-def statement_counts(before: Snapshot, after: Snapshot) -> list[dict[str, Any]] | None:
-    """The twenty statements with the most time, with ``query`` and its counts; None without pg_stat_statements."""
-    if after.get("statements") is None:
-        return None
-    earlier = _statements(before)
-    rows = []
-    for key, now in _statements(after).items():
-        then = earlier.get(key, {})
-        row = {name: _rise(then.get(column, 0), now.get(column)) for name, column in _STATEMENT.items()}
-        if row["calls"] and row["total_ms"] is not None:
-            rows.append({"query": now["query"], **row})
-    return sorted(rows, key=lambda row: -row["total_ms"])[:20]
-
-
-def _statements(snapshot: Snapshot) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The rows of pg_stat_statements by what tells one from another, with the time's name of 13 and later."""
-    return {
-        (row["queryid"], row.get("toplevel")): {"total_exec_time": row.get("total_time"), **row}
-        for row in snapshot.get("statements") or ()
-    }
 
 
 def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:

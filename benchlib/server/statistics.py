@@ -40,18 +40,6 @@ _VIEWS = {
 _SHARED = {"bgwriter": 10, "wal": 14, "io": 16, "checkpointer": 17}
 """What ``pg_stat_reset_shared`` resets, and since which version."""
 
-_STATEMENTS_SCHEMA = """
-SELECT quote_ident(nspname) AS name FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
-WHERE extname = 'pg_stat_statements'
-"""
-_STATEMENTS = """
-SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') AS rows FROM {}.pg_stat_statements AS s
-WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND userid = (SELECT oid FROM pg_roles WHERE rolname = current_user)
-    AND query !~ 'pg_stat_|pg_extension|pg_current_wal|pg_database_size|clock_timestamp|current_setting|pg_read_file'
-"""
-"""Our own statements, those of this module and of the sampler, are none of the load."""
-
 BESIDE = "benchlib beside"
 """The application name of what runs beside the load."""
 
@@ -65,15 +53,13 @@ _LOAD = f"""
 
 _WAITS = f"SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity WHERE {_LOAD} GROUP BY 1, 2"
 _REFUSED = (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.ObjectNotInPrerequisiteState)
-"""What a view that we may not see raises; and, the last, an extension that the server was not started with."""
+"""What a view that we may not see raises; and, the last, a position in the WAL on a server that only follows."""
 _READ = "SELECT name, pg_read_file('/proc/' || name, 0, 1000000, true) FROM unnest(%s::text[]) AS name"
 _BESIDE = f"datname = current_database() AND usename = current_user AND application_name = '{BESIDE}'"
 
 
 def snapshot(server: Server) -> dict[str, Any]:
     """The counters of now: ``lsn``, and a row, or the rows, of each view.
-
-    ``statements`` are those of the extension pg_stat_statements, of our database and role.
 
     Raises:
         ServerError: the server is gone.
@@ -86,8 +72,6 @@ def snapshot(server: Server) -> dict[str, Any]:
     }
     for name, (since, sql) in _VIEWS.items():
         rows[name] = _visible(server, sql) if major >= since else None
-    schemas = server.query(_STATEMENTS_SCHEMA)
-    rows["statements"] = _visible(server, _STATEMENTS.format(schemas[0]["name"])) if schemas else None
     return rows
 
 
@@ -128,7 +112,7 @@ def _visible(server: Server, sql: str) -> Any:
 
 
 def reset(server: Server) -> None:
-    """Set the counters to zero, and have statements counted where the server can, on a server of our own.
+    """Set the counters to zero, on a server of our own.
 
     Raises:
         ServerError: the server is gone.
@@ -137,10 +121,6 @@ def reset(server: Server) -> None:
     major = server.major
     shared = [f"SELECT pg_stat_reset_shared('{name}')" for name, since in _SHARED.items() if major >= since]
     server.execute("SELECT pg_stat_reset()", *shared)
-    if "pg_stat_statements" in server.value("SHOW shared_preload_libraries"):
-        server.execute(
-            "CREATE EXTENSION IF NOT EXISTS pg_stat_statements", "SELECT pg_stat_statements_reset()"
-        )
 
 
 @contextlib.contextmanager

@@ -81,10 +81,6 @@ class Counters(Record):
         """What the server did meanwhile; see :func:`benchlib.server.counters.server_counts`."""
         return counters.server_counts(self.before, self.after)
 
-    def statements(self) -> Rows | None:
-        """What each statement took; see :func:`benchlib.server.counters.statement_counts`."""
-        return counters.statement_counts(self.before, self.after)
-
 
 class Plans(Record):
     """The plans of the workload's statements before and after the load: rows of ``statement`` and ``plan``."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchlib.server.counters import server_counts, statement_counts
+from benchlib.server.counters import server_counts
 
 DATABASE = {"blks_read": 100, "temp_bytes": 0, "stats_reset": "then"}
 BGWRITER_10 = {
@@ -46,7 +46,6 @@ def snapshot(version: int) -> dict[str, Any]:
         "io": None if version < 16 else IO_16 if version < 18 else IO_18,
         "checkpointer": CHECKPOINTER_17 if version >= 17 else None,
         "block_size": 8192,
-        "statements": None,
     }
 
 
@@ -95,22 +94,3 @@ def test_what_we_may_not_see_or_did_not_read_is_null() -> None:
     kept_by_an_older_version = {"lsn": "2/0", "at": 1.0}
     counts = server_counts(kept_by_an_older_version, {**kept_by_an_older_version, "lsn": "2/10"})
     assert {name for name, count in counts.items() if count is not None} == {"wal_bytes"}
-
-
-def statement(number: int, calls: int, **columns: Any) -> dict[str, Any]:
-    shared = {f"shared_blks_{name}": calls for name in ("hit", "read", "dirtied", "written")}
-    text = {"queryid": number, "query": f"SELECT {number}", "calls": calls, "rows": calls}
-    return {**text, "temp_blks_written": 0, **shared, **columns}
-
-
-@pytest.mark.parametrize("time", ["total_time", "total_exec_time"])
-def test_the_statements_that_took_longest(time: str) -> None:
-    first, second = (statement(number, 5, **{time: 10.0}) for number in (1, 2))
-    again = statement(1, 15, **{time: 40.0})  # the second was not called
-    new = [statement(number, 1, **{time: float(number)}) for number in range(3, 60)]
-    before = {"statements": [first, second]}
-    rows = statement_counts(before, {"statements": [again, second, *new]}) or []
-    assert [row["query"] for row in rows] == [f"SELECT {number}" for number in range(59, 39, -1)]
-    (row,) = statement_counts(before, {"statements": [again, second]}) or []
-    assert (row["calls"], row["total_ms"], row["shared_blocks_hit"], row["wal_bytes"]) == (10, 30.0, 10, None)
-    assert statement_counts(before, {}) is None

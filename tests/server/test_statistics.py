@@ -8,7 +8,7 @@ import pytest
 from benchlib.errors import PreflightError, ServerError
 from benchlib.server import statistics
 from benchlib.server.cluster import Cluster
-from benchlib.server.counters import server_counts, statement_counts
+from benchlib.server.counters import server_counts
 from benchlib.server.statistics import snapshot
 
 pytestmark = pytest.mark.pg
@@ -42,7 +42,6 @@ def test_a_snapshot_holds_all_that_ended_sessions_did_until_a_reset(
 ) -> None:
     cluster = started(version, {"work_mem": "64kB"})
     before = snapshot(cluster)
-    assert before["statements"] is None, "the extension is not there"
     cluster.execute(
         "CREATE TABLE t AS SELECT generate_series(1, 100000) AS x",
         "SELECT count(*) FROM (SELECT x FROM t ORDER BY -x) AS s",
@@ -59,21 +58,3 @@ def test_a_snapshot_holds_all_that_ended_sessions_did_until_a_reset(
     assert (newer["num_requested"] if newer else anew["bgwriter"]["checkpoints_req"]) == 0
     # what was reset meanwhile is not known
     assert server_counts(after, anew)["checkpoints_requested"] is None
-
-
-@pytest.mark.parametrize("version", ["18", *OLDER])
-def test_statements(version: str, started: Callable[..., Cluster]) -> None:
-    cluster = started(version, {"shared_preload_libraries": "pg_stat_statements"})
-    statistics.reset(cluster)
-    cluster.execute("CREATE TABLE t AS SELECT generate_series(1, 1000) AS x")
-    before = snapshot(cluster)
-    for limit in range(3):
-        cluster.execute(f"SELECT count(*) FROM t WHERE x > {limit}")
-    rows = statement_counts(before, snapshot(cluster))
-    assert rows is not None
-    (row,) = rows
-    assert row["query"] == "SELECT count(*) FROM t WHERE x > $1"
-    assert (row["calls"], row["rows"]) == (3, 3)
-    assert row["total_ms"] > 0
-    assert row["shared_blocks_hit"] >= 3
-    assert (row["wal_bytes"] is None) == (int(version) < 13)

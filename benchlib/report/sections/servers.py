@@ -1,8 +1,7 @@
-"""Servers side by side: what their owners have set, what statements took there, and what a million transactions cost."""
+"""Servers side by side: what their owners have set, and what a million transactions cost."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,35 +11,16 @@ from benchlib.errors import InputError
 from benchlib.plan.settings import quantity, shown
 from benchlib.plan.words import size_words
 from benchlib.report.figures.frames import amount, by_value, known
-from benchlib.report.figures.mechanism import means_in_words
-from benchlib.report.figures.tables import Quiet, Table, html_table, of_levels
+from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.stats.descriptive import geometric_mean
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import matching
-from benchlib.study.records import Counters, Parameters
+from benchlib.study.records import Parameters
 
 OWN = "PostgreSQL's own"
 _HIDDEN = "not shown"
 _PER_HOUR = 3600
-MOST = 6
-"""So many statements are shown, those on which some level's server spent the largest share of its time."""
-
-_QUERY = 160  # characters of a statement that its table is headed by
-_FIGURES = {
-    "share": "share of the time, %",
-    "calls": "calls in a trial",
-    "total_ms": "time, ms a call",
-    "rows": "rows a call",
-    "shared_blocks_hit": "pages hit a call",
-    "shared_blocks_read": "pages read a call",
-    "shared_blocks_dirtied": "pages dirtied a call",
-    "shared_blocks_written": "pages written a call",
-    "temp_blocks_written": "pages of temporary files written a call",
-    "wal_bytes": "WAL, B a call",
-}
-"""What is shown of a statement; from the third on by the name of its count."""
-_EACH = list(_FIGURES)[2:]
 
 
 @section
@@ -155,47 +135,3 @@ def _prices(prices: Mapping[str, float], levels: list[str]) -> dict[str, float]:
                 raise InputError(f"prices: level '{level}' has two, of '{keys[level]}' and of '{key}'")
             keys[level] = key
     return {level: prices[key] for level, key in keys.items()}
-
-
-# --- statements ---------------------------------------------------------------------
-
-
-@section
-def server_statements(experiment: Experiment) -> Table:
-    """The statements that took the servers longest, a table each: what a call took, levels side by side.
-
-    Raises:
-        InputError: a file of counters is damaged.
-
-    """
-    figures = _figures(experiment)
-    if figures.empty:
-        raise NothingToShowError(
-            "No statements were counted: set shared_preload_libraries = pg_stat_statements."
-        )
-    levels, tables = list(experiment.plan.factor.levels), []
-    share = figures.groupby(["query", "level"])["share"].mean().groupby("query", sort=False).max()
-    for number, query in enumerate(share.astype(float).nlargest(MOST).index, 1):
-        of = figures[figures["query"] == query]
-        rows = [
-            [title, *means_in_words(of[name], of["level"], levels)]
-            for name, title in _FIGURES.items()
-            if of[name].fillna(0).ne(0).any()
-        ]
-        caption = textwrap.shorten(f"{number}. {query}", _QUERY, placeholder="…")
-        tables.append(of_levels("figure", levels, rows, caption).html)
-    return Table("What each statement took on the server", "".join(tables))
-
-
-def _figures(experiment: Experiment) -> pd.DataFrame:
-    """A row per good trial and statement: ``level, query, share`` of the time of all in percent, ``calls``, and each call's figures."""
-    trials = []
-    for level, _, record in records(experiment, Counters):
-        rows = pd.DataFrame(record.statements() or (), columns=["query", "calls", *_EACH])
-        rows["query"] = rows["query"].str.split().str.join(" ")
-        # one text may be several entries, such as inside a function and outside
-        trial = rows.groupby("query", sort=False).sum(min_count=1).reset_index()
-        trial["share"] = 100 * trial["total_ms"] / trial["total_ms"].sum()
-        trial[_EACH] = trial[_EACH].div(trial["calls"], axis=0)
-        trials.append(trial.assign(level=level))
-    return pd.concat(trials, ignore_index=True) if trials else pd.DataFrame()
