@@ -49,7 +49,7 @@ def open_summary() -> Summary:
 
     """
     names = _parameters("open_summary").get("studies", "").split(",")
-    return Summary(*entries([name.strip() for name in names if name.strip()]))
+    return Summary(entries([name.strip() for name in names if name.strip()])[0])
 
 
 def _parameters(caller: str) -> dict[str, Any]:

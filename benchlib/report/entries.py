@@ -15,10 +15,8 @@ from pydantic import BaseModel, ValidationError
 import benchlib
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.report.answers import Answer, Number, answers, headline, limits
-from benchlib.report.sections.beside_published import PUBLISHED, UNMEASURED, beside
 from benchlib.stats.assumptions import assumptions_seen
 from benchlib.study.experiment import Experiment, shown
-from benchlib.study.published import published_for
 from benchlib.study.store import StudyFolder, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
@@ -30,7 +28,7 @@ class Entry(BaseModel):
 
     ``left_out`` is why it is not shown there; of what could not be judged there is nothing else. ``fingerprint`` is of what
     it was made from, ``page`` of what its page was made from, empty without one. ``facts`` are labels and words, ``assumptions`` as
-    :func:`benchlib.stats.assumptions.assumptions_seen` has them, ``published`` what others published beside what was measured.
+    :func:`benchlib.stats.assumptions.assumptions_seen` has them.
     """
 
     name: str
@@ -48,7 +46,6 @@ class Entry(BaseModel):
     higher_is_better: bool = True
     facts: dict[str, str] = {}
     assumptions: dict[str, Number] = {}
-    published: list[dict[str, str]] = []
 
     def page_from(self, notebook: Path) -> str:
         """The fingerprint of its page by this notebook."""
@@ -68,14 +65,11 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
 
     Raises:
         StudyError: too few trials are kept to compare anything.
-        InputError: the study, or what was published of its factor, is damaged.
+        InputError: the study is damaged.
 
     """
     analysis, study, plan = experiment.analysis, experiment.study, experiment.plan
     good = experiment.trials[experiment.trials["error"].isna()]
-    figures = published_for(study.notebook or "").query("against != ''")
-    rows = beside(experiment, figures)[PUBLISHED].astype(str)
-    rows = rows[rows["measured here"] != UNMEASURED]
     return Entry(
         name=experiment.folder.name,
         fingerprint=fingerprint,
@@ -91,7 +85,6 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
         higher_is_better=analysis.metric.higher_is_better,
         facts=experiment.facts(),
         assumptions=assumptions_seen(good, plan.metric, plan.strata()),
-        published=rows.to_dict("records"),
     )  # fmt: skip
 
 

@@ -12,11 +12,10 @@ from benchlib.report.answers import Answer, sentence
 from benchlib.report.entries import Entry
 from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import DAGGER, NOTHING, known, percent_words
+from benchlib.report.figures.frames import DAGGER, known, percent_words
 from benchlib.report.figures.style import mark_of
 from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.page import SITE, Page, render_prose
-from benchlib.report.sections.beside_published import ALONE
 from benchlib.report.view import Statement
 
 _INTRO = "Does this change make PostgreSQL faster, by how much, and how sure is that?"
@@ -70,14 +69,10 @@ def assumptions_table(entries: Sequence[Entry]) -> Table | None:
 
 
 class Summary:
-    """The kept studies on one page; every method returns something that shows itself, or None where there is nothing.
+    """The kept studies on one page; every method returns something that shows itself, or None where there is nothing."""
 
-    ``unused`` are the studies that have no verdict, each with the reason.
-    """
-
-    def __init__(self, entries: Sequence[Entry], unused: Mapping[str, str] = NOTHING) -> None:
+    def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
-        self.unused = unused
 
     def studies(self) -> Statement:
         """How many studies there are, when and on which machines they were measured."""
@@ -97,23 +92,6 @@ class Summary:
             table = table.drop(columns="machine")
         formats = dict.fromkeys(("change", "interval"), str)
         return html_table(table, "What answers each study's question", formats=formats, folded=False)
-
-    def beside_published(self) -> Table | None:
-        """The comparisons that other studies published of the same factors, beside what was measured here."""
-        rows = [{"study": entry.title, **row} for entry in self.entries for row in entry.published]
-        if not rows:
-            return None
-        frame = pd.DataFrame(rows, dtype=object)
-        note = f"Each study's page has the conditions. {ALONE} None of a study's own comparisons."
-        return html_table(frame, "Published, and measured here", note=note)
-
-    def left_out(self) -> Table | None:
-        """The studies that have nothing to show here, and why."""
-        if not self.unused:
-            return None
-        return html_table(
-            pd.DataFrame([*self.unused.items()], columns=["study", "why"]), "Studies that are left out"
-        )
 
 
 def _row(entry: Entry, answer: Answer) -> dict[str, str]:

@@ -114,8 +114,8 @@ def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
     about = _page(_Job(folder.name, root, {}, borrowed=True), entry_of(experiment, ""), links)
     (root / f"{folder.name}.html").write_text(render_page(notebook, about))
     studies, left_out = entries()
-    summary = Summary(studies, left_out)
-    shows = [summary.studies(), summary.panels(), summary.answers(), summary.beside_published()]
+    summary = Summary(studies)
+    shows = [summary.studies(), summary.panels(), summary.answers()]
     outputs = [v4.new_output("display_data", {"text/html": s._repr_html_()}) for s in shows if s]
     cells = [v4.new_code_cell(outputs=outputs)]
     (root / "summary.html").write_text(render_page(v4.new_notebook(cells=cells), page.Page("Summary")))

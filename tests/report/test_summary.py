@@ -1,4 +1,4 @@
-"""All studies on one page: their answers by panel, what others published, what is left out and why."""
+"""All studies on one page: their answers by panel, and in numbers."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -63,28 +63,11 @@ def test_machines_are_told_apart() -> None:
     assert "machine" in text(both.answers())
 
 
-def test_what_others_published_stands_beside_what_was_measured() -> None:
-    row = {
-        "figure": "throughput",
-        "agreement": "agrees",
-        "published": "almost twice",
-        "measured here": "+97 %",
-        "levels": "x",
-        "source": "a study",
-    }
-    assert Summary([entry("one")]).beside_published() is None
-    assert "almost twice" in text(Summary([entry("one", published=[row])]).beside_published())
-
-
-def test_what_is_left_out_is_told_with_the_reason() -> None:
-    assert "no space" in text(Summary([entry("one")], {"failed": "no space"}).left_out())
-
-
 @pytest.mark.usefixtures("data_root")
 def test_with_nothing_kept_there_is_nothing_to_show() -> None:
-    summary = Summary(*entries())
+    summary = Summary(entries()[0])
     assert str(summary.studies()).startswith("No study")
-    assert {summary.panels(), summary.answers(), summary.beside_published(), summary.left_out()} == {None}
+    assert summary.panels() is summary.answers() is None
 
 
 def test_a_notebook_opens_the_studies_that_it_names(keep, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

@@ -14,10 +14,10 @@ from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import agreement, matching, published_for
 
-PUBLISHED = ["figure", "agreement", "published", "measured here", "levels", "source"]
+_COLUMNS = ["figure", "agreement", "published", "measured here", "levels", "source"]
 """The columns of what was published beside what was measured."""
-ALONE = "‡"
-NO_CLAIM, UNMEASURED = "–", Quiet("not measured here")
+_ALONE = "‡"
+_NO_CLAIM, _UNMEASURED = "–", Quiet("not measured here")
 
 
 @section
@@ -42,11 +42,11 @@ def published(experiment: Experiment) -> Table:
     notes = [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
     for note, about in figures[figures["note"] != ""].groupby("note", sort=False)["figure"].unique().items():
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
-    table, claimed = rows.assign(source=rows["number"])[PUBLISHED], rows["agreement"].ne(NO_CLAIM)
+    table, claimed = rows.assign(source=rows["number"])[_COLUMNS], rows["agreement"].ne(_NO_CLAIM)
     caption, details, tables = "Published, and measured here", Markup("<br>").join(notes), []
     if claimed.any():
-        alone = table[claimed]["measured here"].str.contains(ALONE).any()
-        note = f"{ALONE} None of the study's own comparisons." if alone else ""
+        alone = table[claimed]["measured here"].str.contains(_ALONE).any()
+        note = f"{_ALONE} None of the study's own comparisons." if alone else ""
         tables.append(html_table(table[claimed], caption, note=note, details=details).html)
     if not claimed.all():
         rest, more = table[~claimed].drop(columns="agreement"), "" if tables else details
@@ -55,7 +55,7 @@ def published(experiment: Experiment) -> Table:
 
 
 def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
-    """Each published figure in words: the columns of :data:`PUBLISHED`, and ``conditions``."""
+    """Each published figure in words: the columns of :data:`_COLUMNS`, and ``conditions``."""
     warnings = reversed(experiment.analysis.warnings)
     unmet = {str(warning.level): warning.message for warning in warnings if warning.code == "condition"}
     rows = []
@@ -63,11 +63,11 @@ def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
         change, measured = _measured(experiment, figure)
         names = (str(figure.level), str(figure.against))
         reasons = {name: unmet[level] for name in names if (level := _named(experiment, name)) in unmet}
-        agrees = agreement(figure, change, experiment.plan.margin, reasons) or NO_CLAIM
+        agrees = agreement(figure, change, experiment.plan.margin, reasons) or _NO_CLAIM
         levels = " against ".join(filter(None, apart(*names))) or Quiet("none")
         row = (figure.figure, agrees, _number(figure), measured, levels, figure.source, figure.conditions)
         rows.append(row)
-    return pd.DataFrame(rows, columns=[*PUBLISHED, "conditions"], dtype=object)
+    return pd.DataFrame(rows, columns=[*_COLUMNS, "conditions"], dtype=object)
 
 
 def _number(row: Any) -> str:
@@ -91,7 +91,7 @@ def _measured(experiment: Experiment, row: Any) -> tuple[Mapping[Hashable, Any] 
     """What was measured for the level, or for the pair, of a published figure: the change, if it is one, and the words."""
     trials = experiment.by_level()
     if row.metric not in trials:
-        return None, UNMEASURED
+        return None, _UNMEASURED
     trials = good(trials, row.metric)
     if row.against:
         return _compared(experiment, trials[trials[row.metric] > 0], row)
@@ -104,7 +104,7 @@ def _measured(experiment: Experiment, row: Any) -> tuple[Mapping[Hashable, Any] 
             text = f"{amount(mean)} ± {amount(sd)}" if known(sd) and sd > 0 else amount(mean)
             own = ", ".join(part for part in name.split(", ") if part not in row.level.split(", "))
             texts.append((f"{own}: " if own else "") + _with_unit(text, row.unit))
-    return None, "; ".join(texts) or UNMEASURED
+    return None, "; ".join(texts) or _UNMEASURED
 
 
 def _compared(
@@ -114,11 +114,11 @@ def _compared(
     means = trials.groupby("level")[row.metric].mean()
     level, against = _named(experiment, row.level), _named(experiment, row.against)
     if level not in means or against not in means or level == against:
-        return None, UNMEASURED
+        return None, _UNMEASURED
     of, judged = experiment.compared(level, against, row.metric)
     if not known(of["percent_change"]):
-        return None, UNMEASURED
-    change = change_words(of) + (f", {of['verdict']}" if judged else f" {ALONE}")
+        return None, _UNMEASURED
+    change = change_words(of) + (f", {of['verdict']}" if judged else f" {_ALONE}")
     if row.unit not in ("", "%"):
         step = means[level] - means[against]
         change = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, {change}"
