@@ -14,7 +14,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +47,6 @@ AT_A_TIME = 2
 """How many pages are made at a time: each keeps one processor busy."""
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A page to be made: its name, the notebook, and what that is given.
-
-    ``fingerprint`` is that of the study; an overview of several has none. ``borrowed`` is a notebook that is not the
-    study's own: of it the cells that are in all notebooks are executed. A pilot ``compares`` nothing.
-    """
-
-    name: str
-    notebook: Path
-    given: Mapping[str, Any]
-    fingerprint: str = ""
-    borrowed: bool = False
-    compares: bool = True
-
-
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[str]:
     """Run what a notebook's study still misses and render its page and the index; of an overview, its page alone.
 
@@ -79,17 +62,15 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
     values = checked(parameters, given)
     if is_overview(parameters):
         root = entries.writable_root()
-        _made(_overview(path, given))
-        return [f"page: {root / path.stem}.html", f"index: {write_site(root, *entries.entries())}"]
+        page = _overview(root, path, given)
+        return [f"page: {page}", f"index: {write_site(root, *entries.entries())}"]
     name = study_name(values)
     _refuse_early(name, values, given)
     root = entries.writable_root()
     if values.get("run", True):
         execute(path, given, root / f"{name}.ipynb", listen)
-    entry = _made(
-        _study(name, entries.study_fingerprint(StudyFolder(name), entries.code_fingerprint()), path)
-    )
-    assert entry is not None, "it is a study's"
+    fingerprint = entries.study_fingerprint(StudyFolder(name), entries.code_fingerprint())
+    entry = make_page(name, fingerprint, path)
     *overviews, index = _around(root, *entries.entries())
     for line in overviews:
         listen(line)
@@ -165,27 +146,29 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
     """
     wanted = list(dict.fromkeys(names)) or study_names()
     root, code = entries.writable_root(), entries.code_fingerprint()
-    jobs, left_out = list[_Job](), dict[str, str]()
+    changed, left_out = dict[str, str](), dict[str, str]()
     for name in wanted:
-        fingerprint = entries.study_fingerprint(StudyFolder(name), code)
+        folder = StudyFolder(name)
+        fingerprint = entries.study_fingerprint(folder, code)
         kept = None if names else entries.kept_entry(name, fingerprint)
         try:
-            if kept and kept.has_page(notebooks().get(kept.notebook) or find_notebook("template")):
+            if kept and kept.has_page(_showing(kept.notebook)[0]):
                 yield f"page: {root / name}.html (as it was)"
             elif not (kept and kept.left_out):
-                job = _study(name, fingerprint)
-                jobs += [job] if names or job.compares else []
+                factor = folder.read().plan.factor
+                if names or factor.pairs().keys() - {*factor.controls}:  # a pilot compares nothing
+                    changed[name] = fingerprint
         except BenchlibError as reason:
             if names:
                 raise
             left_out[name] = str(reason)
-    for job, made in _make(jobs):
-        if not isinstance(made, BenchlibError):
-            yield f"page: {root / job.name}.html"
+    for name, failure in _make(changed):
+        if failure is None:
+            yield f"page: {root / name}.html"
         elif names:
-            raise made
+            raise failure
         else:
-            left_out[job.name] = str(made)
+            left_out[name] = str(failure)
     of_site = names if alone else ()
     kept_entries, others = entries.entries(of_site)
     for name, why in {**left_out, **({} if names else others)}.items():
@@ -207,14 +190,16 @@ def _around(
 ) -> Iterator[str]:
     """Make the pages that show several studies, those named or all that are kept, and the site's own; lines that say which."""
     given = {"studies": ",".join(names)} if names else {}
-    overviews = [path for path in notebooks().values() if kept and is_overview(notebook_parameters(path))]
-    for job, made in _make([_overview(path, given) for path in overviews]):
-        failed = isinstance(made, BenchlibError)
-        yield f"left out: {made}" if failed else f"page: {root / job.name}.html"
+    for path in notebooks().values():
+        if kept and is_overview(notebook_parameters(path)):
+            try:
+                yield f"page: {_overview(root, path, given)}"
+            except BenchlibError as reason:
+                yield f"left out: {reason}"
     yield f"index: {write_site(root, kept, left_out)}"
 
 
-# --- what is to be made -------------------------------------------------------------
+# --- making a page --------------------------------------------------------------------
 
 
 def is_overview(parameters: Mapping[str, Parameter]) -> bool:
@@ -222,22 +207,17 @@ def is_overview(parameters: Mapping[str, Parameter]) -> bool:
     return "factor" in parameters and not parameters.keys() & {"levels", "grid"}
 
 
-def _study(name: str, fingerprint: str, notebook: Path | None = None) -> _Job:
-    """The page of a study, by the notebook that is given, or by its own among those of this installation.
-
-    What a study says is somebody's word, and a notebook is executed: anything but a name that is known here is no
-    notebook, and the page then has what all notebooks share.
-
-    Raises:
-        InputError: there is no such study, or its page would be another's.
-
-    """
-    study = StudyFolder(name).read()
-    own = notebook or notebooks().get(study.notebook or "")
-    path = own or find_notebook("template")
-    given = _known(path, {**(study.parameters if own else {}), "study": name, "run": False})
-    compares = bool(study.plan.factor.pairs().keys() - {*study.plan.factor.controls})
-    return _Job(name, path, given, fingerprint, borrowed=not own, compares=compares)
+def _overview(root: Path, path: Path, given: Mapping[str, Any]) -> Path:
+    """Make the page of a notebook that shows several studies; where it is."""
+    executed, question = root / f"{path.stem}.ipynb", notebook_parameters(path).get("question")
+    root.mkdir(parents=True, exist_ok=True)
+    notebook, _ = execute(path, _known(path, {"run": False, **given}), executed)
+    write_notebook(notebook, executed)
+    title, asked = path.stem.replace("_", " ").capitalize(), str(question.default) if question else ""
+    page = Page(title, question=asked, downloads={executed.name: "notebook"})
+    made = root / f"{path.stem}.html"
+    made.write_text(render_page(notebook, page))
+    return made
 
 
 def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,20 +226,27 @@ def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in known}
 
 
-def _overview(path: Path, given: Mapping[str, Any]) -> _Job:
-    return _Job(path.stem, path, _known(path, {"run": False, **given}))
+def _showing(notebook: str | None) -> tuple[Path, bool]:
+    """The notebook that shows a study which names this one, and whether it is that one.
+
+    What a study says is somebody's word, and a notebook is executed: anything but a name that is known here is no
+    notebook, and the page then has what all notebooks share.
+
+    Raises:
+        InputError: this installation has no notebooks.
+
+    """
+    own = notebooks().get(notebook or "")
+    return own or find_notebook("template"), bool(own)
 
 
-# --- making it ----------------------------------------------------------------------
-
-
-def _make(jobs: Sequence[_Job]) -> Iterator[tuple[_Job, Entry | BenchlibError | None]]:
-    """Make pages, in their order, several at a time; with the study's entry, or the reason why there is none."""
-    if min(len(jobs), AT_A_TIME) < 2:
-        yield from zip(jobs, map(_attempted, jobs), strict=True)
+def _make(studies: Mapping[str, str]) -> Iterator[tuple[str, BenchlibError | None]]:
+    """Make the pages of studies, given with their fingerprints, several at a time; in their order each name, with what failed."""
+    if min(len(studies), AT_A_TIME) < 2:
+        yield from zip(studies, map(_failure, studies, studies.values()), strict=True)
         return
     with ProcessPoolExecutor(AT_A_TIME, initializer=help_parent) as pool:
-        yield from zip(jobs, pool.map(_attempted, jobs), strict=True)
+        yield from zip(studies, pool.map(_failure, studies, studies.values()), strict=True)
 
 
 def help_parent() -> None:
@@ -276,55 +263,46 @@ def help_parent() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _attempted(job: _Job) -> Entry | BenchlibError | None:
-    """As :func:`_made`, with the error as a value."""
+def _failure(name: str, fingerprint: str) -> BenchlibError | None:
+    """Make a study's page; what failed, if it did."""
     try:
-        return _made(job)
+        make_page(name, fingerprint)
     except BenchlibError as reason:
         return reason
+    return None
 
 
-def _made(job: _Job) -> Entry | None:
-    """Make a page and all that is beside it; the entry of the study.
+def make_page(name: str, fingerprint: str, notebook: Path | None = None) -> Entry:
+    """Make a study's page, by the notebook that is given or by its own, and all that is beside it; the study's entry.
 
     Raises:
-        BenchlibError: the notebook failed, or the study has nothing to show.
+        BenchlibError: there is no such study, the notebook failed, or the study has nothing to show.
 
     """
-    root = entries.reports_root()
-    executed = root / f"{job.name}.ipynb"
+    root, study = entries.reports_root(), StudyFolder(name).read()
+    path, own = (notebook, True) if notebook else _showing(study.notebook)
+    given = _known(path, {**(study.parameters if own else {}), "study": name, "run": False})
     root.mkdir(parents=True, exist_ok=True)
-    notebook, names = execute(job.notebook, job.given, executed, shared_alone=job.borrowed)
-    entry = None
-    if job.fingerprint:
-        experiment = _experiment(job.name, names)
-        entry = entries.entry_of(experiment, job.fingerprint)
-        page = _page(job, entry, write_downloads(root, experiment, notebook))
-    else:
-        write_notebook(notebook, executed)
-        question = notebook_parameters(job.notebook).get("question")
-        title, asked = job.name.replace("_", " ").capitalize(), str(question.default) if question else ""
-        page = Page(title, question=asked, downloads={executed.name: "notebook"})
-    (root / f"{job.name}.html").write_text(render_page(notebook, page))
-    if entry:
-        (root / f"{entry.name}.png").write_bytes(card(entry))
-        entry.page = entry.page_from(job.notebook)
-        entry.keep()
+    executed, names = execute(path, given, root / f"{name}.ipynb", shared_alone=not own)
+    # the study as the notebook's cells have read and judged it, so that nothing is judged twice
+    views = (value.experiment for value in names.values() if isinstance(value, View))
+    experiment = next((each for each in views if each.folder.name == name), None) or shown(StudyFolder(name))
+    entry = entries.entry_of(experiment, fingerprint)
+    page = page_about(entry, write_downloads(root, experiment, executed), own=own)
+    (root / f"{name}.html").write_text(render_page(executed, page))
+    (root / f"{name}.png").write_bytes(card(entry))
+    entry.page = entry.page_from(path)
+    entry.keep()
     return entry
 
 
-def _experiment(name: str, names: Mapping[str, Any]) -> Experiment:
-    """The study as the notebook's cells have read and judged it, so that nothing is judged twice."""
-    views = (value.experiment for value in names.values() if isinstance(value, View))
-    return next((each for each in views if each.folder.name == name), None) or shown(StudyFolder(name))
-
-
-def _page(job: _Job, entry: Entry, downloads: Mapping[str, str]) -> Page:
+def page_about(entry: Entry, downloads: Mapping[str, str], *, own: bool) -> Page:
+    """What a study's page says around its notebook, which is its ``own`` or what all notebooks share."""
     none = {"Notebook": "none of this installation's: the page has what all of them share"}
     return Page(
         **entry.model_dump(include={"title", "question", "headline", "limits"}),
         verdicts=list(dict.fromkeys(answer.verdict for answer in entry.answers)),
-        facts=entry.facts | (none if job.borrowed else {}),
+        facts=entry.facts | ({} if own else none),
         downloads=downloads,
         card=entries.address_of(f"{entry.name}.png") or f"{entry.name}.png",
         address=entries.address_of(f"{entry.name}.html"),

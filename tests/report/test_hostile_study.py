@@ -21,7 +21,7 @@ from benchlib.plan.level import Level
 from benchlib.report import page
 from benchlib.report.entries import entries, entry_of
 from benchlib.report.page import render_page
-from benchlib.report.runs import write_downloads
+from benchlib.report.runs import page_about, write_downloads
 from benchlib.report.site import Summary, write_site
 from benchlib.report.view import View
 from benchlib.study.crashed import Crash, keep_crash
@@ -109,9 +109,7 @@ def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
     outputs.append(v4.new_output("stream", name="stdout", text=hostile.LONG))
     notebook = v4.new_notebook(cells=[v4.new_code_cell(outputs=outputs)])
     links = write_downloads(root, experiment, notebook)
-    from benchlib.report.runs import _Job, _page
-
-    about = _page(_Job(folder.name, root, {}, borrowed=True), entry_of(experiment, ""), links)
+    about = page_about(entry_of(experiment, ""), links, own=False)
     (root / f"{folder.name}.html").write_text(render_page(notebook, about))
     studies, left_out = entries()
     summary = Summary(studies)

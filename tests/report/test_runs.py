@@ -79,11 +79,10 @@ def test_a_study_s_notebook_is_a_bare_name_of_this_installation_or_none(notebook
     (tmp_path / "notebooks" / "link.ipynb").symlink_to(elsewhere)
     folder = keep("first", notebook="template", blocks=2)
     own = (tmp_path / "notebooks" / "template.ipynb").resolve()
-    assert not runs._study("first", "").borrowed
+    assert runs._showing("template") == (own, True)
     for name in ("../evil", "../evil.ipynb", str(elsewhere), "link", "x" * 5000, None, "a\0b", "./template"):
         folder.write(folder.read().model_copy(update={"notebook": name}))
-        job = runs._study("first", "")
-        assert (job.borrowed, job.notebook) == (True, own)
+        assert runs._showing(name) == (own, False)
     assert {line.partition(":")[0] for line in call("report")} == {"page", "index"}
     page = (tmp_path / "reports" / "first.html").read_text()
     assert "all have this first" in page
