@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 from pydantic import BeforeValidator
 
-from benchlib.errors import InputError, NothingToShowError
+from benchlib.errors import NothingToShowError
 from benchlib.plan.metrics import MOST_ANSWERS, percent_words
 from benchlib.plan.model import Study
 from benchlib.report.figures.frames import change_words, known, opening, rows_of, span
 from benchlib.report.figures.style import TEMPLATES
-from benchlib.report.screening import main_effects, standing_out
-from benchlib.stats.crossed import additivity
+from benchlib.report.screening import combination, factorial, main_effects, standing_out
 from benchlib.stats.descriptive import enough
 from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
 from benchlib.study.experiment import Experiment
@@ -196,25 +195,19 @@ def _clients(experiment: Experiment) -> str:
 
 def _gains(experiment: Experiment) -> str:
     """Whether the gains of a grid's changes add up, of those that bring one alone."""
-    factor, analysis = experiment.plan.factor, experiment.analysis
-    cells = pd.DataFrame.from_dict(factor.cells, orient="index", dtype=object)
-    if factor.baseline not in cells.index:
-        return ""
-    changed = cells.ne(cells.loc[factor.baseline]).loc[:, cells.nunique() > 1]
-    verdicts = analysis.table.set_index("level")["verdict"].reindex(changed.index)
-    alone = changed[changed.sum(axis=1) == 1].idxmax(axis=1)
-    if alone.empty or verdicts.eq("invalid").any():
-        return ""
-    tried = [str(name) for name in changed if name in set(alone)]
-    helped = [name for name in tried if verdicts[alone.index[alone == name]].eq("faster").any()]
-    if len(helped) < 2:
-        return sentence("gains", tried=tried, helped=helped)
-    design = changed.loc[~changed.drop(columns=helped).any(axis=1), helped].astype(int) * 2 - 1
-    trials = experiment.trials[experiment.trials["error"].isna()]
-    trials = trials[trials["level"].isin([*design.index, *factor.controls])]
+    analysis = experiment.analysis
     try:
-        table = additivity(trials, design, controls=factor.controls, metric=experiment.plan.metric, alpha=analysis.alpha)  # fmt: skip
-    except InputError:  # a combination that it takes was not measured
+        _, design, _ = factorial(experiment)
+        verdicts = analysis.table.set_index("level")["verdict"].reindex(design.index)
+        if analysis.baseline not in design.index[design.lt(0).all(axis=1)] or verdicts.eq("invalid").any():
+            return ""
+        alone = design[design.gt(0).sum(axis=1) == 1].idxmax(axis=1)
+        helped = [str(name) for name in design if verdicts[alone.index[alone == name]].eq("faster").any()]
+        if len(helped) < 2:
+            return sentence("gains", tried=[*design], helped=helped)
+        others = design.drop(columns=helped)
+        table = combination(experiment, design.loc[others.lt(0).all(axis=1), helped])
+    except NothingToShowError:
         return ""
     # the last three rows: all, if they multiplied; all, as measured; and by how much the one differs from the other
     ends = table.iloc[-3:][["percent", "ci_low", "ci_high"]].to_numpy().tolist()
@@ -228,7 +221,7 @@ def _gains(experiment: Experiment) -> str:
     elif max(-low, high) <= 100 * analysis.margin:
         result = "they add up, to within"
     measured = {"product": product, "together": together, "difference": difference, "result": result}
-    return sentence("gains", tried=tried, helped=helped, **measured)
+    return sentence("gains", helped=helped, **measured)
 
 
 _LEADS: Mapping[str, Callable[[Experiment], str]] = {

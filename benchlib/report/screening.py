@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from benchlib.errors import NothingToShowError
+from benchlib.errors import InputError, NothingToShowError
 from benchlib.plan.design import SCREENING_RUNS
 from benchlib.plan.metrics import metric
-from benchlib.stats.crossed import effects
+from benchlib.stats.crossed import additivity, effects
 from benchlib.study.experiment import Experiment
 
 
@@ -51,6 +51,25 @@ def factorial(
     refuse_invalid(experiment)
     highs = pd.Series({name: high for name, (_, high) in ends.items()})
     return trials, cells[[*ends]].eq(highs).astype(int) * 2 - 1, ends
+
+
+def combination(experiment: Experiment, design: pd.DataFrame) -> pd.DataFrame:
+    """The changes of a design, each alone, and all of them: the rows of :func:`benchlib.stats.crossed.additivity`.
+
+    Raises:
+        NothingToShowError: a combination that it takes was not measured.
+
+    """
+    plan = experiment.plan
+    controls = plan.factor.controls if plan.factor.baseline in design.index[design.lt(0).all(axis=1)] else ()
+    good = experiment.trials[experiment.trials["error"].isna()]
+    good = good[good["level"].isin([*design.index, *controls])]
+    try:
+        return additivity(
+            good, design, controls=controls, metric=plan.metric, alpha=experiment.analysis.alpha
+        )
+    except InputError as reason:
+        raise NothingToShowError(f"Whether the gains add up is not known: {reason}.") from None
 
 
 def main_effects(experiment: Experiment) -> pd.DataFrame:

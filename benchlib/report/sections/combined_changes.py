@@ -10,15 +10,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from benchlib.errors import InputError
 from benchlib.report.figures import changes
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import percent_words
 from benchlib.report.figures.tables import Table, html_table, p_words
-from benchlib.report.screening import factorial, is_screening, main_effects, standing_out
+from benchlib.report.screening import combination, factorial, is_screening, main_effects, standing_out
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.report.view import Statement
-from benchlib.stats.crossed import additivity, effects, ladder
+from benchlib.stats.crossed import effects, ladder
 from benchlib.study.experiment import Experiment
 from benchlib.study.store import notebooks
 
@@ -58,15 +57,8 @@ def gains(experiment: Experiment) -> Table:
             "A screening tells each change's effect alone: run those that stood out once more."
         )
     trials, design, ends = factorial(experiment)
-    factor, metric, alpha = experiment.plan.factor, experiment.plan.metric, experiment.analysis.alpha
-    controls = factor.controls if design.loc[factor.baseline].lt(0).all() else ()
-    good = experiment.trials[experiment.trials["error"].isna()]
-    good = good[good["level"].isin([*design.index, *controls])]
-    try:
-        pairs = effects(trials, design, metric=metric, alpha=alpha).query("order == 2")
-        rows = additivity(good, design, controls=controls, metric=metric, alpha=alpha)
-    except InputError as reason:
-        raise NothingToShowError(f"Whether the gains add up is not known: {reason}.") from None
+    rows, alpha = combination(experiment, design), experiment.analysis.alpha
+    pairs = effects(trials, design, metric=experiment.plan.metric, alpha=alpha).query("order == 2")
     names = {name: f"{name}: {high} instead of {low}" for name, (low, high) in ends.items()}
     alone, whole = rows.iloc[: len(ends)].replace({"what": names}), rows.iloc[len(ends) :]
     rows = pd.concat([alone, pairs.rename(columns={"effect": "what"}), whole])
