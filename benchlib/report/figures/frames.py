@@ -32,12 +32,8 @@ def known(*values: Any) -> bool:
 
 
 def signed(percent: float) -> str:
-    """`+38.2 %`, `−0.4 %`, `0.0 %`: one decimal, none from 1000 on."""
-    digits = 0 if abs(percent) >= 1000 else 1
-    rounded = round(percent, digits)
-    if rounded == 0:
-        return "0.0\u00a0%"
-    return f"{rounded:+,.{digits}f}\u00a0%".replace("-", MINUS)
+    """`+38.2 %`, `−0.4 %`, `0.0 %`, and from +400 % on a factor: a change without an interval."""
+    return percent_words(percent)[0]
 
 
 def amount(value: float, _: object = None) -> str:

@@ -47,7 +47,7 @@ def words(figure):
         (signed(38.24), "+38.2\u00a0%"),
         (signed(-0.42), "−0.4\u00a0%"),
         (signed(-0.01), "0.0\u00a0%"),
-        (signed(2420.4), "+2,420\u00a0%"),
+        (signed(2420.4), "25.2\u00a0×"),
         (amount(1234.5), "1,234"),
         (amount(float("nan")), "–"),
         (tick_words(-90), "−90"),
