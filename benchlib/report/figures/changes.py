@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from PIL import Image
 
 from benchlib.plan.metrics import metric_or_guess, percent_words
 from benchlib.plan.planning import PANELS
@@ -196,10 +195,9 @@ def card(entry: Any) -> bytes:
     drawing.text(0.03, 0.93, title, fontsize=18, fontweight="bold", va="top")
     drawing.text(0.03, 0.8, "\n".join(wrapped(str(entry.question), 80)), color=MUTED, va="top")
     drawing.text(0.97, 0.03, "benchlib", color=MUTED, ha="right")
-    drawn, small = io.BytesIO(), io.BytesIO()
-    drawing.savefig(drawn, format="png", dpi=1200 / WIDTH * 72, facecolor=PAPER)
-    Image.open(drawn).convert("RGB").quantize(32).save(small, "png", optimize=True)
-    return small.getvalue()
+    picture = io.BytesIO()
+    drawing.savefig(picture, format="png", dpi=1200 / WIDTH * 72, facecolor=PAPER)
+    return picture.getvalue()
 
 
 def _answers(entry: Any, study: str = "") -> tuple[pd.DataFrame, list[Label]]:
