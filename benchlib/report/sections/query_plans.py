@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from difflib import ndiff
-from string import ascii_uppercase
 from typing import Any
 
 import pandas as pd
@@ -39,32 +38,29 @@ def plans(experiment: Experiment) -> Table:
 
     """
     references, rows, folded = experiment.plan.factor.pairs(), [], []
-    for number, of_all in _explained(experiment).groupby("statement"):
-        outlines = enumerate(of_all["outline"].unique())
-        letters = {text: f"{ascii_uppercase[n % 26]}{n // 26 or ''}" for n, text in outlines}
-        explained = of_all.assign(letter=of_all["outline"].map(letters))
+    for number, explained in _explained(experiment).groupby("statement"):
         typical = explained[explained["typical"]].set_index("level")
+        typical = typical.assign(number=pd.factorize(typical["outline"])[0] + 1)
         for level, plan in typical.iterrows():
-            counts = explained.loc[explained["level"] == level, "letter"].value_counts().sort_index()
-            others = ", ".join(f"{x} in {n}" for x, n in counts.drop(plan["letter"]).items())
-            ran = plan["plan"]
+            outlines, ran = explained.loc[explained["level"] == level, "outline"], plan["plan"]
             row = {
                 "level": level,
                 "statement": str(number),
-                "plan": plan["letter"] + f" ({others} of {counts.sum()})" * bool(others),
+                "plan": str(plan["number"]),
+                "in trials": f"{outlines.eq(plan['outline']).sum()} of {len(outlines)}",
                 "execution, ms": ran["Execution Time"],
                 "planning, ms": ran["Planning Time"],
                 "temporary pages": ran["Plan"]["Temp Written Blocks"],
                 "worst estimate": worst_estimate(ran["Plan"]),
             }
             rows.append(row)
-        for letter, of_plan in explained.groupby("letter", sort=False):
-            shown, levels = of_plan.iloc[0], of_plan.loc[of_plan["typical"], "level"].tolist()
-            against = references.get(levels[0]) if levels else None
+        for of_plan, alike in typical.groupby("number"):
+            shown, levels = alike.iloc[0], alike.index.tolist()
+            against = references.get(levels[0])
             other = typical["outline"].get(against, shown["outline"])
             differs = f"Against {against}: {differences(shown['outline'], other)}"
-            entry = {"number": number, "letter": letter, "where": ", ".join(levels) or "in some trials alone"}
-            entry |= {"text": shown["text"], "differs": differs if other != shown["outline"] else ""}
+            entry = {"statement": number, "number": of_plan, "levels": levels, "text": shown["text"]}
+            entry["differs"] = differs if other != shown["outline"] else ""
             folded.append({**entry, "lines": plan_text(shown["plan"]["Plan"])})
     frame = pd.DataFrame(rows)
     if frame["statement"].nunique() == 1:
@@ -77,7 +73,7 @@ def plans(experiment: Experiment) -> Table:
 def _explained(experiment: Experiment) -> pd.DataFrame:
     """What the good trials explained after the load: ``level, block, statement`` (its number), ``text, plan, outline, typical``.
 
-    ``typical`` are those of a level's median trial by the study's metric, which come first. Controls are left out: their
+    ``typical`` are those of a level's median trial by the study's metric. Controls are left out: their
     plans are the baseline's once more.
     """
     rows = [
@@ -92,7 +88,7 @@ def _explained(experiment: Experiment) -> pd.DataFrame:
     metric = experiment.trials.set_index(["level", "block"])[experiment.plan.metric].rename("metric")
     trials = frame.join(metric, on=["level", "block"]).groupby(["level", "statement"])["metric"]
     frame["typical"] = trials.rank(method="first") == (trials.transform("size") + 1) // 2
-    return frame.sort_values("typical", ascending=False, kind="stable")
+    return frame
 
 
 # --- a plan as text ------------------------------------------------------------------
