@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import product
 from statistics import median
 from typing import Any
 
 import pandas as pd
 
+from benchlib.report.answers import worded
 from benchlib.report.figures.frames import amount, by_value, good, quoted
 from benchlib.report.figures.tables import Quiet, Table, html_table, mean_words
 from benchlib.report.sections import NothingToShowError, records, section
-from benchlib.study.crashed import KILLED, KINDS, POWER_CUT, Crash, kept_crashes, left_out
+from benchlib.study.crashed import KINDS, POWER_CUT, kept_crashes, left_out
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Flushes
 
 METHODS = ("open_datasync", "fdatasync", "fsync", "fsync_writethrough", "open_sync")
 """The values of ``wal_sync_method``. Source: PostgreSQL documentation."""
-
-_NOT_DONE = {KILLED: "No server was killed.", POWER_CUT: "No power was cut: that takes root."}
 
 
 @section
@@ -29,74 +28,35 @@ def crashes(experiment: Experiment) -> Table:
         InputError: a kept crash is damaged.
 
     """
-    kept = kept_crashes(experiment.folder)
-    if not kept:
+    kept, costs = kept_crashes(experiment.folder), experiment.study.crash_costs
+    rows = []
+    for level, kind in product(experiment.plan.factor.levels, KINDS):
+        if of := [crash for crash in kept if (crash.level, crash.kind) == (level, kind)]:
+            row = {
+                "level": level,
+                "kind": kind,
+                "crashes": len(of),
+                "harmed": sum(bool(crash.lost or crash.damage) for crash in of),
+                # a killed server's writes are the kernel's to finish
+                "may_lose": any(kind == POWER_CUT or not cost.startswith("a power cut") for cost in costs.get(level, ())),
+                "outcome": "; ".join(worded("crashed", {"crashes": of}).splitlines()),
+            }  # fmt: skip
+            rows.append(row)
+    if not rows:
         raise NothingToShowError("No level of this study was crashed.")
-    done = [kind for kind in KINDS if any(crash.kind == kind for crash in kept)]
-    rows, notes, harmless = [], list[str](), list[int]()
-    for name in experiment.plan.factor.levels:
-        costs = experiment.study.crash_costs.get(name, ())
-        cells: dict[str, str] = {}
-        for kind in done:
-            if of_level := [crash for crash in kept if (crash.level, crash.kind) == (name, kind)]:
-                cells[kind] = _outcome(of_level)
-                notes.append(_contradiction(name, costs, of_level))
-                harmless += [] if any(map(_harmed, of_level)) else [len(of_level)]
-        if cells:
-            rows.append({"level": name, **cells, "may cost": "; ".join(costs) or "nothing"})
-    if harmless:
-        notes.append(_bound(min(harmless)))
-    notes += [_NOT_DONE[kind] for kind in KINDS if kind not in done]
+    found = pd.DataFrame(rows)
+    levels, done = list(dict.fromkeys(found["level"])), [kind for kind in KINDS if kind in set(found["kind"])]
+    table = found.pivot(index="level", columns="kind", values="outcome")
+    frame = table.reindex(index=levels, columns=done).reset_index()
+    frame["may cost"] = ["; ".join(costs.get(level, ())) or "nothing" for level in levels]
     absent = {
         f"{quoted(names)}: {reason}"
         for kind in done
         for reason, names in by_value(left_out(experiment.plan, kind)).items()
     }
-    frame = pd.DataFrame(rows, columns=["level", *done, "may cost"], dtype=object)
-    return html_table(
-        frame, "What crashes cost, found by crashing", note=" ".join(filter(None, notes)),
-        details=f"Not crashed: {'; '.join(sorted(absent))}." if absent else "",
-    )  # fmt: skip
-
-
-def _outcome(crashes: Sequence[Crash]) -> str:
-    """What the crashes of one level and kind came to; what cannot be read is not counted."""
-    readable = [crash for crash in crashes if crash.lost is not None]
-    lost, acknowledged = sum(c.lost or 0 for c in readable), sum(c.acknowledged for c in readable)
-    ages = [crash.oldest_lost_ms for crash in readable if crash.oldest_lost_ms is not None]
-    parts = [f"{lost:,} of {acknowledged:,} lost"] if readable else []
-    if lost:
-        losing = sum(bool(crash.lost) for crash in readable)
-        age = f", up to {amount(max(ages))} ms old" if ages else ""
-        parts.append(f"in {losing} of {len(readable)} crashes{age}")
-    dead = [crash for crash in crashes if crash.recovery_s is None]
-    damaged = [crash for crash in crashes if crash.damage and crash.recovery_s is not None]
-    for harm, of in (("did not start", dead), ("damaged", damaged)):
-        parts += [f"{len(of)} of {len(crashes)} {harm}: {' '.join(of[0].damage[:1])}"] if of else []
-    return "; ".join(parts)
-
-
-def _contradiction(name: str, costs: Sequence[str], crashes: Sequence[Crash]) -> str:
-    """A sentence where a level did worse than it promises, or where it may lose and nothing was lost."""
-    kind, harmed, count = crashes[0].kind, sum(map(_harmed, crashes)), len(crashes)
-    # a killed server's writes are the kernel's to finish
-    may_lose = any(kind == POWER_CUT or not cost.startswith("a power cut") for cost in costs)
-    if harmed and not may_lose:
-        return f"“{name}” promises to lose nothing, but {harmed} of {count} crashes ({kind}) cost something."
-    if may_lose and not harmed:
-        return f"“{name}” may lose something ({kind}) and lost nothing in {count} of {count} crashes: luck, not a promise."
-    return ""
-
-
-def _harmed(crash: Crash) -> bool:
-    return bool(crash.lost or crash.damage)
-
-
-def _bound(harmless: int) -> str:
-    """What so many crashes that cost nothing leave open. Source: the exact interval (Clopper and Pearson, 1934) at no event."""
-    share = 100 * (1 - 0.05 ** (1 / harmless))
-    where = f"where {harmless} of {harmless} crashes cost nothing, up to {share:.0f} % may cost something"
-    return f"Nothing lost is no proof: {where} (upper 95 % bound)."
+    note = " ".join(worded("crash_notes", {"rows": rows, "done": done}).split())
+    details = f"Not crashed: {'; '.join(sorted(absent))}." if absent else ""
+    return html_table(frame, "What crashes cost, found by crashing", note=note, details=details)
 
 
 @section
