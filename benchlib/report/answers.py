@@ -156,18 +156,13 @@ def _crashes(experiment: Experiment) -> str:
     kept, words = kept_crashes(experiment.folder), words_of(experiment.study)
     if not kept:
         return ""
-    kind, event = POWER_CUT, "power cut"
-    if all(crash.kind == KILLED for crash in kept):
-        kind, event = KILLED, "kill"
-    rows = pd.DataFrame(
-        [(c.level, c.lost or 0, int(bool(c.damage) or c.recovery_s is None)) for c in kept if c.kind == kind],
+    kind = KILLED if all(crash.kind == KILLED for crash in kept) else POWER_CUT
+    crashes = pd.DataFrame(
+        [(c.level, c.lost or 0, bool(c.damage) or c.recovery_s is None) for c in kept if c.kind == kind],
         columns=["level", "lost", "damaged"],
-    )
-    levels = rows.groupby("level", sort=False)
-    table = levels.sum().assign(of=levels.size()).reset_index()
-    table["harmed"] = table["lost"] + table["damaged"] > 0
-    table["words"] = [words.get(level, f"“{level}”") for level in table["level"]]
-    return sentence("crashes", event=event, levels=table.to_dict("records"))
+    ).groupby("level", sort=False)
+    levels = crashes.sum().assign(of=crashes.size()).reset_index().to_dict("records")
+    return sentence("crashes", kind=kind, levels=levels, words=words)
 
 
 def _clients(experiment: Experiment) -> str:
