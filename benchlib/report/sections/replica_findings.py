@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from benchlib.host.telemetry import processors_share
+from benchlib.report.answers import worded
 from benchlib.report.figures.frames import amount, known
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
@@ -16,13 +17,6 @@ from benchlib.study.experiment import Experiment
 from benchlib.study.records import ReplicaReadings
 
 _LAGS = ["replay_lag_s", "replay_lag_bytes", "write_lag_bytes"]
-
-# What a commit waits for, and what is lost with the primary. Source: PostgreSQL documentation, "synchronous_commit".
-_PROMISES = {
-    "remote_write": ("written", "nothing, unless the replica's machine crashes too"),
-    "on": ("flushed", "nothing"),
-    "remote_apply": ("replayed", "nothing, and readers there see each commit at once"),
-}
 
 
 @section
@@ -122,17 +116,11 @@ def _promise(
     modes = verified["synchronous_commit"].unique()
     if len(modes) != 1:
         return {waits: None, lost: None}
-    mode = modes[0]
-    quorum, replicas = replication["quorum"], replication["replicas"]
-    if quorum is None or mode not in _PROMISES:
-        # the replica that has most of it is promoted
-        most = readings.groupby(["block", "second"])["write_lag_bytes"].min().max()
-        behind = f"up to {amount(most / 1024)} KiB of WAL" if known(most) else "how many is not known"
-        return {waits: "none of them", lost: f"the latest commits: {behind}"}
-    done, promise = _PROMISES[mode]
-    if int(quorum.split()[1]) < replicas:
-        promise += ", if the replica furthest ahead is promoted"
-    return {waits: f"{quorum} of {replicas}: {done} ({mode})", lost: promise}
+    # the replica that has most of it is promoted
+    most = readings.groupby(["block", "second"])["write_lag_bytes"].min().max()
+    behind = f"up to {amount(most / 1024)} KiB of WAL" if known(most) else "how many is not known"
+    lines = worded("promise", {**replication, "mode": modes[0], "behind": behind}).splitlines()
+    return dict(zip((waits, lost), lines, strict=True))
 
 
 def _away(kept: Sequence[ReplicaReadings]) -> dict[str, float]:
