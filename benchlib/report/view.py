@@ -177,12 +177,11 @@ class View:
         levels = [name for name in self._levels if self._plan.level_workload(name).tool != "pgbench-init"]
         if not levels:
             return None
-        warnings = self.experiment.analysis.warnings
-        unsteady = {warning.level or "" for warning in warnings if warning.code == "no_steady_state"}
-        told = unsteady or "too_short" not in {warning.code for warning in warnings}
+        warnings, codes = self.experiment.analysis.warnings, ("no_steady_state", "too_short")
+        doubts = [each.message.partition(":")[0] for code in codes for each in warnings if each.code == code]
         return over_time.timeline(
             self.experiment.progress, levels=levels, checkpoints=self.experiment.recorded.checkpoints,
-            unsteady=unsteady if told else None,
+            title=(doubts or ["Steady inside trials, as far as the readings tell"])[0],
         )  # fmt: skip
 
     def shares(self) -> Figure | None:

@@ -1,7 +1,7 @@
 """Over time: the host from block to block, and inside the trials speed and devices; and what each level waits for."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,14 +87,13 @@ def timeline(
     progress: pd.DataFrame,
     *,
     levels: Sequence[str],
+    title: str,
     checkpoints: pd.DataFrame | None = None,
-    unsteady: Collection[str] | None = (),
 ) -> Figure:
     """Throughput inside the trials, in percent of each level's mean. `progress`: columns `level`, `block`, `elapsed_s`, and `tps`.
 
-    `levels` sets their order. `checkpoints`: columns `level`, `block`, `start_s` and `end_s` (null for one that had
-    begun before, or had not ended); None where nobody would know. `unsteady` levels were in no steady state; None where
-    trials were too short to tell.
+    `levels` sets their order; `title` says whether they were in a steady state. `checkpoints`: columns `level`, `block`,
+    `start_s` and `end_s` (null for one that had begun before, or had not ended); None where nobody would know.
     """
     progress = progress[["level", "block", "elapsed_s", "tps"]].dropna(subset="tps")
     end = float(progress["elapsed_s"].max()) if len(progress) else 1.0
@@ -125,11 +124,6 @@ def timeline(
     caption = f"Thin: one trial each{means}; bold: the median over blocks."
     if len(marked):
         caption += " Bars above: while a checkpoint was written, of all trials."
-    title = "Steady inside trials, as far as the readings tell"
-    if unsteady is None:
-        title = "Trials too short to tell whether they are steady"
-    elif unsteady := [name for name in levels if name in unsteady]:
-        title = f"“{short(unsteady[0])}”{f' and {len(unsteady) - 1} more' if unsteady[1:] else ''}: no steady state inside trials"
     return render("timeline-tps", drawing, title, caption, numbers)
 
 

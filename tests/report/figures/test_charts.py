@@ -196,18 +196,14 @@ def test_a_timeline_keeps_the_order_and_marks_checkpoints(trials):
     rows = [("tuned", 1, 2.0, 5.0), ("tuned", 2, np.nan, 1.5), ("control", 1, 11.0, np.nan)]
     checkpoints = pd.DataFrame(rows, columns=["level", "block", "start_s", "end_s"])
     progress = cases.make_progress(trials)
-    figure = timeline(progress, levels=["tuned", "control", "unheard of"], checkpoints=checkpoints)
+    figure = timeline(progress, levels=["tuned", "control", "unheard of"], title="?", checkpoints=checkpoints)
     assert words(figure).index("tuned") < words(figure).index("control")
     assert "no readings" in words(figure)
-    assert figure.title.startswith("Steady inside trials")
     assert set(figure.numbers["level"]) == {"defaults", "control", "tuned", "tuned, synchronous_commit on"}
-    unsteady = timeline(
-        progress, levels=["tuned"], checkpoints=checkpoints.head(0), unsteady={"tuned", "other"}
-    )
-    assert unsteady.title == "“tuned”: no steady state inside trials"
-    assert "checkpoint" not in unsteady.caption
-    assert "too short" in timeline(progress, levels=["tuned"], unsteady=None).title
-    assert "no readings" in words(timeline(progress.assign(tps=np.nan), levels=["tuned"]))
+    without = timeline(progress, levels=["tuned"], title="too short", checkpoints=checkpoints.head(0))
+    assert without.title == "Too short"
+    assert "checkpoint" not in without.caption
+    assert "no readings" in words(timeline(progress.assign(tps=np.nan), levels=["tuned"], title="?"))
 
 
 def test_the_drift_says_how_far_the_host_moved():
