@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -152,42 +151,24 @@ def _range(changes: pd.DataFrame) -> str:
     return " to ".join(dict.fromkeys(percent_words(*row)[0] for row in ends))
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Levels that differ in one value alone.
-
-    ``points``, by rising ``x``, the value: ``value, low, high``, the change against the reference with its interval, percent; the
-    reference's own change is 0 and has no interval. ``knee`` is the value at which the curve bends, None where it does not inside
-    its range; ``words`` say so.
-    """
-
-    name: str
-    points: pd.DataFrame
-    knee: float | None
-    words: str
-
-
 @styled
 def setting_curve(
-    bends: Sequence[Curve], setting: str, *, analysis: Analysis, reference: str, value_words: Words
+    points: pd.DataFrame, setting: str, analysis: Analysis, value_words: Words, *, title: str, note: str
 ) -> Figure:
-    """The change of the metric over the values of ``setting``, a curve each.
+    """The change of the metric over the values of ``setting``, a curve for each series, at most :data:`benchlib.report.figures.style.FEW`.
 
-    ``reference`` names what the changes are against; there are at most :data:`benchlib.report.figures.style.FEW` curves.
+    ``points``: ``series``, ``x`` (the value), ``value, low, high`` (the change, percent; that of the reference is 0 and has no
+    interval), and ``bends``, whether the curve does there. ``note`` ends the caption.
     """
-    hands, margin = looks([curve.name for curve in bends]), analysis.margin
-    points = pd.concat([curve.points.assign(series=curve.name) for curve in bends])
+    margin, rings = analysis.margin, points[points["bends"]]
     labels = {value: value_words(value) for value in sorted(points["x"].unique().tolist())}
+    hands = looks(points["series"].unique().tolist())
     drawing, axes = _changes(points, hands, setting, labels, analysis.metric, 1.2 * margin)
     axes.axhspan(1 - margin, 1 + margin, color=BAND, linewidth=0, zorder=0.5)
-    for curve in bends:
-        knee = curve.points[curve.points["x"] == curve.knee]
-        factors = 1 + knee["value"] / 100
-        axes.plot(knee["x"], factors, "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
-    knees = [curve.words.partition(";")[0].rstrip(".") for curve in bends]
-    title = finding(knees[0], *(f"; {knee}" for knee in knees[1:]))
+    style: dict[str, Any] = {"markersize": 13, "markerfacecolor": "none", "markeredgecolor": INK}
+    axes.plot(rings["x"], 1 + rings["value"] / 100, "o", **style)
     caption = (
-        f"Against {reference}. Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals. Ring: no larger value beats "
-        f"it by more than {100 * margin:g} %, which is shaded. {' '.join(curve.words for curve in bends)}"
+        f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals. Ring: no larger value beats it by more than "
+        f"{100 * margin:g} %, which is shaded. {note}"
     )
     return render(f"curve-{setting}", drawing, title, caption, points.rename(columns={"x": setting}))

@@ -9,8 +9,8 @@ import pandas as pd
 from benchlib.plan.settings import quantity
 from benchlib.plan.words import size_words
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import amount, change_words, in_common, signed, span
-from benchlib.report.figures.responses import Curve, Words, setting_curve
+from benchlib.report.figures.frames import amount, change_words, finding, in_common, signed, span
+from benchlib.report.figures.responses import Words, setting_curve
 from benchlib.report.figures.style import FEW
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.report.view import CLIENTS, alike
@@ -44,13 +44,17 @@ def curve(experiment: Experiment, setting: str) -> Figure:
     ][:FEW]
     if not shown:
         raise NothingToShowError(f"No two levels differ in {setting} alone and are compared with the same.")
-    bends = [
-        _curve(experiment, setting, name, _points(experiment, values, group), value_words)
-        for name, group, _ in shown
-    ]
-    reference = " and ".join(dict.fromkeys(reference for *_, reference in shown))
-    analysis = experiment.analysis
-    return setting_curve(bends, setting, analysis=analysis, reference=reference, value_words=value_words)
+    curves, bends = list[pd.DataFrame](), list[str]()
+    note = f"Against {' and '.join(dict.fromkeys(reference for *_, reference in shown))}."
+    for name, group, _ in shown:
+        points, about = _points(experiment, values, group), f"{setting}, {name}" if name else setting
+        bend, facts = _bend(experiment, points, value_words)
+        curves.append(points.assign(series=name, bends=points.index == bend))
+        bends.append(f"{about}: {facts[0]}")
+        note += f" {about}: {'; '.join(facts)}."
+    title = finding(bends[0], *(f"; {each}" for each in bends[1:]))
+    points = pd.concat(curves, ignore_index=True)
+    return setting_curve(points, setting, experiment.analysis, value_words, title=title, note=note)
 
 
 def _values(experiment: Experiment, setting: str) -> tuple[dict[str, float], Words]:
@@ -78,7 +82,7 @@ def _names(groups: Sequence[list[str]]) -> list[str]:
 
 
 def _points(experiment: Experiment, values: dict[str, float], group: Sequence[str]) -> pd.DataFrame:
-    """The rows of a :class:`Curve`; a level without a change, since its trials failed, has none."""
+    """The levels with their values and changes; one without a change, since its trials failed, is left out."""
     analysis = experiment.analysis
     table = analysis.table.set_index("level").reindex(list(group))
     rows = table[["percent_change", "ci_low", "ci_high"]].set_axis(["value", "low", "high"], axis=1)
@@ -86,24 +90,21 @@ def _points(experiment: Experiment, values: dict[str, float], group: Sequence[st
     return rows.assign(x=pd.Series(values)).dropna(subset="value").rename_axis("level").reset_index()
 
 
-def _curve(
-    experiment: Experiment, setting: str, name: str, points: pd.DataFrame, value_words: Words
-) -> Curve:
-    """The points with the value at which they bend, and a sentence that says so."""
+def _bend(experiment: Experiment, points: pd.DataFrame, value_words: Words) -> tuple[int | None, list[str]]:
+    """The place among the points at which they bend, if they do, and in words what they do there and beyond."""
     speed, metric = 1 + points["value"] / 100, experiment.analysis.metric
     if not metric.higher_is_better:
         speed = 1 / speed
     place, last = enough(speed.to_list(), experiment.plan.margin), len(points) - 1
     texts, facts = [value_words(value) for value in points["x"]], ["no bend inside the range"]
-    bend: float | None = None
+    bend: int | None = None
     if place:
         row, _ = experiment.compared(points["level"][place], points["level"][place - 1], metric.name)
         facts.append(f"{texts[place]} instead of {texts[place - 1]}: {change_words(row)}")
         if place < last and (row["ci_low"] > 0 or row["ci_high"] < 0):
-            facts[0], bend = f"bends at {texts[place]}", float(points["x"][place])
+            facts[0], bend = f"bends at {texts[place]}", place
         elif place < last:
             facts[0] = "no bend that the trials resolve"
     if place < last:
         facts.append(f"beyond: {span(100 * (speed[place + 1 :] / speed[place] - 1), signed)}")
-    about = f"{setting}, {name}" if name else setting
-    return Curve(name, points, bend, f"{about}: {'; '.join(facts)}.")
+    return bend, facts

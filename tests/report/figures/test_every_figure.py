@@ -28,7 +28,6 @@ from benchlib.report.figures.over_time import (
     waits_by_level,
 )
 from benchlib.report.figures.responses import (
-    Curve,
     change_by_clients,
     client_sweep,
     quantile_ladder,
@@ -77,14 +76,13 @@ def factorial():
 def curves():
     points = pd.DataFrame({"x": [0.0, 1.0, 16.0, 256.0], "value": [-62.0, 0.0, 24.0, 18.0]})
     points = points.assign(low=points["value"] - 6, high=points["value"] + 6)
-    return [
-        Curve("sorts", points, 16.0, "sorts: bends at 16; more."),
-        Curve(cases.LONG, points, None, "long: no bend."),
-    ]
+    bends = points["x"].eq(16.0)
+    return [points.assign(series="sorts", bends=bends), points.assign(series=cases.LONG, bends=False)]
 
 
 def curve(of):
-    return setting_curve(of, "work_mem", analysis=ordinary()[0], reference="1", value_words=amount)
+    points, words = pd.concat(of, ignore_index=True), {"title": "sorts: bends at 16", "note": "Against 1."}
+    return setting_curve(points, "work_mem", ordinary()[0], amount, **words)
 
 
 def by_clients():
