@@ -10,11 +10,6 @@ from benchlib.stats.crossed import additivity, effects
 from benchlib.study.experiment import Experiment
 
 
-def is_screening(experiment: Experiment) -> bool:
-    """Whether a study runs some of a grid's combinations alone, which tell what each change brings by itself."""
-    return experiment.study.declared.screen
-
-
 def refuse_invalid(experiment: Experiment) -> None:
     """Raise NothingToShowError for a study whose verdicts are all invalid: what follows from its trials is no better."""
     analysis = experiment.analysis
@@ -82,7 +77,7 @@ def main_effects(experiment: Experiment) -> pd.DataFrame:
         NothingToShowError: the study is no whole screening, or invalid.
 
     """
-    if not is_screening(experiment):
+    if not experiment.study.declared.screen:
         raise NothingToShowError("This study is no screening: that has 'screen: true' and a grid.")
     trials, design, ends = factorial(experiment, SCREENING_RUNS)
     alpha, of, costs = experiment.analysis.alpha, experiment.plan.metric, experiment.study.crash_costs

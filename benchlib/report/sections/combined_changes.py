@@ -14,7 +14,7 @@ from benchlib.report.figures import changes
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import percent_words
 from benchlib.report.figures.tables import Table, html_table, p_words
-from benchlib.report.screening import combination, factorial, is_screening, main_effects, standing_out
+from benchlib.report.screening import combination, factorial, main_effects, standing_out
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.report.view import Statement
 from benchlib.stats.crossed import effects, ladder
@@ -28,7 +28,7 @@ _ENOUGH = 7  # effects: the noise is told from the many that are small
 def half_normal(experiment: Experiment) -> Figure:
     """The effects of all changes and of their pairs (of a screening the changes' alone), those named that stand out of the noise."""
     metric = experiment.plan.metric
-    if is_screening(experiment):
+    if experiment.study.declared.screen:
         return changes.half_normal(main_effects(experiment), metric=metric)
     trials, design, _ = factorial(experiment)
     table = effects(trials, design, metric=metric, alpha=experiment.analysis.alpha)
@@ -52,7 +52,7 @@ def confirm(experiment: Experiment) -> Statement:
 @section
 def gains(experiment: Experiment) -> Table:
     """Each change alone, how each pair of them meets, what they would bring if the gains multiplied, and what all of them bring."""
-    if is_screening(experiment):
+    if experiment.study.declared.screen:
         raise NothingToShowError(
             "A screening tells each change's effect alone: run those that stood out once more."
         )
