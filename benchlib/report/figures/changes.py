@@ -30,9 +30,11 @@ from benchlib.report.figures.frames import (
     wrapped,
 )
 from benchlib.report.figures.layout import ROW, WIDTH, Label, Pair, rows, styled
-from benchlib.report.figures.style import BAND, INK, MUTED, PAPER, mark_of, verdict_word
+from benchlib.report.figures.style import BAND, INK, MARKS, MUTED, PAPER, mark_of
 from benchlib.stats import Analysis
 
+_SOUND = ["faster", "slower", "equivalent", "inconclusive"]
+"""The verdicts whose numbers are to be believed."""
 _ALPHA = 0.05  # as the effects' and the ladder's intervals are made
 _ENDS, _PLACES = ["percent_change", "ci_low", "ci_high"], ["value", "low", "high"]
 _CARD = 264.6  # points: WIDTH × this is 1200 × 630 pixels at the card's resolution
@@ -121,9 +123,9 @@ def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
     """`the tuned set: +97 % throughput, faster against defaults`."""
     level, words = answer or (analysis.asked[0],) * 2
     row = rows_of(analysis)[level]
-    judged = verdict_word(row["verdict"])
-    change = f"{change_words(row)} {analysis.metric.title}, " if judged not in ("", "invalid") else ""
-    rest = f": {change}{row['verdict'] if judged else 'not measured'}"
+    verdict = row["verdict"] if row["verdict"] in MARKS else "not measured"
+    change = f"{change_words(row)} {analysis.metric.title}, " if verdict in _SOUND else ""
+    rest = f": {change}{verdict}"
     return finding(
         textwrap.shorten(words, TITLE - len(rest), placeholder="…") + rest,
         f" {against_words(analysis, level) or f'against {short(analysis.against[level])}'}",
@@ -170,7 +172,7 @@ def index_panels(entries: Sequence[Any]) -> Figure:
     for label, middle in zip(labels, middles, strict=True):
         if not label.cells:
             axes.axhspan(middle - ROW / 2, middle + ROW / 2, color=BAND, linewidth=0, zorder=2)
-    better, worse = (answers["verdict"].map(verdict_word).eq(word).sum() for word in ("faster", "slower"))
+    better, worse = (answers["verdict"].eq(word).sum() for word in ("faster", "slower"))
     caption = (
         "Bars: each study's own intervals. Where less is better, half counts as 2 ×. Each study had its own load, clients and "
         "disks: compare within one."
@@ -208,7 +210,7 @@ def _answers(entry: Any, study: str = "") -> tuple[pd.DataFrame, list[Label]]:
     columns = ["words", "against", "verdict", "gives_up", *_ENDS]
     answers = pd.DataFrame([vars(answer) for answer in entry.answers], columns=columns)
     factors = _factor(answers[_ENDS])
-    factors[answers["verdict"].map(verdict_word).isin(["", "invalid"])] = np.nan
+    factors[~answers["verdict"].isin(_SOUND)] = np.nan
     if not entry.higher_is_better:
         factors = 1 / factors[["percent_change", "ci_high", "ci_low"]]
     answers = answers.drop(columns=_ENDS).join(factors.set_axis(_PLACES, axis=1))

@@ -95,15 +95,9 @@ MARKS = {
 }
 
 
-def verdict_word(verdict: object) -> str:
-    """The one of the five words that `verdict` holds ("meaningfully faster" holds "faster"), else ""."""
-    words = verdict.split() if isinstance(verdict, str) else []
-    return next((word for word in words if word in MARKS), "")
-
-
 def mark_of(verdict: object) -> Look:
     """How to draw `verdict`; a missing or unknown one is a hollow grey circle."""
-    return MARKS.get(verdict_word(verdict), _UNKNOWN)
+    return MARKS.get(str(verdict), _UNKNOWN)
 
 
 def looks(levels: Sequence[str]) -> dict[str, Look]:

@@ -25,7 +25,7 @@ from benchlib.report.figures.over_time import (
     waits_by_level,
 )
 from benchlib.report.figures.responses import change_by_clients, client_sweep, quantile_ladder
-from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of, verdict_word
+from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of
 from benchlib.stats.crossed import effects, ladder
 
 LEVELS = ["defaults", "control", "tuned"]
@@ -53,7 +53,6 @@ def words(figure):
         (tick_words(-90), "−90"),
         (tick_words(0), "0"),
         (wrapped("only checkpoint_completion_target"), ["only", "checkpoint_completion_target"]),
-        (verdict_word("meaningfully faster"), "faster"),
     ],
 )
 def test_numbers_and_names_in_words(written, words):
