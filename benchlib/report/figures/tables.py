@@ -62,20 +62,15 @@ def html_table(
     markup (a link) is not. Below stand a `note` and, folded, `details`. The table itself is `folded` where it is not said
     if it has more than twenty rows.
     """
-    columns = [str(column) for column in frame]
-    numbers = frame.select_dtypes("number").columns
-    heads = [
-        (labels.get(name) or name.replace("_", " "), name in formats or name in numbers) for name in columns
-    ]
-    writers = [formats.get(name, _written) for name in columns]
-    rows = [
-        [(value, None if value is None else write(value)) for value, write in zip(row, writers, strict=True)]
-        for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
-    ]
-    template = TEMPLATES.get_template("table.html.j2")
-    words = {"caption": caption, "note": note, "details": details}
-    folded = len(rows) > _SEEN_AT_ONCE if folded is None else folded
-    return Table(caption, template.render(words, heads=heads, rows=rows, folded=folded))
+    columns, numbers = [str(column) for column in frame], {*formats, *map(str, frame.select_dtypes("number"))}
+    rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+    html = TEMPLATES.get_template("table.html.j2").render(
+        caption=caption, note=note, details=details, rows=rows,
+        folded=len(rows) > _SEEN_AT_ONCE if folded is None else folded,
+        heads=[(labels.get(name) or name.replace("_", " "), name in numbers) for name in columns],
+        writers=[formats.get(name, _written) for name in columns],
+    )  # fmt: skip
+    return Table(caption, html)
 
 
 def of_levels(
