@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Plan
 from benchlib.plan.words import HOST_GRANTS, rates_words
 from benchlib.report.answers import headline, limits, sentence, worded, words_of
@@ -21,7 +20,7 @@ from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import by_value, in_common, reference_words, signed, span
 from benchlib.report.figures.style import FEW, TEMPLATES
-from benchlib.report.figures.tables import Format, Table, html_table, levels_table, p_words, verdict_table
+from benchlib.report.figures.tables import Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
@@ -31,12 +30,8 @@ from benchlib.study.store import notebooks
 if TYPE_CHECKING:
     from benchlib.study.runs import Runner
 
-EXPLORATORY = ("latency_average_ms", "latency_stddev_ms", "latency_p99_ms", "latency_p999_ms")
+_LATENCIES = ("latency_average_ms", "latency_stddev_ms", "latency_p99_ms", "latency_p999_ms")
 CLIENTS = "clients"
-_FORMATS: dict[str, Format] = {
-    **dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed),
-    **dict.fromkeys(("p_value", "p_bh"), p_words),
-}
 
 
 @dataclass(frozen=True)
@@ -145,21 +140,9 @@ class View:
         if rows.empty:
             return None
         labels = {"percent_change": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
+        formats = dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed) | {"p_value": p_words}
         caption = "The same by other methods (single p, not adjusted)"
-        return html_table(rows, caption, labels=labels, formats=_FORMATS)
-
-    def exploratory(self) -> Table | None:
-        """Every other figure of the trials by the same model: leads to follow, not verdicts."""
-        cached = any(self._plan.level(name).cache for name in self._levels)
-        names = [name for name in (*EXPLORATORY, *["time_to_steady_s"] * cached) if name != self._plan.metric]
-        good = self.experiment.by_level()[lambda trials: trials["error"].isna()]
-        rows = self.experiment.leads(good[["level", "block"]].join(good[names].astype(float)))
-        if rows.empty:
-            return None
-        rows["metric"] = [METRICS[name].title for name in rows["metric"]]
-        labels = {"percent_change": "change", "p_value": "p", "p_bh": "p (false discovery rate)"}
-        caption = "Exploratory: other figures by the same model"
-        return html_table(rows.drop(columns="noteworthy"), caption, labels=labels, formats=_FORMATS)
+        return html_table(rows, caption, labels=labels, formats=formats)
 
     def forest(self) -> Figure:
         """Percentage changes with their intervals."""
@@ -198,8 +181,12 @@ class View:
         return Statement(mechanism.bottlenecks_sentence(self.experiment.bottlenecks))
 
     def mechanism(self) -> Table:
-        """What held each level back, where it was sampled, and what its trials cost: CPU, switches, I/O, WAL, pages; under a rate the lag."""
-        costs, against = self.experiment.costs, reference_words(self.experiment.analysis)
+        """What held each level back, where it was sampled; what its trials cost, and how long transactions took: leads, not verdicts."""
+        trials, against = self.experiment.trials, reference_words(self.experiment.analysis)
+        cached = any(self._plan.level(name).cache for name in self._levels)
+        others = [name for name in (*_LATENCIES, *["time_to_steady_s"] * cached) if name != self._plan.metric]
+        took = trials.loc[trials["error"].isna(), ["level", "block", *others]]
+        costs = self.experiment.costs.merge(took.astype(dict.fromkeys(others, float)))
         rated = costs["schedule_lag_average_ms"].notna().any()
         note = "Under a rate latency counts from the scheduled start, so the lag is in it." if rated else ""
         table = mechanism.costs_table(

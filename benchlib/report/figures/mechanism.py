@@ -1,4 +1,4 @@
-"""Tables of why a level is faster: what a transaction cost, and what moved with the waits."""
+"""Tables of why a level is faster: what a transaction cost, other figures, and what moved with the waits."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -51,10 +51,9 @@ def costs_table(
         # that most are per transaction is in the table's caption
         title = opening(METRICS[name].title.removesuffix(" per transaction"))
         rows.append([f"{title}, {METRICS[name].unit}".rstrip(", "), *cells])
-    text = (
-        f"Mean ± standard deviation; below it the change against {against}. * stands out: a lead, no verdict."
-    )
-    return of_levels("figure", levels, rows, "What a transaction cost", note=f"{text} {note}".strip())
+    text = f"Exploratory: mean ± sd; below it the change against {against}. * stands out: a lead, no verdict."
+    caption = "What a transaction cost, and other figures"
+    return of_levels("figure", levels, rows, caption, note=f"{text} {note}".strip())
 
 
 def bottlenecks_table(frame: pd.DataFrame) -> Table:
