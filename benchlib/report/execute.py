@@ -13,7 +13,6 @@ import gc
 import signal
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -134,9 +133,6 @@ def _interruptible(*, aloud: bool) -> Iterator[list[bool]]:
     ``aloud``: trials may be running, so it is said at once what is being done about them.
     """
     stopping: list[bool] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield stopping
-        return
 
     def stop(*_: object) -> None:
         if aloud:

@@ -52,7 +52,7 @@ def _rows_of_changes(
     labels = [Label(row["name"], row.get("quiet", ""), _cells(row)) for row in changes.to_dict("records")]
     marks = (_factor(changes[_ENDS]) if drawn is None else drawn).set_axis(_PLACES, axis=1)
     marks = marks.assign(row=range(len(marks)), look=changes["verdict"].map(mark_of))
-    return rows(labels or [Label("Nothing to compare.")], marks, title, also)
+    return rows(labels, marks, title, also)
 
 
 def _factor(percent: Any) -> Any:
@@ -187,7 +187,7 @@ def index_panels(entries: Sequence[Any]) -> Figure:
 def card(entry: Any) -> bytes:
     """A picture of 1200 × 630 pixels for links to a study: its title and its first answers (see `index_panels`). The same bytes each time."""
     answers, labels = _answers(entry)
-    answers, labels = answers.head(_ON_CARD), labels[:_ON_CARD] or [Label("Nothing was compared.")]
+    answers, labels = answers.head(_ON_CARD), labels[:_ON_CARD]
     drawing, axes, _ = _rows_of_answers(answers.assign(row=range(len(answers))), labels)
     left, _, wide, high = axes.get_position().bounds
     tall = min(high * 72 * drawing.get_figheight(), _CARD - 120)

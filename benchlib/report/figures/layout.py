@@ -121,6 +121,7 @@ def rows(
     `marks`: `row` (number), `value, low, high` (null where not known), and `look`. Returns the drawing, its axes, whose
     vertical unit is a point, and each row's middle.
     """
+    labels = labels or [Label("Nothing was compared.")]
     columns = list(zip_longest(*(label.cells for label in labels), fillvalue=("", INK)))
     ends = np.cumsum([10 + max(width_of(text, _bold(colour)) for text, colour in of) for of in columns])
     fig, axes, middles = row_axes(labels, right=24 + max(ends, default=0.0))
