@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from benchlib.plan.words import unpublished
 from benchlib.report import entries
 from benchlib.report.cells import Node, write_notebook
 from benchlib.report.entries import Entry
-from benchlib.report.execute import execute, find_notebook, notebook_parameters
+from benchlib.report.execute import Listen, execute, find_notebook, notebook_parameters
 from benchlib.report.figures.changes import card
 from benchlib.report.figures.frames import guarded
 from benchlib.report.page import Page, render_page
@@ -36,8 +36,6 @@ from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.loop import missing
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
-
-Listen = Callable[[str], None]
 
 _NAMING = {"run", "study", "factor", "profile", "shares_of"}
 """The parameters that say which study is shown."""
