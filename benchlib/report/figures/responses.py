@@ -1,7 +1,5 @@
 """How a metric responds: to the number of clients, and to a setting's values; and the quantiles of latency."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

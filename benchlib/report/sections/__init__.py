@@ -1,7 +1,5 @@
 """What the notebook of one factor shows beyond the cells that all share: a function of a view each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar

@@ -1,7 +1,5 @@
 """The figures that the studies before this one published, and beside them what was measured here."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import Any
 

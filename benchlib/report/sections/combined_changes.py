@@ -4,8 +4,6 @@ See :func:`benchlib.report.screening.factorial`. A screening tells the changes' 
 the design of R. L. Plackett and J. P. Burman (1946) with its fold-over, which no pair of changes can pass for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Durability's own section: what crashes lost, and how often the WAL's device can flush."""
 
-from __future__ import annotations
-
 from itertools import product
 from statistics import median
 from typing import Any

@@ -4,8 +4,6 @@ A plan is the root node of the server's own JSON (``EXPLAIN (ANALYZE, BUFFERS, F
 milliseconds. Source of the names of nodes: ``src/backend/commands/explain.c``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from difflib import ndiff

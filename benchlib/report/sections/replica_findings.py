@@ -1,7 +1,5 @@
 """Replication's own section: how far the replicas were behind, and what they were found to hold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any

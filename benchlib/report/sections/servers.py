@@ -1,7 +1,5 @@
 """Servers side by side: what their owners have set, and what a million transactions cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where the curve bends: a study's metric over the values of one setting, or over the number of clients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd
