@@ -64,7 +64,7 @@ def notebook(analysis, trials):
             text("hidden words", metadata={"tags": ["hide"]}),
             text("## The effect\n\n#### Too deep\n\n## The effect"),
             shown(forest(analysis), verdict_table(analysis, durability={"tuned": "the last commits"})),
-            shown(drift(trials, "tps")),
+            shown(drift(trials.assign(error=None), "tps")),
             shown(trials.head(2)),
             text("![far away](https://example.org/a.png) <b>text</b>; it cost $5 and $6."),
         ]

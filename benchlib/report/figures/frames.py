@@ -132,10 +132,7 @@ def wrapped(text: str, chars: int = 28) -> list[str]:
 
 def good(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
     """The trials that ended well and have a finite `metric`."""
-    fine = trials[metric].map(known)
-    if "error" in trials:
-        fine &= trials["error"].isna() | (trials["error"] == "")
-    return trials[fine].astype({metric: float})
+    return trials[trials[metric].map(known) & trials["error"].isna()].astype({metric: float})
 
 
 def opening(text: str) -> str:

@@ -103,7 +103,7 @@ def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "")
 def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> Figure:
     """A curve per level over the number of clients, with 95 % intervals over the trials.
 
-    ``trials``: ``clients, level``, the metric, and ``error`` where some failed; a row per trial. The levels are at
+    ``trials``: ``clients, level``, the metric and ``error``; a row per trial. The levels are at
     most :data:`benchlib.report.figures.style.FEW`, in the order of their first rows. ``name`` is what it is of, where there are several.
     """
     measured, levels = metric_or_guess(metric), trials["level"].unique().tolist()
