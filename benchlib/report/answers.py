@@ -210,13 +210,9 @@ def _gains(experiment: Experiment) -> str:
     miss, low, high = ends[-1]
     if not known(low, high):
         return ""
-    result = "whether they add up is not settled,"
-    if low > 0 or high < 0:
-        result = "more, by" if (miss > 0) == analysis.metric.higher_is_better else "less, by"
-    elif max(-low, high) <= 100 * analysis.margin:
-        result = "they add up, to within"
-    measured = {"product": product, "together": together, "difference": difference, "result": result}
-    return sentence("gains", helped=helped, **measured)
+    measured = {"product": product, "together": together, "difference": difference, "ends": (low, high)}
+    gain = (miss > 0) == analysis.metric.higher_is_better
+    return sentence("gains", helped=helped, gain=gain, margin=analysis.margin, **measured)
 
 
 _LEADS: Mapping[str, Callable[[Experiment], str]] = {

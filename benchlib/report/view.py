@@ -178,7 +178,7 @@ class View:
         """What held each level back, in a sentence."""
         if self.experiment.recorded.seconds.empty:
             return None
-        return Statement(mechanism.bottlenecks_sentence(self.experiment.bottlenecks))
+        return Statement(sentence("bottlenecks", rows=self.experiment.bottlenecks.to_dict("records")))
 
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled; what its trials cost, and how long transactions took: leads, not verdicts."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from benchlib.plan.metrics import METRICS
-from benchlib.report.figures.frames import MINUS, known, opening, quoted, signed
+from benchlib.report.figures.frames import MINUS, known, opening, signed
 from benchlib.report.figures.tables import Table, html_table, mean_words, of_levels
 from benchlib.stats.descriptive import within_trials
 
@@ -27,7 +27,6 @@ FIGURES = {
 """What waits are correlated with, by its short name."""
 
 _CHANGES = ["metric", "level", "percent_change", "noteworthy"]
-_NAMED = 3  # levels in a sentence
 _EVENTS = 6
 _LEAST = 0.01  # of all sessions: what is rarer than that is nobody's explanation
 _BY = ["level", "block", "second"]
@@ -72,15 +71,6 @@ def bottlenecks_table(frame: pd.DataFrame) -> Table:
     formats = dict.fromkeys(table.columns.intersection(["server", "load_tool", "queue"]), "{:.1f}".format)
     formats |= dict.fromkeys(table.columns.intersection([*shares]), "{:.0f}".format)
     return html_table(table, "What held each level back", labels=labels, formats=formats)
-
-
-def bottlenecks_sentence(frame: pd.DataFrame) -> str:
-    """The same in a sentence: the bottlenecks, each with its levels."""
-    parts = []
-    for name, levels in frame.groupby("bottleneck", sort=False)["level"]:
-        more = f" and {len(levels) - _NAMED} more" if len(levels) > _NAMED else ""
-        parts.append(f"{name} ({quoted(levels.head(_NAMED))}{more})")
-    return f"What held the levels back: {'; '.join(parts)}."
 
 
 def _sessions_in_words(means: Mapping[str, float]) -> str | None:
