@@ -35,7 +35,6 @@ from benchlib.stats import Analysis
 
 _SOUND = ["faster", "slower", "equivalent", "inconclusive"]
 """The verdicts whose numbers are to be believed."""
-_ALPHA = 0.05  # as the effects' and the ladder's intervals are made
 _ENDS, _PLACES = ["percent_change", "ci_low", "ci_high"], ["value", "low", "high"]
 _CARD = 264.6  # points: WIDTH × this is 1200 × 630 pixels at the card's resolution
 _ON_CARD = 3
@@ -232,14 +231,14 @@ def _rows_of_answers(answers: pd.DataFrame, labels: Sequence[Label]) -> tuple[Dr
 
 
 @styled
-def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
+def half_normal(effects: pd.DataFrame, *, metric: str = "tps", alpha: float = 0.05) -> Figure:
     """Effects by size, each beside what noise alone would give the one of its rank (after C. Daniel, 1959).
 
     `effects`: what `stats.crossed.effects` returned: `effect`; `percent, ci_low, ci_high, noise`
-    (percent); `p_holm`.
+    (percent); `p_holm`. `alpha` is the error rate that it was told.
     """
     noise = _factor(effects["noise"]).to_numpy()
-    changes = _judged(effects[["percent", "ci_low", "ci_high", "p_holm"]], metric)
+    changes = _judged(effects[["percent", "ci_low", "ci_high", "p_holm"]], metric, alpha)
     changes["name"] = effects["effect"]
     drawing, axes, middles = _rows_of_changes(changes, "effect", [*noise, *1 / noise])
     axes.fill_betweenx(middles, 1 / noise, noise, color=BAND, linewidth=0, zorder=0.5)
@@ -248,22 +247,25 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps") -> Figure:
     caption = "Shaded: what noise alone would give the effect of that rank (half-normal; C. Daniel, 1959)."
     if not known(noise[0]):
         caption = "There is no error to tell noise by."
-    caption += " Verdicts: at 5 % (Holm). Bars: single 95 % intervals."
+    caption += f" Verdicts: at {100 * alpha:.3g} % (Holm). Bars: single {100 - 100 * alpha:.3g} % intervals."
     title = finding(f"{len(large)} of {len(changes)} effects stand out of the noise", *names)
     numbers = changes[["name", *_ENDS, "verdict"]].assign(noise=effects["noise"].to_numpy())
     return render(f"half-normal-{metric}", drawing, title, caption, numbers)
 
 
 @styled
-def waterfall(ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps") -> Figure:
+def waterfall(
+    ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps", alpha: float = 0.05
+) -> Figure:
     """A cumulative ladder: what each step adds to the one before, and what all have brought so far.
 
     `ladder`: what `stats.crossed.ladder` returned: `level`; `step_percent, step_low, step_high`
     (percent of the step before), `step_p`; `total_percent, total_low, total_high` (percent of `start`),
-    `total_p`. `start` is what the start is called.
+    `total_p`. `start` is what the start is called, `alpha` the error rate that it was told.
     """
     kinds = ("percent", "low", "high", "p")
-    steps, totals = (_judged(ladder[[f"{of}_{kind}" for kind in kinds]], metric) for of in ("step", "total"))
+    judged = (_judged(ladder[[f"{of}_{kind}" for kind in kinds]], metric, alpha) for of in ("step", "total"))
+    steps, totals = judged
     # all of them together have a row of their own
     everything = totals.tail(1 if len(steps) > 1 else 0).assign(name=f"all {len(steps)} steps")
     changes = pd.concat([steps.assign(name=ladder["level"].astype(str)), everything], ignore_index=True)
@@ -284,13 +286,16 @@ def waterfall(ladder: pd.DataFrame, *, start: str = "start", metric: str = "tps"
         f"; {differ} of {len(steps)} steps significant" * (len(steps) > 1),
         f"; from {short(start)}",
     )
-    caption = f"Boxes: each step on top of those before, against {start}. Lines: adjusted 95 % intervals of its own change."
+    caption = (
+        f"Boxes: each step on top of those before, against {start}. Lines: adjusted {100 - 100 * alpha:.3g} % intervals "
+        "of its own change."
+    )
     return render(f"waterfall-{start}", drawing, title, caption, changes[["name", *_ENDS, "verdict"]])
 
 
-def _judged(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+def _judged(table: pd.DataFrame, metric: str, alpha: float) -> pd.DataFrame:
     """A change, its interval and its p value (four columns) as an analysis has them."""
     changes = table.set_axis([*_ENDS, "p"], axis=1)
     better, worse = metric_or_guess(metric).directions
     verdicts = np.where(changes["percent_change"] < 0, worse, better)
-    return changes.assign(verdict=np.where(changes["p"] < _ALPHA, verdicts, "inconclusive"))
+    return changes.assign(verdict=np.where(changes["p"] < alpha, verdicts, "inconclusive"))

@@ -25,14 +25,14 @@ _ENOUGH = 7  # effects: the noise is told from the many that are small
 @section
 def half_normal(experiment: Experiment) -> Figure:
     """The effects of all changes and of their pairs (of a screening the changes' alone), those named that stand out of the noise."""
-    metric = experiment.plan.metric
+    metric, alpha = experiment.plan.metric, experiment.analysis.alpha
     if experiment.study.declared.screen:
-        return changes.half_normal(main_effects(experiment), metric=metric)
+        return changes.half_normal(main_effects(experiment), metric=metric, alpha=alpha)
     trials, design, _ = factorial(experiment)
-    table = effects(trials, design, metric=metric, alpha=experiment.analysis.alpha)
+    table = effects(trials, design, metric=metric, alpha=alpha)
     if len(table) < _ENOUGH:
         raise NothingToShowError(f"{len(table)} effects are too few to tell noise by their order.")
-    return changes.half_normal(table, metric=metric)
+    return changes.half_normal(table, metric=metric, alpha=alpha)
 
 
 @section
@@ -61,11 +61,11 @@ def gains(experiment: Experiment) -> Table:
     alone, whole = rows.iloc[: len(ends)].replace({"what": names}), rows.iloc[len(ends) :]
     rows = pd.concat([alone, pairs.rename(columns={"effect": "what"}), whole])
     words = [percent_words(*row) for row in rows[["percent", "ci_low", "ci_high"]].to_numpy().tolist()]
-    table = pd.DataFrame(words, columns=["change", "95 % interval"])
+    interval = f"{100 - 100 * alpha:.3g} % interval"
+    table = pd.DataFrame(words, columns=["change", interval]).assign(p=rows["p_value"].to_list())
     table.insert(0, "what", rows["what"].to_list())
-    table["p"] = rows["p_value"].to_list()
     return html_table(
-        table, "Do the gains add up?", formats={"change": str, "95 % interval": str, "p": p_words}
+        table, "Do the gains add up?", formats={"change": str, interval: str, "p": p_words}
     )
 
 
@@ -83,4 +83,4 @@ def waterfall(experiment: Experiment, steps: Sequence[str]) -> Figure:
     controls = plan.factor.controls if start == plan.factor.baseline else ()
     rows = good[good["level"].isin([*measured, *controls])]
     table = ladder(rows, measured, controls=controls, metric=plan.metric, alpha=experiment.analysis.alpha)
-    return changes.waterfall(table, start=start, metric=plan.metric)
+    return changes.waterfall(table, start=start, metric=plan.metric, alpha=experiment.analysis.alpha)
