@@ -250,12 +250,12 @@ class View:
     def change_by_clients(self) -> Figure | None:
         """What a change brings at each number of clients, where levels are compared with others of as many clients."""
         analysis, levels = self.experiment.analysis, self._by_clients()
-        rows = levels.merge(analysis.table, on="level")
+        rows = levels.merge(analysis.table.dropna(subset="percent_change"), on="level")
         other = pd.MultiIndex.from_arrays([rows["level"].map(dict(analysis.against)), rows["clients"]])
         rows["against"] = levels.set_index(["level", "clients"])["series"].reindex(other).to_numpy()
         names = {"clients": "x", "percent_change": "value", "ci_low": "low", "ci_high": "high"}
         rows = rows.dropna(subset="against").rename(columns=names)[["series", *names.values(), "against"]]
-        return responses.change_by_clients(rows, analysis.metric) if rows["x"].nunique() > 1 else None
+        return responses.change_by_clients(rows, analysis) if rows["x"].nunique() > 1 else None
 
     def _by_clients(self, workload: str = "") -> pd.DataFrame:
         """The levels of a workload, or of all: ``level, clients``, and as ``series`` what those that differ in it alone have in common."""

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.transforms import offset_copy
 
-from benchlib.plan.metrics import Metric, metric_or_guess, percent_words
+from benchlib.plan.metrics import metric_or_guess, percent_words
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import amount, extremes, finding, good, known, short, signed
 from benchlib.report.figures.layout import change_axis, panels, places_axis, styled, tell, value_axis
@@ -67,18 +67,6 @@ def _curves(
     return drawing, axes
 
 
-def _changes(
-    points: pd.DataFrame, hands: Mapping[str, Look], x: str, labels: Labels, metric: Metric, least: float = 0
-) -> tuple[Drawing, Axes]:
-    """Curves of changes in percent, on an axis of factors that shows at least this fraction both ways."""
-    factors = points.assign(**{end: 1 + points[end] / 100 for end in _ENDS})
-    drawing, axes = _curves(factors, hands, x, labels, lambda factor: signed(100 * factor - 100))
-    unit = change_axis(axes, "y", [*factors[_ENDS].to_numpy().flat, 1 - least, 1 + least])
-    axes.set(ylabel=f"change of {metric.title}{unit}")
-    axes.axhline(1, color=INK, linewidth=1, zorder=1.5)
-    return drawing, axes
-
-
 @styled
 def quantile_ladder(trials: pd.DataFrame, levels: Sequence[str], note: str = "") -> Figure:
     """The latency below which so many of a level's transactions stay, with intervals.
@@ -126,21 +114,16 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> F
     )
 
 
-@styled
-def change_by_clients(changes: pd.DataFrame, metric: Metric) -> Figure:
+def change_by_clients(changes: pd.DataFrame, analysis: Analysis) -> Figure:
     """What a change brings at each number of clients: a curve for each series, with the verdicts' intervals.
 
     ``changes``: ``series, x`` (clients), ``value, low, high`` (percent), and ``against``, what it is compared with.
     """
-    changes = changes.dropna(subset="value").sort_values("x", kind="stable")
-    hands = looks(list(changes["series"].unique()))
-    changes = changes[changes["series"].isin([*hands])]
-    labels = {count: amount(count) for count in changes["x"].unique()}
-    drawing, _ = _changes(changes, hands, "clients", labels, metric)
-    ranges = [f"{short(name)}: {_range(changes[changes['series'] == name])}" for name in hands]
-    title, others = finding(ranges[0], *(f"; {each}" for each in ranges[1:])), changes["against"].unique()
-    caption = f"Against {' and '.join(others)} with as many clients. Bars: adjusted intervals."
-    return render("change-by-clients", drawing, title, caption, changes.rename(columns={"x": "clients"}))
+    changes = changes.sort_values("x", kind="stable").assign(bends=False)
+    ranges = [f"{short(str(name))}: {_range(of)}" for name, of in changes.groupby("series", sort=False)]
+    title = finding(ranges[0], *(f"; {each}" for each in ranges[1:]))
+    note = f"Against {' and '.join(changes['against'].unique())} with as many clients."
+    return setting_curve(changes, "clients", analysis, amount, title=title, note=note)
 
 
 def _range(changes: pd.DataFrame) -> str:
@@ -153,20 +136,23 @@ def _range(changes: pd.DataFrame) -> str:
 def setting_curve(
     points: pd.DataFrame, setting: str, analysis: Analysis, value_words: Words, *, title: str, note: str
 ) -> Figure:
-    """The change of the metric over the values of ``setting``, a curve for each series, at most :data:`benchlib.report.figures.style.FEW`.
+    """What the values of ``setting`` bring: a curve for each series, at most :data:`benchlib.report.figures.style.FEW`.
 
-    ``points``: ``series``, ``x`` (the value), ``value, low, high`` (the change, percent; that of the reference is 0 and has no
+    ``points``: ``series``, ``x`` (the value), ``value, low, high`` (the change, percent; that of a reference is 0 and has no
     interval), and ``bends``, whether the curve does there. ``note`` ends the caption.
     """
-    margin, rings = analysis.margin, points[points["bends"]]
+    hands, margin = looks(points["series"].unique().tolist()), analysis.margin
+    points = points[points["series"].isin([*hands])]
     labels = {value: value_words(value) for value in sorted(points["x"].unique().tolist())}
-    hands = looks(points["series"].unique().tolist())
-    drawing, axes = _changes(points, hands, setting, labels, analysis.metric, 1.2 * margin)
+    factors = points.assign(**{end: 1 + points[end] / 100 for end in _ENDS})
+    drawing, axes = _curves(factors, hands, setting, labels, lambda factor: signed(100 * factor - 100))
+    unit = change_axis(axes, "y", [*factors[_ENDS].to_numpy().flat, 1 - 1.2 * margin, 1 + 1.2 * margin])
+    axes.set(ylabel=f"change of {analysis.metric.title}{unit}")
+    axes.axhline(1, color=INK, linewidth=1, zorder=1.5)
     axes.axhspan(1 - margin, 1 + margin, color=BAND, linewidth=0, zorder=0.5)
-    style: dict[str, Any] = {"markersize": 13, "markerfacecolor": "none", "markeredgecolor": INK}
-    axes.plot(rings["x"], 1 + rings["value"] / 100, "o", **style)
-    caption = (
-        f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals. Ring: no larger value beats it by more than "
-        f"{100 * margin:g} %, which is shaded. {note}"
-    )
-    return render(f"curve-{setting}", drawing, title, caption, points.rename(columns={"x": setting}))
+    caption = f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals."
+    rings = factors[factors["bends"]]
+    if len(rings):
+        axes.plot(rings["x"], rings["value"], "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
+        caption += f" Ring: no larger value beats it by more than {100 * margin:g} %, which is shaded."
+    return render(f"curve-{setting}", drawing, title, f"{caption} {note}", points.rename(columns={"x": setting}))

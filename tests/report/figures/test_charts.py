@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure as Drawing
 
-from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.changes import card, forest, half_normal, index_panels, shares, waterfall
 from benchlib.report.figures.frames import amount, change_words, finding, signed, wrapped
 from benchlib.report.figures.layout import change_axis, log_axis, panels, tick_words
@@ -277,11 +276,11 @@ def test_quantiles_and_sweeps_say_their_numbers_and_which_levels_have_none():
     assert client_sweep(trials, name="reads").title == "Highest throughput of reads: 32 clients"
 
 
-def test_what_a_change_brings_is_told_by_clients():
+def test_what_a_change_brings_is_told_by_clients(analysis):
     rows = [("read/write", 8, 167.0, 150.0, 190.0, "slow disk"), ("read/write", 32, 127.0, 110.0, 140.0, "slow disk"),
             ("read-only", 8, 193.0, 170.0, 220.0, "slow disk"), ("read-only", 32, 325.0, 300.0, 350.0, "slow disk")]  # fmt: skip
     changes = pd.DataFrame(rows, columns=["series", "x", "value", "low", "high", "against"])
-    figure = change_by_clients(changes, metric_or_guess("tps"))
+    figure = change_by_clients(changes, analysis)
     assert figure.title.replace("\u00a0", " ") == "Read/write: +127 % to +167 %; read-only: +193 % to +325 %"
     assert "Against slow disk with as many clients" in figure.caption
     assert marks(figure)[0].replace("\u00a0", " ") == "read/write clients 8: +167.0 % (+150.0 % to +190.0 %)"

@@ -16,7 +16,6 @@ from designs import full_factorial
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.changes import forest, half_normal, index_panels, shares, waterfall
 from benchlib.report.figures.figure import render
 from benchlib.report.figures.frames import amount
@@ -120,7 +119,7 @@ CHARTS = {
     "client sweep": lambda: client_sweep(cases.make_sweep(LEVELS, [2**power for power in range(10)])),
     "curve": lambda: curve(curves()[:1]),
     "curves": lambda: curve(curves()),
-    "change by clients": lambda: change_by_clients(by_clients(), metric_or_guess("tps")),
+    "change by clients": lambda: change_by_clients(by_clients(), ordinary()[0]),
     "index": lambda: index_panels([index_entry("A", "changes", 5600.0), index_entry(cases.LONG, "costs", -45.0)]),
 }  # fmt: skip
 
