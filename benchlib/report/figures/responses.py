@@ -155,4 +155,6 @@ def setting_curve(
     if len(rings):
         axes.plot(rings["x"], rings["value"], "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
         caption += f" Ring: no larger value beats it by more than {100 * margin:g} %, which is shaded."
-    return render(f"curve-{setting}", drawing, title, f"{caption} {note}", points.rename(columns={"x": setting}))
+    return render(
+        f"curve-{setting}", drawing, title, f"{caption} {note}", points.rename(columns={"x": setting})
+    )

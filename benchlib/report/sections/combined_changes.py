@@ -64,9 +64,7 @@ def gains(experiment: Experiment) -> Table:
     interval = f"{100 - 100 * alpha:.3g} % interval"
     table = pd.DataFrame(words, columns=["change", interval]).assign(p=rows["p_value"].to_list())
     table.insert(0, "what", rows["what"].to_list())
-    return html_table(
-        table, "Do the gains add up?", formats={"change": str, interval: str, "p": p_words}
-    )
+    return html_table(table, "Do the gains add up?", formats={"change": str, interval: str, "p": p_words})
 
 
 @section
