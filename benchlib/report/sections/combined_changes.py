@@ -25,14 +25,15 @@ _ENOUGH = 7  # effects: the noise is told from the many that are small
 @section
 def half_normal(experiment: Experiment) -> Figure:
     """The effects of all changes and of their pairs (of a screening the changes' alone), those named that stand out of the noise."""
-    metric, alpha = experiment.plan.metric, experiment.analysis.alpha
+    metric = experiment.plan.metric
     if experiment.study.declared.screen:
-        return changes.half_normal(main_effects(experiment), metric=metric, alpha=alpha)
-    trials, design, _ = factorial(experiment)
-    table = effects(trials, design, metric=metric, alpha=alpha)
-    if len(table) < _ENOUGH:
-        raise NothingToShowError(f"{len(table)} effects are too few to tell noise by their order.")
-    return changes.half_normal(table, metric=metric, alpha=alpha)
+        table = main_effects(experiment)
+    else:
+        trials, design, _ = factorial(experiment)
+        table = effects(trials, design, metric=metric, alpha=experiment.analysis.alpha)
+        if len(table) < _ENOUGH:
+            raise NothingToShowError(f"{len(table)} effects are too few to tell noise by their order.")
+    return changes.half_normal(table, metric=metric, alpha=experiment.analysis.alpha)
 
 
 @section
