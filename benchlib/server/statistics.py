@@ -28,6 +28,7 @@ SELECT jsonb_build_object(
 ) FROM pg_stat_user_tables AS s JOIN pg_class AS c ON c.oid = s.relid
 """
 _VIEWS = {
+    "lsn": (10, "SELECT pg_current_wal_insert_lsn()::text"),
     "database": (10, "SELECT to_jsonb(s) FROM pg_stat_database AS s WHERE datname = current_database()"),
     "bgwriter": (10, "SELECT to_jsonb(s) FROM pg_stat_bgwriter AS s"),
     "wal": (14, "SELECT to_jsonb(s) FROM pg_stat_wal AS s"),
@@ -37,8 +38,8 @@ _VIEWS = {
     "database_bytes": (10, "SELECT pg_database_size(current_database())"),
     "tables": (10, _TABLES),
 }
-_SHARED = {"bgwriter": 10, "wal": 14, "io": 16, "checkpointer": 17}
-"""What ``pg_stat_reset_shared`` resets, and since which version."""
+_SHARED = ("bgwriter", "wal", "io", "checkpointer")
+"""What ``pg_stat_reset_shared`` resets, as far as a version has it."""
 
 BESIDE = "benchlib beside"
 """The application name of what runs beside the load."""
@@ -67,12 +68,7 @@ def snapshot(server: Server) -> dict[str, Any]:
     """
     major = server.major
     _await_handover(server, major)
-    rows: dict[str, Any] = {
-        "lsn": _visible(server, "SELECT pg_current_wal_insert_lsn()::text"),
-    }
-    for name, (since, sql) in _VIEWS.items():
-        rows[name] = _visible(server, sql) if major >= since else None
-    return rows
+    return {name: _visible(server, sql) if major >= since else None for name, (since, sql) in _VIEWS.items()}
 
 
 def _await_handover(server: Server, major: int) -> None:
@@ -119,7 +115,7 @@ def reset(server: Server) -> None:
 
     """
     major = server.major
-    shared = [f"SELECT pg_stat_reset_shared('{name}')" for name, since in _SHARED.items() if major >= since]
+    shared = [f"SELECT pg_stat_reset_shared('{name}')" for name in _SHARED if major >= _VIEWS[name][0]]
     server.execute("SELECT pg_stat_reset()", *shared)
 
 
