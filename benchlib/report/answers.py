@@ -31,6 +31,8 @@ _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
 _OF_CHANGE = ["change", "percent", "ci_low", "ci_high", "verdict", "gives_up"]
 _LEAST_WAL = 100
 """Bytes per transaction from which on a load writes, so that checkpoints matter."""
+_LEAST_RATIO = 0.01
+"""Of data to memory: less is told as under it."""
 
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 """A figure that is null in JSON where it is not known."""
@@ -246,7 +248,9 @@ def limits(experiment: Experiment) -> str:
         "grave": sum(concern.grave for concern in concerns),
         "blocks": analysis.blocks,
         "duration_s": plan.load.duration_s,
-        "data": span(data, "{:.2g}".format),
+        "data": span(
+            data, lambda ratio: f"{ratio:.2g}" if ratio >= _LEAST_RATIO else f"under {_LEAST_RATIO}"
+        ),
         "cached": bool(data.max() < 1),
         "checkpoints": span(written["checkpoints"], "{:.0f}".format),
         "processors": experiment.study.provenance.get("host", {}).get("processors"),

@@ -83,7 +83,7 @@ class Analysis:
         Where a difference is found all the same, or none that matters, that stands.
         """
         verdicts = dict(zip(self.table["level"], self.table["verdict"], strict=True))
-        reasons = {name: self.unmet(name) for name in self.against if verdicts[name] == "inconclusive"}
+        reasons = {name: self.unmet(name) for name in self.asked if verdicts[name] == "inconclusive"}
         return {name: reason for name, reason in reasons.items() if reason}
 
     def unmet(self, level: str) -> str:

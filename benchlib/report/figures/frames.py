@@ -76,11 +76,13 @@ def change_words(row: Mapping[Any, Any], of: str = "") -> str:
 
 
 def against_words(analysis: Analysis, level: str) -> str:
-    """What a level is compared with, where it is not the one of all: the parts of its name that differ."""
+    """What a level is compared with, where it is not the one of all: the parts of its name that differ, if no other level is called so."""
     other = analysis.against.get(level)
     if analysis.one_reference or other is None:
         return ""
-    return f"against {apart(level, other)[1]}"
+    differing = apart(level, other)[1]
+    called_so = differing in analysis.table["level"].to_numpy()  # another level
+    return f"against {other if called_so else differing}"
 
 
 def apart(level: str, other: str) -> tuple[str, str]:

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
-from benchlib.report.figures.frames import percent_words
+from benchlib.report.figures.frames import against_words, percent_words
 from benchlib.report.figures.tables import html_table, mean_words, of_levels, p_words, verdict_table
+from benchlib.stats.verdicts import analyze
 
 
 def parsed(table):
@@ -51,6 +52,19 @@ def test_an_empty_frame_still_has_its_headers():
     soup = parsed(html_table(pd.DataFrame({"level": [], "tps": []}), "Nothing"))
     assert len(soup.thead.find_all("th")) == 2
     assert soup.tbody.find_all("tr") == []
+
+
+def test_what_a_level_is_compared_with_is_named_by_what_differs_unless_that_is_another_level():
+    pairs = {"fast, 4 clients": "slow, 4 clients", "b, 2 clients": "a, 2 clients", "b": "a"}
+    levels = [*pairs, *pairs.values()]
+    trials = pd.DataFrame([(block, level, 100 + block) for block in range(3) for level in levels])
+    trials.columns = ["block", "level", "tps"]
+    analysis = analyze(trials, baseline="a", against=pairs)
+    assert [against_words(analysis, level) for level in pairs] == [
+        "against slow",
+        "against a, 2 clients",
+        "against a",
+    ]
 
 
 @pytest.mark.parametrize(
