@@ -2,13 +2,12 @@
 
 A Dask worker only starts the process (``python -m benchlib.study.at_host``) and passes on what it sends, so nothing of Dask
 runs where trials are measured, and a call is stopped as Ctrl-C stops it: when the worker is gone, however it went, or
-nobody wants the call any more, the process loses its standard input and interrupts itself; should that take too long it ends
+nobody wants the call any more, the process loses its pipe and interrupts itself; should that take too long it ends
 at once, and its guardian cleans up.
 """
 
 import contextlib
 import os
-import pickle
 import secrets
 import signal
 import subprocess
@@ -17,6 +16,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -136,13 +137,13 @@ def at_host(call: Call, queue: str, tag: Mapping[str, Any], own: Mapping[str, st
     worker, sender = get_worker(), secrets.token_hex(8)
     key = worker.get_current_task()
 
-    def wanted() -> bool:
+    def check_wanted() -> None:
         task, alive = worker.state.tasks.get(key), worker.status in (Status.running, Status.paused)
-        return alive and task is not None and task.state == "executing"
+        if not alive or task is None or task.state != "executing":
+            raise UnwantedError("the block has been given to somebody else")
 
     def send(message: Mapping[str, Any]) -> None:
-        if not wanted():
-            raise UnwantedError("the block has been given to somebody else")
+        check_wanted()
         messages.put({**tag, "sender": sender, **message}, timeout=_PUT_LIMIT_S)
 
     # a client of its own: that of the worker may be shared, and end before this; a worker that is
@@ -159,81 +160,69 @@ def at_host(call: Call, queue: str, tag: Mapping[str, Any], own: Mapping[str, st
         Client(worker.scheduler.address, security=security, set_as_default=False) as client,
         contextlib.closing(Queue(queue, client=client)) as messages,
     ):
-        return _apart(call, send, wanted, {**own, **way, _SCHEDULER: worker.scheduler.address})
+        return _apart(call, send, check_wanted, {**own, **way, _SCHEDULER: worker.scheduler.address})
 
 
-def _apart(call: Call, send: Send, wanted: Callable[[], bool], environment: Mapping[str, str]) -> Any:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchlib.study.at_host"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, **environment},
-        cwd=Path(__file__).parents[2],
-        start_new_session=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    over = threading.Event()
+def _apart(
+    call: Call, send: Send, check_wanted: Callable[[], None], environment: Mapping[str, str]
+) -> Any:
+    ours, theirs = Pipe()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchlib.study.at_host", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+            cwd=Path(__file__).parents[2],
+            start_new_session=True,
+            pass_fds=[theirs.fileno()],
+        )
 
-    def look() -> None:
-        while not over.wait(_LOOK_S):
-            if not wanted():
-                process.stdin.close()  # type: ignore[union-attr]
-                return
+    def received() -> Any:
+        try:
+            while not ours.poll(_LOOK_S):
+                check_wanted()
+            return ours.recv()
+        except (EOFError, OSError):
+            raise UnwantedError(f"its process ended with status {process.wait()}") from None
 
     try:
-        with contextlib.suppress(BrokenPipeError):  # it is gone: the answer says so
-            pickle.dump(call, process.stdin)
-            process.stdin.flush()
-        threading.Thread(target=look, daemon=True).start()
+        with contextlib.suppress(OSError):  # it is gone: what is received says so
+            ours.send(call)
         while True:
-            try:
-                kind, value = pickle.load(process.stdout)
-            except EOFError:
-                raise UnwantedError(f"its process ended with status {process.wait()}") from None
+            kind, value = received()
             if kind == "error":
                 raise value
             if kind == "value":
                 return value
             send(value)
     finally:
-        over.set()
-        with contextlib.suppress(OSError):
-            process.stdin.close()
+        ours.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_PATIENCE_S + 2)
         process.kill()
         process.wait()
-        process.stdout.close()
 
 
 # --- the process's side -----------------------------------------------------------------
 
 
 def main() -> None:
-    """Make the call that standard input brings; send messages, then its value or error, to standard output."""
-    call = pickle.load(os.fdopen(os.dup(0), "rb"))
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints has no part in it
-
-    def put(kind: str, value: Any) -> None:
-        pickle.dump((kind, value), out)
-        out.flush()
-
-    threading.Thread(target=_end_when_left, daemon=True).start()
-    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+    """Make the call that comes through the pipe; send messages back, then its value or error."""
+    pipe: Connection = Connection(int(sys.argv[1]))
+    call = pipe.recv()
+    threading.Thread(target=_end_when_left, args=[pipe], daemon=True).start()
+    with contextlib.suppress(ConnectionError, KeyboardInterrupt):
         try:
-            put("value", call(lambda message: put("message", message)))
+            pipe.send(("value", call(lambda message: pipe.send(("message", message)))))
         except BenchlibError as reason:
-            put("error", reason)
+            pipe.send(("error", reason))
         except Exception as reason:
             traceback.print_exc()
-            put("error", StudyError(f"{type(reason).__name__}: {reason}"))
+            pipe.send(("error", StudyError(f"{type(reason).__name__}: {reason}")))
 
 
-def _end_when_left() -> None:
-    while os.read(0, 1024):
-        pass
+def _end_when_left(pipe: Connection) -> None:
+    pipe.poll(None)  # nothing comes but its end
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_PATIENCE_S)
     os._exit(1)
