@@ -20,7 +20,7 @@ _SOURCES = {
     "buffers_by_checkpointer": (("checkpointer", "buffers_written"), ("bgwriter", "buffers_checkpoint")),
     "buffers_by_bgwriter": (("bgwriter", "buffers_clean"),),
     "buffers_by_backends": (("bgwriter", "buffers_backend"),),
-    "wal_full_page_images": (("wal", "wal_fpi"),),
+    "full_page_images": (("wal", "wal_fpi"),),
 }
 
 

@@ -34,22 +34,8 @@ REPORTED = (
 )  # fmt: skip
 """Figures of the load tool's own summary; ``speed`` counts transactions, of loading the rows of accounts, a second."""
 
-SCHEDULED = {
-    "schedule_lag_average_ms": "rate_lag_average_ms",
-    "schedule_lag_max_ms": "rate_lag_max_ms",
-}
-"""What a load tool tells of a fixed rate, and its own name for it; missing where there was none."""
-
 COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "time_to_steady_s"))
 """What a trial cost: the metrics that are not of its speed."""
-
-_COUNTED = {
-    "wal_bytes": "wal_bytes",
-    "full_page_images": "wal_full_page_images",
-    **{name: name for name in ("buffers_by_checkpointer", "buffers_by_bgwriter", "buffers_by_backends")},
-    **{name: name for name in ("blocks_read", "temp_bytes")},
-}
-"""The server's counters that are told for each transaction, by the names of the costs."""
 
 TRIAL = ["level", "block"]
 TRIAL_COLUMNS = (
@@ -58,7 +44,6 @@ TRIAL_COLUMNS = (
     "processors_share", "flushes_per_s", "data_bytes", "growth", "autovacuums", *COSTS, "server_version", "error",
 )  # fmt: skip
 
-_STATEMENT = ("script", "statement", "latency_ms")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -83,30 +68,28 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
     """The frames of the ``kept`` trials of a study."""
     trials, progress, statements, warnings = [], list[Any](), list[Any](), list[Any]()
     for trial_id, measurement in kept.items():
-        of = measurement.trial.level, measurement.trial.block
+        of = {"level": measurement.trial.level, "block": measurement.trial.block}
         row = {
             **measurement.model_dump(include={"started_s", "server_version", "error"}),
             **asdict(measurement.trial),
             **{"trial": trial_id, "period": plan.period(measurement.trial.block), "host": measurement.ran_on},
         }
-        warnings += [(*of, warning) for warning in measurement.warnings]
+        warnings += [{**of, "warning": warning} for warning in measurement.warnings]
         if measurement.error is None:
             try:
                 with understood(folder, trial_id):
                     report = _report(folder, plan, trial_id, measurement)
                     row |= _figures(folder, plan, trial_id, measurement, report)
-                    progress += [(*of, each["elapsed_s"], each["tps"]) for each in report["progress"]]
-                    statements += [
-                        (*of, *(each[name] for name in _STATEMENT)) for each in report["statements"]
-                    ]
+                    progress += [{**of, **each} for each in report["progress"]]
+                    statements += [{**of, **each} for each in report["statements"]]
             except InputError as reason:
                 row["error"] = str(reason)
         trials.append(row)
-    readings = pd.DataFrame(progress, columns=[*TRIAL, "elapsed_s", "tps"])
+    types = {"block": int, "elapsed_s": float, "tps": float}
     return Measured(
         pd.DataFrame(trials, columns=list(TRIAL_COLUMNS)),
-        readings.astype({"block": int, "elapsed_s": float, "tps": float}),
-        pd.DataFrame(statements, columns=[*TRIAL, *_STATEMENT]),
+        pd.DataFrame(progress, columns=["level", *types]).astype(types),
+        pd.DataFrame(statements, columns=[*TRIAL, "script", "statement", "latency_ms"]),
         pd.DataFrame(warnings, columns=[*TRIAL, "warning"]),
     )
 
@@ -210,18 +193,18 @@ def _figures(
     workload, rate = plan.level_workload(level), plan.level_load(level).rate
     # where something ran beside them, transactions are not all that the costs were for; loading has none
     alone = None if workload.beside else done
-    told = (*REPORTED, *LOADING, *SCHEDULED, "skipped_transactions", "clients", "latency_p95_ms")
-    figures = {name: report.get(SCHEDULED.get(name, name)) for name in told}
-    figures["rate_tps"] = rate if isinstance(rate, float) else None
-    figures["time_to_steady_s"] = time_to_steady(
-        [(row["elapsed_s"], row["tps"]) for row in report["progress"]]
-    )
-    if measurement.load_cpu_s is not None:
+    told = (*REPORTED, *LOADING, "skipped_transactions", "clients", "latency_p95_ms")
+    readings = [(row["elapsed_s"], row["tps"]) for row in report["progress"]]
+    figures = {name: report.get(name) for name in told} | {
+        "rate_tps": rate if isinstance(rate, float) else None,
+        "schedule_lag_average_ms": report.get("rate_lag_average_ms"),
+        "schedule_lag_max_ms": report.get("rate_lag_max_ms"),
+        "time_to_steady_s": time_to_steady(readings),
+    }
+    if (cpu_s := measurement.load_cpu_s) is not None:
         if measurement.load_wall_s and report["threads"]:
-            figures["client_cpu_share"] = measurement.load_cpu_s / (
-                measurement.load_wall_s * report["threads"]
-            )
-        figures["tool_cpu_ms_per_transaction"] = 1000 * measurement.load_cpu_s / done if done else None
+            figures["client_cpu_share"] = cpu_s / (measurement.load_wall_s * report["threads"])
+        figures["tool_cpu_ms_per_transaction"] = 1000 * cpu_s / done if done else None
     samples = Samples.read(folder, trial_id)
     if samples and len(samples.readings) > 1 and samples.of_servers_host(plan.level(level)):
         raw = dict(samples)
@@ -239,15 +222,15 @@ def _figures(
         figures["flushes_per_s"] = flushes.used_per_s()
     if counters := Counters.read(folder, trial_id):
         counts = counters.during_load()
-        for name, counter in _COUNTED.items():
-            if alone and (count := counts[counter]) is not None:
-                figures[f"{name}_per_transaction"] = count / alone
+        if alone:
+            known = {name: count for name, count in counts.items() if count is not None}
+            figures |= {f"{name}_per_transaction": count / alone for name, count in known.items()}
         timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
         if timed is not None and requested is not None:
             figures["checkpoints"] = timed + requested
         tables, later = (moment.get("tables") or {} for moment in (counters.before, counters.after))
         sizes = {"data_bytes": counters.before.get("database_bytes"), "growth": tables.get("growth")}
-        figures |= {name: None if size is None else float(size) for name, size in sizes.items()}
+        figures |= {name: float(size) for name, size in sizes.items() if size is not None}
         if tables and later:
             figures["autovacuums"] = later["autovacuums"] - tables["autovacuums"]
     if replicas := ReplicaReadings.read(folder, trial_id):

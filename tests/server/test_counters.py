@@ -73,7 +73,7 @@ def test_one_name_for_all_versions(version: int) -> None:
         "buffers_by_checkpointer": 50,
         "buffers_by_bgwriter": 5,
         "buffers_by_backends": 7 if version < 17 else 6,
-        "wal_full_page_images": 5 if version >= 14 else None,
+        "full_page_images": 5 if version >= 14 else None,
         "wal_bytes": 16 << 20,
     }
 
