@@ -1,8 +1,8 @@
 """The test bench: the stands of a study on this machine, and one trial on one of them.
 
 A stand is built for each trial, from a loaded template that is copied, so that no level keeps the luck of its
-files' layout. Where ``rebuild_every`` is more than one, *standing* keeps one warmed stand per level and loads one at a
-time; after so many blocks all are built anew and change places.
+files' layout. Where ``rebuild_every`` is more than one, *standing* keeps one warmed stand per level, from its first trial
+on, and loads one at a time; after so many blocks all are built anew, in another order.
 """
 
 import contextlib
@@ -58,22 +58,11 @@ class Bench:
     # --- building -----------------------------------------------------------------
 
     def prepare(self, block: int) -> None:
-        """Have the stands for a block as the arrangement wants them.
-
-        Raises:
-            StudyError: a level's server cannot be built at all; in the server's own words.
-
-        """
+        """Be ready for a block's trials: stands of an earlier period go."""
         self.templates.run.check_guarded()
-        period = (block - 1) // self.plan.rebuild_every
-        if not self.plan.stands_side_by_side or period == self._period:
-            return
-        self.close()
-        names = list(self.plan.factor.levels)
-        shift = period % len(names)
-        for name in names[shift:] + names[:shift]:
-            self._stand(name)
-        self._period = period
+        if (period := self.plan.period(block)) != self._period:
+            self.close()
+            self._period = period
 
     def _stand(self, name: str) -> Stand:
         self.templates.tell(f"building the cluster of “{name}”")
