@@ -108,9 +108,9 @@ class Group:
     def lifted(self) -> Iterator[None]:
         """Without the caps on block I/O until it is left: on a disk of 600 reads a second ANALYZE alone takes a minute."""
         capped = [(path, line) for path, line in self.limits if not path.name.startswith("memory.")]
-        for path, line in capped:
-            _write(path, uncapped(line))
         try:
+            for path, line in capped:
+                _write(path, uncapped(line))
             yield
         finally:
             for path, line in capped:

@@ -188,10 +188,8 @@ class Hosts:
         """What a function gives at each of these hosts, in a process of its own there; a line for each that cannot say."""
         with self.connected():
             at, call = self.addresses(), partial(answer, function, arguments)
-            values, errors = (
-                dict[str, Any](),
-                [f"{host}: no worker of it is connected" for host in hosts if host not in at],
-            )
+            values = dict[str, Any]()
+            errors = [f"{host}: no worker of it is connected" for host in hosts if host not in at]
             tasks = {host: self.submit(host, at[host], call) for host in hosts if host in at}
             for host, task in tasks.items():
                 try:

@@ -139,11 +139,9 @@ class Flushes(Record):
     def used_per_s(self) -> float | None:
         """The same by the method that commits use; None where they are not flushed, or by no known method."""
         used = self.durability
-        return (
-            None
-            if "off" in (used["fsync"], used["synchronous_commit"])
-            else self.per_s(used["wal_sync_method"])
-        )
+        if "off" in (used["fsync"], used["synchronous_commit"]):
+            return None
+        return self.per_s(used["wal_sync_method"])
 
 
 class Parameters(Record):
