@@ -162,7 +162,8 @@ class Experiment:
         """Why the study may stop here; None where it has to go on, or runs all its blocks."""
         if not self.plan.looks:
             return None
-        whole = self.trials.groupby("block").size().eq(len(self.plan.factor.levels)).sum()
+        sizes = Counter(measurement.trial.block for measurement in self.kept.values())
+        whole = sum(size == len(self.plan.factor.levels) for size in sizes.values())
         return self._latest_look()[1] if whole in self.plan.looks else None
 
     def forget(self) -> None:

@@ -6,8 +6,6 @@ Nothing derived is stored, so a mended parser needs no rerun.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -23,7 +21,7 @@ from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
 from benchlib.stats import Concern, validity
 from benchlib.study.records import BESIDE, Counters, Flushes, ReplicaReadings, Samples, understood
-from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum
+from benchlib.study.store import TRANSACTION_LOG, StudyFolder
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
 """Metrics that come from the log of all transactions; missing where none was kept. (sysbench tells one itself.)"""
@@ -283,15 +281,4 @@ def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measure
 def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:
     """The latencies in a trial's log of transactions; None where no log was kept."""
     log = folder.transaction_log(trial_id)
-    if log is None:
-        return None
-    sums = frozenset(folder.checksums_of(trial_id, TRANSACTION_LOG) or ())
-    return _read_latency(log, log.stat().st_mtime_ns, sums)
-
-
-@lru_cache(maxsize=512)
-def _read_latency(path: Path, _modified_ns: int, sums: frozenset[str]) -> Latency:
-    """A log of millions is read once: for the figures of its trial, and again after each block."""
-    if sums and checksum(path) not in sums:
-        raise InputError(f"trials/{path.parent.name}/{path.name} is not the one kept: its checksum differs")
-    return read_latency(path)
+    return read_latency(log) if log else None

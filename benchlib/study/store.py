@@ -228,19 +228,24 @@ class StudyFolder:
             InputError: it cannot be read, is gone, or is not the one that was kept.
 
         """
-        data, sums = self._stored(f"trials/{trial_id}/{name}"), self.checksums_of(trial_id, name)
-        if sums is not None and not sums:
-            return None
-        if sums and data is None:
-            raise self.damaged(trial_id, name, "it is gone")
-        if sums and hashlib.sha256(data or b"").hexdigest() not in sums:
-            raise self.damaged(trial_id, name, "it is not the one that was kept: its checksum differs")
-        return data
+        data = self._stored(f"trials/{trial_id}/{name}")
+        own = None if data is None else hashlib.sha256(data).hexdigest()
+        return data if self._left(trial_id, name, own) else None
 
-    def checksums_of(self, trial_id: str, name: str) -> Set[str] | None:
-        """The checksums that a file of a trial may have: none if the trial left no such file; None if an earlier version kept it."""
+    def _left(self, trial_id: str, name: str, own: str | None) -> bool:
+        """Whether a trial left a file; ``own`` is the checksum of the one that is there, None if there is none.
+
+        Raises:
+            InputError: it is gone, or is not the one that was kept.
+
+        """
         sums, place = self.checksums(), f"trials/{trial_id}/"
-        return sums.get(f"{place}{name}", set() if f"{place}{MEASUREMENT}" in sums else None)
+        if f"{place}{MEASUREMENT}" not in sums:  # an earlier version kept it
+            return own is not None
+        if (either := sums.get(f"{place}{name}")) and own not in either:
+            why = "it is not the one that was kept: its checksum differs" if own else "it is gone"
+            raise self.damaged(trial_id, name, why)
+        return either is not None
 
     def _stored(self, path: str) -> bytes | None:
         data = _content(self.path, path)
@@ -250,14 +255,14 @@ class StudyFolder:
         """Where the log of a trial's transactions is, which is never packed; None if the trial left none.
 
         Raises:
-            InputError: it is gone, or is a link.
+            InputError: it is gone, is a link, or is not the one that was kept.
 
         """
         path = self.path / "trials" / trial_id / TRANSACTION_LOG
-        there, sums = path.is_file(), self.checksums_of(trial_id, TRANSACTION_LOG)
-        if path.is_symlink() or (sums and not there):
-            raise self.damaged(trial_id, TRANSACTION_LOG, "it is a link" if there else "it is gone")
-        return path if there and (sums or sums is None) else None
+        if path.is_symlink():
+            raise self.damaged(trial_id, TRANSACTION_LOG, "it is a link")
+        own = checksum(path) if path.is_file() else None
+        return path if self._left(trial_id, TRANSACTION_LOG, own) else None
 
     def checksums(self) -> Sums:
         """The checksums of the trials' files; of a trial that an earlier version kept there are none.
