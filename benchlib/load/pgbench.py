@@ -4,7 +4,6 @@ Source of the options: PostgreSQL documentation, "pgbench". The newest pgbench d
 every server, so its spelling of options is the one used.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,13 +18,6 @@ LOADING = {
     "init_keys_s": ("primary_keys",),
 }
 """Parts of the loading time, and pgbench's own names for each: making the rows, vacuum, primary keys."""
-_READING = re.compile(r"^progress: (\d{1,9}\.\d) s, (\d{1,12}\.\d) tps", re.MULTILINE)
-
-
-def tps_until_ended(output: str) -> float | None:
-    """The tps of pgbenches that were ended, together, by their readings of each second; None where there are none."""
-    readings = [(float(at_s), float(tps)) for at_s, tps in _READING.findall(output)]
-    return sum(tps for _, tps in readings) / max(at_s for at_s, _ in readings) if readings else None
 
 
 class Pgbench(LoadTool):

@@ -14,13 +14,13 @@ import pandas as pd
 from benchlib.errors import InputError
 from benchlib.host.telemetry import processors_share, transaction_costs
 from benchlib.load.latency import Latency, read_latency
-from benchlib.load.pgbench import LOADING, tps_until_ended
+from benchlib.load.pgbench import LOADING
 from benchlib.load.shared import merged
 from benchlib.load.tools import misfit, read
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
 from benchlib.stats import Concern, validity
-from benchlib.study.records import BESIDE, Counters, Flushes, ReplicaReadings, Samples, understood
+from benchlib.study.records import Counters, Flushes, ReplicaReadings, Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
@@ -38,7 +38,7 @@ COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "t
 TRIAL = ["level", "block"]
 TRIAL_COLUMNS = (
     "trial", "block", "period", "host", "position", "level", "seed", "started_s",
-    *REPORTED, *LOADING, *QUANTILES, "time_to_steady_s", "rate_tps", "skipped_transactions", "beside_tps", "clients",
+    *REPORTED, *LOADING, *QUANTILES, "time_to_steady_s", "rate_tps", "skipped_transactions", "clients",
     "processors_share", "flushes_per_s", "data_bytes", "growth", "autovacuums", *COSTS, "server_version", "error",
 )  # fmt: skip
 
@@ -212,8 +212,6 @@ def _figures(
             why = f"it is not of this trial: {latency.transactions} transactions, the summary has {done}"
             raise folder.damaged(trial_id, TRANSACTION_LOG, why)
         figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
-    if (output := folder.raw(trial_id, BESIDE)) is not None:
-        figures["beside_tps"] = tps_until_ended(output.decode(errors="replace"))
     # where not every transaction writes, the rate of flushes bounds nothing
     flushes = Flushes.read(folder, trial_id)
     if flushes and workload.writes_always:

@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from clusters import Trials, bench_plan, eventually
 
@@ -47,8 +46,6 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -
     frame = shown(folder).trials
     by_level = frame.set_index("level")
     assert by_level["error"].isna().all(), "each row that the load inserted is there, and none besides"
-    assert by_level.loc["beside", "beside_tps"] > 0
-    assert pd.isna(by_level.loc["alone", "beside_tps"])
     assert by_level["wal_bytes_per_transaction"].isna().to_dict() == {"alone": False, "beside": True}
     by_level = costs(frame).set_index("level")
     assert by_level["server_cpu_ms_per_transaction"].isna().to_dict() == {"alone": False, "beside": True}
@@ -56,6 +53,7 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -
     (trial,) = [t.id for t in folder.read().trials if t.level == "beside"]
     samples = Samples.read(folder, trial)
     assert samples is not None
+    assert b"progress: " in (folder.raw(trial, "beside") or b""), "it ran"
     sessions = [sum(n for *_, n in sample["sessions"]) for sample in samples.waits or []]
     assert max(sessions) in (1, 2), "of the load's two clients, and none of the three"
 

@@ -92,13 +92,6 @@ def test_hosts_that_trials_tell_are_those_of_every_figure(run, monkeypatch) -> N
     assert experiment.leads(figures)["level"].to_list() == ["tuned"]
 
 
-def test_what_ran_beside_is_told_by_its_readings(of_tuned) -> None:
-    reading = "progress: {} s, {} tps, lat 9.000 ms stddev 0.000, 0 failed\n"
-    output = "".join(reading.format(*each) for each in [("1.0", "4.0"), ("1.0", "20.0"), ("2.0", "6.0")])
-    assert of_tuned("beside", output)["beside_tps"] == 15
-    assert pd.isna(of_tuned("beside", "pgbench (18.4)\n")["beside_tps"]), "it was ended before it could tell"
-
-
 @pytest.mark.parametrize(
     ("rates", "seconds"),
     [
