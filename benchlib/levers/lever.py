@@ -20,14 +20,13 @@ from benchlib.host.journal import Chapter
 from benchlib.host.shell import Process, Shell
 from benchlib.levers.replicas import Replicas
 from benchlib.load.tool import Connection
-from benchlib.plan.level import Level, SettingValue, first_problem
+from benchlib.plan.level import Level, SettingValue, first_problem, share_of
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import installations
 from benchlib.server.replica import Replica
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?", re.IGNORECASE)
-_DATA_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*of\s+data\s*", re.IGNORECASE)
 
 
 def _bytes(value: object, info: ValidationInfo) -> object:
@@ -37,10 +36,10 @@ def _bytes(value: object, info: ValidationInfo) -> object:
     """
     if not isinstance(value, str):
         return value
-    if share := _DATA_SHARE.fullmatch(value):
+    if (share := share_of("data", value)) is not None:
         if not info.context:
             raise ValueError("nobody knows here how large the data are; give a size such as 4GB")
-        return int(info.context["data_mib"]() * float(share[1]) / 100) << 20
+        return int(info.context["data_mib"]() * share / 100) << 20
     match = _SIZE.fullmatch(value.strip())
     if not match:
         raise ValueError(f'{value!r} is not a size such as 512MB, 4GB or "40 % of data"')

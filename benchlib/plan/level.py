@@ -58,19 +58,23 @@ def first_problem(reason: ValidationError) -> str:
     return f"{first} (and {len(others)} more)" if others else first
 
 
-_CAPACITY_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*of\s+capacity\s*", re.IGNORECASE)
+def share_of(whole: str, value: object) -> float | None:
+    """The percentage in a text such as ``"60 % of capacity"``, of which ``whole`` is the last word; None in any other value."""
+    share = rf"\s*(\d{{1,9}}(?:\.\d+)?)\s*%\s*of\s+{whole}\s*"
+    match = re.fullmatch(share, value, re.IGNORECASE) if isinstance(value, str) else None
+    return float(match[1]) if match else None
 
 
 def _rate(value: object) -> object:
     """Transactions a second, or a share of the baseline's capacity in its one spelling."""
-    share = _CAPACITY_SHARE.fullmatch(value) if isinstance(value, str) else None
+    share = share_of("capacity", value)
     try:
-        number = float(share[1] if share else value)  # type: ignore[arg-type]
+        number = float(value) if share is None else share  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number > 0) or isinstance(value, bool):
         raise ValueError(f'{value!r} is not a rate such as 500 (a second) or "60 % of capacity"')
-    return f"{number:g} % of capacity" if share else number
+    return number if share is None else f"{number:g} % of capacity"
 
 
 Clients = Annotated[int, Field(ge=1, le=100_000)]
@@ -108,10 +112,10 @@ class LoadPatch(Model):
 
 def rate_at(rate: float | str, capacity_tps: float) -> float:
     """A rate in transactions a second; a share is one of ``capacity_tps``, whole where it is 10 or more."""
-    share = _CAPACITY_SHARE.fullmatch(rate) if isinstance(rate, str) else None
+    share = share_of("capacity", rate)
     if share is None:
         return float(rate)
-    scheduled = float(share[1]) / 100 * capacity_tps
+    scheduled = share / 100 * capacity_tps
     return float(round(scheduled)) if scheduled >= 10 else float(f"{scheduled:.3g}")
 
 
@@ -183,15 +187,10 @@ def is_off(value: object) -> bool:
     return str(value).strip().lower() in _OFF
 
 
-_MEMORY_SHARE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*of\s+memory\s*$", re.IGNORECASE)
-
-
 def resolve_memory_shares(settings: Mapping[str, SettingValue], memory_bytes: int) -> dict[str, SettingValue]:
     """Settings such as ``"25 % of memory"`` as whole megabytes of this machine's memory."""
-    resolved: dict[str, SettingValue] = {}
+    resolved = dict(settings)
     for name, value in settings.items():
-        share = _MEMORY_SHARE.match(value) if isinstance(value, str) else None
-        resolved[name] = value
-        if share:
-            resolved[name] = f"{max(1, int(memory_bytes * float(share.group(1)) / 100) >> 20)}MB"
+        if (share := share_of("memory", value)) is not None:
+            resolved[name] = f"{max(1, int(memory_bytes * share / 100) >> 20)}MB"
     return resolved
