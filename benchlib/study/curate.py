@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchlib.errors import HostBusyError, InputError
+from benchlib.errors import HostBusyError, InputError, os_errors_as
 from benchlib.host.journal import sync
 from benchlib.host.lock import held_by
 from benchlib.plan.model import AS_RUN, Study
@@ -89,18 +89,16 @@ def export(name: str, file: Path) -> None:
     folder.kept()  # what is damaged is named, not handed on
     if os.path.lexists(file):
         raise InputError(f"{file} is there already: name another file")
-    try:
-        with (
-            whole(file) as pending,
-            zipfile.ZipFile(pending, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
-        ):
-            # checksums last: a trial that is kept meanwhile is listed before it is there
-            for path in sorted(folder.path.rglob("*"), reverse=True):
-                member = path.relative_to(folder.path.parent).as_posix()
-                if _MEMBER.fullmatch(member) and path.is_file() and not path.is_symlink():
-                    archive.write(path, member)
-    except OSError as reason:
-        raise InputError(f"cannot write {file}: {reason.strerror}") from None
+    with (
+        os_errors_as(InputError, f"cannot write {file}"),
+        whole(file) as pending,
+        zipfile.ZipFile(pending, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
+    ):
+        # checksums last: a trial that is kept meanwhile is listed before it is there
+        for path in sorted(folder.path.rglob("*"), reverse=True):
+            member = path.relative_to(folder.path.parent).as_posix()
+            if _MEMBER.fullmatch(member) and path.is_file() and not path.is_symlink():
+                archive.write(path, member)
 
 
 def import_study(file: Path, name: str | None = None) -> StudyFolder:

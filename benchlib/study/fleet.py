@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError
+from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError, os_errors_as
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.shell import ticks
 from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
@@ -58,14 +58,12 @@ def make_certificates(folder: Path) -> None:
     """
     security = _distributed().Security.temporary()
     contents = (security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
-    try:
+    with os_errors_as(InputError, f"cannot make {folder}"):
         folder.mkdir(mode=0o700, parents=True)
         for name, content in zip(CERTIFICATES, contents, strict=True):
             path = folder / name
             path.touch(mode=0o600)
             path.write_text(content)
-    except OSError as reason:
-        raise InputError(f"cannot make {folder}: {reason.strerror}") from None
 
 
 def _distributed() -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
-from benchlib.errors import InputError, Interrupted, StudyError
+from benchlib.errors import InputError, Interrupted, StudyError, os_errors_as
 from benchlib.plan.design import Trial
 from benchlib.plan.model import AS_RUN, Measurement, Study
 from benchlib.study.store import StudyFolder
@@ -205,15 +205,13 @@ def run_block(
     bench.prepare(trials[0].block)
     for trial in trials:
         report(f"block {trial.block}, “{trial.level}”")
-        try:
-            with tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw:
-                measurement = bench.measure(trial, Path(raw))
-                folder.keep(measurement, Path(raw))
-        except OSError as reason:
-            raise StudyError(
-                f"trial {trial.id} cannot be measured here: {reason.strerror or reason}; "
-                "mend that and run again, the trials already kept are safe"
-            ) from reason
+        failure = f"trial {trial.id} cannot be measured here: mend that and run again, what is kept is safe"
+        with (
+            os_errors_as(StudyError, failure),
+            tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw,
+        ):
+            measurement = bench.measure(trial, Path(raw))
+            folder.keep(measurement, Path(raw))
         if measurement.error:
             report(f"block {trial.block}, “{trial.level}” failed: {measurement.error}")
         yield measurement

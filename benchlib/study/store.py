@@ -24,7 +24,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from benchlib.errors import InputError, StudyError
+from benchlib.errors import InputError, StudyError, os_errors_as
 from benchlib.host.journal import cut_torn_end, sync
 from benchlib.host.ours import is_ours, open_plain
 from benchlib.load.tools import misfit
@@ -323,12 +323,10 @@ def study_names(root: Path | None = None) -> list[str]:
 
     """
     root = root or data_root()
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            names = (path.name for path in root.iterdir() if os.path.lexists(path / "study.json"))
-            return sorted(filter(_NAME.fullmatch, names))
-    except OSError as reason:
-        raise InputError(f"cannot read the studies in {root}: {reason.strerror}") from None
+    unreadable = os_errors_as(InputError, f"cannot read the studies in {root}")
+    with unreadable, contextlib.suppress(FileNotFoundError):
+        names = (path.name for path in root.iterdir() if os.path.lexists(path / "study.json"))
+        return sorted(filter(_NAME.fullmatch, names))
     return []
 
 

@@ -222,7 +222,7 @@ def test_what_is_damaged_is_not_handed_on(study: StudyFolder, tmp_path: Path) ->
 
 def test_where_nothing_can_be_written_is_said(study: StudyFolder, tmp_path: Path) -> None:
     file = tmp_path / "nowhere" / "x.zip"
-    assert refused(InputError, curate.export, "small", file).startswith(f"cannot write {file}: ")
+    assert refused(InputError, curate.export, "small", file).startswith(f"cannot write {file} (")
 
 
 STEPS: dict[str, Callable[[Path], object]] = {

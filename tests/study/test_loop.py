@@ -95,8 +95,8 @@ def test_a_full_disk_ends_the_run_in_one_line_and_keeps_the_rest(folder_of, benc
     with pytest.raises(StudyError) as caught:
         run_study(folder, bench.open)
     assert one_line(caught) == (
-        f"trial {ids(folder)[2]} cannot be measured here: No space left on device; "
-        "mend that and run again, the trials already kept are safe"
+        f"trial {ids(folder)[2]} cannot be measured here: "
+        "mend that and run again, what is kept is safe (No space left on device)"
     )
     assert list(folder.kept()) == ids(folder)[:2]
     assert bench.closed == 1

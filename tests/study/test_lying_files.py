@@ -291,7 +291,7 @@ def test_a_closed_folder_of_studies_is_told(study: StudyFolder, monkeypatch: pyt
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "iterdir", closed)
-        with pytest.raises(InputError, match=r"cannot read .*: Permission denied$"):
+        with pytest.raises(InputError, match=r"cannot read the studies in .* \(Permission denied\)$"):
             list(walk())
     monkeypatch.setattr(os, "open", closed)
     with pytest.raises(InputError, match=r"^cannot read small/study\.json: Permission denied$"):
