@@ -302,17 +302,10 @@ class StudyFolder:
         """
         return _unpacked(self.path, _version(self.path / ARCHIVE))
 
-    @contextlib.contextmanager
-    def disk(self) -> Iterator[None]:
+    def disk(self) -> contextlib.AbstractContextManager[None]:
         """Turn what a disk may refuse into a StudyError, whose one line says what to do."""
-        try:
-            yield
-        except OSError as reason:
-            advice = "free some space" if reason.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
-            raise StudyError(
-                f"cannot keep results in {self.path}: {reason.strerror}; {advice} and run again, "
-                "the trials already kept are safe"
-            ) from reason
+        advice = "free some space, or make it writable, and run again; what is kept is safe"
+        return os_errors_as(StudyError, f"cannot keep results in {self.path}: {advice}")
 
 
 def study_names(root: Path | None = None) -> list[str]:

@@ -95,7 +95,7 @@ def test_a_study_that_cannot_be_written_leaves_the_former_one(
     folder = folder_of(2)
     monkeypatch.setattr(os, "fsync", full_disk)
     message = refused(StudyError, folder.write, study_of(5))
-    assert "No space left on device; free some space and run again" in message
+    assert "free some space, or make it writable, and run again" in message
     assert folder.read().blocks == 2
 
 
@@ -141,9 +141,7 @@ def test_nothing_is_visible_of_a_copy_that_fails_half_way(
 
     monkeypatch.setattr(shutil, "copyfile", failing)
     message = refused(StudyError, folder.keep, measurement(trial), raw)
-    assert (
-        "No space left on device; free some space and run again, the trials already kept are safe" in message
-    )
+    assert message.endswith("(No space left on device)")
     assert folder.kept() == {}
     assert everything(folder.path) == ["study.json"]
     monkeypatch.undo()
