@@ -12,7 +12,6 @@ A folder may come from somebody else: links are not followed.
 """
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
@@ -375,17 +374,16 @@ def _content(folder: Path, name: str) -> bytes | None:
         InputError: it cannot be read, is a link or no file, or is larger than anything that we write.
 
     """
-    try:
-        with open(folder / name, "rb", opener=open_plain) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST:
-                raise InputError(f"cannot read {folder.name}/{name}: it is no file, or too large")
-            return file.read()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as reason:
-        why = "it is a link" if reason.errno == errno.ELOOP else reason.strerror
-        raise InputError(f"cannot read {folder.name}/{name}: {why}") from None
+    with (
+        os_errors_as(InputError, f"cannot read {folder.name}/{name}"),
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        open(folder / name, "rb", opener=open_plain) as file,
+    ):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST:
+            raise InputError(f"cannot read {folder.name}/{name} (it is no file, or too large)")
+        return file.read()
+    return None
 
 
 def _version(path: Path) -> tuple[int, ...]:

@@ -294,6 +294,6 @@ def test_a_closed_folder_of_studies_is_told(study: StudyFolder, monkeypatch: pyt
         with pytest.raises(InputError, match=r"cannot read the studies in .* \(Permission denied\)$"):
             list(walk())
     monkeypatch.setattr(os, "open", closed)
-    with pytest.raises(InputError, match=r"^cannot read small/study\.json: Permission denied$"):
+    with pytest.raises(InputError, match=r"^cannot read small/study\.json \(Permission denied\)$"):
         study.exists()
-    assert told(study) == "cannot read small/study.json: Permission denied"
+    assert told(study) == "cannot read small/study.json (Permission denied)"
