@@ -280,10 +280,9 @@ class Runner:
         now = _asked(self.hosts, facts.identity)
         if all(host in begun and begun[host].get("identity") in (None, now[host]) for host in now):
             return
-        where = f"{', '.join(begun) or 'one machine'}: it goes on where it began, with the same hosts in its fleet"
-        if begun.keys() == now.keys() == {""}:
-            where = "another machine: comparisons stay on one host"
-        raise InputError(f"study '{name}' was begun on {where}; choose another name (-p study NAME)")
+        where = ", ".join(filter(None, begun)) or "another machine, or without a fleet"
+        advice = "it goes on where it began, with the same hosts; else choose another name (-p study NAME)"
+        raise InputError(f"study '{name}' was begun on {where}: {advice}")
 
     def _enough(self) -> str | None:
         self.experiment.forget()
