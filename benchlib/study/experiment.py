@@ -116,18 +116,20 @@ class Experiment:
             raise StudyError(f"study '{self.folder.name}' has no block with two good trials: {why}")
         if self.plan.looks:
             return self._latest_look()[0]
-        trials, against = self._nested(self.by_level()), self.plan.factor.against
+        parts, against = self.plan.strata(), self.plan.factor.against
         alpha = _ALPHA * EXTENSION ** len(self._looks_after)
-        return analyze_strata(trials, self.plan.strata(), against=against, alpha=alpha, **self._comparison())
+        return analyze_strata(self.by_level(), parts, against=against, alpha=alpha, **self._comparison())
 
     def leads(self, figures: pd.DataFrame) -> pd.DataFrame:
         """The same comparisons by other figures, for leads, not for verdicts; see :func:`benchlib.stats.strata.exploratory`.
 
         ``figures``: ``level, block``, and theirs.
         """
-        factor = self.plan.factor
+        factor, hosts = self.plan.factor, self.trials.groupby("block")["host"].first()
+        # with what their blocks lie in: a period of the clusters, and a host
+        blocks = figures["block"]
         return exploratory(
-            self._nested(figures), self.plan.strata(),
+            figures.assign(period=blocks.map(self.plan.period), host=blocks.map(hosts)), self.plan.strata(),
             baseline=factor.baseline, controls=factor.controls, against=factor.against,
         )  # fmt: skip
 
@@ -147,7 +149,7 @@ class Experiment:
             # what invalidates the baseline's twins invalidates every comparison
             grave = [replace(c, level=None) if c.level in analysis.controls else c for c in grave]
             analysis = analyze(
-                self._nested(trials), baseline=against, controls=twins, metric=metric,
+                trials, baseline=against, controls=twins, metric=metric,
                 alpha=analysis.alpha, margin=analysis.margin, concerns=grave,
             )  # fmt: skip
         rows = {row["level"]: row for row in analysis.table.to_dict("records")}
@@ -194,11 +196,6 @@ class Experiment:
             "Notes": self.study.notes or None,
         }
         return {label: str(fact) for label, fact in facts.items() if fact is not None}
-
-    def _nested(self, trials: pd.DataFrame) -> pd.DataFrame:
-        """Trials, or figures of them, with what their blocks lie in: a period of their clusters, and a host."""
-        hosts = self.trials.groupby("block")["host"].first()
-        return trials.assign(period=trials["block"].map(self.plan.period), host=trials["block"].map(hosts))
 
     def _comparison(self) -> dict[str, Any]:
         """What the trials are compared by."""
