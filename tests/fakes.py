@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchlib.errors import StudyError
 from benchlib.plan.design import Trial
 from benchlib.plan.model import Measurement, Plan
 from benchlib.study.records import Counters, Samples
@@ -134,9 +133,8 @@ class FakeBench:
     """What :class:`benchlib.study.loop.Bench` asks for, at a speed per level or per trial.
 
     ``failing`` are levels, or numbers of calls (from 1), with the words of a measurement's error;
-    ``raising`` are numbers of calls with the exception that comes out of ``measure``;
-    ``unbuildable`` are blocks that cannot be prepared; without ``instruments`` nothing is sampled. ``prepared``, ``measured``, ``opened`` and ``closed``
-    are what happened.
+    ``raising`` are numbers of calls with the exception that comes out of ``measure``; without ``instruments`` nothing
+    is sampled. ``blocks``, ``measured``, ``opened`` and ``closed`` are what happened.
     """
 
     def __init__(
@@ -147,7 +145,6 @@ class FakeBench:
         *,
         failing: Mapping[str | int, str] | None = None,
         raising: Mapping[int, BaseException] | None = None,
-        unbuildable: Mapping[int, str] | None = None,
         instruments: bool = False,
     ) -> None:
         self.plan = plan
@@ -155,10 +152,9 @@ class FakeBench:
         self.tps = tps or dict.fromkeys(plan.factor.levels, 1000.0)
         self.failing = failing or {}
         self.raising = raising or {}
-        self.unbuildable = unbuildable or {}
         self.instruments = instruments
-        self.prepared: list[int] = []
         self.measured: list[str] = []
+        self.blocks: list[int] = []
         self.opened = self.closed = 0
 
     @contextlib.contextmanager
@@ -170,13 +166,10 @@ class FakeBench:
         finally:
             self.closed += 1
 
-    def prepare(self, block: int) -> None:
-        if block in self.unbuildable:
-            raise StudyError(self.unbuildable[block])
-        self.prepared.append(block)
-
     def measure(self, trial: Trial, folder: Path) -> Measurement:
         self.measured.append(trial.id)
+        if trial.block not in self.blocks:
+            self.blocks.append(trial.block)
         call = len(self.measured)
         load = self.plan.level_load(trial.level)
         tps = self.tps(trial) if callable(self.tps) else self.tps[trial.level]

@@ -57,13 +57,6 @@ class Bench:
 
     # --- building -----------------------------------------------------------------
 
-    def prepare(self, block: int) -> None:
-        """Be ready for a block's trials: stands of an earlier period go."""
-        self.templates.run.check_guarded()
-        if (period := self.plan.period(block)) != self._period:
-            self.close()
-            self._period = period
-
     def _stand(self, name: str) -> Stand:
         self.templates.tell(f"building the cluster of “{name}”")
         self._made += 1
@@ -95,10 +88,11 @@ class Bench:
 
     def measure(self, trial: Trial, folder: Path) -> Measurement:
         """Run one trial; its raw files go to ``folder``. What ends it early is in the measurement."""
+        self.templates.run.check_guarded()
         # of the measurement; kept even if the trial fails half-way
         notes: dict[str, Any] = {"trial": trial, "started_s": time.time(), "warnings": []}
         try:
-            with self._stand_for(trial.level) as stand, stand.under() as notes["host"]:
+            with self._stand_for(trial) as stand, stand.under() as notes["host"]:
                 notes["warnings"] += stand.site.remarks if stand.site else []
                 with stand.logged(folder / SERVER_LOG, _LOG_LIMIT):
                     self._measure(trial, stand, folder, notes)
@@ -110,16 +104,19 @@ class Bench:
         return Measurement(finished_s=time.time(), **notes)
 
     @contextlib.contextmanager
-    def _stand_for(self, name: str) -> Iterator[Stand]:
-        """A level's stand for a trial; it goes afterwards, unless it serves others too and is in order."""
+    def _stand_for(self, trial: Trial) -> Iterator[Stand]:
+        """A level's stand for a trial; it goes afterwards, unless it serves others of its period too and is in order."""
+        if (period := self.plan.period(trial.block)) != self._period:
+            self.close()
+            self._period = period
         stays = False
         try:
-            stand = self._standing.get(name) or self._stand(name)
+            stand = self._standing.get(trial.level) or self._stand(trial.level)
             yield stand
             stays = self.plan.stands_side_by_side and stand.usable
         finally:  # after an error nobody knows what state it is in
-            if not stays and name in self._standing:
-                self._standing.pop(name).close()
+            if not stays and trial.level in self._standing:
+                self._standing.pop(trial.level).close()
 
     def _measure(self, trial: Trial, stand: Stand, folder: Path, notes: dict[str, Any]) -> None:
         load, server, work = self.plan.level_load(trial.level), stand.server, stand.workload

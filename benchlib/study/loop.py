@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from itertools import groupby
@@ -22,9 +22,6 @@ class Bench(Protocol):
     @property
     def workspace(self) -> Path:
         """A folder for raw files, removed with everything else should the run be killed."""
-
-    def prepare(self, block: int) -> None:
-        """Have everything ready for a block's trials."""
 
     def measure(self, trial: Trial, folder: Path) -> Measurement:
         """Run one trial and leave its raw files in ``folder``; a failure is in the measurement."""
@@ -182,9 +179,9 @@ def run_study(
                 if reason := enough():
                     progress.report(f"done early: {reason}")
                     return
-                for measurement in run_block(folder, bench, list(trials), progress.report):
-                    measurements[measurement.trial.id] = measurement
-                    progress.add(measurement)
+                for trial in trials:
+                    measurements[trial.id] = run_trial(folder, bench, trial, progress.report)
+                    progress.add(measurements[trial.id])
                 errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
                 if all(errors):
                     raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
@@ -193,25 +190,21 @@ def run_study(
     progress.report("done")
 
 
-def run_block(
-    folder: StudyFolder, bench: Bench, trials: Sequence[Trial], report: Tell
-) -> Iterator[Measurement]:
-    """Run the missing trials of one block and keep each; needs nothing but the study and the bench.
+def run_trial(folder: StudyFolder, bench: Bench, trial: Trial, report: Tell) -> Measurement:
+    """Run a trial and keep what it leaves.
 
     Raises:
         StudyError: nothing more can be measured, or kept.
 
     """
-    bench.prepare(trials[0].block)
-    for trial in trials:
-        report(f"block {trial.block}, “{trial.level}”")
-        failure = f"trial {trial.id} cannot be measured here: mend that and run again, what is kept is safe"
-        with (
-            os_errors_as(StudyError, failure),
-            tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw,
-        ):
-            measurement = bench.measure(trial, Path(raw))
-            folder.keep(measurement, Path(raw))
-        if measurement.error:
-            report(f"block {trial.block}, “{trial.level}” failed: {measurement.error}")
-        yield measurement
+    report(f"block {trial.block}, “{trial.level}”")
+    failure = f"trial {trial.id} cannot be measured here: mend that and run again, what is kept is safe"
+    with (
+        os_errors_as(StudyError, failure),
+        tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw,
+    ):
+        measurement = bench.measure(trial, Path(raw))
+        folder.keep(measurement, Path(raw))
+    if measurement.error:
+        report(f"block {trial.block}, “{trial.level}” failed: {measurement.error}")
+    return measurement

@@ -14,7 +14,7 @@ from clusters import Trials, bench_plan, eventually
 
 from benchlib.errors import PreflightError, StudyError
 from benchlib.load.pgbench import Pgbench
-from benchlib.plan.design import randomised_blocks
+from benchlib.plan.design import Trial, randomised_blocks
 from benchlib.plan.model import Study
 from benchlib.plan.workload import Invariant, Script, Workload
 from benchlib.study.bench import Bench, open_bench
@@ -118,9 +118,8 @@ def test_clusters_are_built_anew_after_so_many_blocks(trials: Trials) -> None:
     bench = trials.bench(bench_plan(TWO, rebuild_every=2))
     seen = []
     for block in (1, 2, 3):
-        bench.prepare(block)
-        for name in TWO:
-            with bench._stand_for(name):
+        for position, name in enumerate(TWO, 1):
+            with bench._stand_for(Trial(block, position, name, seed=1)):
                 pass
         seen.append({name: stand.server.folder.name for name, stand in bench._standing.items()})
     assert seen[0] == seen[1], "not rebuilt before its time"
@@ -130,7 +129,6 @@ def test_clusters_are_built_anew_after_so_many_blocks(trials: Trials) -> None:
 
 def test_a_cluster_of_one_block_stands_for_its_trial_alone(trials: Trials) -> None:
     bench = trials.bench(bench_plan(TWO, rebuild_every=1))
-    bench.prepare(1)
     measurement, _ = trials.run(bench, "first")
     assert measurement.error is None
     assert list(bench.workspace.glob("c*")) == []
@@ -164,7 +162,7 @@ def test_a_server_killed_in_a_trial_costs_that_trial_only(
 @pytest.mark.slow
 def test_a_load_that_hangs_ends_at_its_limit(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = trials.bench(bench_plan(TWO))
-    with bench._stand_for("first"):
+    with bench._stand_for(Trial(1, 1, "first", seed=1)):
         pass
     monkeypatch.setattr(Pgbench, "limit_s", lambda self, load: 3.0)
 

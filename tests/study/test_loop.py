@@ -48,7 +48,7 @@ def test_all_trials_run_in_the_order_of_the_design_block_by_block(folder_of, ben
     bench = bench_for(folder)
     run_study(folder, bench.open)
     assert bench.measured == ids(folder)
-    assert bench.prepared == [1, 2, 3]
+    assert bench.blocks == [1, 2, 3]
     assert list(folder.kept()) == ids(folder)
     assert (bench.opened, bench.closed) == (1, 1)
     assert list(bench.workspace.iterdir()) == [], "raw files are the store's now"
@@ -64,7 +64,7 @@ def test_only_what_is_missing_runs_and_nothing_else_is_touched(folder_of, bench_
     bench = bench_for(folder)
     run_study(folder, bench.open)
     assert bench.measured == lost
-    assert bench.prepared == [1, 3]
+    assert bench.blocks == [1, 3]
     assert contents(folder).items() >= before.items()
 
 
@@ -173,7 +173,7 @@ def test_more_blocks_extend_a_study_and_keep_what_it_has(folder_of, study_of, be
     assert longer.trials == study_of(4).trials
     bench = bench_for(folder)
     run_study(folder, bench.open)
-    assert bench.prepared == [3, 4]
+    assert bench.blocks == [3, 4]
     trials = {name: data for name, data in before.items() if name != "study.json"}
     assert contents(folder).items() >= trials.items()
 
@@ -252,7 +252,7 @@ def test_a_settled_question_ends_the_run_between_blocks(folder_of, bench_for: Be
         return "all verdicts are in" if len(folder.kept()) >= 6 else None
 
     run_study(folder, bench.open, lines.append, enough)
-    assert bench.prepared == [1, 2]
+    assert bench.blocks == [1, 2]
     assert lines[-1].endswith(" · done early: all verdicts are in")
     assert bench.closed == 1
     again = bench_for(folder)
