@@ -3,14 +3,13 @@
 import contextlib
 import gzip
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from benchlib.errors import InputError
 from benchlib.host import telemetry
 from benchlib.plan.level import Level, Open
-from benchlib.server import counters
 from benchlib.study.store import StudyFolder
 
 SERVER_LOG = "server.log"
@@ -77,9 +76,6 @@ class Counters(Record):
     before: dict[str, Any]
     after: dict[str, Any]
 
-    def during_load(self) -> Mapping[str, float | None]:
-        """What the server did meanwhile; see :func:`benchlib.server.counters.server_counts`."""
-        return counters.server_counts(self.before, self.after)
 
 
 class Plans(Record):

@@ -19,6 +19,7 @@ from benchlib.load.shared import merged
 from benchlib.load.tools import misfit, read
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
+from benchlib.server.counters import server_counts
 from benchlib.stats import Concern, validity
 from benchlib.study.records import Counters, Flushes, ReplicaReadings, Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder
@@ -217,7 +218,7 @@ def _figures(
     if flushes and workload.writes_always:
         figures["flushes_per_s"] = flushes.used_per_s()
     if counters := Counters.read(folder, trial_id):
-        counts = counters.during_load()
+        counts = server_counts(counters.before, counters.after)
         if alone:
             known = {name: count for name, count in counts.items() if count is not None}
             figures |= {f"{name}_per_transaction": count / alone for name, count in known.items()}
