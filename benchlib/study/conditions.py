@@ -89,10 +89,9 @@ def conditions(study: Study) -> dict[str, Condition]:
 
 def _names(study: Study) -> list[str]:
     """All levels that the notebook names, run here or not; of a grid one name that has every value of each dimension."""
-    given = (study.parameters.get(name) for name in ("levels", "grid"))
-    levels, grid = (each if isinstance(each, dict) else {} for each in given)
-    every = ", ".join(end for ends in grid.values() if isinstance(ends, dict) for end in ends)
-    return [*study.plan.factor.levels, *study.left_out, *levels, every]
+    declared = study.declared
+    every = ", ".join(end for ends in declared.grid.values() for end in ends)
+    return [*study.plan.factor.levels, *study.left_out, *declared.levels, every]
 
 
 def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
