@@ -135,19 +135,18 @@ def figures_of(folder: StudyFolder, study: Study, trials: pd.DataFrame, recorded
     """
     good = trials[trials["error"].isna()].set_index(TRIAL)
     seconds = recorded.seconds.groupby(TRIAL)
-    sampled = seconds[[*HOST, *DEVICE]].mean()
     reads = seconds[["r_mib_s", "r_iops"]].sum()
+    caps = {trial: cap_share(study.plan.level(str(trial[0])), of) for trial, of in seconds}
     data_mib, levels = good["data_bytes"].astype(float) / _MIB, good.index.get_level_values("level")
     memory_mib = {name: _memory_mib(study, name) for name in study.plan.factor.levels}
-    own = {
-        **{name: good[name] for name in _OWN if name in good},
-        "data_to_memory": data_mib / pd.Series(memory_mib, dtype=float).reindex(levels).to_numpy(),
-        "data_to_buffers": data_mib / pd.Series(_buffers_mib(folder, trials), dtype=float).reindex(levels).to_numpy(),
-        "kib_per_read": 1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
-        "dirty_peak_mib": seconds["dirty_mib"].max(),
-        "cap_share": pd.Series({trial: cap_share(study.plan.level(str(trial[0])), of) for trial, of in seconds}, dtype=float),
-    }  # fmt: skip
-    return good[list(COSTS)].join(sampled).assign(**own).astype(float).reset_index()
+    figures = good.join(seconds[[*HOST, *DEVICE]].mean()).assign(
+        data_to_memory=data_mib / levels.map(memory_mib).to_numpy(float),
+        data_to_buffers=data_mib / levels.map(_buffers_mib(folder, trials)).to_numpy(float),
+        kib_per_read=1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
+        dirty_peak_mib=seconds["dirty_mib"].max(),
+        cap_share=pd.Series(caps, dtype=float),
+    )
+    return figures[[*FIGURES]].astype(float).reset_index()
 
 
 def _memory_mib(study: Study, level: str) -> float | None:
