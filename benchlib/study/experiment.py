@@ -16,7 +16,7 @@ from benchlib.stats.sequential import EXTENSION, decide, plan_looks
 from benchlib.stats.strata import analyze_strata, exploratory
 from benchlib.study import conditions
 from benchlib.study.instruments import Recorded, bottlenecks, recorded
-from benchlib.study.results import Measured, concerns, costs, measured
+from benchlib.study.results import COSTS, TRIAL, Measured, concerns, measured
 from benchlib.study.store import StudyFolder
 
 _ALPHA = 0.05
@@ -67,8 +67,8 @@ class Experiment:
 
     @property
     def costs(self) -> pd.DataFrame:
-        """What the good trials cost; see :func:`benchlib.study.results.costs`."""
-        return costs(self.trials)
+        """What each good trial cost: ``level``, ``block`` and :data:`benchlib.study.results.COSTS`; null where it was not sampled."""
+        return self.figures[[*TRIAL, *COSTS]]
 
     @property
     def progress(self) -> pd.DataFrame:

@@ -93,15 +93,6 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
     )
 
 
-def costs(trials: pd.DataFrame) -> pd.DataFrame:
-    """What each good one of some trials cost: columns ``level, block`` and :data:`COSTS`.
-
-    Of the host of a server that is not ours all is null where it was not sampled.
-    """
-    good = trials.loc[trials["error"].isna(), [*TRIAL, *COSTS]]
-    return good.astype(dict.fromkeys(COSTS, float)).reset_index(drop=True)
-
-
 def good_ones(trials: pd.DataFrame) -> list[tuple[str, int, str]]:
     """The level, the block and the name of each good one of some trials."""
     good = trials.loc[trials["error"].isna(), [*TRIAL, "trial"]]

@@ -16,7 +16,6 @@ from benchlib.study.bench import Bench, open_bench
 from benchlib.study.experiment import shown
 from benchlib.study.loop import keep_study, run_study
 from benchlib.study.records import Samples
-from benchlib.study.results import costs
 from benchlib.study.stand import Stand
 from benchlib.study.store import StudyFolder
 
@@ -43,11 +42,11 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -
     folder = StudyFolder("beside")
     keep_study(folder, Study(name="beside", title="Beside", plan=plan, trials=plan.design(1)))
     run_study(folder, lambda tell: open_bench(plan, "beside", tell=tell))
-    frame = shown(folder).trials
-    by_level = frame.set_index("level")
+    experiment = shown(folder)
+    by_level = experiment.trials.set_index("level")
     assert by_level["error"].isna().all(), "each row that the load inserted is there, and none besides"
     assert by_level["wal_bytes_per_transaction"].isna().to_dict() == {"alone": False, "beside": True}
-    by_level = costs(frame).set_index("level")
+    by_level = experiment.costs.set_index("level")
     assert by_level["server_cpu_ms_per_transaction"].isna().to_dict() == {"alone": False, "beside": True}
     assert by_level["tool_cpu_ms_per_transaction"].notna().all()
     (trial,) = [t.id for t in folder.read().trials if t.level == "beside"]
