@@ -203,7 +203,7 @@ class Experiment:
         doubts = [
             # a cold start is meant to be in no steady state
             replace(doubt, grave=False) if doubt.code == "no_steady_state" and doubt.level in cold else doubt
-            for doubt in concerns(self.trials, self.progress, self.measured.warnings, self.plan.margin)
+            for doubt in concerns(self.measured, self.plan.margin)
         ]
         doubts += conditions.unmet(self.conditions)
         if self.study.extended:

@@ -113,16 +113,14 @@ def tunables(plan: Plan, kept: Mapping[str, Measurement]) -> dict[str, dict[str,
     return by_name
 
 
-def concerns(
-    trials: pd.DataFrame, progress: pd.DataFrame, warnings: pd.DataFrame, margin: float
-) -> list[Concern]:
+def concerns(frames: Measured, margin: float) -> list[Concern]:
     """What the trials themselves give reason to doubt, level by level.
 
     Failed, retried or skipped transactions, a rate that was not held, commits that no flush could have made safe, trials without a steady
     state (grave where the mean would change by more than ``margin``), processors that were used up, a load tool that was the
-    bottleneck, and what the bench itself warned of. The frames are those of this module.
+    bottleneck, and what the bench itself warned of.
     """
-    good = trials[trials["error"].isna()].astype({"processors_share": float})
+    good = frames.trials[frames.trials["error"].isna()].astype({"processors_share": float})
     doubts: list[Concern | None] = []
     readings: dict[str, list[list[float]]] = {}
     by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
@@ -139,13 +137,13 @@ def concerns(
         if rows["rate_tps"].notna().all():
             each = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
             doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *each))
-        of_level = progress[progress["level"] == level]
+        of_level = frames.progress[frames.progress["level"] == level]
         # the warm-up was a run of its own, so nothing of the series is to be cut
         readings[level] = [trial.to_list() for _, trial in of_level.groupby("block")["tps"]]
     doubts += validity.unsteady(readings, margin)
     doubts += validity.ceilings({name: of["processors_share"].to_list() for name, of in by_level.items()})
     doubts += [validity.client_bound(name, of["client_cpu_share"].to_list()) for name, of in by_level.items()]
-    return [doubt for doubt in doubts if doubt] + _warned(trials, warnings)
+    return [doubt for doubt in doubts if doubt] + _warned(frames.trials, frames.warnings)
 
 
 def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:

@@ -164,11 +164,10 @@ def test_what_the_counters_do_not_tell_is_missing(
 
 def doubts(folder: StudyFolder, **columns: float) -> list[Concern]:
     """The concerns about a study's trials, with columns of the level “tuned” replaced; that they are few is known."""
-    trials = shown(folder).trials
+    measured = shown(folder).measured
     for name, value in columns.items():
-        trials.loc[trials.level == "tuned", name] = value
-    known = concerns(trials, shown(folder).progress, shown(folder).measured.warnings, 0.03)
-    return [concern for concern in known if concern.code != "too_short"]
+        measured.trials.loc[measured.trials.level == "tuned", name] = value
+    return [concern for concern in concerns(measured, 0.03) if concern.code != "too_short"]
 
 
 def test_what_went_wrong_inside_a_trial_is_a_concern_of_its_level(run) -> None:
