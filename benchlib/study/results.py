@@ -17,6 +17,7 @@ from benchlib.load.latency import Latency, read_latency
 from benchlib.load.pgbench import LOADING
 from benchlib.load.shared import merged
 from benchlib.load.tools import misfit, read
+from benchlib.plan.level import Values
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
 from benchlib.server.counters import server_counts
@@ -66,19 +67,20 @@ class Measured:
 def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -> Measured:
     """The frames of the ``kept`` trials of a study."""
     trials, progress, statements, warnings = [], list[Any](), list[Any](), list[Any]()
-    for trial_id, measurement in kept.items():
-        of = {"level": measurement.trial.level, "block": measurement.trial.block}
+    for measurement in kept.values():
+        trial = measurement.trial
+        of = {"level": trial.level, "block": trial.block}
         row = {
             **measurement.model_dump(include={"started_s", "server_version", "error"}),
-            **asdict(measurement.trial),
-            **{"trial": trial_id, "period": plan.period(measurement.trial.block), "host": measurement.ran_on},
+            **asdict(trial),
+            **{"trial": trial.id, "period": plan.period(trial.block), "host": measurement.ran_on},
         }
         warnings += [{**of, "warning": warning} for warning in measurement.warnings]
         if measurement.error is None:
             try:
-                with understood(folder, trial_id):
-                    report = _report(folder, plan, trial_id, measurement)
-                    row |= _figures(folder, plan, trial_id, measurement, report)
+                with understood(folder, trial.id):
+                    report = _report(folder, plan, measurement)
+                    row |= _figures(folder, plan, measurement, report)
                     progress += [{**of, **each} for each in report["progress"]]
                     statements += [{**of, **each} for each in report["statements"]]
             except InputError as reason:
@@ -168,16 +170,14 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
     return doubts
 
 
-def _figures(
-    folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement, report: Mapping[str, Any]
-) -> dict[str, Any]:
+def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: Values) -> dict[str, Any]:
     """The figures of a trial whose load tool reported a whole run.
 
     Raises:
         InputError: a file of the trial is damaged.
 
     """
-    level, done = measurement.trial.level, report["transactions"]
+    trial_id, level, done = measurement.trial.id, measurement.trial.level, report["transactions"]
     workload, rate = plan.level_workload(level), plan.level_load(level).rate
     # where something ran beside them, transactions are not all that the costs were for; loading has none
     alone = None if workload.beside else done
@@ -242,27 +242,28 @@ def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
     return next(reached, None)
 
 
-def _report(folder: StudyFolder, plan: Plan, trial_id: str, measurement: Measurement) -> dict[str, Any]:
+def _report(folder: StudyFolder, plan: Plan, measurement: Measurement) -> dict[str, Any]:
     """What the load tool reported of a whole run.
 
     Raises:
         InputError: its output is not there, cannot be trusted, or is not of a whole run.
 
     """
-    tool = plan.level_workload(measurement.trial.level).tool
+    trial = measurement.trial
+    tool = plan.level_workload(trial.level).tool
     parts = {f".{one.host}": one.load_argv for one in measurement.generators} or {"": measurement.load_argv}
     reports = []
     for part, argv in parts.items():
-        stdout = folder.raw(trial_id, f"stdout{part}")
+        stdout = folder.raw(trial.id, f"stdout{part}")
         if stdout is None:
             raise InputError("the trial's output is not there")
-        text = b"\n".join([stdout, folder.raw(trial_id, f"stderr{part}") or b""]).decode(errors="replace")
+        text = b"\n".join([stdout, folder.raw(trial.id, f"stderr{part}") or b""]).decode(errors="replace")
         reports.append(read(tool, text, argv))
     report = merged(reports) if measurement.generators else reports[0]
     if not report["complete"]:
         raise InputError(f"the load did not run to its end: {' '.join(report['errors'][:1])}")
-    if why := misfit(plan, measurement.trial, measurement.load_argv, report):
-        raise InputError(f"{folder.name}: trials/{trial_id}: its output is not of this trial: {why}")
+    if why := misfit(plan, trial, measurement.load_argv, report):
+        raise InputError(f"{folder.name}: trials/{trial.id}: its output is not of this trial: {why}")
     return report
 
 
