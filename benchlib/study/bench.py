@@ -194,7 +194,7 @@ class Bench:
             assert self.hosts
             job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())
             notes["load_argv"] = [tool.program.name, *tool.argv(job)[1:]]
-            generated = drive(self.hosts, stand.server, job, self.workspace.name, stand.way(), watch)
+            generated = drive(self.hosts, stand, job, watch)
             return lambda: put_together(generated, tool, load, folder, notes)
         logs = None
         if load.transaction_log:

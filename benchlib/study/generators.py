@@ -28,12 +28,12 @@ from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
 from benchlib.plan.model import Generator, Load
 from benchlib.server.cluster import Door
-from benchlib.server.server import Server, asking
+from benchlib.server.server import asking
 from benchlib.server.templates import workshop
 from benchlib.study.at_host import PASSING, UnwantedError, answer, ended
 from benchlib.study.fleet import CLOCK, Hosts, clock_offset
 from benchlib.study.followers import ReplicaElsewhere
-from benchlib.study.stand import Check, written
+from benchlib.study.stand import Check, Stand, written
 from benchlib.study.store import TRANSACTION_LOG
 
 OVERLAP = 0.95
@@ -110,10 +110,8 @@ def reach(hosts: Hosts, load: Load, site: Site) -> None:
         site.cluster.open_door(Door.at(hosts.reached_at(hosts.here), [*map(hosts.reached_at, names)]))
 
 
-def drive(
-    hosts: Hosts, server: Server, job: Job, whom: str, environment: Mapping[str, str], watch: Check
-) -> list[Generated]:
-    """Have the generators of a job's load drive a server, and wait for all of them; ``watch`` as of :meth:`Shell.run`.
+def drive(hosts: Hosts, stand: Stand, job: Job, watch: Check) -> list[Generated]:
+    """Have the generators of a job's load drive a stand's server, and wait for all of them; ``watch`` as of :meth:`Shell.run`.
 
     Raises:
         LoadError: one of them failed; the others have been stopped.
@@ -123,13 +121,13 @@ def drive(
     shares = split(job.load, job.seed)
     addresses = {name: hosts.address(name) for name in shares}
     barrier = secrets.randbelow(2**31)  # a lock that nobody else has
-    tasks: dict[str, Any] = {}
-    with asking(), server.connect() as holder:
+    tasks, whom, way = dict[str, Any](), stand.run.folder.name, Shell(None, stand.way())
+    with asking(), stand.server.connect() as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
         try:
             for name, (load, seed) in shares.items():
                 own = replace(job, load=load, seed=seed)
-                call = partial(answer, generate, (whom, name, own, barrier, Shell(None, environment)))
+                call = partial(answer, generate, (whom, name, own, barrier, way))
                 tasks[name] = hosts.submit(name, addresses[name], call)
             for _ in ticks(_READY_LIMIT_S):
                 _raise_failure(tasks)
