@@ -66,12 +66,12 @@ def run_on_fleet(
             for after, until in itertools.pairwise([0, *looks, study.blocks]):
                 if part := [block for block in blocks if after < block <= until]:
                     if reason := enough():
-                        driver.report(f"done early: {reason}")
+                        driver.progress.report(f"done early: {reason}")
                         return
                     driver.run(part)
         except KeyboardInterrupt:
             raise driver.progress.interrupted() from None
-        driver.report("done")
+        driver.progress.report("done")
 
 
 @dataclass
@@ -95,6 +95,7 @@ class _Driver:
         self._folder, self._hosts, self._queue, self._open_bench = folder, hosts, queue, open_bench
         self._study = folder.read()
         self.progress = Progress(folder, self._study, folder.kept(), tell)
+        self._report = self.progress.report
         self._sizes = Counter(trial.block for trial in self._study.trials)
         self._kept = defaultdict[int, set[str]](set)  # of the blocks under way
         self._todo: dict[str, list[int]] = {}
@@ -111,7 +112,7 @@ class _Driver:
         pins = pinned(self._study.blocks, len(plan.factor.levels), self._hosts.servers(), plan.looks)
         for block in blocks:
             self._todo.setdefault(pins[block], []).append(block)
-        self.report("starting")
+        self._report("starting")
         while self._todo or self._shares:
             self._look()
             self._hand_out()
@@ -126,10 +127,6 @@ class _Driver:
         for share in self._shares.values():
             share.task.cancel()
         self._shares.clear()
-
-    def report(self, doing: str) -> None:
-        """Tell how far it is."""
-        self.progress.report(doing, max(len(self._shares), 1))
 
     def _look(self) -> None:
         if (now := time.monotonic()) >= self._next_look:
@@ -150,7 +147,7 @@ class _Driver:
                 self._give(host, self._todo.pop(host))
             elif not why:
                 self._absent[host] = now, "no worker of it is connected"
-                self.report(f"{host} is not connected: waiting for it")
+                self._report(f"{host} is not connected: waiting for it")
 
     def _give(self, host: str, blocks: list[int]) -> None:
         number, own = next(self._numbers), set(blocks)
@@ -167,7 +164,7 @@ class _Driver:
             for block in self._todo.pop(host):
                 other = min(others, key=lambda name: len(self._todo.get(name, ())))
                 self._todo.setdefault(other, []).append(block)
-            self.report(f"{host} stays away: its blocks go to {', '.join(others)}")
+            self._report(f"{host} stays away: its blocks go to {', '.join(others)}")
         elif not self._shares:
             raise StudyError(
                 f"no host is left for the blocks of {host} ({why}): mend that and run the same again, "
@@ -184,7 +181,7 @@ class _Driver:
             if message["sender"] != share.sender:
                 continue  # Dask has run it a second time
             if "line" in message:
-                self.report(f"{share.host}: {message['line']}")
+                self._report(f"{share.host}: {message['line']}")
             else:
                 self._keep(share, Measurement.model_validate_json(message["measurement"]), message["files"])
 
@@ -221,7 +218,7 @@ class _Driver:
             for trial_id in self._kept.pop(block):
                 self._folder.set_aside(trial_id)
                 self.progress.kept -= 1
-        self.report(f"{share.host} has lost block {left[0]} ({reason}): it runs again")
+        self._report(f"{share.host} has lost block {left[0]} ({reason}): it runs again")
         self._attempts[left[0]] += not isinstance(reason, HostBusyError)
         if self._attempts[left[0]] >= MOST_ATTEMPTS:
             lost = f"block {left[0]} was lost {MOST_ATTEMPTS} times"

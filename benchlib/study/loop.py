@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Protocol
 
 from benchlib.errors import InputError, Interrupted, StudyError, os_errors_as
@@ -39,22 +38,21 @@ class Progress:
     ) -> None:
         self._folder, self._study, self._tell = folder, study, tell
         self.kept, self._failed = len(kept), sum(m.error is not None for m in kept.values())
-        self._started, self._seconds = time.monotonic(), list[float]()
+        self._started, self._before = time.monotonic(), self.kept
 
     def add(self, measurement: Measurement) -> None:
         """Count a trial that has been kept."""
         self.kept += 1
         self._failed += measurement.error is not None
-        self._seconds.append(measurement.finished_s - measurement.started_s)
 
-    def report(self, doing: str, at_once: int = 1) -> None:
-        """Tell how far it is, in a line, and what is done now; so many trials run at once."""
-        line = f"{self._folder.name}: trial {self.kept}/{len(self._study.trials)}"
+    def report(self, doing: str) -> None:
+        """Tell how far it is, in a line, and what is done now."""
+        gone_s, trials = time.monotonic() - self._started, len(self._study.trials)
+        line = f"{self._folder.name}: trial {self.kept}/{trials}"
         line += f", {self._failed} failed" if self._failed else ""
-        line += f", {_clock(time.monotonic() - self._started)} gone"
-        if self._seconds:
-            each_s = fmean(self._seconds[-99:]) / at_once
-            line += f", about {_clock((len(self._study.trials) - self.kept) * each_s)} left"
+        line += f", {_clock(gone_s)} gone"
+        if (added := self.kept - self._before) > 0:
+            line += f", about {_clock((trials - self.kept) * gone_s / added)} left"
         self._tell(f"{line} · {doing}")
 
     def interrupted(self) -> Interrupted:

@@ -236,7 +236,7 @@ def test_progress_tells_what_is_done_what_failed_and_what_is_left(folder_of, ben
     assert re.fullmatch("small: trial 0/6, 0:00:0. gone · .*", lines[2]), (
         "nobody knows how long a trial takes"
     )
-    assert re.fullmatch("small: trial 1/6, 0:00:0. gone, about 0:00:20 left · .*", lines[3])
+    assert re.fullmatch("small: trial 1/6, 0:00:0. gone, about 0:0.:.. left · .*", lines[3])
     assert re.fullmatch("small: trial 6/6, 1 failed, 0:00:0. gone, about 0:00:00 left · done", lines[-1])
 
 
