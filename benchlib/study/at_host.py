@@ -163,9 +163,7 @@ def at_host(call: Call, queue: str, tag: Mapping[str, Any], own: Mapping[str, st
         return _apart(call, send, check_wanted, {**own, **way, _SCHEDULER: worker.scheduler.address})
 
 
-def _apart(
-    call: Call, send: Send, check_wanted: Callable[[], None], environment: Mapping[str, str]
-) -> Any:
+def _apart(call: Call, send: Send, check_wanted: Callable[[], None], environment: Mapping[str, str]) -> Any:
     ours, theirs = Pipe()
     with theirs:
         process = subprocess.Popen(
