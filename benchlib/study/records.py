@@ -77,7 +77,6 @@ class Counters(Record):
     after: dict[str, Any]
 
 
-
 class Plans(Record):
     """The plans of the workload's statements before and after the load: rows of ``statement`` and ``plan``."""
 

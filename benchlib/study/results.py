@@ -13,7 +13,7 @@ import pandas as pd
 
 from benchlib.errors import InputError
 from benchlib.host.telemetry import processors_share, transaction_costs
-from benchlib.load.latency import Latency, read_latency
+from benchlib.load.latency import read_latency
 from benchlib.load.pgbench import LOADING
 from benchlib.load.shared import merged
 from benchlib.load.tools import misfit, read
@@ -197,7 +197,8 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
     if samples and len(samples.readings) > 1 and samples.of_servers_host(plan.level(level)):
         raw = dict(samples)
         figures |= {"processors_share": processors_share(raw), **transaction_costs(raw, alone)}
-    if latency := _latency(folder, trial_id):
+    if log := folder.transaction_log(trial_id):
+        latency = read_latency(log)
         if latency.transactions != done:
             why = f"it is not of this trial: {latency.transactions} transactions, the summary has {done}"
             raise folder.damaged(trial_id, TRANSACTION_LOG, why)
@@ -265,9 +266,3 @@ def _report(folder: StudyFolder, plan: Plan, measurement: Measurement) -> dict[s
     if why := misfit(plan, trial, measurement.load_argv, report):
         raise InputError(f"{folder.name}: trials/{trial.id}: its output is not of this trial: {why}")
     return report
-
-
-def _latency(folder: StudyFolder, trial_id: str) -> Latency | None:
-    """The latencies in a trial's log of transactions; None where no log was kept."""
-    log = folder.transaction_log(trial_id)
-    return read_latency(log) if log else None
