@@ -44,8 +44,11 @@ FIGURES = {
     "operating_system": {
         "the whole sysctl set": ("", "+"),
         "the ladder, first to last": ("65.09", "+"),
+        "the ladder, first to last, beside a client that scans": ("65.09", "+"),
         "read-ahead’s share": ("", "+"),
+        "read-ahead’s share, beside a client that scans": ("", "+"),
         "noatime’s share": ("", "+"),
+        "noatime’s share, beside a client that scans": ("", "+"),
     },
     "mixed_load": {
         "operational speed, first to last of eight experiments": ("65.09", ""),
@@ -281,6 +284,8 @@ UNSEEN = "cannot tell: −20.0\u00a0% could have been seen"
         ({"value": 65.09}, "a little more", "contradicts"),
         ({"value": 65.09}, "none", "contradicts"),
         ({"value": 65.09}, "hardly any", SEEN),
+        ({"value": 65.09}, "open", "contradicts"),
+        ({"value": 25}, "open", SEEN),
         # a difference in tps of another machine has a sign here, and no size
         ({"value": 2000, "unit": "tps"}, "more", "agrees"),
         # published as no difference

@@ -148,6 +148,8 @@ def device_panels(
     """
     frame = _device_frame(progress, seconds, waits)
     spans, step = _binned(frame[frame["level"].isin(list(levels))], "second", _SPANS)
+    trials = spans.groupby("second")["level"].transform("count")
+    spans = spans[2 * trials >= trials.max()]  # few go on for a second after the others' end
     # a time of reads or writes that hardly happened says nothing
     recorded = [figure for figure in figures if spans[figure].notna().mean() > 0.1]
     if not recorded:
@@ -191,7 +193,8 @@ def _most_apart(medians: pd.DataFrame) -> str:
     if len(medians) < 2 or ratios.empty:
         return "Speed and devices while the load ran"
     name = str(ratios.idxmax())
-    return f"Most apart, {DEVICES[name][0].lower()}: {extremes(medians[name])}"
+    rounded, unit = medians[name].map("{:.3g}".format).astype(float), " ms" if name.endswith("_ms") else ""
+    return f"Most apart, {DEVICES[name][0].lower()}: {extremes(rounded, unit)}"
 
 
 def _device_frame(progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataFrame) -> pd.DataFrame:
