@@ -58,7 +58,8 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: Mapping[
 
     - *agrees*: the interval excludes zero in the published direction (for ``0``: it lies inside the margin);
       with *smaller* or *larger* where it misses a published percentage.
-    - *contradicts*: it excludes zero in the other direction, or holds zero, or no more than the margin, and not the published percentage.
+    - *contradicts*: it excludes zero in the other direction, lies inside the margin although a size was published, or
+      holds zero and ends below the published percentage.
     - *cannot tell*: neither; with the change that could have been seen.
     - *could not be shown here*: where it does not agree, and ``unmet`` has a reason for one of the two levels.
 
@@ -80,11 +81,13 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
     sized = not all(map(math.isnan, (figure.value, figure.low, figure.high)))
     if verdict == "invalid":
         return "cannot tell: the comparison is invalid"
-    if sized and (inside or verdict == "inconclusive") and _size(figure, low, high) == ", smaller":
+    if verdict == "inconclusive" and figure.direction != "0" and _size(figure, low, high) == ", smaller":
         return "contradicts"  # whichever way it goes, it is less than was published
     if verdict != "inconclusive":
         if inside and figure.direction == "0":
             return "agrees"
+        if inside and sized:
+            return "contradicts"
         if verdict != "equivalent":
             same = figure.direction == ("+" if low > 0 else "-")
             return f"agrees{_size(figure, low, high)}" if same else "contradicts"

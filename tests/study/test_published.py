@@ -288,6 +288,9 @@ UNSEEN = "cannot tell: −20.0\u00a0% could have been seen"
         ({"value": 25}, "open", SEEN),
         # a difference in tps of another machine has a sign here, and no size
         ({"value": 2000, "unit": "tps"}, "more", "agrees"),
+        ({"value": 2000, "unit": "tps"}, "none", "contradicts"),
+        ({"value": 2000, "unit": "tps"}, "open", SEEN),
+        ({"direction": "+"}, "open", SEEN),
         # published as no difference
         ({"direction": "0"}, "none", "agrees"),
         ({"direction": "0"}, "a little more", "agrees"),
