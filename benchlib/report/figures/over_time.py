@@ -148,8 +148,9 @@ def device_panels(
     """
     frame = _device_frame(progress, seconds, waits)
     spans, step = _binned(frame[frame["level"].isin(list(levels))], "second", _SPANS)
-    trials = spans.groupby("second")["level"].transform("count")
-    spans = spans[2 * trials >= trials.max()]  # few go on for a second after the others' end
+    trials = spans.groupby(["level", "second"])["second"].transform("count")
+    # few of a level's go on for a second after the others' end
+    spans = spans[2 * trials >= trials.groupby(spans["level"]).transform("max")]
     # a time of reads or writes that hardly happened says nothing
     recorded = [figure for figure in figures if spans[figure].notna().mean() > 0.1]
     if not recorded:

@@ -262,6 +262,19 @@ def test_devices_tell_what_differs_and_have_no_panel_of_what_was_hardly_read(tri
     assert "log scale" not in words(device_panels(progress, seconds, waits, LEVELS)), "0 would vanish from it"
 
 
+def test_a_second_that_few_trials_of_a_level_have_is_no_fall_and_a_longer_level_stays_whole(trials):
+    seconds, waits = cases.make_seconds(LEVELS), cases.make_waits(LEVELS, events=cases.EVENTS)
+    last, first = seconds["second"].max(), seconds["block"].min()
+    stray = seconds[
+        (seconds["second"] == last) & (seconds["block"] == first) & (seconds["level"] == LEVELS[0])
+    ]
+    longer = seconds[(seconds["second"] == last) & (seconds["level"] == LEVELS[1])]
+    seconds = pd.concat([seconds, stray.assign(second=last + 1), longer.assign(second=last + 1)])
+    numbers = device_panels(cases.make_progress(trials, 1), seconds, waits, LEVELS).numbers
+    ends = numbers.groupby("level")["second"].max()
+    assert ends[LEVELS[1]] == ends[LEVELS[0]] + 1 == last + 1
+
+
 def test_quantiles_and_sweeps_say_their_numbers_and_which_levels_have_none():
     figure = quantile_ladder(cases.make_quantiles(["defaults", "slow"]), ["defaults", "slow", "tuned"])
     assert re.fullmatch(r"Latency, p99: \d+(\.\d+)? ms \(defaults\) to \d+(\.\d+)? ms \(slow\)", figure.title)
