@@ -35,7 +35,7 @@ class Metric:
 _METRICS = (
     Metric("tps", "throughput", "tps", True),
     # transactions, or where loading is the work rows: comparable among levels of one workload
-    Metric("speed", "work done", "per s", True),
+    Metric("speed", "speed", "per s", True),
     Metric("latency_average_ms", "mean latency", "ms"),
     Metric("latency_stddev_ms", "latency deviation", "ms"),
     Metric("latency_p50_ms", "median latency", "ms"),

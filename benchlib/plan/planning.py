@@ -29,7 +29,8 @@ _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 class _Sizes(Load):
     """What a profile says: a load, and the study's size. ``only`` names the part of the levels that it runs.
 
-    ``base`` and ``levels`` are patches over those of the notebook, of a grid by the name of a value: such as times that are scaled down.
+    ``base`` and ``levels`` are patches over those of the notebook, of a grid by the name of a value: such as times that are scaled down, which its
+    ``caveat`` says.
     """
 
     blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
@@ -38,6 +39,7 @@ class _Sizes(Load):
     only: list[str] | dict[str, list[str]] | None = None
     base: dict[str, Any] = {}
     levels: dict[str, dict[str, Any]] = {}
+    caveat: str = ""
 
 
 def study_name(values: Values) -> str:

@@ -157,7 +157,8 @@ class Workload(Model):
     def label(self) -> str:
         """Its name, and how many clients run beside its load."""
         clients = self.clients_beside
-        return f"{self.name} (beside it, not counted: {clients} more)" if clients else self.name
+        more = f"{clients} client{'s' if clients > 1 else ''} not counted"
+        return f"{self.name} beside {more}" if clients else self.name
 
     @property
     def clients_beside(self) -> int:

@@ -13,7 +13,16 @@ from pydantic import BeforeValidator
 from benchlib.errors import NothingToShowError
 from benchlib.plan.metrics import MOST_ANSWERS, percent_words
 from benchlib.plan.model import Study
-from benchlib.report.figures.frames import change_words, known, opening, rows_of, span
+from benchlib.report.figures.frames import (
+    SAYS_BOTH,
+    UNSHOWN,
+    change_words,
+    known,
+    opening,
+    quoted,
+    rows_of,
+    span,
+)
 from benchlib.report.figures.style import TEMPLATES
 from benchlib.report.screening import combination, factorial, main_effects, standing_out
 from benchlib.stats.descriptive import enough
@@ -21,10 +30,7 @@ from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import ReplicaReadings
 
-UNSHOWN = "cannot be shown here"
 _MOST_WORDS = 60
-_SAYS_BOTH = "instead of"
-"""Words for a level that have this in them say what it is compared with."""
 _UNCLEAR = ("not known", "on a processor", "other waits")
 """Bottlenecks that tell a reader nothing."""
 _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
@@ -96,7 +102,7 @@ def words_of(study: Study) -> dict[str, str]:
     words = dict[str, str]()
     for name, called in study.declared.answers.items():
         level = study.plan.factor.named(name)
-        if level and (_SAYS_BOTH not in called or _as_declared(study, level)):
+        if level and (SAYS_BOTH not in called or _as_declared(study, level)):
             words.setdefault(level, called)
     return words
 
@@ -125,9 +131,9 @@ def headline(experiment: Experiment) -> str:
     finding = _LEADS[lead](experiment) if lead else ""
     comparisons, gives_up = {}, {}
     for answer in told:
-        other = "" if _SAYS_BOTH in answer.words else f"“{answer.against}”"
+        other = "" if SAYS_BOTH in answer.words else f"“{answer.against}”"
         comparisons[answer.level] = (answer.words, other)
-        if not (finding and lead == "crashes"):  # which has said it
+        if not (lead == "crashes" and POWER_CUT in finding):  # which has said it
             gives_up[answer.level] = answer.gives_up.replace("; ", " and ")
     verdicts = opening(analysis.headline(comparisons, gives_up))
     return " ".join(filter(None, (finding, verdicts))).replace("\u00a0", " ")
@@ -186,6 +192,7 @@ def _clients(experiment: Experiment) -> str:
         held = str(experiment.bottlenecks.set_index("level")["bottleneck"][levels[place]])
     return sentence(
         "clients", metric=analysis.metric, margin=analysis.margin, clients=clients, place=place, uncertain=uncertain,
+        last=change_words(experiment.compared(levels[-1], levels[place], plan.metric)[0]) if held else "",
         held="" if held in _UNCLEAR else held.removeprefix("the "),
     )  # fmt: skip
 
@@ -228,7 +235,13 @@ _LEADS: Mapping[str, Callable[[Experiment], str]] = {
 
 def limits(experiment: Experiment) -> str:
     """What the study cannot show, in one line made from its data, worst first; what is not known is left out."""
-    plan, analysis = experiment.plan, experiment.analysis
+    plan, analysis, declared = experiment.plan, experiment.analysis, experiment.study.declared
+    of_profile = declared.profiles.get(declared.profile, {})
+    twins = [
+        row
+        for row in map(rows_of(analysis).__getitem__, analysis.controls)
+        if abs(row["percent_change"]) > 100 * analysis.margin
+    ]
     levels = list(
         dict.fromkeys(level for each in answers(experiment) for level in (each.against, each.level))
     )
@@ -238,20 +251,28 @@ def limits(experiment: Experiment) -> str:
     concerns = [
         concern for concern in analysis.warnings if concern.level in (None, *levels, *analysis.controls)
     ]
-    data = figures.groupby("level")["data_to_memory"].median()
+    data, unmet = (
+        figures.groupby("level")["data_to_memory"].median().dropna(),
+        checks[checks["met"].eq(False)],
+    )
     written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]
     facts = {
-        "caveat": experiment.study.declared.caveat.rstrip(". "),
-        "unmet": list(dict.fromkeys(checks[checks["met"].eq(False)]["condition"])),
+        "caveat": (of_profile.get("caveat") or declared.caveat).rstrip(". "),
+        "unmet": {
+            name: quoted(rows["level"].unique()[:2]) for name, rows in unmet.groupby("condition", sort=False)
+        },
         "levels": levels,
         "ceilings": [c.level for c in concerns if c.code == "ceiling" and c.level in (None, *levels)],
         "grave": sum(concern.grave for concern in concerns),
+        "unsteady": len({c.level for c in concerns if c.code == "no_steady_state" and c.level in levels}),
+        "twins": " and ".join(map(change_words, twins)),
         "blocks": analysis.blocks,
         "duration_s": plan.load.duration_s,
-        "data": span(
-            data, lambda ratio: f"{ratio:.2g}" if ratio >= _LEAST_RATIO else f"under {_LEAST_RATIO}"
-        ),
+        "data": f"up to {data.max():.2g}"
+        if data.min() < _LEAST_RATIO <= data.max()
+        else span(data, lambda ratio: f"{ratio:.2g}" if ratio >= _LEAST_RATIO else f"under {_LEAST_RATIO}"),
         "cached": bool(data.max() < 1),
+        "loading": any(plan.level_workload(level).tool == "pgbench-init" for level in levels),
         "checkpoints": span(written["checkpoints"], "{:.0f}".format),
         "processors": experiment.study.provenance.get("host", {}).get("processors"),
     }
@@ -273,11 +294,13 @@ def _places(experiment: Experiment, levels: Sequence[str]) -> dict[str, object]:
     apart = any(one.get("on") for one in followed)
     ids = [trial_id for trial_id, m in experiment.kept.items() if apart and m.trial.level in levels]
     kept = [record for trial_id in ids if (record := ReplicaReadings.read(folder, trial_id))]
+    written = {experiment.study.levels_in_words.get(name, {}).get("writes", "") for name in levels}
     places = [storage["data"] for storage in storages if isinstance(storage.get("data"), dict)]
     return {
         "capped_memory": all(storage.get("memory") for storage in storages),
         "sharing": sharing if ours else [],
         "away": span(1000 * away.round_trip_s for record in kept for away in record.elsewhere.values()),
         "capped": any(storage.get(cap) for storage in storages for cap in _CAPS),
-        "loops": any(place.get("file_system") not in (None, "tmpfs") for place in places),
+        "cap": written.pop() if len(written) == 1 else "",
+        "loops": sum(place.get("file_system") not in (None, "tmpfs") for place in places),
     }

@@ -12,7 +12,7 @@ from benchlib.report.answers import Answer, sentence
 from benchlib.report.entries import Entry
 from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import DAGGER, known, percent_words
+from benchlib.report.figures.frames import DAGGER, MINUS, SAYS_BOTH, known, percent_words
 from benchlib.report.figures.style import mark_of
 from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.page import SITE, Page, render_prose
@@ -58,7 +58,10 @@ def assumptions_table(entries: Sequence[Entry]) -> Table | None:
         if known(entry.assumptions.get("noise"))
     ]
     labels = {"noise": "a trial strays by", "noisiest": "noisiest level", "luck": "luck of a cluster"}
-    formats: dict[str, Format] = {"noise": "{:.1%}".format, "lag": "{:+.2f}".format}
+    formats: dict[str, Format] = {
+        "noise": lambda share: f"{100 * share:.1f} %",
+        "lag": lambda rho: f"{rho:+.2f}".replace("-", MINUS),
+    }
     formats |= dict.fromkeys(("noisiest", "luck"), "{:.1f} ×".format)
     formats |= dict.fromkeys(("noisiest_p", "luck_p", "position_p", "lag_p"), p_words)
     caption = "The assumptions in the kept studies"
@@ -104,7 +107,7 @@ def _row(entry: Entry, answer: Answer) -> dict[str, str]:
         "verdict": f"{mark_of(answer.verdict).sign}\u00a0{answer.verdict}",
         "answer": f"{answer.words}{DAGGER if answer.gives_up else ''}",
         "interval": between,
-        "against": answer.against,
+        "against": "" if SAYS_BOTH in answer.words else answer.against,
         "gives up": answer.gives_up,
         "machine": entry.facts["Machine"],
     }

@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchlib.plan.model import Plan
 from benchlib.plan.words import HOST_GRANTS, rates_words
-from benchlib.report.answers import headline, limits, sentence, worded, words_of
+from benchlib.report.answers import answers, headline, limits, sentence, worded, words_of
 from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import by_value, in_common, reference_words, signed, span
@@ -182,15 +182,21 @@ class View:
 
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled; what its trials cost, and how long transactions took: leads, not verdicts."""
-        trials, against = self.experiment.trials, reference_words(self.experiment.analysis)
+        trials, analysis = self.experiment.trials, self.experiment.analysis
+        against = reference_words(analysis) if analysis.one_reference else "what Table 1 compares it with"
         cached = any(self._plan.level(name).cache for name in self._levels)
         others = [name for name in (*_LATENCIES, *["time_to_steady_s"] * cached) if name != self._plan.metric]
         took = trials.loc[trials["error"].isna(), ["level", "block", *others]]
         costs = self.experiment.costs.merge(took.astype(dict.fromkeys(others, float)))
         rated = costs["schedule_lag_average_ms"].notna().any()
         note = "Under a rate latency counts from the scheduled start, so the lag is in it." if rated else ""
+        replicated = [self._plan.level(name).part("replication") for name in self._levels]
+        if any(of.get("replicas") and not of.get("on") for of in replicated):
+            note += " Server CPU is that of the server and its replicas."
+        if trials["server_version"].dropna().str.split(".").str[0].nunique() > 1:
+            note += " Versions count pages differently, before 16, in 16 and from 17 on: compare those inside a version."
         table = mechanism.costs_table(
-            costs, self._levels, self.experiment.leads(costs), against=against, note=note
+            costs, self._levels, self.experiment.leads(costs), against=against, note=note.strip()
         )
         if self.experiment.recorded.seconds.empty:
             return table
@@ -204,7 +210,7 @@ class View:
     def waits(self) -> Figure | None:
         """What the load's sessions waited for, a bar per level; None where nearly all had a processor."""
         waits = self.experiment.recorded.waits
-        return None if waits.empty else over_time.waits_by_level(waits, self._levels)
+        return None if waits.empty else over_time.waits_by_level(waits, self._levels, self._pair())
 
     def devices(self, levels: Sequence[str] = (), figures: Sequence[str] = ()) -> Figure | None:
         """Speed, waits and the devices of data and WAL over time, of the levels named, or else of those that differ most.
@@ -224,7 +230,7 @@ class View:
             note += f" The devices of {', '.join(open_to_us)} are all disks of its host."
         return over_time.device_panels(
             self.experiment.progress, recorded.seconds, recorded.waits, shown, note.strip(),
-            figures=figures or over_time.LADDER,
+            figures=figures or over_time.LADDER, pair=() if named else self._pair(),
             name="-".join(["devices", *named[:1], *figures[:1]]),
         )  # fmt: skip
 
@@ -264,6 +270,11 @@ class View:
         rows = [(level, plan.level_load(level).clients, in_common(g)) for g in groups for level in g]
         return pd.DataFrame(rows, columns=["level", "clients", "series"])
 
+    def _pair(self) -> tuple[str, ...]:
+        """What the first answer compares: the reference, and the level."""
+        told = answers(self.experiment)[:1]
+        return next(((each.against, each.level) for each in told if each.against != each.level), ())
+
     def _few(self) -> tuple[list[str], str]:
         """The levels that one panel has room for: the baseline, and those that differ most from it; and a note."""
         analysis, factor, names = self.experiment.analysis, self._plan.factor, self._levels
@@ -297,8 +308,12 @@ class View:
                 source = script.sql or f"pgbench's {script.builtin}"
                 yield f"{name}, script {number}, weight {script.weight} of {total}", source
             check = work.invariant
-            growth = f"{check.count} grows by {check.per_transaction} a transaction" if check.count else ""
-            none = f"{check.violations} finds none" if check.violations else ""
+            if work.load_sql:
+                yield f"{name}, tables and functions", work.load_sql
+            growth = (
+                f"{check.count} must grow by {check.per_transaction} a transaction" if check.count else ""
+            )
+            none = f"{check.violations} must return 0" if check.violations else ""
             yield f"{name}, check after a trial", "; ".join(filter(None, (growth, none))) or "none"
 
     def rerun(self) -> Statement:

@@ -22,11 +22,12 @@ from benchlib.server.server import Server, asking
 
 # how much larger than VACUUM or ANALYZE last saw it the table is that grew most; one that neither has seen is left out
 _TABLES = """
-SELECT jsonb_build_object(
-    'autovacuums', coalesce(sum(s.autovacuum_count + s.autoanalyze_count), 0),
-    'growth', max(pg_relation_size(c.oid) / current_setting('block_size')::float8 / nullif(c.relpages, 0))
-) FROM pg_stat_user_tables AS s JOIN pg_class AS c ON c.oid = s.relid
+SELECT jsonb_build_object('autovacuums', coalesce(sum(autovacuum_count + autoanalyze_count), 0)) FROM pg_stat_user_tables
 """
+_GROWTH = """
+SELECT max(1 + s.n_mod_since_analyze / nullif(greatest(c.reltuples - s.n_mod_since_analyze, 0), 0)::float8)
+FROM pg_stat_user_tables AS s JOIN pg_class AS c ON c.oid = s.relid
+"""  # a template is vacuumed last, so reltuples are those of now
 _VIEWS = {
     "lsn": (10, "SELECT pg_current_wal_insert_lsn()::text"),
     "database": (10, "SELECT to_jsonb(s) FROM pg_stat_database AS s WHERE datname = current_database()"),
@@ -69,6 +70,17 @@ def snapshot(server: Server) -> dict[str, Any]:
     major = server.major
     _await_handover(server, major)
     return {name: _visible(server, sql) if major >= since else None for name, (since, sql) in _VIEWS.items()}
+
+
+def growth(server: Server) -> float | None:
+    """The rows of the table that has grown most, times those that ANALYZE last saw; null where there are none, or it is refused.
+
+    Raises:
+        ServerError: the server is gone.
+
+    """
+    times = _visible(server, _GROWTH)
+    return None if times is None else float(times)
 
 
 def _await_handover(server: Server, major: int) -> None:

@@ -86,9 +86,13 @@ class Analysis:
         reasons = {name: self.unmet(name) for name in self.asked if verdicts[name] == "inconclusive"}
         return {name: reason for name, reason in reasons.items() if reason}
 
-    def unmet(self, level: str) -> str:
-        """The conditions that a level, or what it is compared with, did not meet."""
-        pair = level, self.against[level]
+    def unmet(self, level: str, against: str = "") -> str:
+        """The conditions that the comparison of a level, with what it is compared with or another, did not meet.
+
+        What a level did not meet that is compared with yet another one is of that comparison.
+        """
+        other = against or self.against[level]
+        pair = (level,) if other in self.against else (level, other)
         return "; ".join(w.message for w in self.warnings if w.code == "condition" and w.level in pair)
 
     @property
@@ -135,7 +139,7 @@ class Analysis:
             else:
                 reason = gives_up.get(level, "")
                 cost = "" if reason in told else f", but {reason}"
-                colon = ":" if not other or name[-1:].isdigit() else ""
+                colon = ":" if not other or name[-1:].isdigit() or "=" in name else ""
                 figures = self._figures(row, explained=explained)
                 clause += f"{name}{colon} {figures}, {self._verdict(row)}{cost}"
                 explained |= bool(np.isfinite(row["ci_low"]))
@@ -169,7 +173,10 @@ class Analysis:
         if verdict == "equivalent":
             return f"equivalent within ±{margin}"
         if level in self.unshown:
-            conditions = [part.partition(": held in ")[0] for part in self.unshown[level].split("; ")]
-            return f"cannot be shown on this machine: {'; '.join(dict.fromkeys(conditions))}"
+            parts = self.unshown[level].split("; ")
+            conditions = dict.fromkeys(f"“{part.partition(': held in ')[0]}”" for part in parts)
+            return f"cannot be shown on this machine: not met is {' and '.join(conditions)}"
         seen, _ = percent_words(row["mde_percent"], 0, row["mde_percent"])
-        return "inconclusive" if seen == "–" else f"inconclusive (could have seen {seen.lstrip('+')})"
+        return (
+            "inconclusive" if seen == "–" else f"inconclusive (less than {seen.lstrip('+')} could go unseen)"
+        )

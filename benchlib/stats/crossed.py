@@ -61,8 +61,8 @@ def additivity(
     """Return whether the gains of single changes add up to the gain of all: one row per change, then three more.
 
     Columns ``what, percent, ci_low, ci_high, p_value``. Rows: each factor alone high against everything low;
-    ``all, if they multiplied`` (the product of those); ``all, as measured``; and ``measured / multiplied``, by how much
-    the one differs from the other. Single intervals, by the block model of all levels; ``controls`` stand with the level
+    ``all, if they multiplied`` (the product of those); ``all, as measured``; and ``as measured, against that product``, by how
+    much the one differs from the other. Single intervals, by the block model of all levels; ``controls`` stand with the level
     in which all is low. Needs the rows of ``design`` in which all is low, one alone is high, and all is high; InputError otherwise.
     """
     high = design.gt(0)
@@ -84,7 +84,7 @@ def additivity(
         **alone,
         "all, if they multiplied": multiplied,
         "all, as measured": together,
-        "measured / multiplied": together - multiplied,
+        "as measured, against that product": together - multiplied,
     }
     frame, *_ = _judged(data.fit(), np.array(list(rows.values())), alpha)
     frame.insert(0, "what", list(map(str, rows)))

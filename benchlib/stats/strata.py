@@ -110,7 +110,7 @@ def _joined(analyses: Sequence[Analysis]) -> Analysis:
     if analyses[0].controls:  # the others have none of their own, which needs saying once
         warnings = [c for c in warnings if c.code != "no_control"]
         names = ", ".join(analyses[0].controls)
-        message = f"the A/A control ({names}) is of one workload; of the others' noise only the blocks tell"
+        message = f"the A/A control ({names}) is of one workload: for the others noise is known from the blocks alone"
         warnings.append(Concern("control_elsewhere", message))
     frames = {
         name: pd.concat([getattr(analysis, name) for analysis in analyses], ignore_index=True)

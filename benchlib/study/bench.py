@@ -129,6 +129,8 @@ class Bench:
             Flushes.model_validate(flushes).write(folder)
         plans = {"before": statistics.explained(server, work, self.plan.scale)}
         stand.checkpoint()
+        if stand.grown is None:  # which the reset forgets
+            stand.grown = statistics.growth(server)
         if stand.site:  # nobody else counts on them
             statistics.reset(server)
         with stand.beside(self._beside(stand, load, trial.beside_seed), folder / BESIDE) as check_beside:
@@ -138,6 +140,7 @@ class Bench:
             for prepare in stand.site.before_load if stand.site else ():
                 notes["host"] |= prepare()
             before = statistics.snapshot(server)
+            before["tables"] = {"growth": stand.grown, **(before["tables"] or {})}
 
             with stand.watched(notes["warnings"], folder) as watch, stand.sampler(load.waits_hz) as sampler:
 

@@ -1,12 +1,13 @@
 """What must be so in a study's trials for its effect to show, held against what was sampled in them.
 
 A notebook declares conditions by name: ``{"every trial has a checkpoint": "checkpoints >= 1"}``, or for some levels
-``{"holds": "kib_per_read >= 64", "levels": ["8 read-ahead"]}``, where parts of a name stand for all levels that have them.
+``{"holds": "kib_per_read >= 64", "levels": ["8 read-ahead"]}``, where parts of a name stand for all levels that have them. With
+``"at": "reference"`` the figure is that of what each of these levels is compared with.
 """
 
 import re
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError, model_validator
@@ -26,9 +27,9 @@ from benchlib.study.store import StudyFolder
 _OWN = {
     "data_to_memory": "data, times the memory that the server may use",
     "data_to_buffers": "data, times shared_buffers",
-    "growth": "a table's size, times what ANALYZE or VACUUM last saw",
+    "growth": "a table's rows, times those that ANALYZE last saw",
     "autovacuums": "tables that autovacuum vacuumed or analysed",
-    "dirty_peak_mib": "dirty memory at most, MiB",
+    "dirty_peak_mib": "peak of dirty memory, MiB",
     "kib_per_read": "size of a read, KiB",
     "cap_share": "share of the disk's cap in use",
     "processors_share": "share of all processors in use",
@@ -44,12 +45,13 @@ _MIB = 1 << 20
 
 
 class Condition(Model):
-    """A ``figure`` of each trial and its ``bound``, at some ``levels`` or, if none is named, at all."""
+    """A ``figure`` of each trial and its ``bound``, at some ``levels`` or, if none is named, at all; or ``at`` their references."""
 
     figure: str
     sign: str
     bound: float
     levels: tuple[NotEmpty, ...] = ()
+    at: Literal["level", "reference"] = "level"
 
     @model_validator(mode="before")
     @classmethod
@@ -95,20 +97,22 @@ def _names(study: Study) -> list[str]:
 
 
 def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
-    """Each condition at each level that it is of: ``condition, level, wanted, median, held, trials, met``.
+    """Each condition at each level that it is of: ``condition, level, of, wanted, median, held, trials, met``.
 
-    ``figures`` are those of :func:`figures_of`. ``met`` is whether it ``held`` in four of five ``trials``; None where the figure is not known.
+    ``figures`` are those of :func:`figures_of`. ``met`` is whether it ``held`` in four of five ``trials`` of the ``level``; None
+    where the figure is not known. ``of`` is the level whose effect it is a condition of.
     """
-    rows = []
+    rows, pairs = [], study.plan.factor.pairs()
     for name, condition in conditions(study).items():
         levels = list(study.plan.factor.levels)
         named = (matching(part, levels) for part in condition.levels)
-        for level in dict.fromkeys(chain.from_iterable(named)) if condition.levels else levels:
+        for of in dict.fromkeys(chain.from_iterable(named)) if condition.levels else levels:
+            level = pairs.get(of, of) if condition.at == "reference" else of
             values = figures.loc[figures["level"] == level, condition.figure].dropna()
             held = int(condition.holds(values).sum())
             met = held >= _MOST * len(values) if len(values) else None
-            rows.append((name, level, str(condition), values.median(), held, len(values), met))
-    columns = ["condition", "level", "wanted", "median", "held", "trials", "met"]
+            rows.append((name, level, of, str(condition), values.median(), held, len(values), met))
+    columns = ["condition", "level", "of", "wanted", "median", "held", "trials", "met"]
     return pd.DataFrame(rows, columns=columns).astype({"median": float, "met": object})
 
 
@@ -119,7 +123,7 @@ def unmet(rows: pd.DataFrame) -> list[Concern]:
             "condition",
             f"{row.condition}: held in {row.held} of {row.trials} trials of {row.level!r} "
             f"({row.wanted} is wanted, the median is {row.median:.3g})",
-            level=str(row.level),
+            level=str(row.of),
         )
         for row in rows.itertuples()
         if row.met is False

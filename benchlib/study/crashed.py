@@ -13,6 +13,7 @@ Kind = Literal["killed server", "power cut"]
 KILLED: Kind = "killed server"
 POWER_CUT: Kind = "power cut"
 KINDS = (KILLED, POWER_CUT)
+_EXT4 = {"file_system": "ext4"}
 
 
 class Round(Model):
@@ -86,6 +87,10 @@ def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
             reasons[name] = "its rows are on replicas too, which each trial holds to their promise"
         elif alike != name:
             reasons[name] = f"its server is that of “{alike}”"
-        elif kind == POWER_CUT and (storage.get("data") or storage.get("wal")):
-            reasons[name] = "its data or WAL have a place of their own, and one device loses power here"
+        elif kind == POWER_CUT and (
+            storage.get("wal") or (storage.get("data") or _EXT4)["file_system"] != "ext4"
+        ):
+            reasons[name] = (
+                "its WAL has a place of its own, or its data lie on no ext4: one such disk loses power here"
+            )
     return reasons

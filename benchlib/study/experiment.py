@@ -11,6 +11,7 @@ import pandas as pd
 from benchlib.errors import StudyError
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.plan.words import rates_words
+from benchlib.plan.workload import Workload
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.sequential import EXTENSION, decide, plan_looks
 from benchlib.stats.strata import analyze_strata, exploratory
@@ -178,6 +179,7 @@ class Experiment:
         host = provenance.get("host", {})
         servers = ", ".join(f"PostgreSQL {v}" for v in sorted(set(good["server_version"].dropna())))
         flushes = good["flushes_per_s"].astype(float).median()
+        works = map(self.plan.level_workload, self.plan.factor.levels)
         mounted = host.get("file_system")
         kind = mounted.get("type") if isinstance(mounted, dict) else None
         disk = [kind, f"{flushes:,.0f} flushes a second" if flushes > 0 else None]
@@ -185,7 +187,7 @@ class Experiment:
             "Study": self.folder.name,
             "Server": servers or "none ran",
             "Load": f"{self.workloads()}, {self.clients()}{rates_words(self.plan)}",
-            "Scale": f"{self.plan.scale:,}",
+            "Scale": f"{self.plan.scale:,}" if any(map(_scales, works)) else None,
             "Trials": f"{len(good)} of {len(self.trials)}, {self.plan.load.duration_s} s each",
             "Blocks": self.analysis.blocks,
             "Machine": _machines(provenance),
@@ -238,6 +240,10 @@ def shown(folder: StudyFolder) -> Experiment:
     return Experiment(folder, folder.read())
 
 
+def _scales(work: Workload) -> bool:
+    return work.pgbench_tables or work.mib_per_scale > 0
+
+
 def _machines(provenance: Mapping[str, Any]) -> str:
     """The machine, or those of all hosts, each kind once."""
     hosts = provenance.get("hosts") or {"": provenance.get("host", {})}
@@ -249,7 +255,12 @@ def _machines(provenance: Mapping[str, Any]) -> str:
 
 def _machine(facts: Mapping[str, Any]) -> str:
     """The machine in a few words; what is not known is left out."""
-    processor = f"{facts['processors']} × {facts['processor']}" if facts.get("processor") else ""
+    count = facts.get("processors")
+    processor = (
+        f"{count} processor{'s' if count != 1 else ''} ({facts['processor']})"
+        if facts.get("processor")
+        else ""
+    )
     memory = f"{facts['memory_mib'] / 1024:.0f} GiB" if facts.get("memory_mib") else ""
     return ", ".join(part for part in (processor, memory) if part) or "not known"
 

@@ -28,6 +28,7 @@ _SERVER_SIDE = [name for name in (*HOST, *DEVICE) if name != "network_mib_s"]
 WORKS, NO_STATEMENT = "on a processor", "load tool or a processor"
 _CPU = ("server_cpu_ms_per_transaction", "tool_cpu_ms_per_transaction")
 _DOING = dict.fromkeys(("Lock", "LWLock", "BufferPin", "Buffer"), "locks") | {"Client": NO_STATEMENT}
+_CAP = "disk's cap"
 _NEARLY_FULL = 0.8
 """From here on a session without a statement waits for a processor, for itself or for the load tool, rather than for the tool."""
 
@@ -141,7 +142,7 @@ def bottleneck(
     """
     for share, limit, name in (
         (tool, BUSY_CLIENT, "load tool"),
-        (cap, FULL, "disk's cap"),
+        (cap, FULL, _CAP),
         (processors, FULL, "processors"),
     ):
         if share >= limit:
@@ -150,7 +151,7 @@ def bottleneck(
         return "the rate that was set"
     most = max(sessions, key=lambda name: sessions[name], default="not known")
     if most in (WORKS, NO_STATEMENT) and math.isfinite(processors):
-        return "processors" if processors >= _NEARLY_FULL else "clients"
+        return "processors" if processors >= _NEARLY_FULL else "too few clients"
     return most
 
 
@@ -177,10 +178,11 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
     for level in plan.factor.levels:
         of, seconds = good[good["level"] == level], recorded.seconds[recorded.seconds["level"] == level]
         means = {str(name): float(mean) for name, mean in sessions.get(level, pd.Series(dtype=float)).items()}
-        cap = cap_share(plan.level(level), seconds)
+        cap, capped = _nearest_cap(plan.level(level), seconds)
         processors, tool = of["processors_share"].median(), of["client_cpu_share"].median()
         held = bool(len(of)) and bool((of["tps"] >= RATE_HELD * of["rate_tps"].astype(float)).all())
         name = bottleneck(processors, tool, cap, means, rate_held=held)
+        name += f" on {capped}" if name == _CAP else ""
         used = [(of["tps"] * of[cost] / 1000).mean() for cost in _CPU]
         rows.append((level, name, processors, *used, cap, seconds["aqu_sz"].median(), means))
     used_of = ["processors_share", "server", "load_tool", "cap_share"]
@@ -189,13 +191,22 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
 
 def cap_share(level: Level, seconds: pd.DataFrame) -> float:
     """How much of the cap that is nearest was used in the median second; NaN where none is set, or nothing is known."""
+    return _nearest_cap(level, seconds)[0]
+
+
+def _nearest_cap(level: Level, seconds: pd.DataFrame) -> tuple[float, str]:
+    """The same, and what that cap is on."""
     caps = level.part("storage")
-    used = [
-        seconds[figure] * unit / caps[cap]
+    used = {
+        cap: seconds[figure] * unit / caps[cap]
         for figure, unit, cap in (
             ("r_iops", 1, "read_iops"), ("w_iops", 1, "write_iops"),
             ("r_mib_s", 2**20, "read_bytes"), ("w_mib_s", 2**20, "write_bytes"),
         )
         if caps.get(cap)
-    ]  # fmt: skip
-    return float(pd.concat(used, axis=1).max(axis=1).median()) if used else float("nan")
+    }  # fmt: skip
+    shares = pd.DataFrame(used, dtype=float)
+    if shares.empty:
+        return math.nan, ""
+    nearest = str(shares.median().fillna(0.0).idxmax())
+    return float(shares.max(axis=1).median()), "requests" if nearest.endswith("iops") else "bytes"

@@ -53,25 +53,24 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
     return frame.assign(direction=[sign or own for sign, own in zip(signs, frame["direction"], strict=True)])
 
 
-def agreement(figure: Any, change: Change | None, margin: float, unmet: Mapping[str, str]) -> str:
+def agreement(figure: Any, change: Change | None, margin: float, unmet: str = "") -> str:
     """What was measured says of a published comparison, from sign and interval; empty where nothing can be said.
 
     - *agrees*: the interval excludes zero in the published direction (for ``0``: it lies inside the margin);
       with *smaller* or *larger* where it misses a published percentage.
     - *contradicts*: it excludes zero in the other direction, lies inside the margin although a size was published, or
       holds zero and ends below the published percentage.
-    - *cannot tell*: neither; with the change that could have been seen.
-    - *could not be shown here*: where it does not agree, and ``unmet`` has a reason for one of the two levels.
+    - *cannot tell*: neither; with the change of which less could go unseen.
+    - *could not be shown here*: where it does not agree, and conditions were ``unmet``.
 
     ``figure`` is a row of :func:`published_for`, ``change`` one of ``Analysis.table``, None where there is none.
     """
     if not figure.direction:
         return ""
     word = _compared(figure, change, margin) if change is not None else ""
-    reason = unmet.get(figure.level) or unmet.get(figure.against)
     # what has shown could be shown; that there is nothing has not
-    if reason and (figure.direction == "0" or not word.startswith("agrees")):
-        return f"could not be shown here: {reason}"
+    if unmet and (figure.direction == "0" or not word.startswith("agrees")):
+        return f"could not be shown here: {unmet}"
     return word
 
 
@@ -96,7 +95,7 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
         return "cannot tell"
     if figure.direction == "-":  # the same distance from no change, downwards
         seen = 100 * math.expm1(-math.log1p(seen / 100))
-    return f"cannot tell: {percent_words(seen)[0]} could have been seen"
+    return f"cannot tell: less than {percent_words(abs(seen))[0].lstrip('+')} could go unseen"
 
 
 def _size(figure: Any, low: float, high: float) -> str:

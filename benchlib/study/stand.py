@@ -42,7 +42,7 @@ class Stand:
 
     ``client`` runs the load tool; undoing the ``chapter`` of the ``run``'s journal takes away what was made. ``site`` is
     what the levers made around a cluster of ours. It is None for a server that is not ours, whose log, counters and host
-    are its owner's.
+    are its owner's. ``grown`` is :func:`benchlib.server.statistics.growth` before the first trial.
     """
 
     level: Level
@@ -52,6 +52,7 @@ class Stand:
     chapter: Chapter
     server: Cluster | Remote
     site: Site | None = None
+    grown: float | None = None
 
     @property
     def replicas(self) -> Replicas | None:

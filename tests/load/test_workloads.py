@@ -193,7 +193,7 @@ def test_workloads_of_other_data_share_nothing() -> None:
 
 def test_what_runs_beside_is_told_with_the_name(own) -> None:
     beside = '\n[[beside]]\nsql = "SELECT 1;"\n\n[[beside]]\nsql = "SELECT 2;"\nclients = 3\n'
-    assert load_workload(own(OWN + beside)).label == "own (beside it, not counted: 4 more)"
+    assert load_workload(own(OWN + beside)).label == "own beside 4 clients not counted"
     assert load_workload(own()).label == "own"
 
 

@@ -82,7 +82,7 @@ def test_effects_are_compared_and_the_studies_stand_side_by_side(kept) -> None:
     assert words["difference"][0].startswith("+18")
     page = page_of(path)
     assert path.name == "compare~one~two~three.html"
-    assert "2 × another" in page.get_text()
+    assert "2 processors (another)" in page.get_text()
     assert len(page.find_all("figure")) == 1
     csv = pd.read_csv(path.with_suffix(".csv"))
     assert csv["percent_change"][0] == pytest.approx(100 * (1.3 / 1.1 - 1), abs=1)

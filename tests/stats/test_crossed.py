@@ -75,12 +75,12 @@ def test_gains_that_do_not_add_up_are_told():
     design = full_factorial(["a", "b"])
     apart = additivity(run(design, {("a",): 0.2, ("b",): 0.1}, blocks=8), design).set_index("what")
     assert apart.loc["a", "percent"] == pytest.approx(100 * np.expm1(0.2), abs=1)
-    assert apart.loc["measured / multiplied", "p_value"] > 0.05
+    assert apart.loc["as measured, against that product", "p_value"] > 0.05
     assert apart.loc["all, as measured", "percent"] == pytest.approx(100 * np.expm1(0.3), abs=2)
     # each alone brings 0.2, but the second one brings nothing on top of the first
     trials = run(design, {("a",): 0.1, ("b",): 0.1, ("a", "b"): -0.1}, blocks=8)
     overlap = additivity(trials, design).set_index("what")
-    row = overlap.loc["measured / multiplied"]
+    row = overlap.loc["as measured, against that product"]
     assert row["percent"] == pytest.approx(100 * np.expm1(-0.2), abs=2)
     assert row["ci_low"] < row["percent"] < row["ci_high"] < 0
     assert row["p_value"] < 0.001

@@ -52,7 +52,7 @@ def test_a_condition_is_a_figure_and_its_bound_at_all_levels_or_some(study):
         ("dirty_peak_mib", ">=", 64, ()),
         ("r_iops", "<=", 9.5, ("tuned",)),
     ]
-    assert str(of["dirty"]) == "dirty memory at most, MiB ≥ 64"
+    assert str(of["dirty"]) == "peak of dirty memory, MiB ≥ 64"
     assert conditions(study) == {}
 
 
@@ -131,6 +131,16 @@ def test_a_condition_is_met_where_it_held_in_four_of_five_trials(study):
     assert "writes: held in 1 of 5 trials of 'control'" in concern.message
 
 
+def test_a_condition_may_be_of_what_a_level_is_compared_with(study):
+    figures = pd.DataFrame({"level": ["defaults", "tuned"], "checkpoints": [0, 1]})
+    of = {"holds": "checkpoints >= 1", "levels": ["tuned"], "at": "reference"}
+    rows = checked(declared(study, writes=of), figures)
+    assert rows[["level", "of", "met"]].to_numpy().tolist() == [["defaults", "tuned", False]]
+    (concern,) = unmet(rows)
+    assert concern.level == "tuned"
+    assert "trials of 'defaults'" in concern.message
+
+
 def test_what_could_not_show_is_not_called_inconclusive(folder):
     kept = json.loads((folder.path / "study.json").read_text())
     kept["parameters"]["conditions"] = {"awake": "autovacuums >= 1", "large": "data_to_memory >= 0.5"}
@@ -141,8 +151,12 @@ def test_what_could_not_show_is_not_called_inconclusive(folder):
         dict(zip(analysis.table["level"], analysis.table["verdict"], strict=True))["tuned"] == "inconclusive"
     )
     assert list(analysis.unshown) == ["tuned"]  # the baseline's autovacuum slept
-    assert str(view.headline()).splitlines()[0].endswith(", cannot be shown on this machine: awake.")
-    assert str(view.headline()).splitlines()[1].startswith("Not met: awake · ")
+    assert (
+        str(view.headline())
+        .splitlines()[0]
+        .endswith(", cannot be shown on this machine: not met is “awake”.")
+    )
+    assert str(view.headline()).splitlines()[1].startswith("Not met: awake (at “defaults”) · ")
     assert "cannot be shown here" in view.verdicts()._repr_html_()
     table = view.conditions()._repr_html_()
     assert table.index("not met") < table.index("data_to_memory" if "data_to_memory" in table else "large")

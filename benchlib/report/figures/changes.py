@@ -2,6 +2,7 @@
 
 import io
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -17,7 +18,9 @@ from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import (
     DAGGER,
     NOTHING,
+    SAYS_BOTH,
     TITLE,
+    UNSHOWN,
     Row,
     against_words,
     change_words,
@@ -36,6 +39,8 @@ from benchlib.stats import Analysis
 _SOUND = ["faster", "slower", "equivalent", "inconclusive"]
 """The verdicts whose numbers are to be believed."""
 _ENDS, _PLACES = ["percent_change", "ci_low", "ci_high"], ["value", "low", "high"]
+_NOT_SHOWN = "not shown here"
+"""What rows of figures have room for of :data:`benchlib.report.figures.frames.UNSHOWN`."""
 _CARD = 264.6  # points: WIDTH × this is 1200 × 630 pixels at the card's resolution
 _ON_CARD = 3
 
@@ -64,7 +69,8 @@ def _cells(row: Row) -> list[Pair]:
         return [("–", INK), ("not measured", MUTED), ("", INK)]
     change, between = percent_words(*(float(row[end]) for end in _ENDS))
     verdict = row["verdict"] if isinstance(row["verdict"], str) else ""
-    return [(change, INK), (between or "no interval", MUTED), (verdict, mark_of(verdict).colour)]
+    said = row.get("said") or verdict
+    return [(change, INK), (between or "no interval", MUTED), (said, mark_of(verdict).colour)]
 
 
 @styled
@@ -79,19 +85,26 @@ def forest(
     changes = analysis.table[analysis.table["level"].isin(list(analysis.against))]
     levels, twins, margin = changes["level"].astype(str).tolist(), analysis.controls, analysis.margin
     lost = {level: loss for level, loss in durability.items() if level in levels}
-    names = [level + DAGGER * (level in lost) + " (A/A control)" * (level in twins) for level in levels]
+    names = [
+        level + DAGGER * (level in lost) + " (baseline once more)" * (level in twins) for level in levels
+    ]
     quiet = [against_words(analysis, level) for level in levels]
     blocks = analysis.differences[analysis.differences["level"].isin(levels)]
     dots = _factor(blocks["percent"])
     drawing, axes, middles = _rows_of_changes(
-        changes.assign(name=names, quiet=quiet),
+        changes.assign(
+            name=names, quiet=quiet, said=[_NOT_SHOWN * (level in analysis.unshown) for level in levels]
+        ),
         f"change of {analysis.metric.title}",
         (1 - 1.2 * margin, 1 + 1.2 * margin, *dots),
     )
     axes.axvspan(1 - margin, 1 + margin, color=BAND, linewidth=0, zorder=0.5)
     y = blocks["level"].map(dict(zip(levels, middles, strict=True))) + 6
     axes.plot(dots, y, ".", color=MUTED, markersize=5, markeredgewidth=0)
-    bars = f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals; dots: blocks."
+    bars = (
+        f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals, where wider than the mark; dots: blocks; shaded: "
+        f"±{100 * margin:g} %, the smallest change that matters."
+    )
     caption = f"Against {reference_words(analysis)}. {bars}{f' {DAGGER} gives up durability.' * bool(lost)}"
     title = _leads(analysis, answer) if analysis.asked else "Nothing but the baseline was measured"
     return render("forest", drawing, title, caption, changes[["level", *_ENDS, "verdict"]])
@@ -125,10 +138,11 @@ def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
     verdict = row["verdict"] if row["verdict"] in MARKS else "not measured"
     change = f"{change_words(row)} {analysis.metric.title}, " if verdict in _SOUND else ""
     rest = f": {change}{verdict}"
-    return finding(
-        textwrap.shorten(words, TITLE - len(rest), placeholder="…") + rest,
-        f" {against_words(analysis, level) or f'against {short(analysis.against[level])}'}",
-    )
+    called = words if len(words + rest) <= TITLE else level
+    title = textwrap.shorten(called, TITLE - len(rest), placeholder="…") + rest
+    if SAYS_BOTH in called:
+        return title
+    return finding(title, f" {against_words(analysis, level) or f'against {short(analysis.against[level])}'}")
 
 
 @styled
@@ -171,14 +185,15 @@ def index_panels(entries: Sequence[Any]) -> Figure:
     for label, middle in zip(labels, middles, strict=True):
         if not label.cells:
             axes.axhspan(middle - ROW / 2, middle + ROW / 2, color=BAND, linewidth=0, zorder=2)
-    better, worse = (answers["verdict"].eq(word).sum() for word in ("faster", "slower"))
+    counts = Counter(answers["verdict"])
     caption = (
-        "Bars: each study's own intervals. Where less is better, half counts as 2 ×. Each study had its own load, clients and "
-        "disks: compare within one."
+        "Bars: each study's own intervals. Where less is better, half counts as 2 ×. Each study had its own machine, load, "
+        "clients, disks and length of trials: compare within one."
     )
     if answers["gives_up"].astype(bool).any():
         caption += f" {DAGGER} gives up durability."
-    title = f"Of {len(answers)} answers {better} are faster and {worse} slower"
+    said = ", ".join(f"{counts[word]} {word}" for word in (*MARKS, UNSHOWN) if counts[word])
+    title = f"Of {len(answers)} answers: {said}"
     return render("summary", drawing, title, caption, answers.drop(columns=["row", "gives_up"]))
 
 
@@ -217,10 +232,12 @@ def _answers(entry: Any, study: str = "") -> tuple[pd.DataFrame, list[Label]]:
     for row in answers.to_dict("records"):
         width = row["high"] - row["low"]
         digits = 0 if width >= 10 else 1 if width >= 1 else 2
-        change = f"{row['value']:,.{digits}f}\u00a0×" if known(row["value"]) else "no verdict"
+        missing = _NOT_SHOWN if row["verdict"] == UNSHOWN else "no verdict"
+        change = f"{row['value']:,.{digits}f}\u00a0×" if known(row["value"]) else missing
         name = f"{study}{row['words']}{DAGGER * bool(row['gives_up'])}"
         cells = [(change, mark_of(row["verdict"]).colour)]
-        labels.append(Label(name, f"against {row['against']}", cells, chars=36))
+        against = "" if SAYS_BOTH in row["words"] else f"against {row['against']}"
+        labels.append(Label(name, against, cells, chars=36))
     return answers, labels
 
 
@@ -244,7 +261,7 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps", alpha: float = 0.
     axes.fill_betweenx(middles, 1 / noise, noise, color=BAND, linewidth=0, zorder=0.5)
     large = changes[changes["verdict"] != "inconclusive"]
     names = [f", most {short(row['name'])}: {change_words(row)}" for row in large.head(1).to_dict("records")]
-    caption = "Shaded: what noise alone would give the effect of that rank (half-normal; C. Daniel, 1959)."
+    caption = "Each change averaged over all settings of the others. Shaded: what noise alone would give the effect of that rank."
     if not known(noise[0]):
         caption = "There is no error to tell noise by."
     caption += f" Verdicts: at {100 * alpha:.3g} % (Holm). Bars: single {100 - 100 * alpha:.3g} % intervals."
@@ -287,8 +304,8 @@ def waterfall(
         f"; from {short(start)}",
     )
     caption = (
-        f"Boxes: each step on top of those before, against {start}. Lines: adjusted {100 - 100 * alpha:.3g} % intervals "
-        "of its own change."
+        f"Boxes: each step on top of those before, against {start}. Lines: {100 - 100 * alpha:.3g} % intervals of its own "
+        "change, adjusted for this ladder alone."
     )
     return render(f"waterfall-{start}", drawing, title, caption, changes[["name", *_ENDS, "verdict"]])
 

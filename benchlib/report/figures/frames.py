@@ -18,7 +18,10 @@ MINUS = "−"
 DAGGER = "†"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """What an argument has that names nothing."""
-
+UNSHOWN = "cannot be shown here"
+"""Said in place of a verdict that is inconclusive where the effect had no chance."""
+SAYS_BOTH = "instead of"
+"""Words for a level that have this in them say what it is compared with."""
 
 _FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?")

@@ -29,6 +29,8 @@ LINE = 1.35 * FONT
 """From one line of text to the next, in points."""
 ROW = 22.0
 """The least height of a row with a name, in points."""
+_LONG = 16
+"""More rows than these do not fit a screen."""
 FAR = 5.0
 """Times that values differ by where an axis becomes logarithmic."""
 
@@ -154,10 +156,12 @@ def row_axes(
     ends = np.cumsum(tall)
     middles, bottom = (ends - tall / 2).tolist(), float(ends[-1])
     left = 12 + max(width_of(line) for name, quiet in texts for line in (*name, *quiet))
-    fig = canvas(bottom + _BELOW, keyed)
+    long = len(labels) > _LONG
+    fig = canvas(bottom + _BELOW + LINE * long, keyed)
     high = 72 * fig.get_figheight()
     axes = fig.add_axes((left / WIDTH, _BELOW / high, 1 - (left + right) / WIDTH, bottom / high))
     axes.set(ylim=(bottom, 0), yticks=[])
+    axes.tick_params(labeltop=long)  # whoever reads the first rows sees no axis below
     for (name, quiet), y in zip(texts, middles, strict=True):
         coords = ("axes fraction", "data")
         write(axes, "\n".join(name), (0, y), (4 - left, len(quiet) * LINE / 2), coords)

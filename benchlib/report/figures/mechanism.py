@@ -50,7 +50,7 @@ def costs_table(
         # that most are per transaction is in the table's caption
         title = opening(METRICS[name].title.removesuffix(" per transaction"))
         rows.append([f"{title}, {METRICS[name].unit}".rstrip(", "), *cells])
-    text = f"Exploratory: mean ± sd; below it the change against {against}. * stands out: a lead, no verdict."
+    text = f"Exploratory: mean ± sd; below it the change, of geometric means inside blocks, against {against}. * stands out: a lead, no verdict."
     caption = "What a transaction cost, and other figures"
     return of_levels("figure", levels, rows, caption, note=f"{text} {note}".strip())
 

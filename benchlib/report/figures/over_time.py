@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.figure import Figure, render
-from benchlib.report.figures.frames import amount, extremes, good, short, signed, span
+from benchlib.report.figures.frames import amount, extremes, finding, good, short, signed, span
 from benchlib.report.figures.layout import Label, panels, row_axes, styled, tell_rows, value_axis
 from benchlib.report.figures.style import BLUE, INK, ORANGE, Look, looks
 
@@ -33,6 +33,8 @@ LADDER = tuple(DEVICES)[:8]
 
 _CPU, _IDLE = "CPU", "Client: ClientRead"
 _EVENTS = {_CPU: "on the CPU", _IDLE: "waiting for the load tool, or for a processor"}
+_SEEN = 0.02
+"""Which share of a level's sessions a bar must have to be seen."""
 _HUES = ("blue", "orange", "purple", "ochre", "violet")
 _BY = ["level", "block", "second"]
 _CLOCK = "seconds since the load began"
@@ -137,6 +139,7 @@ def device_panels(
     *,
     figures: Sequence[str] = LADDER,
     name: str = "devices",
+    pair: Sequence[str] = (),
 ) -> Figure | None:
     """A panel for each of ``figures`` that was recorded, in each the levels: the median over trials, and their middle half.
 
@@ -144,7 +147,7 @@ def device_panels(
 
     ``progress``: ``level, block, elapsed_s, tps``; ``seconds`` and ``waits`` are those of
     :class:`benchlib.study.instruments.Recorded`. ``levels`` are at most :data:`benchlib.report.figures.style.FEW`; ``note`` ends
-    the caption.
+    the caption. The title tells of the ``pair`` of levels, if both are among them.
     """
     frame = _device_frame(progress, seconds, waits)
     spans, step = _binned(frame[frame["level"].isin(list(levels))], "second", _SPANS)
@@ -160,7 +163,8 @@ def device_panels(
     for figure, axes in zip(recorded, grid, strict=True):
         _medians(axes, spans.rename(columns={"level": "series", figure: "value"}), hands)
     numbers = spans.groupby(["level", "second"])[recorded].median()
-    title = _most_apart(numbers.drop(columns="tps", errors="ignore").groupby("level").median())
+    medians = numbers.drop(columns="tps", errors="ignore").groupby("level").median()
+    title = _most_apart(medians.loc[[*pair]] if {*pair} <= {*medians.index} and pair else medians)
     each = f", in spans of {step:g} s" if step > 1 else ""
     caption = f"Lines: medians over the trials{each}; bands: their middle half. {note}"
     return render(name, drawing, title, caption.rstrip(), numbers.reset_index())
@@ -189,13 +193,13 @@ def _medians(axes: Axes, frame: pd.DataFrame, hands: Mapping[str, Look]) -> None
 
 
 def _most_apart(medians: pd.DataFrame) -> str:
-    """The figure that differs most between levels: `Most apart, queue length: 0.4 (tuned) to 12 (defaults)`."""
+    """The figure that differs most between levels: `Differs most, queue length: 0.4 (tuned) to 12 (defaults)`."""
     ratios = (medians.max() / medians.min())[medians.min() > 0]
     if len(medians) < 2 or ratios.empty:
         return "Speed and devices while the load ran"
     name = str(ratios.idxmax())
     rounded, unit = medians[name].map("{:.3g}".format).astype(float), " ms" if name.endswith("_ms") else ""
-    return f"Most apart, {DEVICES[name][0].lower()}: {extremes(rounded, unit)}"
+    return f"Differs most, {DEVICES[name][0].lower()}: {extremes(rounded, unit)}"
 
 
 def _device_frame(progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataFrame) -> pd.DataFrame:
@@ -217,9 +221,10 @@ def _device_frame(progress: pd.DataFrame, seconds: pd.DataFrame, waits: pd.DataF
 
 
 @styled
-def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure | None:
+def waits_by_level(waits: pd.DataFrame, levels: Sequence[str], pair: Sequence[str] = ()) -> Figure | None:
     """Mean sessions by wait event, a stacked bar per level; None where nearly all are on the CPU at every level.
 
+    The title tells what differs most between the ``pair`` of levels, if they were sampled; else what the first waits for.
     ``waits``: ``level, block, second`` and a column of mean sessions per wait event, such as ``IO: WALSync``.
     """
     shown, hands = _colours_of(waits)
@@ -245,7 +250,14 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure | None:
     axes.set(xlim=(0, float(means.sum(axis=1).max()) or 1), xlabel="sessions, mean")
     axes.xaxis.set_major_formatter(amount)
     title = "Not sampled at the first level"
-    if sampled.iloc[0]:
+    if pair and sampled.reindex([*pair]).eq(True).all():
+        before, after = (means.loc[name].fillna(0.0).to_dict() for name in pair)
+        event = str(max(after, key=lambda name: abs(after[name] - before[name])))
+        title = finding(
+            f"Sessions at {event}: {amount(round(before[event], 1))} (“{short(pair[0])}”)",
+            f", {amount(round(after[event], 1))} (“{short(pair[1])}”)",
+        )
+    elif sampled.iloc[0]:
         event = str(parts.iloc[0].idxmax())
         verb = "are" if event in _EVENTS.values() else "wait for"
         title = f"At “{short(levels[0])}” {100 * parts[event].iloc[0]:.0f} % of sessions {verb} {event}"
@@ -258,8 +270,11 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str]) -> Figure | None:
 def _colours_of(waits: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Look]]:
     """The frame with rare events as one, in the order in which they are stacked, by readable names; and each one's look."""
     events = [str(column) for column in waits if column not in (*_BY, _CPU, _IDLE)]
-    waits = waits.assign(other=waits[events[len(_HUES) :]].sum(axis=1))
-    hues = {_CPU: "green", **dict(zip(events, _HUES, strict=False)), "other": "muted", _IDLE: "grid"}
+    means = waits.drop(columns=_BY).groupby(waits["level"]).mean()
+    seen = means.div(means.sum(axis=1), axis=0).max() >= _SEEN
+    own = [event for event in events if seen[event]][: len(_HUES)]
+    waits = waits.assign(other=waits[[event for event in events if event not in own]].sum(axis=1))
+    hues = {_CPU: "green", **dict(zip(own, _HUES, strict=False)), "other": "muted", _IDLE: "grid"}
     hues = {event: hue for event, hue in hues.items() if event in waits and waits[event].any()}
     looks = {_EVENTS.get(event, event): Look(hue, "s") for event, hue in hues.items()}
     return waits[[*_BY, *hues]].rename(columns=_EVENTS), looks

@@ -10,7 +10,7 @@ from matplotlib.transforms import offset_copy
 
 from benchlib.plan.metrics import metric_or_guess, percent_words
 from benchlib.report.figures.figure import Figure, render
-from benchlib.report.figures.frames import amount, extremes, finding, good, known, short, signed
+from benchlib.report.figures.frames import amount, extremes, finding, good, known, short, signed, span
 from benchlib.report.figures.layout import change_axis, panels, places_axis, styled, tell, value_axis
 from benchlib.report.figures.style import BAND, INK, Look, looks
 from benchlib.stats import Analysis
@@ -28,7 +28,7 @@ Words = Callable[[float], str]
 Labels = Mapping[float, str]
 """What the places of curves are called, by rising place."""
 _ENDS = ["value", "low", "high"]
-_MARKS = "Geometric means over the trials; bars: 95 % intervals, which hold the host's drift."
+_MARKS = "Geometric means over the trials; bars: 95 % intervals, which include the host's drift."
 
 
 def _points(trials: pd.DataFrame, x: str, metric: str) -> pd.DataFrame:
@@ -102,13 +102,16 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> F
     ends = pd.Series(points[_ENDS].to_numpy(float).ravel())
     scale = value_axis(axes, ends, points.groupby("series")["value"].max())
     axes.set(ylabel=f"{measured.title}, {measured.unit}".rstrip(", ") + scale)
-    best = points.loc[points.groupby("series", sort=False)["value"].idxmax()].to_dict("records")
-    peaks = [f"{amount(row['x'])} clients" + f" ({short(row['series'])})" * (len(best) > 1) for row in best]
+    of_series = points.groupby("series", sort=False)["value"]
+    ranges = [f"{span(of.round(1))}{f' ({short(str(each))})' * (len(hands) > 1)}" for each, of in of_series]
     caption = _MARKS
     if len(levels) > len(hands):
         caption += f" Of {len(levels)} curves the first {len(hands)} are drawn."
-    title = f"Highest {measured.title}{f' of {name}' if name else ''}: {peaks[0] if peaks else 'not known'}"
-    title = finding(title, *(f", {peak}" for peak in peaks[1:]))
+    clients = span(points["x"])
+    title = (
+        f"{measured.title}{f' of {name}' if name else ''}, {clients} clients: {(ranges or ['not known'])[0]}"
+    )
+    title = finding(title, *(f", {each}" for each in ranges[1:]))
     return render(
         f"clients-{name or metric}", drawing, title, caption, points.rename(columns={"x": "clients"})
     )
@@ -154,7 +157,7 @@ def setting_curve(
     rings = factors[factors["bends"]]
     if len(rings):
         axes.plot(rings["x"], rings["value"], "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
-        caption += f" Ring: no larger value beats it by more than {100 * margin:g} %, which is shaded."
+        caption += f" Ring: no larger value's mean beats it by more than {100 * margin:g} %, which is shaded."
     return render(
         f"curve-{setting}", drawing, title, f"{caption} {note}", points.rename(columns={"x": setting})
     )

@@ -11,6 +11,7 @@ from benchlib.plan.model import Study
 from benchlib.report.figures.frames import (
     DAGGER,
     NOTHING,
+    UNSHOWN,
     against_words,
     amount,
     by_value,
@@ -98,13 +99,15 @@ def levels_table(study: Study) -> Table:
     """
     factor, words = study.plan.factor, study.levels_in_words
     names, rows, alike = list(factor.levels), list[list[str]](), []
-    for heading in words.get(factor.baseline, ()):
-        cells = [words[name][heading] for name in names]
-        if len(set(cells)) > 1:
+    headings = {
+        heading: [words[name][heading] for name in names] for heading in words.get(factor.baseline, ())
+    }
+    headings["a crash may cost"] = [_crash_cost(study, name) for name in names]
+    for heading, cells in headings.items():
+        if len(set(cells)) > 1 or len(headings) == 1:
             rows.append([heading, *cells])
         else:
             alike.append(f"{heading} = {cells[0]}")
-    rows.append(["a crash may cost", *(_crash_cost(study, name) for name in names)])
     baseline = 1 + names.index(factor.baseline)
     rows = [[Quiet(cell) if cell == row[baseline] else cell for cell in row] for row in rows]
     note = f"The same at every level: {'; '.join(alike)}." if alike else ""
@@ -132,7 +135,7 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     records = []
     for level, row in rows.items():
         verdict = row["verdict"] if isinstance(row["verdict"], str) else None
-        word = "cannot be shown here" if level in analysis.unshown else verdict
+        word = UNSHOWN if level in analysis.unshown else verdict
         word = f"{word}, ceiling" if level in analysis.ceilings else word
         change, ends = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
         record = {
@@ -150,12 +153,18 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
             record["verdict"] = "baseline" if level == analysis.baseline else "reference"
         records.append(record)
     table = pd.DataFrame(records, dtype=object).drop(columns=["against"] if analysis.one_reference else [])
-    note = f"{DAGGER} gives up durability." if lost else ""
+    notes = [f"{DAGGER} gives up durability."] if lost else []
+    if twins := analysis.controls:
+        both = ", ".join(twins)
+        notes.append(
+            f"What is compared with {analysis.baseline} is compared with the geometric mean of it and {both}, inside blocks: "
+            "no ratio of the means shown."
+        )
     costs = "; ".join(f"{', '.join(levels)} – {loss}" for loss, levels in by_value(lost).items())
     details = f"{DAGGER} {costs}." if lost else ""
     caption = f"{opening(metric.title)}, and its change against {reference_words(analysis)}"
     formats = dict.fromkeys(table.columns.difference(["level", "verdict", "against"]), str)
-    return html_table(table, caption, formats=formats, note=note, details=details, folded=False)
+    return html_table(table, caption, formats=formats, note=" ".join(notes), details=details, folded=False)
 
 
 def mean_words(mean: float, deviation: float) -> str | None:

@@ -37,14 +37,17 @@ def published(experiment: Experiment) -> Table:
     rows = beside(experiment, figures)
     sources = rows.groupby(["source", "conditions"], sort=False)
     rows["number"] = [f"[{number + 1}]" for number in sources.ngroup()]
-    notes = [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
+    plan = experiment.plan
+    here = f"{experiment.workloads()}, {experiment.clients()}, scale {plan.scale:,}, {plan.load.duration_s} s a trial"
+    notes = [f"Measured here: {here}."]
+    notes += [f"{row.number} {row.source}: {row.conditions}." for row in sources.head(1).itertuples()]
     for note, about in figures[figures["note"] != ""].groupby("note", sort=False)["figure"].unique().items():
         notes.append(opening(f"{', '.join(about)}: {note}." if len(about) < 3 else f"{note}."))
     table, claimed = rows.assign(source=rows["number"])[_COLUMNS], rows["agreement"].ne(_NO_CLAIM)
     caption, details, tables = "Published, and measured here", Markup("<br>").join(notes), []
     if claimed.any():
         alone = table[claimed]["measured here"].str.contains(_ALONE).any()
-        note = f"{_ALONE} None of the study's own comparisons." if alone else ""
+        note = f"{_ALONE} Not one of the study's own comparisons, but by the same model." if alone else ""
         tables.append(html_table(table[claimed], caption, note=note, details=details).html)
     if not claimed.all():
         rest, more = table[~claimed].drop(columns="agreement"), "" if tables else details
@@ -54,14 +57,13 @@ def published(experiment: Experiment) -> Table:
 
 def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
     """Each published figure in words: the columns of :data:`_COLUMNS`, and ``conditions``."""
-    warnings = reversed(experiment.analysis.warnings)
-    unmet = {str(warning.level): warning.message for warning in warnings if warning.code == "condition"}
     rows = []
     for figure in figures.itertuples():
         change, measured = _measured(experiment, figure)
         names = (str(figure.level), str(figure.against))
-        reasons = {name: unmet[level] for name in names if (level := _named(experiment, name)) in unmet}
-        agrees = agreement(figure, change, experiment.plan.margin, reasons) or _NO_CLAIM
+        level, against = (_named(experiment, name) for name in names)
+        unmet = experiment.analysis.unmet(level, against) if against else ""
+        agrees = agreement(figure, change, experiment.plan.margin, unmet) or _NO_CLAIM
         levels = " against ".join(filter(None, apart(*names))) or Quiet("none")
         row = (figure.figure, agrees, _number(figure), measured, levels, figure.source, figure.conditions)
         rows.append(row)
@@ -89,7 +91,7 @@ def _measured(experiment: Experiment, row: Any) -> tuple[Mapping[Hashable, Any] 
     """What was measured for the level, or for the pair, of a published figure: the change, if it is one, and the words."""
     trials = experiment.by_level()
     if row.metric not in trials:
-        return None, _UNMEASURED
+        return None, _UNMEASURED if row.metric else Quiet(_NO_CLAIM)
     trials = good(trials, row.metric)
     if row.against:
         return _compared(experiment, trials[trials[row.metric] > 0], row)

@@ -11,7 +11,7 @@ import pandas as pd
 from benchlib.report.figures import changes
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import percent_words
-from benchlib.report.figures.tables import Table, html_table, p_words
+from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.screening import combination, factorial, main_effects, standing_out
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
 from benchlib.report.view import Statement
@@ -65,7 +65,12 @@ def gains(experiment: Experiment) -> Table:
     interval = f"{100 - 100 * alpha:.3g} % interval"
     table = pd.DataFrame(words, columns=["change", interval]).assign(p=rows["p_value"].to_list())
     table.insert(0, "what", rows["what"].to_list())
-    return html_table(table, "Do the gains add up?", formats={"change": str, interval: str, "p": p_words})
+    note = (
+        "Single intervals and p by one error of all levels: narrower than Table 1's, whose verdicts stand. × : by how much one "
+        "change raises or lowers the other's gain, halved, averaged over the rest."
+    )
+    formats: dict[str, Format] = {"change": str, interval: str, "p": p_words}
+    return html_table(table, "Do the gains add up?", formats=formats, note=note)
 
 
 @section

@@ -52,7 +52,9 @@ def crashes(experiment: Experiment) -> Table:
         for kind in done
         for reason, names in by_value(left_out(experiment.plan, kind)).items()
     }
-    note = " ".join(worded("crash_notes", {"rows": rows, "done": done}).split())
+    excused = left_out(experiment.plan, POWER_CUT)
+    why = "; ".join(dict.fromkeys(excused.values())) if len(excused) == len(costs) else ""
+    note = " ".join(worded("crash_notes", {"rows": rows, "done": done, "why": why}).split())
     details = f"Not crashed: {'; '.join(sorted(absent))}." if absent else ""
     return html_table(frame, "What crashes cost, found by crashing", note=note, details=details)
 
@@ -85,5 +87,7 @@ def flushes(experiment: Experiment) -> Table:
         rows.append(row)
     frame = pd.DataFrame(rows, dtype=object).dropna(axis=1, how="all")
     labels = dict(zip(METHODS, METHODS, strict=True))
-    note = "By pg_test_fsync, a page of 8 kB where the WAL lies; muted: what commits do not wait for."
+    note = (
+        "By pg_test_fsync, a page of 8 kB, once for each place of a WAL; muted: what commits do not wait for."
+    )
     return html_table(frame, "Flushes a second by method, and commits", labels=labels, note=note)

@@ -45,7 +45,7 @@ def plans(experiment: Experiment) -> Table:
                 "level": level,
                 "statement": str(number),
                 "plan": str(plan["number"]),
-                "in trials": f"{outlines.eq(plan['outline']).sum()} of {len(outlines)}",
+                "trials that had it": f"{outlines.eq(plan['outline']).sum()} of {len(outlines)}",
                 "execution, ms": ran["Execution Time"],
                 "planning, ms": ran["Planning Time"],
                 "temporary pages": ran["Plan"]["Temp Written Blocks"],
@@ -64,8 +64,9 @@ def plans(experiment: Experiment) -> Table:
     if frame["statement"].nunique() == 1:
         frame = frame.drop(columns="statement")
     caption = "Plans of the workload's statements"
+    note = "Times are of one execution under EXPLAIN ANALYZE, which takes time itself: for speed see Table 1."
     plans_of_all = TEMPLATES.get_template("plans.html.j2").render(plans=folded)
-    return Table(caption, html_table(frame, caption).html + plans_of_all)
+    return Table(caption, html_table(frame, caption, note=note).html + plans_of_all)
 
 
 def _explained(experiment: Experiment) -> pd.DataFrame:
@@ -145,7 +146,7 @@ def differences(plan: str, reference: str) -> str:
 
 
 def worst_estimate(plan: Node) -> str | None:
-    """By how much the planner erred most in a node's rows: ``×40 more: Hash Join``; None where nothing ran."""
+    """By how much the planner erred most in a node's rows: ``40 × the rows expected: Hash Join``; None where nothing ran."""
     # the planner never expects fewer rows than one
     rows = [(max(float(node["Plan Rows"]), 1.0), max(float(node["Actual Rows"]), 1.0), node)
             for _, node in nodes(plan) if node["Actual Loops"]]  # fmt: skip
@@ -155,7 +156,7 @@ def worst_estimate(plan: Node) -> str | None:
     error = max(expected, actual) / min(expected, actual)
     if error < _ERROR:
         return Quiet(f"below ×{_ERROR}")
-    return f"×{error:,.3g} {'more' if actual > expected else 'fewer'}: {node_name(node)}"
+    return f"{'' if actual > expected else '1/'}{error:,.3g} × the rows expected: {node_name(node)}"
 
 
 def plan_text(plan: Node) -> str:

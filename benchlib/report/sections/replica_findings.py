@@ -34,9 +34,9 @@ def replica_lag(experiment: Experiment) -> Table:
     table = of_levels["ms"].describe(percentiles=[0.05, 0.5, 0.95])
     unknown = of_levels.size() - table["count"]
     table = table.assign(kib=of_levels["kib"].max(), unknown=unknown).reindex(list(levels))
-    labels = {"50%": "median, ms", "5%": "from, ms", "95%": "to, ms", "max": "most, ms"}
-    labels |= {"kib": "most WAL, KiB", "unknown": "readings not known"}
-    note = "From, to: the middle 90 % of all readings and replicas. An idle server knows no lag."
+    labels = {"50%": "median, ms", "5%": "5 % below, ms", "95%": "95 % below, ms", "max": "most, ms"}
+    labels |= {"kib": "most WAL not replayed, KiB", "unknown": "readings not known"}
+    note = "Of all readings and replicas. Not known: PostgreSQL told no lag at that reading."
     shown = table.reset_index(names="level")[["level", *labels]]
     return html_table(shown, "Replay lag", labels=labels, note=note)
 
@@ -69,9 +69,9 @@ def replicas_verified(experiment: Experiment) -> Table:
             row["held at once"] = (
                 ", ".join(f"{name} in {count}" for name, count in held.items()) or "not asked"
             )
-            row["rows on each"] = of_level["count"].sum(skipna=False)
+            row["rows on each, all trials"] = of_level["count"].sum(skipna=False)
         rows.append(row | _away([of for name, _, of in kept if name == level]))
-    note = "Held at once: past a last commit of ours when it was acknowledged."
+    note = "Held at once: the replica had a last commit of ours already when the primary acknowledged it."
     for name, error in failed.groupby("level", sort=False)["error"].first().items():
         note += f" Failed, {name}: {error}."
     return html_table(pd.DataFrame(rows), "What the replicas were found to hold", note=note)
@@ -116,7 +116,8 @@ def _promise(
         return {waits: None, lost: None}
     # the replica that has most of it is promoted
     most = readings.groupby(["block", "second"])["write_lag_bytes"].min().max()
-    behind = f"up to {amount(most / 1024)} KiB of WAL" if known(most) else "how many is not known"
+    kib = f"{amount(most / 1024)} KiB of WAL not yet written there at the worst of the readings, one a second"
+    behind = kib if known(most) else "how many is not known"
     lines = worded("promise", {**replication, "mode": modes[0], "behind": behind}).splitlines()
     return dict(zip((waits, lost), lines, strict=True))
 

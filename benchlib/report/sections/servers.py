@@ -41,7 +41,7 @@ def server_settings(experiment: Experiment) -> Table:
         known_rows = [row for row in of_servers if row]
         chosen = any(row["source"] != "default" and row["setting"] != row["boot_val"] for row in known_rows)
         if chosen or len({row["setting"] for row in known_rows}) > 1:
-            own = " or ".join(dict.fromkeys(_shown(row, "boot_val") for row in known_rows))
+            own = " or ".join(dict.fromkeys(_own(row) for row in known_rows))
             rows.append([name, *(_cell(row, own) for row in of_servers), own])
     if not rows:
         raise NothingToShowError("Every server runs with PostgreSQL's own defaults.")
@@ -97,7 +97,13 @@ def _cell(row: Mapping[str, Any] | None, own: str) -> str:
     if row is None:
         return Quiet("not set" if own == _HIDDEN else "not there")
     text = _shown(row, "setting")
-    return Quiet(text) if row["setting"] == row["boot_val"] else text
+    return Quiet(text) if row["setting"] == row["boot_val"] or row["source"] == "default" else text
+
+
+def _own(row: Mapping[str, Any]) -> str:
+    """What PostgreSQL itself has of a parameter; it may derive that from others, or from how the cluster was made."""
+    derived = row["source"] == "default" and row["setting"] != row["boot_val"]
+    return "automatic" if derived else _shown(row, "boot_val")
 
 
 def _shown(row: Mapping[str, Any], which: str) -> str:

@@ -94,7 +94,10 @@ def _bend(experiment: Experiment, points: pd.DataFrame, value_words: Words) -> t
     if not metric.higher_is_better:
         speed = 1 / speed
     place, last = enough(speed.to_list(), experiment.plan.margin), len(points) - 1
-    texts, facts = [value_words(value) for value in points["x"]], ["no bend inside the range"]
+    texts = [value_words(value) for value in points["x"]]
+    facts = [
+        f"by the means {'still grows at' if place else 'nothing gained above'} {texts[last if place else 0]}"
+    ]
     bend: int | None = None
     if place:
         row, _ = experiment.compared(points["level"][place], points["level"][place - 1], metric.name)
@@ -104,5 +107,7 @@ def _bend(experiment: Experiment, points: pd.DataFrame, value_words: Words) -> t
         elif place < last:
             facts[0] = "no bend that the trials resolve"
     if place < last:
-        facts.append(f"beyond: {span(100 * (speed[place + 1 :] / speed[place] - 1), signed)}")
+        facts.append(
+            f"means above {texts[place]}, against it: {span(100 * (speed[place + 1 :] / speed[place] - 1), signed)}"
+        )
     return bend, facts

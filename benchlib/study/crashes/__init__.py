@@ -140,13 +140,16 @@ def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Gener
 
 
 def _as_crashed(level: Level, ground: Path | None) -> Level:
-    """A level's server with checksums; its disk below ``ground`` where its power will be cut."""
-    changes: dict[str, object] = {}
+    """A level's server with checksums, at the speed of its disks; its disk below ``ground`` where its power will be cut."""
+    places = {
+        name: place for name, place in level.part("storage").items() if name in ("data", "wal") and place
+    }
+    changes: dict[str, object] = {"storage": places or None}
     if not any(option == "-k" or "checksums" in option for option in level.initdb):
         changes["initdb"] = (*level.initdb, "--data-checksums")
     if ground:
         place = _DISK.changed(path=str(ground))
-        changes["storage"] = {**level.part("storage"), "data": place.model_dump(mode="json")}
+        changes["storage"] = {"data": place.model_dump(mode="json")}
         named = {name.removesuffix("?") for name in level.host}
         changes["host"] = {**level.host, **{k: v for k, v in _HOST.items() if k not in named}}
     return level.without_load().model_copy(update=changes)

@@ -63,7 +63,7 @@ def test_costs_have_mean_deviation_and_the_change_inside_blocks():
     assert "*" not in rows["WAL, B"][2]
     assert "\n" not in rows["Server CPU, ms"][0] + rows["Server CPU, ms"][1]
     note = body.find(class_="bl-note").get_text()
-    assert "the change against defaults" in note
+    assert "the change, of geometric means inside blocks, against defaults" in note
     assert note.endswith("The end.")
 
 

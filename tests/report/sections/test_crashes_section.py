@@ -52,7 +52,7 @@ def test_crashes_are_added_up_by_level_and_kind(view) -> None:
     defaults, late = rows(table)
     assert defaults == {"level": "defaults", KILLED: "0 of 500 lost", POWER_CUT: "–", "may cost": "nothing"}
     assert late["may cost"] == "a crash loses the latest acknowledged commits (synchronous_commit = off)"
-    assert late[KILLED] == "7 of 1,000 lost; in 1 of 2 crashes, up to 81.2 ms old"
+    assert late[KILLED] == "7 of 1,000 lost; in 1 of 2 crashes, the oldest acknowledged up to 81.2 ms before"
     assert late[POWER_CUT] == "0 of 500 lost"
     assert crashes(view()).html == table.html, "the same from what is kept, each time"
 

@@ -53,7 +53,7 @@ def test_gains_that_overlap_do_not_add_up(crossed: View) -> None:
         "settings × disk": "−16",
         "all, if they multiplied": "+199",
         "all, as measured": "+109",
-        "measured / multiplied": "−29",
+        "as measured, against that product": "−29",
     }
 
 

@@ -74,8 +74,8 @@ def test_what_differs_is_told_by_its_nodes(plan, reference, words):
 def test_an_estimate_is_told_that_is_wrong_by_twice_or_more():
     assert worst_estimate(scan("t", **{"Actual Rows": 19.0})) == "below ×2"
     many = node("Hash Join", scan("t", **{"Actual Rows": 0.0}), **{"Plan Rows": 1, "Actual Rows": 40.0})
-    assert worst_estimate(many) == "×40 more: Hash Join"
-    assert worst_estimate(scan("t", **{"Actual Rows": 0.0})) == "×10 fewer: Seq Scan on t"
+    assert worst_estimate(many) == "40 × the rows expected: Hash Join"
+    assert worst_estimate(scan("t", **{"Actual Rows": 0.0})) == "1/10 × the rows expected: Seq Scan on t"
     assert worst_estimate(scan("t", **{"Actual Loops": 0})) is None
 
 
@@ -134,7 +134,10 @@ def test_each_level_is_shown_by_its_median_trial_and_each_plan_once(study):
 def test_plans_that_vary_between_trials_are_counted(study):
     view = study(lambda level, block: LOOPED if (level, block) == ("tuned", 3) else HASHED)
     rows, folded = parts(plans(view))
-    assert [(row["plan"], row["in trials"]) for row in rows.values()] == [("1", "3 of 3"), ("1", "2 of 3")]
+    assert [(row["plan"], row["trials that had it"]) for row in rows.values()] == [
+        ("1", "3 of 3"),
+        ("1", "2 of 3"),
+    ]
     assert list(folded)[1:] == ["Statement 1, plan 1: defaults, tuned"]
 
 

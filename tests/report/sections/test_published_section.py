@@ -82,7 +82,7 @@ def test_another_pair_or_another_metric_is_compared_by_itself_and_is_none_of_the
     assert row["measured here"].startswith(("+33.", "+32.", "+34."))
     assert row["measured here"].endswith("‡")
     assert [row["agreement"], other["agreement"]] == ["agrees", "contradicts"]
-    assert "‡ None of the study's own comparisons" in note
+    assert "‡ Not one of the study's own comparisons" in note
     assert "Throughput: so it was." in note
 
 
@@ -109,6 +109,7 @@ def test_what_the_study_has_not_is_folded_and_compared_with_nothing(beside):
     changes = ({"level": "13"}, {"against": "11"}, {"metric": "rows_per_s"}, {"level": "", "against": ""})
     rows, note = beside(*({**ROW, "value": 1, "unit": "%", **change} for change in changes))
     assert [row["measured here"] for row in rows] == ["not measured here"] * 4
+    assert note.startswith("Measured here: ")
     assert not any("agreement" in row for row in rows)
     assert "[1] S: C." in note
 
@@ -129,7 +130,10 @@ def test_a_condition_that_is_not_met_is_why_an_effect_could_not_be_shown(beside,
         {**ROW, "value": 5, "unit": "%"},
         of=of,
     )
-    assert [row["agreement"] for row in rows] == ["could not be shown here: no checkpoint", "agrees, larger"]
+    assert [row["agreement"] for row in rows] == [
+        "could not be shown here: no checkpoint; no disk",
+        "agrees, larger",
+    ]
 
 
 def test_twins_that_differ_leave_no_comparison_to_agree_with(beside, experiment):

@@ -110,7 +110,7 @@ def test_index_and_headline_tell_the_changes_and_not_some_combinations(screened:
         ("fsync", "faster"),
         ("work_mem", "slower"),
     ]
-    assert "3 blocks of 3 s a level" in entry.limits
+    assert "3 trials of 3 s a level" in entry.limits
 
 
 def test_the_confirming_study_is_the_grid_of_what_stands_out(screened: Callable[..., View]) -> None:
