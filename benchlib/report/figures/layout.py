@@ -157,7 +157,7 @@ def row_axes(
     middles, bottom = (ends - tall / 2).tolist(), float(ends[-1])
     left = 12 + max(width_of(line) for name, quiet in texts for line in (*name, *quiet))
     long = len(labels) > _LONG
-    fig = canvas(bottom + _BELOW + LINE * long, keyed)
+    fig = canvas(bottom + _BELOW + 1.6 * LINE * long, keyed)
     high = 72 * fig.get_figheight()
     axes = fig.add_axes((left / WIDTH, _BELOW / high, 1 - (left + right) / WIDTH, bottom / high))
     axes.set(ylim=(bottom, 0), yticks=[])
