@@ -129,11 +129,12 @@ def headline(experiment: Experiment) -> str:
         return sentence("screened", told=changes, **about)
     lead = experiment.study.declared.lead
     finding = _LEADS[lead](experiment) if lead else ""
+    told_by_cuts = lead == "crashes" and any(c.kind == POWER_CUT for c in kept_crashes(experiment.folder))
     comparisons, gives_up = {}, {}
     for answer in told:
         other = "" if SAYS_BOTH in answer.words else f"“{answer.against}”"
         comparisons[answer.level] = (answer.words, other)
-        if not (lead == "crashes" and POWER_CUT in finding):  # which has said it
+        if not told_by_cuts:  # which have said it
             gives_up[answer.level] = answer.gives_up.replace("; ", " and ")
     verdicts = opening(analysis.headline(comparisons, gives_up))
     return " ".join(filter(None, (finding, verdicts))).replace("\u00a0", " ")
@@ -257,7 +258,7 @@ def limits(experiment: Experiment) -> str:
     )
     written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]
     facts = {
-        "caveat": (of_profile.get("caveat") or declared.caveat).rstrip(". "),
+        "caveat": (declared.caveat or str(of_profile.get("caveat", ""))).rstrip(". "),
         "unmet": {
             name: quoted(rows["level"].unique()[:2]) for name, rows in unmet.groupby("condition", sort=False)
         },

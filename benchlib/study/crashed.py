@@ -13,7 +13,6 @@ Kind = Literal["killed server", "power cut"]
 KILLED: Kind = "killed server"
 POWER_CUT: Kind = "power cut"
 KINDS = (KILLED, POWER_CUT)
-_EXT4 = {"file_system": "ext4"}
 
 
 class Round(Model):
@@ -79,7 +78,8 @@ def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
     first: dict[str, str] = {}
     for name in plan.factor.levels:
         level = plan.level(name).without_load()
-        storage = level.part("storage")
+        data, wal = (level.part("storage").get(name) for name in ("data", "wal"))
+        plain = not data or (isinstance(data, dict) and data.get("file_system") == "ext4")
         alike = first.setdefault(level.model_dump_json(), name)
         if level.target:
             reasons[name] = "its server is not ours to crash"
@@ -87,9 +87,7 @@ def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
             reasons[name] = "its rows are on replicas too, which each trial holds to their promise"
         elif alike != name:
             reasons[name] = f"its server is that of “{alike}”"
-        elif kind == POWER_CUT and (
-            storage.get("wal") or (storage.get("data") or _EXT4)["file_system"] != "ext4"
-        ):
+        elif kind == POWER_CUT and (wal or not plain):
             reasons[name] = (
                 "its WAL has a place of its own, or its data lie on no ext4: one such disk loses power here"
             )

@@ -275,6 +275,17 @@ def test_limits_say_worst_first_what_the_data_tell(experiment):
     assert answers(study)[0].verdict != UNSHOWN  # equivalent is an answer all the same
 
 
+def test_a_size_s_caveat_stands_where_none_is_given(experiment):
+    of = {"profile": "short", "profiles": {"short": {"caveat": "times are scaled."}}}
+    assert limits(experiment(of)).startswith("Times are scaled · ")
+    assert limits(experiment({**of, "caveat": "mine"}, name="other")).startswith("Mine · ")
+
+
+def test_identical_servers_that_differ_by_more_than_matters_are_a_limit(experiment):
+    line = limits(experiment({}, {"control": 1100.0}, noise=0.02))
+    assert re.search(r"two identical servers differed by \+\d+(\.\d)?\s% \(", line), line
+
+
 def test_limits_name_caps_stand_ins_and_replicas(experiment):
     place = {"data": {"file_system": "ext4", "size": 1 << 30}, "read_iops": 100, "memory": 40 << 20}
     levels = {"capped": Level(storage=place), "followed": Level(replication={"replicas": 1})}

@@ -36,6 +36,21 @@ def started(new_cluster: Callable[[str], Cluster]) -> Callable[..., Cluster]:
     return make
 
 
+def test_growth_is_told_by_the_rows_that_analyze_last_saw_though_a_vacuum_has_seen_more(
+    started: Callable[..., Cluster],
+) -> None:
+    cluster = started("18", {"autovacuum": "off"})
+    assert statistics.growth(cluster) is None  # there is no table
+    rows = "SELECT generate_series(1, 1000) AS x"
+    told = "SELECT pg_stat_force_next_flush()"  # else a session keeps its counts for a second
+    cluster.execute(
+        f"CREATE TABLE t AS {rows}", told, "ANALYZE t", f"INSERT INTO t {rows}", told, "VACUUM (FREEZE) t"
+    )
+    assert statistics.growth(cluster) == pytest.approx(2)
+    cluster.execute("ANALYZE t")
+    assert statistics.growth(cluster) == 1
+
+
 @pytest.mark.parametrize("version", [*OLDER, "16", "18"])
 def test_a_snapshot_holds_all_that_ended_sessions_did_until_a_reset(
     version: str, started: Callable[..., Cluster]

@@ -171,10 +171,12 @@ def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of
         "replica": Level(replication={"replicas": 1}),
         "memory": Level(storage={"wal": {"file_system": "tmpfs", "size": 1 << 30}}),
         "capped": Level(storage={"write_iops": 500}),
+        "ext4": Level(storage={"data": {"file_system": "ext4", "size": 1 << 30}}),
+        "folder": Level(storage={"data": {"file_system": None, "path": "/mnt/fast"}}),
     }
     plan = plan_of(levels=levels)
     assert left_out(plan, KILLED).keys() == {"control", "load", "theirs", "replica"}
-    assert left_out(plan, POWER_CUT).keys() == {"control", "load", "theirs", "replica", "memory"}
+    assert left_out(plan, POWER_CUT).keys() == {"control", "load", "theirs", "replica", "memory", "folder"}
     assert left_out(plan, KILLED)["load"] == "its server is that of “defaults”"
 
 
