@@ -86,4 +86,7 @@ def crash_missing(view: View, rounds: int) -> None:
     if view.runner:
         from benchlib.study import crashes  # what is kept is shown without levers and servers
 
-        crashes.crash_missing(view.experiment.folder, rounds, progress_line())
+        if view.runner.hosts:
+            progress_line()("crashes are made on one machine: with a fleet there are none")
+        else:
+            crashes.crash_missing(view.experiment.folder, rounds, progress_line())

@@ -157,7 +157,7 @@ def _percent(_context: click.Context, _option: click.Parameter, text: str | None
 @click.argument("studies", nargs=-1, required=True)
 @click.option("--tolerance", callback=_percent, help="How many percent slower is tolerated; else the margin.")
 @click.option("--format", type=click.Choice(["text", "markdown", "junit"]), default="text", help="The form.")
-@click.option("--pages", default="", help="The address where pages are published, for the links in markdown.")
+@click.option("--pages", default="", help="The address where pages are published, for markdown's links.")
 def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages: str) -> None:
     """Gate a change by what STUDIES found.
 
@@ -172,10 +172,11 @@ def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages:
       benchlib check gate --tolerance 3
       benchlib check gate --format junit > gate.xml
     """
+    from benchlib.report.entries import address_of
     from benchlib.report.gate import gate_study, status, written
 
     rows = [row for name in dict.fromkeys(studies) for row in gate_study(name, tolerance)]
-    echo(written(rows, format, pages))
+    echo(written(rows, format, f"{pages.rstrip('/')}/" if pages else address_of("")))
     sys.exit(status(rows))
 
 

@@ -199,10 +199,13 @@ def _image(folder: Path, size: int, scratch: Path) -> Path:
     unwritten, image = folder / "unwritten", folder / f"image-{secrets.token_hex(4)}"
     # ours alone, since the server's data are nobody else's business
     _run(["install", "--mode=600", "/dev/null", unwritten], scratch)
-    # in one piece, as far as there is one
-    _run(["fallocate", "--posix", f"--length={size}", unwritten], scratch)
     zeros = ["dd", "if=/dev/zero", f"of={unwritten}", "bs=4M", "iflag=count_bytes", f"count={size}"]
-    _run([*zeros, "oflag=direct", "conv=notrunc", "status=none"], scratch)
+    try:  # in one piece, as far as there is one
+        _run(["fallocate", "--posix", f"--length={size}", unwritten], scratch)
+        _run([*zeros, "oflag=direct", "conv=notrunc", "status=none"], scratch)
+    except BaseException:
+        unwritten.unlink(missing_ok=True)
+        raise
     return unwritten.rename(image)
 
 

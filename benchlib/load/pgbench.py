@@ -30,7 +30,7 @@ class Pgbench(LoadTool):
         """The scale too, which of other tables than its own pgbench does not know."""
         return {
             "clients": load.clients,
-            "threads": min(load.threads, load.clients),
+            "threads": min(max(load.threads, len(load.generators)), load.clients),  # each generator has one
             "duration_s": load.duration_s,
             "query_mode": load.protocol,
             **({"scale": scale} if workload.pgbench_tables else {}),

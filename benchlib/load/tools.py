@@ -63,8 +63,15 @@ def misfit(
         if report and report[name] not in (None, value):
             return f"the report's {name} is {report[name]}, the plan says {value}"
     asked = tool.argv(Job(Connection(), workload, load, plan.scale, trial.seed))
-    given = dict(word.partition("=")[::2] for word in argv)
-    for name, _, value in (word.partition("=") for word in asked):
+    given = dict(map(_option, argv))
+    for name, value in map(_option, asked):
         if not name.startswith("--pgsql-") and given.get(name, value) != value:
             return f"the load was given {name}={given[name]}, the plan says {value}"
     return None
+
+
+def _option(word: str) -> tuple[str, str]:
+    """An option's name and value; of a variable's definition the variable belongs to the name."""
+    define = "--define=" if word.startswith("--define=") else ""
+    name, _, value = word.removeprefix(define).partition("=")
+    return define + name, value

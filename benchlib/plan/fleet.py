@@ -5,9 +5,10 @@ ports, so one without TLS is refused unless the file says ``insecure: true``.
 """
 
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from benchlib.plan.level import HostName, Model, NotEmpty
 
@@ -24,8 +25,8 @@ class FleetHost(Model):
     """
 
     roles: tuple[Role, ...] = ("server",)
-    address: NotEmpty | None = None
-    scratch: NotEmpty | None = None
+    address: Annotated[str, AfterValidator(lambda text: str(ip_address(text)))] | None = None
+    scratch: Annotated[str, Field(pattern="^/")] | None = None
     ssh: NotEmpty | None = None
 
 

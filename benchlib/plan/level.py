@@ -12,7 +12,16 @@ import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+)
 from pydantic_core.core_schema import ValidationInfo
 
 Values = Mapping[str, Any]
@@ -88,7 +97,15 @@ HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """A host of a fleet, as its file names it."""
 FROM = AliasChoices("from", "generators")
 """What the hosts that generate a load are called: ``from`` by people, which is no name in Python."""
-LoadHosts = Annotated[tuple[HostName, ...], Field(validation_alias=FROM)]
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("a host is named twice")
+    return names
+
+
+LoadHosts = Annotated[tuple[HostName, ...], Field(validation_alias=FROM), AfterValidator(_once)]
 
 
 class LoadPatch(Model):

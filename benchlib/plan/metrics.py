@@ -70,7 +70,7 @@ METRICS = {known.name: known for known in _METRICS}
 _LOWER = re.compile(
     r"latency|lag|wait|delay|duration|elapsed|time|seconds|bytes|^p\d\d|_(ms|us|ns|s|usecs)(_|$)"
 )
-_RATE = re.compile(r"(per_|/_?)s(ec(ond)?)?$")
+_RATE = re.compile(r"(per_|/_?)s(ec(ond)?)?$|(^|_)(throughput|rate|[kmg]i?b|ops|rows|transactions)_s$")
 
 
 def metric(name: str) -> Metric:
@@ -100,8 +100,8 @@ def metric_or_guess(name: str, *, lower_is_better: bool = False) -> Metric:
 def percent_words(change: float, low: float = math.nan, high: float = math.nan) -> tuple[str, str]:
     """Return a percentage change and its interval in words, with no more digits than the interval carries.
 
-    ``("+38.2\u00a0%", "30.1 to 46.8")``: no decimals where the interval is ten points wide or wider, and from +400 % on a
-    factor, ``("57\u00a0×", "36 to 91")``. The interval is empty where it is not known, an unknown change a dash.
+    ``("+38.2\u00a0%", "30.1 to 46.8")``: no decimals where the interval is ten points wide or wider (but so many that one
+    without zero shows none), and from +400 % on a factor, ``("57\u00a0×", "36 to 91")``. The interval is empty where it is not known, an unknown change a dash.
     """
     if not math.isfinite(change):
         return "–", ""
@@ -109,6 +109,9 @@ def percent_words(change: float, low: float = math.nan, high: float = math.nan) 
     value, *ends = (1 + each / 100 if factor else each for each in (change, low, high))
     width = ends[1] - ends[0]
     digits = 0 if width >= 10 else 2 if factor and width < 1 else 1
+    if ends[0] > factor or ends[1] < factor:  # the end near to no change is not to look like it
+        while digits < 3 and not round(min(abs(end - factor) for end in ends), digits):
+            digits += 1
 
     def number(value: float, sign: str = "") -> str:
         places = digits or int(factor and value < 10)  # 0.7 × is no 1 ×

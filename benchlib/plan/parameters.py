@@ -82,11 +82,15 @@ def declared(source: str) -> dict[str, Parameter]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the keys ``on`` and ``off`` as the words that they are."""
+    """Reads the keys ``on`` and ``off`` as the words that they are, and refuses one that is there twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = set[str]()
         for key, _ in node.value:
             key.tag = key.tag.replace(":bool", ":str")
+            if str(key.value) in names and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(problem=f"'{key.value}' is there twice")
+            names.add(str(key.value))
         return super().construct_mapping(node, deep)
 
 

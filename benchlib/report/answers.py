@@ -187,7 +187,7 @@ def _clients(experiment: Experiment) -> str:
     place, uncertain = enough([(1 + change / 100) ** sign for change in changes], analysis.margin), False
     if place:
         step, _ = experiment.compared(levels[place], levels[place - 1], plan.metric)
-        uncertain = step["ci_low"] <= 0 <= step["ci_high"]
+        uncertain = not (step["ci_low"] > 0 or step["ci_high"] < 0)
     held = ""
     if place < len(levels) - 1:
         held = str(experiment.bottlenecks.set_index("level")["bottleneck"][levels[place]])
@@ -238,35 +238,25 @@ def limits(experiment: Experiment) -> str:
     """What the study cannot show, in one line made from its data, worst first; what is not known is left out."""
     plan, analysis, declared = experiment.plan, experiment.analysis, experiment.study.declared
     of_profile = declared.profiles.get(declared.profile, {})
-    twins = [
-        row
-        for row in map(rows_of(analysis).__getitem__, analysis.controls)
-        if abs(row["percent_change"]) > 100 * analysis.margin
-    ]
-    levels = list(
-        dict.fromkeys(level for each in answers(experiment) for level in (each.against, each.level))
-    )
-    checks, figures = (
-        each[each["level"].isin(levels)] for each in (experiment.conditions, experiment.figures)
-    )
-    concerns = [
-        concern for concern in analysis.warnings if concern.level in (None, *levels, *analysis.controls)
-    ]
-    data, unmet = (
-        figures.groupby("level")["data_to_memory"].median().dropna(),
-        checks[checks["met"].eq(False)],
-    )
+    rows = rows_of(analysis)
+    controls = [rows[name] for name in analysis.controls]
+    twins = [row for row in controls if abs(row["percent_change"]) > 100 * analysis.margin]
+    levels = list(dict.fromkeys(name for told in answers(experiment) for name in (told.against, told.level)))
+    checks, figures = (of[of["level"].isin(levels)] for of in (experiment.conditions, experiment.figures))
+    concerned = {None, *levels, *analysis.controls}
+    concerns = [concern for concern in analysis.warnings if concern.level in concerned]
+    data = figures.groupby("level")["data_to_memory"].median().dropna()
+    unmet = checks[checks["met"].eq(False)].groupby("condition", sort=False)["level"]
     written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]
     facts = {
         "caveat": (declared.caveat or str(of_profile.get("caveat", ""))).rstrip(". "),
-        "unmet": {
-            name: quoted(rows["level"].unique()[:2]) for name, rows in unmet.groupby("condition", sort=False)
-        },
+        "unmet": {name: quoted(of.unique()[:2]) for name, of in unmet},
         "levels": levels,
         "ceilings": [c.level for c in concerns if c.code == "ceiling" and c.level in (None, *levels)],
         "grave": sum(concern.grave for concern in concerns),
         "unsteady": len({c.level for c in concerns if c.code == "no_steady_state" and c.level in levels}),
         "twins": " and ".join(map(change_words, twins)),
+        "twin_of": "" if analysis.one_reference else analysis.baseline,
         "blocks": analysis.blocks,
         "duration_s": plan.load.duration_s,
         "data": f"up to {data.max():.2g}"

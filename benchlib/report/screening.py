@@ -1,5 +1,7 @@
 """Factorials as their statistics take them, and of a screening what each change brings by itself."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -10,12 +12,12 @@ from benchlib.stats.crossed import additivity, effects
 from benchlib.study.experiment import Experiment
 
 
-def refuse_invalid(experiment: Experiment) -> None:
-    """Raise NothingToShowError for a study whose verdicts are all invalid: what follows from its trials is no better."""
+def refuse_invalid(experiment: Experiment, levels: Sequence[str]) -> None:
+    """Raise NothingToShowError where the verdict on one of the levels is invalid: what follows from its trials is no better."""
     analysis = experiment.analysis
-    verdicts = analysis.table.set_index("level")["verdict"][analysis.asked]
-    if len(verdicts) and verdicts.eq("invalid").all():
-        reasons = dict.fromkeys(concern.message for concern in analysis.warnings if concern.grave)
+    verdicts = analysis.table.set_index("level")["verdict"].reindex([*levels])
+    if invalid := verdicts.index[verdicts.eq("invalid")].tolist():
+        reasons = dict.fromkeys(reason for level in invalid for reason in analysis.doubts(level).split("; "))
         raise NothingToShowError(f"The study is invalid, and so is this: {'; '.join(reasons)}.")
 
 
@@ -43,7 +45,7 @@ def factorial(
     ]
     if len(cells) < (runs or 2 ** len(ends)) or set(trials["level"]) != set(cells.index):
         raise NothingToShowError("This study is no whole factorial: some of its combinations are left out.")
-    refuse_invalid(experiment)
+    refuse_invalid(experiment, [*cells.index])
     highs = pd.Series({name: high for name, (_, high) in ends.items()})
     return trials, cells[[*ends]].eq(highs).astype(int) * 2 - 1, ends
 

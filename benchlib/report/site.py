@@ -93,7 +93,7 @@ class Summary:
         table = pd.DataFrame(rows, dtype=object)
         if table["machine"].nunique() < 2:
             table = table.drop(columns="machine")
-        formats = dict.fromkeys(("change", "interval"), str)
+        formats = dict.fromkeys(("effect", "interval"), str)
         return html_table(table, "What answers each study's question", formats=formats, folded=False)
 
 
@@ -103,9 +103,9 @@ def _row(entry: Entry, answer: Answer) -> dict[str, str]:
     metric = "" if entry.metric_title == "throughput" else f" {entry.metric_title}"
     return {
         "study": Markup('<a href="{}.html">{}</a>').format(entry.name, entry.title),
-        "change": f"{change}{metric}",
+        "effect": f"{change}{metric}",
         "verdict": f"{mark_of(answer.verdict).sign}\u00a0{answer.verdict}",
-        "answer": f"{answer.words}{DAGGER if answer.gives_up else ''}",
+        "change": f"{answer.words}{DAGGER if answer.gives_up else ''}",
         "interval": between,
         "against": "" if SAYS_BOTH in answer.words else answer.against,
         "gives up": answer.gives_up,

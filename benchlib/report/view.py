@@ -18,7 +18,7 @@ from benchlib.plan.words import HOST_GRANTS, rates_words
 from benchlib.report.answers import answers, headline, limits, sentence, worded, words_of
 from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import by_value, in_common, reference_words, signed, span
+from benchlib.report.figures.frames import by_value, in_common, quoted, reference_words, signed, span
 from benchlib.report.figures.style import FEW, TEMPLATES
 from benchlib.report.figures.tables import Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.sensitivity import sensitivity
@@ -178,7 +178,11 @@ class View:
         """What held each level back, in a sentence."""
         if self.experiment.recorded.seconds.empty:
             return None
-        return Statement(sentence("bottlenecks", rows=self.experiment.bottlenecks.to_dict("records")))
+        factor, rows = self._plan.factor, self.experiment.bottlenecks
+        every = [name for name in factor.levels if name not in factor.controls]
+        alike = rows[rows["level"].isin(every)].groupby("bottleneck", sort=False)["level"]
+        told = {name: _together(levels.tolist(), every) for name, levels in alike}
+        return Statement(sentence("bottlenecks", told=told))
 
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled; what its trials cost, and how long transactions took: leads, not verdicts."""
@@ -325,12 +329,22 @@ class View:
         return Statement(worded("rerun", facts), kind="command")
 
 
+def _together(levels: list[str], every: list[str]) -> str:
+    """Levels in words: “all levels”, what only they begin with, or the first three of them."""
+    if len(levels) == len(every) > 1:
+        return "all levels"
+    start = in_common(levels)
+    if levels == [name for name in every if name.startswith(start)] != [start]:
+        return f"“{start} …”"
+    return quoted(levels[:3]) + f" and {len(levels) - 3} more" * (len(levels) > 3)
+
+
 def alike(plan: Plan, setting: str) -> list[list[str]]:
     """The levels without the controls, those together that differ in one server parameter alone, or in ``clients`` and threads."""
     hidden = {"load": {"clients", "threads"}} if setting == CLIENTS else {"settings": {setting}}
-    groups: dict[str, list[str]] = {}
-    for name in plan.factor.levels:
-        rest = json.dumps(plan.level(name).model_dump(mode="json", exclude=hidden), sort_keys=True)
-        if name not in plan.factor.controls:
-            groups.setdefault(rest, []).append(name)
-    return list(groups.values())
+    rest = {
+        name: json.dumps(plan.level(name).model_dump(mode="json", exclude=hidden), sort_keys=True)
+        for name in plan.factor.levels
+        if name not in plan.factor.controls
+    }
+    return list(by_value(rest).values())

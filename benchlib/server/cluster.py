@@ -6,6 +6,7 @@ as a child of this process; the guardian process ends it when this process dies.
 """
 
 import contextlib
+import os
 import re
 import secrets
 import shutil
@@ -86,8 +87,10 @@ class Cluster(Server):
 
     @property
     def running(self) -> bool:
-        """Whether the server process is there."""
-        return self._process is not None and self._process.poll() is None
+        """Whether the server process is there; its processor time is left for whoever waits for it."""
+        if self._process is None or self._process.returncode is not None:
+            return False
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     @property
     def pid(self) -> int | None:

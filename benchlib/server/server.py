@@ -41,7 +41,9 @@ def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Sessio
     with _CONNECTING:
         held = {name: os.environ.pop(name) for name in [*os.environ] if ours and name.startswith("PG")}
         try:
-            parameters = {"connect_timeout": 10, "application_name": "benchlib", **parameters}
+            parameters = {
+                "connect_timeout": 10, "application_name": "benchlib", "client_encoding": "UTF8", **parameters,
+            }  # fmt: skip
             return psycopg.connect(conninfo, autocommit=True, **parameters)
         finally:
             os.environ.update(held)

@@ -1,6 +1,7 @@
 """Loaded data sets: stopped clusters that those of a study are copies of."""
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -73,13 +74,17 @@ class Templates:
         if key not in self._loaded:
             self.tell(f"loading the data set into {empty.installation.label}")
             template = empty.clone(self.run.folder / f"t{len(self._loaded)}")
-            template.configure(FAST_LOADING)
-            template.start()
             try:
-                template.execute(f"CREATE DATABASE {DATABASE}", dbname=template.maintenance)
-                load(template, workload, self.scale, self.shell, self.pgbench())
-            finally:
-                template.stop()
+                template.configure(FAST_LOADING)
+                template.start()
+                try:
+                    template.execute(f"CREATE DATABASE {DATABASE}", dbname=template.maintenance)
+                    load(template, workload, self.scale, self.shell, self.pgbench())
+                finally:
+                    template.stop()
+            except BaseException:  # its place is that of the next
+                shutil.rmtree(template.folder, ignore_errors=True)
+                raise
             self._loaded[key] = template
         return self._loaded[key]
 
@@ -95,11 +100,6 @@ class Templates:
         except TrialError as error:
             raise PreflightError(f"level “{name}”: {error}") from error
 
-    def close(self) -> None:
-        """Stop what still runs."""
-        for template in self._loaded.values():
-            template.stop(immediately=True)
-
 
 @contextlib.contextmanager
 def workshop(
@@ -113,11 +113,8 @@ def workshop(
         PreflightError, StudyError: as :func:`benchlib.host.guardian.guarded_run`.
 
     """
-    with (
-        guarded_run(scratch_root(), what, tell) as run,
-        contextlib.closing(Templates(run, Shell(server_user(), environment), scale, tell)) as templates,
-    ):
-        yield templates
+    with guarded_run(scratch_root(), what, tell) as run:
+        yield Templates(run, Shell(server_user(), environment), scale, tell)
 
 
 def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell, program: Path) -> None:

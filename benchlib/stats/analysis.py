@@ -50,6 +50,7 @@ class Analysis:
     freedom.
     ``tiny``: the levels with a real difference that is equivalent all the same, by two one-sided tests.
     ``residual_sd`` is in log units, so about the fraction by which a trial strays, NaN where it cannot be known.
+    ``of_periods``: whether comparisons are judged by periods in which clusters stayed, not by blocks.
     """
 
     table: pd.DataFrame
@@ -65,6 +66,7 @@ class Analysis:
     errors: pd.DataFrame
     tiny: frozenset[str]
     residual_sd: float
+    of_periods: bool = False
 
     @property
     def asked(self) -> list[str]:
@@ -168,15 +170,17 @@ class Analysis:
         level, verdict, margin = row["level"], row["verdict"], f"{100 * self.margin:g} %"
         if verdict in self.metric.directions:
             weight = f" by less than the {margin} that matter" if level in self.tiny else ""
-            ceiling = ", at the ceiling of the processors" if level in self.ceilings else ""
+            ceiling = ", with the processors used up" if level in self.ceilings else ""
             return f"{verdict}{weight}{ceiling}"
         if verdict == "equivalent":
             return f"equivalent within ±{margin}"
         if level in self.unshown:
             parts = self.unshown[level].split("; ")
             conditions = dict.fromkeys(f"“{part.partition(': held in ')[0]}”" for part in parts)
-            return f"cannot be shown on this machine: not met is {' and '.join(conditions)}"
+            told = " and ".join(conditions)
+            return (
+                f"cannot be shown on this machine: {told} {'were' if len(conditions) > 1 else 'was'} not met"
+            )
         seen, _ = percent_words(row["mde_percent"], 0, row["mde_percent"])
-        return (
-            "inconclusive" if seen == "–" else f"inconclusive (less than {seen.lstrip('+')} could go unseen)"
-        )
+        missed = "" if seen == "–" else f" (changes under {seen.lstrip('+')} are easily missed)"
+        return f"inconclusive{missed}"

@@ -12,12 +12,12 @@ import pandas as pd
 from scipy.special import ndtri, stdtr, stdtrit
 
 from benchlib.errors import InputError
-from benchlib.stats.block_model import Fit
+from benchlib.stats.block_model import Fit, fit_blocks
 from benchlib.stats.multiple import holm
-from benchlib.stats.trials import read_trials
-from benchlib.stats.verdicts import analyze, percent
+from benchlib.stats.trials import Trials, read_trials
+from benchlib.stats.verdicts import analyze, by_period, percent
 
-_RENAMED = {"percent_change": "percent", "ci_low": "low", "ci_high": "high", "p_adjusted": "p"}
+_RENAMED = {"percent_change": "percent", "ci_low": "low", "ci_high": "high", "verdict": "verdict"}
 
 
 def effects(
@@ -41,7 +41,7 @@ def effects(
         raise InputError(
             "these effects cannot be told apart by the trials that there are; ask for order=1 or more trials"
         )
-    frame, effect, error = _judged(data.fit(), 2.0 * np.linalg.pinv(coded)[1:], alpha)
+    frame, effect, error = _judged(_fit(data), 2.0 * np.linalg.pinv(coded)[1:], alpha)
     frame.insert(0, "effect", [" × ".join(map(str, term)) for term in terms])
     frame.insert(1, "order", [len(term) for term in terms])
     frame["p_holm"] = holm(frame["p_value"].to_list())
@@ -86,7 +86,7 @@ def additivity(
         "all, as measured": together,
         "as measured, against that product": together - multiplied,
     }
-    frame, *_ = _judged(data.fit(), np.array(list(rows.values())), alpha)
+    frame, *_ = _judged(_fit(data), np.array(list(rows.values())), alpha)
     frame.insert(0, "what", list(map(str, rows)))
     return frame
 
@@ -103,8 +103,8 @@ def ladder(
 
     ``steps`` are levels in the order in which changes were added, the first being the start; the start
     counts as the mean of itself and ``controls``. One row per step but the first: ``level``, then for the
-    step before ``step_percent, step_low, step_high, step_p``, and for the start ``total_percent,
-    total_low, total_high, total_p``. Totals are Dunnett's; steps are simultaneous by Sidak's inequality
+    step before ``step_percent, step_low, step_high, step_verdict``, and for the start ``total_percent,
+    total_low, total_high, total_verdict``.  Totals are Dunnett's; steps are simultaneous by Sidak's inequality
     (Z. Sidak, 1967), as neighbouring steps are negatively correlated and Dunnett's integral does not fit them.
     Raises InputError for a step without trials, and for what ``read_trials`` refuses.
     """
@@ -116,6 +116,12 @@ def ladder(
         rows = analysis.table.set_index("level").loc[list(steps[1:]), list(_RENAMED)]
         parts.append(rows.rename(columns=_RENAMED).add_prefix(f"{part}_"))
     return pd.concat(parts, axis=1).reset_index()
+
+
+def _fit(data: Trials) -> Fit:
+    """The block model of what comparisons are judged by: blocks, or periods in which clusters stay."""
+    units, hosts, _ = by_period(data, data.fit())
+    return fit_blocks(units, hosts)
 
 
 def _judged(fit: Fit, weights: np.ndarray, alpha: float) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:

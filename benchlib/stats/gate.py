@@ -4,6 +4,8 @@ from benchlib.stats.analysis import Analysis
 from benchlib.stats.verdicts import LEAST_BLOCKS
 
 PASSED, SLOWER, UNKNOWN = "passed", "slower", "cannot be said"
+_MOST = 0.8
+"""Of the blocks: with fewer good trials the others are no accident."""
 
 
 def gate(analysis: Analysis, level: str, tolerance: float) -> tuple[str, str]:
@@ -26,8 +28,11 @@ def gate(analysis: Analysis, level: str, tolerance: float) -> tuple[str, str]:
         return SLOWER, f"slower by more than {most:g} %"
     if unmet := analysis.unmet(level):
         return UNKNOWN, f"conditions not met: {unmet}"
-    if rows["n"][[level, other]].min() < LEAST_BLOCKS:
+    usable = int(rows["n"][[level, other]].min())
+    if usable < LEAST_BLOCKS:
         return UNKNOWN, f"it takes at least {LEAST_BLOCKS} trials of both"
+    if usable < _MOST * analysis.blocks:
+        return UNKNOWN, f"only {usable} of {analysis.blocks} blocks have a good trial"
     if worst <= most or verdict == "faster" or (verdict == "equivalent" and analysis.margin <= tolerance):
         return PASSED, f"no slower than {most:g} %"
     return UNKNOWN, f"{verdict}: it may be slower by {worst:.1f} %"

@@ -19,15 +19,17 @@ def sensitivity(analysis: Analysis, *, seed: int = 1) -> pd.DataFrame:
 
     The input is ``analysis.differences``. From 6 blocks: F. Wilcoxon's signed ranks (1945), zeros ranked as J. W. Pratt (1959) does,
     and sign flips; from 10 also Hodges-Lehmann and the BCa bootstrap. All are of differences inside blocks, so that a host that
-    drifts does not blur them. ``seed`` feeds the resampling. None of them knows of hosts: where several ran the blocks, nothing is shown.
+    drifts does not blur them. ``seed`` feeds the resampling. None of them knows of hosts, or
+    of clusters that stay: where several hosts ran the blocks, or periods are judged, nothing is shown.
     """
     from scipy.stats import wilcoxon  # takes long to import, and few studies have so many blocks
 
     rows: list[tuple[str, str, float, float, float, float]] = []
     hosts, none = any(warning.code == "hosts" for warning in analysis.warnings), float("nan")
+    together = hosts or analysis.of_periods
     for level, part in analysis.differences.groupby("level", sort=False):
         logs, name = np.log1p(part["percent"].to_numpy() / 100), str(level)
-        if hosts or len(logs) < RANKS_FROM:
+        if together or len(logs) < RANKS_FROM:
             continue
         ranks = float(wilcoxon(logs, zero_method="pratt").pvalue) if logs.any() else 1.0
         rows.append((name, "signed ranks", none, none, none, ranks))

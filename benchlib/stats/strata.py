@@ -31,8 +31,10 @@ def analyze_strata(
 
     Raises InputError as ``analyze`` does.
     """
-    measured = set(trials["level"])
+    good = trials[trials[arguments.get("metric", "tps")].notna()]
+    usable = set(good["level"] if "error" not in good else good.loc[good["error"].isna(), "level"])
     # without its reference a level has nothing to be compared with, least of all the baseline
+    measured = set(trials["level"]) - ({*against.values(), *controls} - usable)
     lost = [name for name, other in against.items() if name in measured and other not in measured]
     message = "has no verdict: what it is to be compared with has no trial"
     concerns = [*concerns, *(Concern("no_reference", f"{name!r} {message}", level=name) for name in lost)]
@@ -90,7 +92,8 @@ def _parts(
     kept = {
         name: part
         for name, part in strata.items()
-        if name not in against or {name, against[name]} <= measured
+        if (name not in against or {name, against[name]} <= measured)
+        and (name not in controls or name in measured)
     }
     parts = []
     for part in dict.fromkeys([strata[baseline], *kept.values()]):
@@ -122,5 +125,6 @@ def _joined(analyses: Sequence[Analysis]) -> Analysis:
         blocks=max(analysis.blocks for analysis in analyses),
         warnings=tuple(dict.fromkeys(warnings)),
         tiny=frozenset().union(*(analysis.tiny for analysis in analyses)),
+        of_periods=any(analysis.of_periods for analysis in analyses),
         **frames,
     )

@@ -4,6 +4,7 @@ An error names the row (counted from 1, as in the file below its header line); w
 told in a concern that travels with the result.
 """
 
+import re
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
         )
     blocks = list(dict.fromkeys(kept["block"]))
     with suppress(TypeError):  # labels of several kinds stay in the order in which they came
-        blocks = sorted(blocks)
+        blocks = sorted(blocks, key=_natural)
     row_of = {block: row for row, block in enumerate(blocks)}
     values = np.full((len(blocks), len(levels)), np.nan)
     values[[row_of[block] for block in kept["block"]], pd.Index(levels).get_indexer(kept["level"])] = value
@@ -103,6 +104,15 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
         periods,
         tuple(concern for concern in concerns if concern),
     )
+
+
+def _natural(label: Any) -> Any:
+    """A text sorts by the numbers in it, ``b2`` before ``b10``; anything else as it is."""
+    if not isinstance(label, str):
+        return label
+    return [
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.findall(r"\d+|\D+", label)
+    ]
 
 
 def _of_blocks(

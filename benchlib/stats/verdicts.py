@@ -54,7 +54,7 @@ def analyze(
     ``families`` is in how many parts a study is analysed, which share ``alpha`` (see ``analyze_strata``).
     A control that differs from the baseline at ``alpha`` (over all controls) is told; at a fifth of it, it makes every
     verdict invalid. A column ``period`` tells which blocks share their clusters: each comparison is then judged by
-    how it differs between the periods (see ``_by_period``). A column ``host`` tells which host ran a block: several
+    how it differs between the periods (see ``by_period``). A column ``host`` tells which host ran a block: several
     decide what the verdicts are about (see ``_by_host``). Fewer than three blocks, of the study or of a level, give no verdict but
     inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
     is both real and within the margin is called faster or slower, and is among ``Analysis.tiny``.
@@ -74,7 +74,7 @@ def analyze(
             where = f"block {data.values.index[row]}, {level!r} at {value:.6g}"
             warnings.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
         warnings += validity.drifts(data.logs, pairs, data.hosts)
-    units, hosts, period_concerns = _by_period(data, fit)
+    units, hosts, period_concerns = by_period(data, fit)
     judged, host_concerns = _by_host(units, hosts, pairs, weights, alpha)
     warnings += period_concerns + host_concerns
 
@@ -129,10 +129,11 @@ def analyze(
         errors=rows[["against", "estimate", "error", "df"]].rename_axis("level").reset_index(),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
+        of_periods=len(units) < blocks,
     )
 
 
-def _by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", list[Concern]]:
+def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", list[Concern]]:
     """Return the logs that comparisons are judged by, of blocks or of periods, their hosts, and what is to be told of it.
 
     A cluster keeps its luck (where its pages lie) as long as it stays, so its blocks are no replicates: the mean over
@@ -167,7 +168,7 @@ def leads(
     """Return ``level, percent_change, p_value`` of the levels that :func:`analyze` compares, the controls aside: the same, and no verdicts."""
     data = read_trials(trials, baseline, controls, metric)
     pairs, weights = _contrasts(data.values.columns.tolist(), (baseline, *controls), against)
-    units, hosts, _ = _by_period(data, data.fit())
+    units, hosts, _ = by_period(data, data.fit())
     fit, _ = _by_host(units, hosts, pairs, weights, alpha=0.0)
     rows, *_ = by_itself(fit, weights[len(controls) :])
     asked = list(pairs)[len(controls) :]

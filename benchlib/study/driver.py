@@ -10,19 +10,21 @@ import itertools
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from benchlib.errors import HostBusyError, StudyError
+from benchlib.errors import BenchlibError, HostBusyError, StudyError
 from benchlib.plan.fleet import pinned
 from benchlib.plan.model import Measurement
 from benchlib.study.at_host import PASSING, UnwantedError, elsewhere_of, ended, measure
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import Enough, OpenBench, Progress, Tell, missing
 from benchlib.study.store import StudyFolder
+
+T = TypeVar("T")
 
 MOST_ATTEMPTS = 5
 """How often a block is tried that is lost again and again."""
@@ -125,12 +127,13 @@ class _Driver:
     def close(self) -> None:
         """Have nobody work on."""
         for share in self._shares.values():
-            share.task.cancel()
+            with contextlib.suppress(Exception):  # one that the scheduler has lost needs it no more
+                share.task.cancel()
         self._shares.clear()
 
     def _look(self) -> None:
         if (now := time.monotonic()) >= self._next_look:
-            self._addresses, self._next_look = self._hosts.addresses(), now + _LOOK_S
+            self._addresses, self._next_look = _of_scheduler(self._hosts.addresses), now + _LOOK_S
 
     def _hand_out(self) -> None:
         """Give every host that is there and idle its blocks, and those of one that stays away to others."""
@@ -173,7 +176,7 @@ class _Driver:
 
     def _hear(self) -> None:
         """Keep what hosts have sent, in its order."""
-        for message in self._queue.get(batch=True):
+        for message in _of_scheduler(partial(self._queue.get, batch=True)):
             share = self._shares.get(message["host"])
             if share is None or message["number"] != share.number:
                 continue  # of an attempt that has been given up
@@ -210,7 +213,10 @@ class _Driver:
             raise type(reason)(f"{share.host}: {reason}")
         if not left:
             return
-        since, _ = self._absent.get(share.host, (time.monotonic(), ""))
+        now = (
+            time.monotonic()
+        )  # from which on it may come back; but one that is busy is so from when it was first met
+        since = self._absent.get(share.host, (now, ""))[0] if isinstance(reason, HostBusyError) else now
         self._absent[share.host] = since, str(reason)
         self._addresses.pop(share.host, None)  # it is left alone until the next look
         self._todo[share.host] = left + self._todo.get(share.host, [])
@@ -223,3 +229,21 @@ class _Driver:
         if self._attempts[left[0]] >= MOST_ATTEMPTS:
             lost = f"block {left[0]} was lost {MOST_ATTEMPTS} times"
             raise StudyError(f"{lost}, at last on {share.host}: {reason}")
+
+
+def _of_scheduler(ask: Callable[[], T]) -> T:
+    """What the scheduler says.
+
+    Raises:
+        StudyError: it is gone, or has begun anew.
+
+    """
+    try:
+        return ask()
+    except BenchlibError:
+        raise
+    except Exception as reason:  # of Dask's many
+        raise StudyError(
+            f"the fleet's scheduler is lost ({type(reason).__name__}): start it and its workers, and run the same again; "
+            "the trials already kept are safe"
+        ) from reason

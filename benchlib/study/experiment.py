@@ -22,6 +22,8 @@ from benchlib.study.store import StudyFolder
 
 _ALPHA = 0.05
 _MOST_EXTENSIONS = 4
+_CAPPED = "capped at "
+"""How words of storage begin that name a cap."""
 
 
 class Experiment:
@@ -193,11 +195,22 @@ class Experiment:
             "Machine": _machines(provenance),
             "Kernel": host.get("kernel"),
             "Disk": ", ".join(str(part) for part in disk if part) or None,
+            "Caps": self._caps() or None,
             "benchlib": provenance.get("benchlib"),
             "Measured": provenance.get("created", "")[:10],
             "Notes": self.study.notes or None,
         }
         return {label: str(fact) for label, fact in facts.items() if fact is not None}
+
+    def _caps(self) -> str:
+        """Our caps that all levels have alike, in words."""
+        told = dict[str, list[str]]()
+        for heading in ("reads", "writes", "memory"):
+            caps = {words.get(heading, "") for words in self.study.levels_in_words.values()}
+            cap = caps.pop() if len(caps) == 1 else ""
+            if cap.startswith(_CAPPED):
+                told.setdefault(cap.removeprefix(_CAPPED), []).append(heading)
+        return "; ".join(f"{' and '.join(headings)} {cap}" for cap, headings in told.items())
 
     def _comparison(self) -> dict[str, Any]:
         """What the trials are compared by."""

@@ -189,11 +189,17 @@ class Hosts:
             values = dict[str, Any]()
             errors = [f"{host}: no worker of it is connected" for host in hosts if host not in at]
             tasks = {host: self.submit(host, at[host], call) for host in hosts if host in at}
+            end = time.monotonic() + _ASK_LIMIT_S
             for host, task in tasks.items():
                 try:
-                    values[host] = task.result(_ASK_LIMIT_S)
+                    values[host] = task.result(max(end - time.monotonic(), 0.1))
                 except BenchlibError as reason:
                     errors.append(f"{host}: {reason}")
+                except TimeoutError:
+                    task.cancel()
+                    errors.append(
+                        f"{host}: no answer within {_ASK_LIMIT_S:g} s: is it busy with another run?"
+                    )
                 except Exception as reason:  # of Dask's many
                     errors.append(f"{host}: its worker does not answer: {type(reason).__name__}: {reason}")
         return values, errors

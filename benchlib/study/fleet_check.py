@@ -19,6 +19,7 @@ from benchlib.study.fleet import QUESTIONS, Hosts, clock_offset
 _SAID = ("benchlib", "server", "load_tool", "servers_run_as", "under_way")
 _PAYLOAD = 4 << 20
 _MOST_PEERS = 8
+_UNREACHED = "cannot be reached"
 _MIN_FREE_MIB = 4096
 
 
@@ -55,6 +56,8 @@ def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
     """
     known, misfits = hosts.ask(hosts.all(), about)
     addresses, rows = hosts.addresses(), dict[str, dict[str, str]]()
+    misfits += [f"{host}: its worker is gone" for host in known if host not in addresses]
+    known = {host: answer for host, answer in known.items() if host in addresses}
     for host, answer in known.items():
         others = [name for name in known if name != host]
         peers = {name: addresses[name] for name in others[:_MOST_PEERS]}
@@ -68,6 +71,7 @@ def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
             **hosts.run_inside(addresses[host], _network, peers=peers),
         }
         misfits += [f"{host}: {misfit}" for misfit in _misfits(hosts, host, known)]
+        misfits += [f"{host}: {name} {words}" for name, words in rows[host].items() if words == _UNREACHED]
     return rows, misfits
 
 
@@ -94,10 +98,14 @@ async def _network(dask_worker: Any, peers: Mapping[str, str]) -> dict[str, str]
     for name, address in peers.items():
         peer = dask_worker.rpc(address)
         trips = []
-        for payload in [b""] * QUESTIONS + [bytes(_PAYLOAD)] * 2:
-            before = time.perf_counter()
-            await peer.echo(data=payload)
-            trips.append(time.perf_counter() - before)
+        try:
+            for payload in [b""] * QUESTIONS + [bytes(_PAYLOAD)] * 2:
+                before = time.perf_counter()
+                await peer.echo(data=payload)
+                trips.append(time.perf_counter() - before)
+        except OSError:
+            rows[f"to {name}"] = _UNREACHED
+            continue
         seconds, rate = min(trips[:QUESTIONS]), 2 * _PAYLOAD / min(trips[QUESTIONS:])
         rows[f"to {name}"] = f"round trip {1000 * seconds:.2f} ms, {rate / 1e6:,.0f} MB/s"
     return rows

@@ -81,6 +81,8 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
         connection.execute("SELECT pg_advisory_lock_shared(%s)", [barrier])
         began = time.time()
         done = shell.run(argv, timeout_s=tool.limit_s(job.load))
+        if done.returncode:  # which ends the load everywhere
+            tool.report(done.stdout, done.stderr, done.returncode, argv)
         ended = time.time()
         # the better of the two answers; were the clock set meanwhile, they would contradict each other
         after = clock_offset(clock)
@@ -141,7 +143,7 @@ def drive(hosts: Hosts, stand: Stand, job: Job, watch: Check) -> list[Generated]
                 _raise_failure(tasks)
                 watch()
             _raise_failure(tasks)
-            return [task.result() for task in tasks.values()]
+            return _results(tasks)
         finally:
             for task in tasks.values():
                 task.cancel()
@@ -153,6 +155,16 @@ def _raise_failure(tasks: Mapping[str, Any]) -> None:
             if isinstance(reason, PASSING):
                 raise UnwantedError(f"{name}: {reason}")
             raise LoadError(f"the generator {name} failed, so all were stopped: {reason}")
+
+
+def _results(tasks: Mapping[str, Any]) -> list[Generated]:
+    """What all generators left; a worker that goes before it has given that takes the block with it."""
+    try:
+        return [task.result() for task in tasks.values()]
+    except BenchlibError:
+        raise
+    except Exception as reason:
+        raise UnwantedError(f"a generator is gone ({type(reason).__name__})") from reason
 
 
 def put_together(
@@ -179,7 +191,10 @@ def put_together(
         "load_wall_s": max(one.load_wall_s for one in did),
         "load_cpu_s": sum(one.load_cpu_s for one in did),
     }
-    shared = overlap([(one.began_s, one.ended_s) for one in did])
+    # a tool connects within its time, and measures from then on
+    connected = [(report.get("initial_connection_ms") or 0) / 1000 for report in reports]
+    windows = [(one.began_s + took, one.ended_s) for one, took in zip(did, connected, strict=True)]
+    shared = overlap(windows)
     if shared < OVERLAP:
         raise LoadError(f"the generators measured only {100 * shared:.0f} % of the time together")
     warn = notes["warnings"].append

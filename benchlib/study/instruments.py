@@ -28,7 +28,7 @@ _SERVER_SIDE = [name for name in (*HOST, *DEVICE) if name != "network_mib_s"]
 WORKS, NO_STATEMENT = "on a processor", "load tool or a processor"
 _CPU = ("server_cpu_ms_per_transaction", "tool_cpu_ms_per_transaction")
 _DOING = dict.fromkeys(("Lock", "LWLock", "BufferPin", "Buffer"), "locks") | {"Client": NO_STATEMENT}
-_CAP = "disk's cap"
+_CAP, _REPLICA = "disk's cap", "replica"
 _NEARLY_FULL = 0.8
 """From here on a session without a statement waits for a processor, for itself or for the load tool, rather than for the tool."""
 
@@ -134,12 +134,14 @@ def _frequent_first(waits: pd.DataFrame) -> pd.DataFrame:
 def bottleneck(
     processors: float, tool: float, cap: float, sessions: Mapping[str, float], *, rate_held: bool = False
 ) -> str:
-    """What held a level back: what was used up, or else what its sessions did most (of :func:`doing`).
+    """What held a level back: the replica, if most sessions wait for it, what was used up, or else what they did most (of :func:`doing`).
 
     ``processors``, ``tool`` and ``cap`` are shares: of all processors, of the load tool's threads, of the disk's cap; NaN
     where unknown. ``sessions`` are means by what they did. Where nothing was used up and a fixed rate held, it is the rate;
     where sessions mostly worked, or had nothing to do, and the processors were free, the clients were too few or too slow.
     """
+    if 2 * sessions.get(_REPLICA, 0) > sum(sessions.values()):
+        return _REPLICA
     for share, limit, name in (
         (tool, BUSY_CLIENT, "load tool"),
         (cap, FULL, _CAP),
@@ -159,7 +161,7 @@ def doing(event: str) -> str:
     """What a session does that is seen at a wait event: who waits for ``WALWrite`` waits for another's flush."""
     kind, _, name = event.partition(": ")
     if name == "SyncRep":
-        return "replica"
+        return _REPLICA
     if kind == "IO" or name in ("WALWrite", "WALWriteLock"):
         return "disk"
     return "locks" if name == "SpinDelay" else _DOING.get(kind, WORKS if event == ON_CPU else "other waits")
@@ -206,7 +208,7 @@ def _nearest_cap(level: Level, seconds: pd.DataFrame) -> tuple[float, str]:
         if caps.get(cap)
     }  # fmt: skip
     shares = pd.DataFrame(used, dtype=float)
-    if shares.empty:
+    if shares.empty or caps.get("wal"):  # figures are of both devices, a cap is of each
         return math.nan, ""
     nearest = str(shares.median().fillna(0.0).idxmax())
     return float(shares.max(axis=1).median()), "requests" if nearest.endswith("iops") else "bytes"

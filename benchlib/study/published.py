@@ -57,10 +57,10 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: str = ""
     """What was measured says of a published comparison, from sign and interval; empty where nothing can be said.
 
     - *agrees*: the interval excludes zero in the published direction (for ``0``: it lies inside the margin);
-      with *smaller* or *larger* where it misses a published percentage.
-    - *contradicts*: it excludes zero in the other direction, lies inside the margin although a size was published, or
-      holds zero and ends below the published percentage.
-    - *cannot tell*: neither; with the change of which less could go unseen.
+      *in direction, smaller* or *larger* where it misses a published percentage.
+    - *contradicts*: it excludes zero in the other direction, lies inside the margin although more was published, or
+      is inconclusive or equivalent and ends below the published percentage.
+    - *cannot tell*: neither; with the change under which one is easily missed.
     - *could not be shown here*: where it does not agree, and conditions were ``unmet``.
 
     ``figure`` is a row of :func:`published_for`, ``change`` one of ``Analysis.table``, None where there is none.
@@ -78,24 +78,25 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
     low, high, verdict = change["ci_low"], change["ci_high"], change["verdict"]
     inside = -100 * margin <= low and high <= 100 * margin
     sized = not all(map(math.isnan, (figure.value, figure.low, figure.high)))
+    smaller = _size(figure, low, high).endswith("smaller")
     if verdict == "invalid":
         return "cannot tell: the comparison is invalid"
-    if verdict == "inconclusive" and figure.direction != "0" and _size(figure, low, high) == ", smaller":
-        return "contradicts"  # whichever way it goes, it is less than was published
-    if verdict != "inconclusive":
-        if inside and figure.direction == "0":
+    if figure.direction == "0":
+        if inside or verdict == "equivalent":
             return "agrees"
-        if inside and sized:
-            return "contradicts"
-        if verdict != "equivalent":
-            same = figure.direction == ("+" if low > 0 else "-")
-            return f"agrees{_size(figure, low, high)}" if same else "contradicts"
+    elif smaller and verdict in ("inconclusive", "equivalent"):
+        return "contradicts"  # whichever way it goes, it is less than was published
+    elif inside and sized and verdict != "inconclusive" and (smaller or figure.unit != "%"):
+        return "contradicts"
+    if verdict not in ("inconclusive", "equivalent"):
+        same = figure.direction == ("+" if low > 0 else "-")
+        return f"agrees{_size(figure, low, high)}" if same else "contradicts"
     seen = change["mde_percent"]
     if not math.isfinite(seen):
         return "cannot tell"
     if figure.direction == "-":  # the same distance from no change, downwards
         seen = 100 * math.expm1(-math.log1p(seen / 100))
-    return f"cannot tell: less than {percent_words(abs(seen))[0].lstrip('+')} could go unseen"
+    return f"cannot tell: changes under {percent_words(abs(seen))[0].lstrip('+')} are easily missed"
 
 
 def _size(figure: Any, low: float, high: float) -> str:
@@ -105,7 +106,7 @@ def _size(figure: Any, low: float, high: float) -> str:
     least, most = (figure.low, figure.high) if math.isnan(figure.value) else (figure.value, figure.value)
     if figure.direction == "-":
         least, most, low, high = -most, -least, -high, -low
-    return ", smaller" if high < least else ", larger" if low > most else ""
+    return " in direction, smaller" if high < least else " in direction, larger" if low > most else ""
 
 
 def matching(name: str, levels: Iterable[str]) -> list[str]:

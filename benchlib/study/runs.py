@@ -35,7 +35,7 @@ from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import Tell, keep_study, missing, run_study, set_failed_aside
 from benchlib.study.preflight import Pairs, builds_differ, cannot_run, installations, preflight
-from benchlib.study.store import StudyFolder
+from benchlib.study.store import StudyFolder, checksum
 
 PILOT_S = 12
 _FEW_BLOCKS = 3
@@ -97,7 +97,21 @@ def provenance(study: Study) -> dict[str, Any]:
         "targets": {target_words(plan, target): Remote(target).identity() for target in servers},
         "load_tool": f"pgbench of {find_pgbench().label}",
         **({"builds_differ": differ} if differ else {}),
+        **({"builds": own} if (own := builds(plan)) else {}),
     }  # fmt: skip
+
+
+def builds(plan: Plan) -> dict[str, str]:
+    """Checksums of the servers that levels name by a path, which may be built anew in place.
+
+    Raises:
+        PreflightError: one is not there.
+
+    """
+    named = {name: plan.level(name).postgres or "" for name in plan.factor.levels}
+    return {
+        name: checksum(i.program("postgres")) for name, i in installations(plan).items() if "/" in named[name]
+    }
 
 
 def _options(installation: Installation) -> str | None:
@@ -150,6 +164,10 @@ class Runner:
                     f"levels have {what} {name}, which can do one thing at a time and is there for two"
                 )
 
+        if self.hosts and uses and not all(plan.level(name).target for name in plan.factor.levels):
+            for name in dict.fromkeys([*(name for _, name in uses), *self.hosts.servers()]):
+                self.hosts.reached_at(name)  # which no server of ours listens without
+
     def run(self, tell: Tell) -> None:
         """Run the trials that are missing, keeping each as it ends.
 
@@ -166,6 +184,8 @@ class Runner:
                 self.preflight()
                 experiment.study = self._begun(tell)
             experiment.study = keep_study(folder, experiment.study)
+            if not new:
+                self._check_builds()
             if self.retry_failed:
                 set_failed_aside(folder)
             if missing(experiment.study, folder.kept()):
@@ -181,6 +201,22 @@ class Runner:
                     folder.withdraw()  # a level to be mended must not be in its own way
                 raise
             experiment.forget()
+
+    def _check_builds(self) -> None:
+        """See that no server is another one than when the study was begun; one that is gone changes nothing that is kept.
+
+        Raises:
+            InputError: one has been built anew since.
+
+        """
+        begun, now = self.experiment.study.provenance.get("builds", {}), dict[str, str]()
+        with contextlib.suppress(PreflightError):
+            now = builds(self.experiment.plan) if begun and not self.hosts else {}
+        if changed := [name for name in now if begun.get(name) != now[name]]:
+            raise InputError(
+                f"study '{self.experiment.folder.name}' was begun with another build of “{changed[0]}”: "
+                "choose another name (-p study NAME)"
+            )
 
     def pilot(self, tell: Tell) -> str:
         """In a sentence, from a few short trials of the baseline: how long the trials, how many blocks, what cost.

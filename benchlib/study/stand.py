@@ -1,6 +1,7 @@
 """What the trials of one level run on: a cluster of ours with its replicas, or a server that is not ours."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import time
@@ -294,7 +295,9 @@ def written(workload: Workload, folder: Path, shell: Shell) -> list[tuple[Script
     for number, script in enumerate(workload.scripts, 1):
         path = None
         if script.sql is not None:
-            path = folder / f"{workload.name}-{number}.sql"
+            # workloads of one name may have other scripts
+            digest = hashlib.sha256(script.sql.encode()).hexdigest()[:8]
+            path = folder / f"{workload.name}-{number}-{digest}.sql"
             if not path.exists():
                 path.touch(mode=0o600)
                 path.write_text(script.sql)

@@ -145,6 +145,7 @@ class StudyFolder:
             (pending / MEASUREMENT).write_text(measurement.model_dump_json(indent=2) + "\n", "utf-8")
             # first, so that no trial is there without: of one that is not there they say nothing
             place = f"trials/{measurement.trial.id}"
+            self._forget(measurement.trial.id)  # what an attempt that was cut off here has listed
             self.add_checksums({f"{place}/{path.name}": checksum(path) for path in pending.iterdir()})
 
     def withdraw(self) -> None:
@@ -169,6 +170,10 @@ class StudyFolder:
             spoilt.mkdir(exist_ok=True)
             number = sum(1 for _ in spoilt.glob(f"{trial_id}.*")) + 1
             (self.path / "trials" / trial_id).rename(spoilt / f"{trial_id}.{number}")
+        self._forget(trial_id)
+
+    def _forget(self, trial_id: str) -> None:
+        """Take a trial's files off the list of checksums."""
         sums = self.checksums()
         others = {path: either for path, either in sums.items() if path.split("/")[1] != trial_id}
         if others != sums:

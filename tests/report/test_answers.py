@@ -215,6 +215,11 @@ def test_a_step_that_is_not_certain_is_no_end_of_a_curve(experiment):
     assert headline(several).startswith("Against")
 
 
+def test_of_one_block_no_step_of_a_curve_is_certain(experiment):
+    study = experiment({"lead": "clients"}, {"8 clients": 1500.0}, levels=of_clients(8, 16), blocks=1)
+    assert "is not certain" in headline(study)
+
+
 CHANGES = {"settings": ("defaults", "tuned"), "kernel": ("as it is", "sysctl"), "disk": ("slow", "fast")}
 
 

@@ -15,7 +15,7 @@ from benchlib.load.latency import keep_log
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
-from benchlib.report.view import View
+from benchlib.report.view import View, _together
 from benchlib.stats import Concern
 from benchlib.study.records import Samples
 from benchlib.study.store import TRANSACTION_LOG
@@ -39,6 +39,17 @@ def kept(view_of) -> Callable[..., View]:
 def test_what_the_bench_warned_of_is_a_reason_for_doubt(kept) -> None:
     reasons = kept(facts={"warnings": ["replica1 was gone"]}).validity().html.replace("&#39;", "'")
     assert re.search(r"all trials of [^:]*'tuned'[^:]*: replica1 was gone", reasons)
+
+
+def test_caps_that_all_levels_have_alike_are_among_the_facts(view_of) -> None:
+    words = {"reads": "capped at 600 IOPS", "writes": "capped at 600 IOPS", "memory": "capped at 1 GB"}
+    every = {"defaults": words, "control": words, "tuned": words}
+    speeds = dict.fromkeys(every, 1000.0)
+    alike = view_of(speeds, about={"levels_in_words": every})
+    assert alike.experiment.facts()["Caps"] == "reads and writes 600 IOPS; memory 1 GB"
+    every = {name: {**words, "reads": name, "memory": "as it is"} for name in every}
+    apart = view_of(speeds, about={"levels_in_words": every}, name="apart")
+    assert apart.experiment.facts()["Caps"] == "writes 600 IOPS"
 
 
 def test_servers_of_different_builds_are_a_reason_for_doubt(kept) -> None:
@@ -82,6 +93,20 @@ def sampled(view_of) -> Callable[..., View]:
         return view_of(speeds, instruments=True, **changes)
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [
+        (["disk, 1", "disk, 8"], "“disk …”"),
+        (["disk, 1", "ram, 1"], "“disk, 1”, “ram, 1”"),
+        (["disk, 1", "disk, 8", "ram, 1", "ram, 8"], "“disk, 1”, “disk, 8”, “ram, 1” and 1 more"),
+        (["ram, 1"], "“ram, 1”"),
+        (["disk, 1", "disk, 8", "ram, 1", "ram, 8", "tape"], "all levels"),
+    ],
+)
+def test_levels_that_alone_begin_alike_are_told_by_that(levels, words) -> None:
+    assert _together(levels, ["disk, 1", "disk, 8", "ram, 1", "ram, 8", "tape"]) == words
 
 
 def test_why_is_shown_of_a_study_that_was_sampled(sampled) -> None:

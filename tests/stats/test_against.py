@@ -102,6 +102,20 @@ def test_a_level_whose_reference_was_not_run_is_left_out(make_trials):
     assert [c.level for c in result.warnings if c.code == "no_reference"] == ["fast, 8"]
 
 
+def test_a_reference_or_a_control_without_a_good_trial_costs_its_own_comparisons_alone(make_trials):
+    trials = make_trials(LEVELS, effects={"fast, 4": 0.2})
+    strata = {name: "reads" if "4" in name or name == "control" else "sorts" for name in LEVELS}
+    arguments = {"baseline": "slow, 4", "controls": ["control"], "against": AGAINST}
+    for lost, codes in (("slow, 8", {"no_reference"}), ("control", {"no_control"})):
+        failed = trials.assign(error=np.where(trials["level"] == lost, "timed out", ""))
+        failed.loc[failed["level"] == lost, "tps"] = np.nan
+        failed = failed.assign(error=failed["error"].replace("", None))
+        result = analyze_strata(failed, strata, **arguments)
+        assert rows(result).loc["fast, 4", "verdict"] == "faster"
+        assert codes <= {c.code for c in result.warnings}
+        assert ("fast, 8" in result.against) == (lost == "control")
+
+
 def test_false_alarms_of_many_references_stay_below_the_error_rate():
     """12 pairs, 5 blocks, nothing differs: at most 5 % of the studies may call a level faster or slower."""
     logs = np.random.default_rng(3).standard_normal((4000, 5, 24))

@@ -108,7 +108,7 @@ def test_inconclusive_says_what_is_missing(make_trials):
     assert row.verdict == "inconclusive"
     assert row.mde_percent > 3
     assert row.blocks_needed > 5
-    assert re.search(r", inconclusive \(less than \d\.\d % could go unseen\)\.$", analysis.headline())
+    assert re.search(r", inconclusive \(changes under \d\.\d % are easily missed\)\.$", analysis.headline())
 
 
 @pytest.mark.parametrize("blocks", [1, 2])

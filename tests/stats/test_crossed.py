@@ -63,10 +63,11 @@ def test_ladder_steps_and_totals(make_trials):
     frame = ladder(trials, steps, controls=["twin"]).set_index("level")
     assert frame["step_percent"].to_numpy() == pytest.approx([10.5, 0.0, 35.0], abs=2.5)
     assert frame["total_percent"].to_numpy() == pytest.approx([10.5, 10.5, 49.2], abs=2.5)
-    assert (frame["step_p"] < 0.05).tolist() == [True, False, True]
-    assert (frame["total_p"] < 0.05).all()
+    assert frame["step_verdict"].tolist()[::2] == ["faster", "faster"]
+    assert frame["step_verdict"].iloc[1] in ("equivalent", "inconclusive")
+    assert frame["total_verdict"].eq("faster").all()
     assert ((frame["step_low"] < frame["step_percent"]) & (frame["step_percent"] < frame["step_high"])).all()
-    assert np.isnan(ladder(trials[trials.block == 1], steps)["step_p"]).all()
+    assert ladder(trials[trials.block == 1], steps)["step_verdict"].eq("inconclusive").all()
     with pytest.raises(InputError, match="unknown level 'nowhere'"):
         ladder(trials, ["start", "nowhere"])
 
@@ -87,3 +88,22 @@ def test_gains_that_do_not_add_up_are_told():
     logs = np.log(trials.pivot(index="block", columns="level", values="tps")).mean()
     exact = logs["a + b"] - logs["a"] - logs["b"] + logs["none"]
     assert row["percent"] == pytest.approx(100 * np.expm1(exact))
+
+
+def test_effects_are_judged_by_periods_where_clusters_stay():
+    """Clusters that stay three blocks keep their luck: nine blocks of them are three."""
+    design = full_factorial(["a", "b"])
+    rng, flagged = np.random.default_rng(7), {True: 0, False: 0}
+    for _ in range(200):
+        luck = rng.normal(0, 0.03, (3, len(design)))
+        rows = [
+            (block, level, 1000 * np.exp(luck[block // 3, place] + rng.normal(0, 0.01)), block // 3)
+            for block in range(9)
+            for place, level in enumerate(design.index)
+        ]
+        trials = pd.DataFrame(rows, columns=["block", "level", "tps", "period"])
+        for told in flagged:
+            frame = effects(trials if told else trials.drop(columns="period"), design, order=1)
+            flagged[told] += int((frame["p_value"] < 0.05).sum())
+    assert flagged[True] <= 40  # 400 effects, none real
+    assert flagged[False] >= 100

@@ -47,3 +47,15 @@ def test_bca_covers_the_mean_and_survives_constants():
     low, high = bca(x)
     assert low < x.mean() < high
     assert np.isnan(bca(np.ones(12))).all()
+
+
+def test_blocks_that_share_clusters_are_no_replicates(make_trials):
+    trials = make_trials(["base", "control", "x"], blocks=12, effects={"x": 0.1}, sd=0.001)
+    rng = np.random.default_rng(2)
+    luck = {(period, level): rng.normal(0, 0.05) for period in range(4) for level in ("base", "control", "x")}
+    periods = (trials["block"] - 1) // 3
+    lucky = [luck[key] for key in zip(periods, trials["level"], strict=True)]
+    stays = trials.assign(period=periods, tps=trials["tps"] * np.exp(lucky))
+    analysis = benchlib.analyze(stays, baseline="base", controls=["control"])
+    assert analysis.of_periods
+    assert sensitivity(analysis).empty

@@ -64,6 +64,12 @@ def test_text_numbers_and_odd_labels_are_understood(trials):
         assert table.p_value.iloc[1:].to_numpy() == pytest.approx(plain.p_value.iloc[1:].to_numpy())
 
 
+def test_blocks_whose_labels_are_texts_are_sorted_by_the_numbers_in_them(trials):
+    text = trials.assign(block=trials["block"].map("run {}".format).replace("run 2", "run 10"))
+    analysis = benchlib.analyze(text, baseline="a")
+    assert analysis.differences["block"].unique().tolist() == ["run 1", "run 3", "run 4", "run 10"]
+
+
 def test_levels_may_be_numbers_and_ordered_by_category(trials):
     numbers = trials.assign(level=trials["level"].map({"a": 16, "b": 17, "c": 18}))
     assert benchlib.analyze(numbers, baseline="17").table.level.tolist() == ["17", "16", "18"]

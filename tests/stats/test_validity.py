@@ -131,7 +131,7 @@ def test_a_level_that_uses_up_the_processors_is_at_a_ceiling(make_trials):
     concerns = validity.ceilings({"base": [0.75, 0.7], "x": [0.99, 0.98, float("nan")], "y": [float("nan")]})
     assert [(c.code, c.level, c.grave) for c in concerns] == [("ceiling", "x", False)]
     trials = make_trials(["base", "x"], effects={"x": 0.3})
-    assert "ceiling" in benchlib.analyze(trials, baseline="base", concerns=concerns).headline()
+    assert "processors used up" in benchlib.analyze(trials, baseline="base", concerns=concerns).headline()
     (alike,) = validity.ceilings({"base": [0.99], "x": [0.96]})
     assert alike.level is None
 

@@ -18,6 +18,8 @@ from benchlib.study.instruments import NO_STATEMENT, WORKS, _nearest_cap, bottle
         (0.9, 0.2, 0.5, {NO_STATEMENT: 4, "disk": 3}, "processors"),
         (0.75, 0.1, math.nan, {"disk": 5.5, NO_STATEMENT: 1.7}, "disk"),
         (0.7, 0.1, math.nan, {"replica": 5, "disk": 3}, "replica"),
+        (0.2, 0.1, 1.0, {"replica": 5, "disk": 3}, "replica"),
+        (0.2, 0.1, 1.0, {"replica": 2, "disk": 5}, "disk's cap"),
         (0.6, 0.1, math.nan, {"locks": 5, "disk": 3}, "locks"),
         (0.4, 0.1, math.nan, {WORKS: 0.4, NO_STATEMENT: 0.4}, "too few clients"),
         (math.nan, math.nan, math.nan, {WORKS: 2}, WORKS),

@@ -154,7 +154,7 @@ def test_what_could_not_show_is_not_called_inconclusive(folder):
     assert (
         str(view.headline())
         .splitlines()[0]
-        .endswith(", cannot be shown on this machine: not met is “awake”.")
+        .endswith(", cannot be shown on this machine: “awake” was not met.")
     )
     assert str(view.headline()).splitlines()[1].startswith("Not met: awake (at “defaults”) · ")
     assert "cannot be shown here" in view.verdicts()._repr_html_()

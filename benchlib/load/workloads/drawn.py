@@ -2,7 +2,7 @@
 
 A value is a number, drawn by an expression that pgbench and SQL read alike, and SQL that makes the value of it. Common values
 come by their frequencies; other whole numbers evenly between the bounds of the histogram, and of other types those bounds
-themselves. Tables of many rows, and what has many values, grow with ``:scale``; a text that has is an MD5.
+themselves, or times between the first and the last. Tables of many rows, and what has many values, grow with ``:scale``; a text that has is an MD5.
 
 A column is a row of ``server/statements/columns.sql``; its table was so at the scale ``scales``.
 """
@@ -18,6 +18,8 @@ _PARTS = 100
 """What is rarer than once in so many rows counts among the others."""
 _BUCKETS = 10
 _MANY = 1000
+_INSTANTS = 1_000_000
+_INTEGER = re.compile(r"-?\d{1,18}")
 _WHOLE = ("smallint", "integer", "bigint")
 _TEXTS = ("text", "character varying", "character", "uuid", "bytea")
 """Types of which an MD5 is a value."""
@@ -40,7 +42,15 @@ def drawn(column: Mapping[str, Any], scales: int, place: str = "") -> tuple[str,
     place = place or f"random(0, {_grown(count, scales)} - 1)"
     if (unique or count > _MANY) and base in _TEXTS:
         return place, "md5(CAST({} AS text))"
-    if unique and base in _WHOLE:
+    whole = base in _WHOLE or (
+        base == "numeric" and all(map(_INTEGER.fullmatch, [*bounds, *column["common"]]))
+    )
+    many = unique or (count > _MANY and not column["common"])
+    if base.startswith(("date", "timestamp")) and many and len(bounds) > 1 and "inf" not in bounds[-1]:
+        begin, end = (f"CAST({literal(bound)} AS timestamptz)" for bound in (bounds[0], bounds[-1]))
+        number, instants = (place, rows) if unique else (f"random(0, {_INSTANTS})", _INSTANTS)
+        return number, f"{begin} + ({end} - {begin}) * ({{}} / {float(instants)})"
+    if unique and whole:
         first, last = (int(bounds[0]), int(bounds[-1])) if bounds else (1, rows)
         return f"{first} + {max(1, (last - first + 1) // rows)} * ({place})", "{}"
     # beside bounds a rare value counts among the others
@@ -48,14 +58,14 @@ def drawn(column: Mapping[str, Any], scales: int, place: str = "") -> tuple[str,
     rest = max(_PARTS - sum(parts), 0)
     buckets = min(_BUCKETS, rest, len(bounds) - 1)
     common = [*zip(parts, column["common"], strict=True)]
-    if base not in _WHOLE or buckets < 1:
+    if not whole or buckets < 1:
         values = [value for times, value in common for _ in range(times)]
         values += [bounds[i * len(bounds) // rest] for i in range(rest) if bounds]
         return f"random(1, {len(values)})", f"(ARRAY[{', '.join(map(literal, values))}])[{{}}]"
     choices = [(times, str(int(value))) for times, value in common]
     cuts = [int(bounds[i * (len(bounds) - 1) // buckets]) for i in range(buckets + 1)]
     first = cuts[0]
-    ends = [f"{first} + {cut - first} * :scale / {scales}" if count > _MANY else f"{cut}" for cut in cuts]
+    ends = [_end(first, cut, scales) if count > _MANY else f"{cut}" for cut in cuts]
     choices += [(rest // buckets, f"random({low}, {high})") for low, high in pairwise(ends)]
     return _choice(choices), "{}"
 
@@ -73,7 +83,8 @@ def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
         if can_draw(column):
             number, value = drawn(column, scales, "n - 1" if column["is_unique"] else "")
         text = value_of(_in_sql(number), value, column["type"])
-        if not (can_draw(column) or column["type"].startswith(("text", "character"))):
+        is_text = column["type"].startswith(("text", "character")) and not column["type"].endswith("[]")
+        if not (can_draw(column) or is_text):
             text = f"CAST(NULL AS {column['type']})"
         nulls = column["nulls"]
         values.append(f"CASE WHEN random() >= {nulls:.3g} THEN {text} END" if nulls else text)
@@ -85,6 +96,16 @@ def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
 def _grown(count: int, scales: int) -> str:
     """How much there is at a scale of what is ``count`` at the scale ``scales``, as an expression."""
     return f"greatest(1, {count} * :scale / {scales})" if count > _MANY else f"{max(1, count)}"
+
+
+def _end(first: int, cut: int, scales: int) -> str:
+    """Where a part that ends at ``cut`` does so at a scale, as an expression of whole numbers of 64 bits."""
+    span = cut - first
+    if span >= 2**60:
+        return f"{cut}"
+    return (
+        f"{first} + {span // scales} * :scale" if span >= 2**40 else f"{first} + {span} * :scale / {scales}"
+    )
 
 
 def _in_sql(number: str) -> str:

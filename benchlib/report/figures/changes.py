@@ -39,7 +39,7 @@ from benchlib.stats import Analysis
 _SOUND = ["faster", "slower", "equivalent", "inconclusive"]
 """The verdicts whose numbers are to be believed."""
 _ENDS, _PLACES = ["percent_change", "ci_low", "ci_high"], ["value", "low", "high"]
-_NOT_SHOWN = "not shown here"
+_NOT_SHOWN = "cannot be shown"
 """What rows of figures have room for of :data:`benchlib.report.figures.frames.UNSHOWN`."""
 _CARD = 264.6  # points: WIDTH × this is 1200 × 630 pixels at the card's resolution
 _ON_CARD = 3
@@ -102,7 +102,7 @@ def forest(
     y = blocks["level"].map(dict(zip(levels, middles, strict=True))) + 6
     axes.plot(dots, y, ".", color=MUTED, markersize=5, markeredgewidth=0)
     bars = (
-        f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals, where wider than the mark; dots: blocks; shaded: "
+        f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals, where wider than the mark; dots: single blocks; shaded: "
         f"±{100 * margin:g} %, the smallest change that matters."
     )
     caption = f"Against {reference_words(analysis)}. {bars}{f' {DAGGER} gives up durability.' * bool(lost)}"
@@ -151,8 +151,9 @@ def shares(analysis: Analysis, full: str) -> Figure:
     names, changes = analysis.table["level"], analysis.table["percent_change"].astype(float)
     only, without = (names.str.startswith(start) for start in ("only ", "without "))
     kinds = np.select([names.eq(full), only, without], [1, 2, 3])
+    gains = changes if analysis.metric.higher_is_better else -changes
     # the largest first, of what is left the smallest
-    shown = analysis.table.assign(name=names, kind=kinds, size=changes.mask(only, -changes))
+    shown = analysis.table.assign(name=names, kind=kinds, size=gains.mask(only, -gains))
     shown = shown[kinds > 0].sort_values(["kind", "size"])
     drawing, *_ = _rows_of_changes(shown, f"change of {analysis.metric.title}")
     first = shown.drop_duplicates("kind").to_dict("records")
@@ -174,7 +175,7 @@ def index_panels(entries: Sequence[Any]) -> Figure:
     """
     labels, parts = list[Label](), list[pd.DataFrame]()
     for panel, of_panel in groupby(entries, key=lambda entry: str(entry.panel)):
-        labels.append(Label(PANELS[panel], chars=40))
+        labels.append(Label(PANELS[panel], chars=60, heading=True))
         for entry in of_panel:
             answers, of_answers = _answers(entry, f"{entry.title}: ")
             numbers = range(len(labels), len(labels) + len(answers))
@@ -183,11 +184,13 @@ def index_panels(entries: Sequence[Any]) -> Figure:
     answers = pd.concat(parts, ignore_index=True)
     drawing, axes, middles = _rows_of_answers(answers, labels)
     for label, middle in zip(labels, middles, strict=True):
-        if not label.cells:
-            axes.axhspan(middle - ROW / 2, middle + ROW / 2, color=BAND, linewidth=0, zorder=2)
+        if label.heading:  # across the whole figure
+            left, _, wide, _ = axes.get_position().bounds
+            ends = {"xmin": -left / wide, "xmax": (1 - left) / wide, "clip_on": False}
+            axes.axhspan(middle - ROW / 2, middle + ROW / 2, color=BAND, linewidth=0, zorder=2, **ends)
     counts = Counter(answers["verdict"])
     caption = (
-        "Bars: each study's own intervals. Where less is better, half counts as 2 ×. Each study had its own machine, load, "
+        "Bars: each study's own intervals. Where less is better, half is drawn at 2 ×. Each study had its own machine, load, "
         "clients, disks and length of trials: compare within one."
     )
     if answers["gives_up"].astype(bool).any():
@@ -219,7 +222,7 @@ def card(entry: Any) -> bytes:
 def _answers(entry: Any, study: str = "") -> tuple[pd.DataFrame, list[Label]]:
     """An entry's answers, a row each: `words, against, verdict, gives_up`, and `value, low, high`, factors where more is better; and labels.
 
-    A label says `1.97 ×`, or where there is no number that there is no verdict.
+    A label says `+97 %`, as the study's page does, or where there is no number that there is no verdict.
     """
     columns = ["words", "against", "verdict", "gives_up", *_ENDS]
     answers = pd.DataFrame([vars(answer) for answer in entry.answers], columns=columns)
@@ -229,11 +232,10 @@ def _answers(entry: Any, study: str = "") -> tuple[pd.DataFrame, list[Label]]:
         factors = 1 / factors[["percent_change", "ci_high", "ci_low"]]
     answers = answers.drop(columns=_ENDS).join(factors.set_axis(_PLACES, axis=1))
     labels = list[Label]()
-    for row in answers.to_dict("records"):
-        width = row["high"] - row["low"]
-        digits = 0 if width >= 10 else 1 if width >= 1 else 2
+    for row, told in zip(answers.to_dict("records"), entry.answers, strict=True):
         missing = _NOT_SHOWN if row["verdict"] == UNSHOWN else "no verdict"
-        change = f"{row['value']:,.{digits}f}\u00a0×" if known(row["value"]) else missing
+        ends = (told.percent_change, told.ci_low, told.ci_high)
+        change = percent_words(*ends)[0] if known(row["value"]) else missing
         name = f"{study}{row['words']}{DAGGER * bool(row['gives_up'])}"
         cells = [(change, mark_of(row["verdict"]).colour)]
         against = "" if SAYS_BOTH in row["words"] else f"against {row['against']}"
@@ -277,12 +279,12 @@ def waterfall(
     """A cumulative ladder: what each step adds to the one before, and what all have brought so far.
 
     `ladder`: what `stats.crossed.ladder` returned: `level`; `step_percent, step_low, step_high`
-    (percent of the step before), `step_p`; `total_percent, total_low, total_high` (percent of `start`),
-    `total_p`. `start` is what the start is called, `alpha` the error rate that it was told.
+    (percent of the step before), `step_verdict`; `total_percent, total_low, total_high` (percent of `start`),
+    `total_verdict`. `start` is what the start is called, `alpha` the error rate that it was told.
     """
-    kinds = ("percent", "low", "high", "p")
-    judged = (_judged(ladder[[f"{of}_{kind}" for kind in kinds]], metric, alpha) for of in ("step", "total"))
-    steps, totals = judged
+    kinds, columns = ("percent", "low", "high", "verdict"), [*_ENDS, "verdict"]
+    step, total = ([f"{of}_{kind}" for kind in kinds] for of in ("step", "total"))
+    steps, totals = (ladder[names].set_axis(columns, axis=1) for names in (step, total))
     # all of them together have a row of their own
     everything = totals.tail(1 if len(steps) > 1 else 0).assign(name=f"all {len(steps)} steps")
     changes = pd.concat([steps.assign(name=ladder["level"].astype(str)), everything], ignore_index=True)
@@ -297,7 +299,7 @@ def waterfall(
     axes.barh(middles, ends - before, 12, left=before, facecolor=BAND, edgecolor=colours, zorder=1.6)
     for number, end in enumerate(ends[: len(steps) - 1]):
         axes.plot([end] * 2, middles[number : number + 2], color=MUTED, linewidth=0.8, zorder=1.4)
-    last, differ = changes.iloc[-1].to_dict(), int((steps["verdict"] != "inconclusive").sum())
+    last, differ = changes.iloc[-1].to_dict(), int(steps["verdict"].isin(["faster", "slower"]).sum())
     title = finding(
         f"{last['name']}: {change_words(last)} {of}, {last['verdict']}",
         f"; {differ} of {len(steps)} steps significant" * (len(steps) > 1),

@@ -99,10 +99,9 @@ def apart(level: str, other: str) -> tuple[str, str]:
 
 def by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
     """The keys of each value, in their order: `{loss: levels}` of `{level: loss}`."""
-    keys: dict[str, list[str]] = {}
-    for key, value in values.items():
-        keys.setdefault(value, []).append(key)
-    return keys
+    return {
+        value: [key for key in values if values[key] == value] for value in dict.fromkeys(values.values())
+    }
 
 
 def guarded(cell: Any) -> Any:

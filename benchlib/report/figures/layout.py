@@ -107,12 +107,13 @@ def panels(
 
 @dataclass(frozen=True)
 class Label:
-    """What a row is called; muted words below it; the cells to the right of its marks; how many characters a line has."""
+    """What a row is called; muted words below it; the cells to the right of its marks; how many characters a line has; whether it heads those below."""
 
     name: str
     quiet: str = ""
     cells: Sequence[Pair] = ()
     chars: int = 28
+    heading: bool = False
 
 
 def rows(
@@ -155,16 +156,17 @@ def row_axes(
     tall = np.array([max(len([*name, *quiet]) * LINE + 6, ROW) for name, quiet in texts])
     ends = np.cumsum(tall)
     middles, bottom = (ends - tall / 2).tolist(), float(ends[-1])
-    left = 12 + max(width_of(line) for name, quiet in texts for line in (*name, *quiet))
+    beside = [texts[number] for number, label in enumerate(labels) if not label.heading] or texts
+    left = 12 + max(width_of(line) for name, quiet in beside for line in (*name, *quiet))
     long = len(labels) > _LONG
     fig = canvas(bottom + _BELOW + 1.6 * LINE * long, keyed)
     high = 72 * fig.get_figheight()
     axes = fig.add_axes((left / WIDTH, _BELOW / high, 1 - (left + right) / WIDTH, bottom / high))
     axes.set(ylim=(bottom, 0), yticks=[])
     axes.tick_params(labeltop=long)  # whoever reads the first rows sees no axis below
-    for (name, quiet), y in zip(texts, middles, strict=True):
-        coords = ("axes fraction", "data")
-        write(axes, "\n".join(name), (0, y), (4 - left, len(quiet) * LINE / 2), coords)
+    for label, (name, quiet), y in zip(labels, texts, middles, strict=True):
+        coords, weight = ("axes fraction", "data"), "bold" if label.heading else "normal"
+        write(axes, "\n".join(name), (0, y), (4 - left, len(quiet) * LINE / 2), coords, fontweight=weight)
         write(axes, "\n".join(quiet), (0, y), (4 - left, -len(name) * LINE / 2), coords, color=MUTED)
     return fig, axes, middles
 

@@ -136,12 +136,12 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     for level, row in rows.items():
         verdict = row["verdict"] if isinstance(row["verdict"], str) else None
         word = UNSHOWN if level in analysis.unshown else verdict
-        word = f"{word}, ceiling" if level in analysis.ceilings else word
+        ceiling = ", ceiling" * (level in analysis.ceilings)
         change, ends = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
         record = {
             "level": level + DAGGER * (level in lost),
             "change": change if known(row["percent_change"]) else None,
-            "verdict": verdict and f"{mark_of(verdict).sign}\u00a0{word}",
+            "verdict": verdict and f"{mark_of(word or '').sign}\u00a0{word}{ceiling}",
             confidence: ends or None,
             "against": against_words(analysis, level).removeprefix("against "),
             spread: mean_words(row["mean"], row["sd"]),
@@ -157,8 +157,8 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     if twins := analysis.controls:
         both = ", ".join(twins)
         notes.append(
-            f"What is compared with {analysis.baseline} is compared with the geometric mean of it and {both}, inside blocks: "
-            "no ratio of the means shown."
+            f"Changes against {analysis.baseline} are of the geometric mean of it and {both}, block by block, and so differ "
+            "from the ratio of the means shown."
         )
     costs = "; ".join(f"{', '.join(levels)} – {loss}" for loss, levels in by_value(lost).items())
     details = f"{DAGGER} {costs}." if lost else ""

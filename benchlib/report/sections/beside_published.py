@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from benchlib.report.figures.frames import MINUS, amount, apart, change_words, good, known, opening
+from benchlib.report.figures.frames import MINUS, UNSHOWN, amount, apart, change_words, good, known, opening
 from benchlib.report.figures.tables import Quiet, Table, html_table
 from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.experiment import Experiment
@@ -118,9 +118,11 @@ def _compared(
     of, judged = experiment.compared(level, against, row.metric)
     if not known(of["percent_change"]):
         return None, _UNMEASURED
-    change = change_words(of) + (f", {of['verdict']}" if judged else f" {_ALONE}")
+    verdict = UNSHOWN if level in experiment.analysis.unshown else of["verdict"]
+    change = change_words(of) + (f", {verdict}" if judged else f" {_ALONE}")
     if row.unit not in ("", "%"):
-        step = means[level] - means[against]
+        both = trials.pivot(index="block", columns="level", values=row.metric)[[level, against]].dropna()
+        step = float((both[level] - both[against]).mean())
         change = f"{'+' if step >= 0 else MINUS}{amount(abs(step))}\u00a0{row.unit}, {change}"
     return of, change
 

@@ -82,9 +82,9 @@ def waterfall(experiment: Experiment, steps: Sequence[str]) -> Figure:
     if len(measured) < 2:
         absent = ", ".join(step for step in steps if step not in measured)
         raise NothingToShowError(f"The ladder was not measured here: there is no good trial of {absent}.")
-    refuse_invalid(experiment)
-    start = measured[0]
+    start, alpha = measured[0], experiment.analysis.alpha
     controls = plan.factor.controls if start == plan.factor.baseline else ()
     rows = good[good["level"].isin([*measured, *controls])]
-    table = ladder(rows, measured, controls=controls, metric=plan.metric, alpha=experiment.analysis.alpha)
-    return changes.waterfall(table, start=start, metric=plan.metric, alpha=experiment.analysis.alpha)
+    refuse_invalid(experiment, [*measured, *controls])
+    table = ladder(rows, measured, controls=controls, metric=plan.metric, alpha=alpha)
+    return changes.waterfall(table, start=start, metric=plan.metric, alpha=alpha)

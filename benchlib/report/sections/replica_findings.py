@@ -34,7 +34,12 @@ def replica_lag(experiment: Experiment) -> Table:
     table = of_levels["ms"].describe(percentiles=[0.05, 0.5, 0.95])
     unknown = of_levels.size() - table["count"]
     table = table.assign(kib=of_levels["kib"].max(), unknown=unknown).reindex(list(levels))
-    labels = {"50%": "median, ms", "5%": "5 % below, ms", "95%": "95 % below, ms", "max": "most, ms"}
+    labels = {
+        "50%": "median, ms",
+        "5%": "5th percentile, ms",
+        "95%": "95th percentile, ms",
+        "max": "maximum, ms",
+    }
     labels |= {"kib": "most WAL not replayed, KiB", "unknown": "readings not known"}
     note = "Of all readings and replicas. Not known: PostgreSQL told no lag at that reading."
     shown = table.reset_index(names="level")[["level", *labels]]
@@ -71,7 +76,7 @@ def replicas_verified(experiment: Experiment) -> Table:
             )
             row["rows on each, all trials"] = of_level["count"].sum(skipna=False)
         rows.append(row | _away([of for name, _, of in kept if name == level]))
-    note = "Held at once: the replica had a last commit of ours already when the primary acknowledged it."
+    note = "Held at once: the replica had our last commit already when the primary acknowledged it."
     for name, error in failed.groupby("level", sort=False)["error"].first().items():
         note += f" Failed, {name}: {error}."
     return html_table(pd.DataFrame(rows), "What the replicas were found to hold", note=note)

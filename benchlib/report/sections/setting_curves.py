@@ -27,7 +27,6 @@ def curve(experiment: Experiment, setting: str) -> Figure:
         StudyError: too few trials are kept to compare anything.
 
     """
-    refuse_invalid(experiment)
     values, value_words = _values(experiment, setting)
     groups = [
         sorted((level for level in group if level in values), key=values.__getitem__)
@@ -42,6 +41,7 @@ def curve(experiment: Experiment, setting: str) -> Figure:
     ][:FEW]
     if not shown:
         raise NothingToShowError(f"No two levels differ in {setting} alone and are compared with the same.")
+    refuse_invalid(experiment, [level for _, group, _ in shown for level in group])
     curves, bends = list[pd.DataFrame](), list[str]()
     note = f"Against {' and '.join(dict.fromkeys(reference for *_, reference in shown))}."
     for name, group, _ in shown:
@@ -96,7 +96,7 @@ def _bend(experiment: Experiment, points: pd.DataFrame, value_words: Words) -> t
     place, last = enough(speed.to_list(), experiment.plan.margin), len(points) - 1
     texts = [value_words(value) for value in points["x"]]
     facts = [
-        f"by the means {'still grows at' if place else 'nothing gained above'} {texts[last if place else 0]}"
+        f"by the means {'still gets better at' if place else 'nothing gained above'} {texts[last if place else 0]}"
     ]
     bend: int | None = None
     if place:
@@ -107,7 +107,9 @@ def _bend(experiment: Experiment, points: pd.DataFrame, value_words: Words) -> t
         elif place < last:
             facts[0] = "no bend that the trials resolve"
     if place < last:
-        facts.append(
-            f"means above {texts[place]}, against it: {span(100 * (speed[place + 1 :] / speed[place] - 1), signed)}"
-        )
+        beyond = speed[place + 1 :] / speed[place]
+        if beyond.min() < 1 - experiment.plan.margin:
+            facts[0] += f", worse beyond, most at {texts[int(beyond.idxmin())]}"
+        beyond = beyond if metric.higher_is_better else 1 / beyond
+        facts.append(f"means above {texts[place]}, against it: {span(100 * (beyond - 1), signed)}")
     return bend, facts

@@ -6,6 +6,7 @@ and forgotten. A column is a row of ``columns.sql``, what has been called one of
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,19 @@ class _Reader:
         for number, parameter in enumerate(parameters, 1):
             source = _source(" ".join(texts), number, parameter, names, tables)
             draw, value = (source, "{}") if isinstance(source, str) else drawn(source, scales)
+            if not isinstance(source, str) and source["type"].startswith("character"):
+                # cut to the column's length, as what it holds is
+                value = value_of("{}", value, source["type"])
             count = min(called["rows_per_call"], _MOST_ELEMENTS) if parameter["is_array"] else 1
             variables = [f"p{number}_{at}" for at in range(count)]
             lines += [f"\\set {variable} {draw.format(**called)}" for variable in variables]
             parts = [value_of(f":{variable}", value, parameter["element"]) for variable in variables]
             values[f"${number}"] = f"ARRAY[{', '.join(parts)}]" if parameter["is_array"] else parts[0]
+        for low, high in re.findall(
+            r"BETWEEN (\$\d+)(?: :: \w+)? AND (\$\d+)", " ".join(texts), re.IGNORECASE
+        ):
+            ends = f"({values[low]}, {values[high]})"
+            values[low], values[high] = f"LEAST{ends}", f"GREATEST{ends}"
         self.tables |= tables
         about = f"-- {called['calls']:,.0f} calls of {called['ms']:.3g} ms"
         return "\n".join([about, *lines, f"{for_pgbench(sql, values)};\n"])
@@ -141,6 +150,9 @@ class _Reader:
         """The numbers of the tables that a statement uses by what it calls them, and their columns."""
         pairs = ("".join(texts[at : at + 3]) for at in range(len(texts)))
         given = [name for name in {*texts, *pairs} if re.fullmatch(rf"{_NAME}(\.{_NAME})?", name)]
+        called = [_plain(name) for name, after in pairwise(texts) if after == "("]
+        if self.rows("functions", names=called):
+            raise _LeftOutError("they call a function that PostgreSQL itself lacks")
         names, tables = dict[str, int](), dict[int, dict[str, Row]]()
         for column in self.rows("columns", names=given):
             if not column["is_table"]:

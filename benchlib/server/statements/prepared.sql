@@ -1,5 +1,6 @@
--- The parameters of the statement that has been prepared, in their order, and of arrays their elements.
-SELECT format_type(coalesce(e.oid, t.oid), NULL) AS element, e.oid IS NOT NULL AS is_array,
+-- The parameters of the statement that has been prepared, in their order, and of arrays their elements. A length of
+-- -1 is none: character without one would be of one character.
+SELECT format_type(coalesce(e.oid, t.oid), -1) AS element, e.oid IS NOT NULL AS is_array,
        coalesce(e.typcategory, t.typcategory) AS category
 FROM pg_prepared_statements AS p
 CROSS JOIN LATERAL unnest(p.parameter_types) WITH ORDINALITY AS u(type, place)

@@ -145,6 +145,14 @@ def test_shares_are_sorted_by_what_each_gives_alone():
     assert figure.title.startswith("What “tuned” is made of; tuned: +9")
 
 
+def test_shares_of_a_latency_begin_with_what_lowers_it_most():
+    changes = {"defaults": 0, "tuned": -35, "only a": -5, "only b": -30, "only c": 8}
+    trials = cases.make_trials(changes)
+    trials = trials.assign(latency_average_ms=trials["tps"])
+    figure = shares(cases.judged(trials, metric="latency_average_ms"), full="tuned")
+    assert figure.numbers["level"].tolist() == ["tuned", "only b", "only a", "only c"]
+
+
 def entry(title, panel, *answers, better=True):
     names = ("words", "against", "percent_change", "ci_low", "ci_high", "verdict", "gives_up")
     made = [SimpleNamespace(**dict(zip(names, answer, strict=True))) for answer in answers]
@@ -173,7 +181,7 @@ def test_the_index_has_three_panels_of_factors_with_better_on_the_right():
     assert places == sorted(places)
     rows = figure.numbers.set_index("words")
     assert rows.loc["18", ["value", "low", "high"]].tolist() == pytest.approx([1 / 0.6, 1 / 0.8, 2])
-    for text in ("|57\u00a0×|", "|1.67\u00a0×|", "|no verdict|", "|1\u00a0×|", "|10\u00a0×|"):
+    for text in ("|57\u00a0×|", "|−40\u00a0%|", "|no verdict|", "|1\u00a0×|", "|10\u00a0×|"):
         assert text.replace("\u00a0", " ") in words(figure)
     assert rows.loc["no nested loops", ["value", "low", "high"]].isna().all()
     assert figure.title == "Of 5 answers: 3 faster, 1 equivalent, 1 invalid"

@@ -86,7 +86,7 @@ def test_verdicts(analysis):
     assert (
         soup.find(class_="bl-note")
         .get_text()
-        .startswith("† gives up durability. What is compared with defaults")
+        .startswith("† gives up durability. Changes against defaults are of the geometric mean")
     )
     assert "† tuned – the last commits." in soup.details.get_text()
     assert "mean ± sd, tps" in soup.thead.get_text()

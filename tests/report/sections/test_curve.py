@@ -55,9 +55,12 @@ def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
     view = study(work_mem(*RISING), RISING, in_kb)
     figure = curve(view, "work_mem")
     assert isinstance(figure, Figure)
-    assert re.search(r"work_mem: bends at 4\s?MB; 4\s?MB instead of 1\s?MB: \+2[45]\.", figure.caption)
+    assert re.search(
+        r"work_mem: bends at 4\s?MB, worse beyond, most at 64\s?MB; 4\s?MB instead of 1\s?MB: \+2[45]\.",
+        figure.caption,
+    )
     assert re.search(r"means above 4\s?MB, against it: −[67]\.\d\s% to \+0\.\d\s%", figure.caption)
-    assert figure.title.replace("\u00a0", " ") == "work_mem: bends at 4 MB"
+    assert figure.title.replace("\u00a0", " ") == "work_mem: bends at 4 MB, worse beyond, most at 64 MB"
     assert "log scale" in figure.svg
     assert figure == curve(View(view.experiment), "work_mem")
 
@@ -65,7 +68,7 @@ def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
 @pytest.mark.parametrize(
     ("tps", "words"),
     [
-        ({"64kB": 1000.0, "4MB": 1200.0, "64MB": 1500.0}, "by the means still grows at 64\u00a0MB; 64\u00a0MB instead of 4\u00a0MB: +2"),
+        ({"64kB": 1000.0, "4MB": 1200.0, "64MB": 1500.0}, "by the means still gets better at 64\u00a0MB; 64\u00a0MB instead of 4\u00a0MB: +2"),
         ({"64kB": 1000.0, "4MB": 1010.0, "64MB": 1020.0}, "by the means nothing gained above 64\u00a0kB; means above 64\u00a0kB, against it: +1"),
     ],
 )  # fmt: skip
@@ -102,3 +105,16 @@ def test_without_values_there_is_no_curve(study):
     view = study(words, dict.fromkeys(words, 1000.0), str)
     assert "differ in wal_compression alone" in str(curve(view, "wal_compression"))
     assert "differ in work_mem alone" in str(curve(view, "work_mem"))
+
+
+def test_a_curve_of_latencies_tells_what_they_do(study):
+    slower = {"64kB": 30.0, "1MB": 20.0, "4MB": 10.0, "16MB": 11.0}
+    view = study(
+        work_mem(*slower),
+        {name: 1000 / ms for name, ms in slower.items()},
+        in_kb,
+        metric="latency_average_ms",
+    )
+    figure = curve(view, "work_mem")
+    assert re.search(r"work_mem: bends at 4\s?MB, worse beyond, most at 16\s?MB;", figure.caption)
+    assert re.search(r"means above 4\s?MB, against it: \+(9|10)\.\d\s%", figure.caption)

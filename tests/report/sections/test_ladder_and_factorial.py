@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.tables import Table
 from benchlib.report.sections.combined_changes import gains, half_normal, waterfall
 from benchlib.report.view import View
+from benchlib.stats import Concern
 from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder
 
@@ -109,3 +111,18 @@ def test_what_was_not_measured_is_said(crossed: View, folder_of: Callable[..., S
     plain = folder_of(name="plain")
     for section in (gains, half_normal):
         assert "this study is no factorial" in str(section(View(shown(plain)))).lower()
+
+
+def test_a_combination_without_a_verdict_spoils_what_is_made_of_it(
+    crossed: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grave = Concern("no_steady_state", "it drifts", grave=True, level="tuned, fast")
+    analysis = replace(crossed.experiment.analysis, warnings=(grave,))
+    table = analysis.table.assign(
+        verdict=analysis.table["verdict"].mask(analysis.table["level"] == "tuned, fast", "invalid")
+    )
+    monkeypatch.setitem(vars(crossed.experiment), "analysis", replace(analysis, table=table))
+    assert str(gains(crossed)) == "The study is invalid, and so is this: it drifts."
+    steps = ["defaults, slow", "tuned, slow", "tuned, fast"]
+    assert str(waterfall(crossed, steps)) == "The study is invalid, and so is this: it drifts."
+    assert isinstance(waterfall(crossed, steps[:2]), Figure)

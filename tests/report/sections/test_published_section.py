@@ -62,7 +62,7 @@ def test_a_comparison_of_the_study_has_its_interval_and_verdict(beside, experime
     change = of.experiment.analysis.table.set_index("level").loc["tuned"]
     assert row["measured here"].startswith(f"+{change['percent_change']:.1f}\u00a0% (")
     assert row["measured here"].endswith(f", {change['verdict']}")
-    assert row["agreement"] == "agrees, larger"
+    assert row["agreement"] == "agrees in direction, larger"
 
 
 def test_another_pair_or_another_metric_is_compared_by_itself_and_is_none_of_the_study_s_own(beside):
@@ -132,7 +132,7 @@ def test_a_condition_that_is_not_met_is_why_an_effect_could_not_be_shown(beside,
     )
     assert [row["agreement"] for row in rows] == [
         "could not be shown here: no checkpoint; no disk",
-        "agrees, larger",
+        "agrees in direction, larger",
     ]
 
 

@@ -1,0 +1,5 @@
+-- Those of some names that are functions, but none of PostgreSQL's own.
+SELECT DISTINCT p.proname FROM pg_proc AS p
+WHERE p.proname = ANY(%(names)s::text[]) AND NOT EXISTS (
+    SELECT FROM pg_proc AS b WHERE b.proname = p.proname AND b.pronamespace = 'pg_catalog'::regnamespace
+)
