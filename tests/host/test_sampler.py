@@ -64,6 +64,18 @@ def test_another_hosts_files_and_what_it_lacks(kernel_root: Path) -> None:
     }
 
 
+def test_flushes_are_told_of_whole_disks_alone(kernel_root: Path) -> None:
+    row = " ".join(map(str, range(1, 18)))
+    disks = [f" 8 {n} {name} {row}" for n, name in enumerate(("sda", "sda1", "dm-0"))]
+    (kernel_root / "proc").mkdir(exist_ok=True)
+    (kernel_root / "proc/diskstats").write_text("\n".join(disks))
+    (kernel_root / "sys/class/block/sda1").mkdir(parents=True)
+    (kernel_root / "sys/class/block/sda1/partition").write_text("1")
+    (kernel_root / "sys/class/block/dm-0/slaves/sda1").mkdir(parents=True)
+    told = host_counters(kernel_files(), ["sda", "sda1", "dm-0"])["devices"]
+    assert {name: len(counts or ()) for name, counts in told.items()} == {"sda": 17, "sda1": 15, "dm-0": 15}
+
+
 def test_the_network_counts_what_a_host_sends_to_itself_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = {
         "lo": SimpleNamespace(bytes_sent=100, bytes_recv=100),

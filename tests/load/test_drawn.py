@@ -110,3 +110,29 @@ def test_a_table_is_filled_column_by_column() -> None:
         f"CAST((ARRAY[{ones}])[benchlib_random(1, 100)] AS smallint) "
         "FROM generate_series(1, greatest(1, 10000 * CAST(:scale AS bigint) / 4)) AS n ON CONFLICT DO NOTHING;"
     )
+
+
+def test_keys_of_numbers_and_times_have_as_many_values_as_there_are_rows() -> None:
+    bounds = [str(1 + 99 * n) for n in range(101)]
+    expression, value = drawn(column(type="numeric(12,0)", is_unique=True, rows=9901, bounds=bounds), 1)
+    assert value == "{}"
+    assert len(set(draws(expression))) > 1000
+    times = [f"2024-01-01 00:{minute:02d}:00+00" for minute in range(60)]
+    one = column(type="timestamp with time zone", is_unique=True, rows=5000, bounds=times)
+    expression, value = drawn(one, 1)
+    assert "5000" in expression
+    assert value.endswith(" * ({} / 5000.0)")
+    assert times[0] in value
+    assert times[-1] in value
+    assert "ARRAY" in drawn({**one, "bounds": [*times, "infinity"]}, 1)[1], "which has no middle"
+    assert "ARRAY" in drawn({**one, "type": "numeric(5,2)", "bounds": ["1.5", "2.5"]}, 1)[1]
+
+
+def test_ends_of_64_bits_do_not_overflow_at_any_scale() -> None:
+    bounds = [str(n * 2**56) for n in range(100)]
+    for last in (99, 10):
+        expression, _ = drawn(column(count=10**6, rows=10**7, bounds=bounds[:last]), 40)
+        for scale in (1, 40, 100):
+            numbers = re.findall(r"-?\d+ \* :scale|-?\d+", expression)
+            products = [int(n.split()[0]) * (scale if "scale" in n else 1) for n in numbers]
+            assert max(map(abs, products)) < 2**63

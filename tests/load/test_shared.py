@@ -1,13 +1,17 @@
 """One load from several generators: its parts make the whole again."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from fakes import pgbench_output
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchlib.load.pgbench import Pgbench
 from benchlib.load.shared import merged, overlap, split
 from benchlib.load.tools import read
+from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
 
 
@@ -22,6 +26,8 @@ def test_the_parts_have_all_clients_and_the_whole_rate_and_seeds_of_their_own(
     assert max(part.clients for part in parts) - min(part.clients for part in parts) <= 1
     assert sum(float(part.rate or 0) for part in parts) == pytest.approx(900)
     assert all(1 <= part.threads <= part.clients for part in parts)
+    conditions = Pgbench(Path("pgbench")).conditions(load, load_workload("insert"), 1)
+    assert conditions["threads"] == sum(part.threads for part in parts)
     seeds = [own for _, own in split(load, seed).values()]
     assert len(set(seeds)) == len(parts)
     assert all(1 <= own < 2**31 for own in seeds)

@@ -32,6 +32,8 @@ def test_hosts_have_roles_and_are_servers_unless_the_file_says_otherwise() -> No
         ({"tls": "certificates"}, "name the address of a 'scheduler'"),
         ({**ENCRYPTED, "hosts": {"gen1": {"roles": ["load"]}}}, "none of the hosts has the role 'server'"),
         ({**ENCRYPTED, "hosts": {"../db": {}}}, "hosts"),
+        ({**ENCRYPTED, "hosts": {"db1": {"address": "db1.lan"}}}, "hosts.db1.address"),
+        ({**ENCRYPTED, "hosts": {"db1": {"scratch": "~/fast"}}}, "hosts.db1.scratch"),
         ({**ENCRYPTED, "workers": 3}, "workers: Extra inputs are not permitted"),
         (["db1"], "valid dictionary"),
     ],

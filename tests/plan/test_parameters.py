@@ -47,6 +47,15 @@ def test_yaml_keys_are_words_even_where_values_would_be_switches() -> None:
     assert from_yaml(text, "levels") == {"on": level}
 
 
+@pytest.mark.parametrize("text", ["{a: 1, a: 2}", "hosts:\n  db1: {}\n  db1: {}"])
+def test_a_yaml_key_that_is_there_twice_is_refused(text: str) -> None:
+    assert "is there twice" in refused(from_yaml, text, "fleet.yaml")
+
+
+def test_yaml_that_inherits_may_say_otherwise() -> None:
+    assert from_yaml("base: &it {a: 1, b: 2}\nown: {<<: *it, a: 3}", "levels")["own"] == {"a": 3, "b": 2}
+
+
 def test_a_cell_declares_names_types_defaults_and_help() -> None:
     result = declared(CELL)
     assert list(result) == [

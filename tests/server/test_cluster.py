@@ -197,8 +197,12 @@ def test_it_is_stopped_in_order_at_once_or_killed_and_its_log_tells(new_cluster:
     assert not psutil.pid_exists(pid)
     assert "database system is shut down" in cluster.log_text()
     cluster.start()
+    before = os.times()
     os.kill(postmaster(cluster).pid, signal.SIGKILL)
     assert eventually(lambda: not cluster.running)
+    after = os.times()
+    ours = (before.children_user, before.children_system)
+    assert (after.children_user, after.children_system) == ours, "its time is left for whoever waits for it"
     with pytest.raises(ServerError, match="the server refused or went away") as caught:
         cluster.query("SELECT 1", dbname="postgres")
     assert "\n" not in str(caught.value)

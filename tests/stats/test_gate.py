@@ -48,6 +48,15 @@ def test_nothing_passes_for_want_of_data(judged):
     assert gate(judged(-8, concerns=unmet), "tuned", 0.03)[0] == SLOWER, "what is shown is shown"
 
 
+def test_most_trials_that_failed_are_no_accident(make_trials):
+    trials = make_trials(LEVELS, effects={"tuned": 0.05}, blocks=12, sd=0.004)
+    for failed, outcome in ((2, PASSED), (9, UNKNOWN)):
+        lost = trials["level"].eq("tuned") & trials["block"].le(failed)
+        kept = trials.assign(error=np.where(lost, "crashed", None))
+        analysis = benchlib.analyze(kept, baseline="defaults", controls=["control"])
+        assert gate(analysis, "tuned", 0.03)[0] == outcome
+
+
 def test_equivalence_within_a_wider_margin_shows_nothing_of_a_narrow_tolerance(judged):
     analysis = judged(-0.4, margin=0.03)
     table = analysis.table.assign(verdict="equivalent", ci_low=-2.5, ci_high=2.0, percent_change=-0.4)

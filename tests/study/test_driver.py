@@ -193,6 +193,17 @@ def test_no_host_at_all_ends_the_run_in_words(folder_of, run: Run) -> None:
         run(folder_of(1), hosts)
 
 
+def test_a_scheduler_that_is_lost_is_told_in_words(folder_of, run: Run) -> None:
+    folder, hosts = folder_of(2), FakeHosts("a")
+
+    def lost() -> dict[str, str]:
+        raise OSError("connection closed")
+
+    hosts.addresses = lost  # type: ignore[method-assign]
+    with pytest.raises(StudyError, match=r"^the fleet's scheduler is lost \(OSError\): start it"):
+        run(folder, hosts)
+
+
 def test_what_a_host_cannot_do_ends_the_run_with_its_name(folder_of, run: Run) -> None:
     folder, hosts = folder_of(2), FakeHosts("a", "b")
     failing = dict.fromkeys(folder.read().plan.factor.levels, "no space")

@@ -1,6 +1,7 @@
 """What several generators leave of one load, put together."""
 
 import io
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from benchlib.load.latency import SCHEMA, read_latency
 from benchlib.load.pgbench import Pgbench
 from benchlib.plan.model import Generator, Load
 from benchlib.study.at_host import UnwantedError, ended
-from benchlib.study.generators import Generated, _raise_failure, put_together
+from benchlib.study.generators import Generated, _raise_failure, _results, put_together
 from benchlib.study.store import TRANSACTION_LOG
 
 TOOL = Pgbench(Path("pgbench"))
@@ -106,6 +107,22 @@ def task(reason: BaseException) -> SimpleNamespace:
 def test_generators_that_did_not_measure_together_are_no_trial(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="measured only 82 % of the time together"):
         together(tmp_path, generated("gen1"), generated("gen2", late_s=0.3))
+
+
+def test_the_time_in_which_sessions_connect_is_not_measured_together(tmp_path: Path) -> None:
+    stdout, stderr = pgbench_output(tps=500)
+    assert "initial connection time = " in stdout
+    slow = re.sub(r"initial connection time = [\d.]+ ms", "initial connection time = 200.000 ms", stdout)
+    with pytest.raises(LoadError, match="measured only 93 % of the time together"):
+        together(tmp_path, generated("gen1"), generated("gen2", stdout=slow, stderr=stderr))
+
+
+def test_a_worker_that_goes_before_it_has_given_takes_the_block_with_it() -> None:
+    def gone() -> None:
+        raise RuntimeError("no valid worker")
+
+    with pytest.raises(UnwantedError, match=r"a generator is gone \(RuntimeError\)"):
+        _results({"gen1": SimpleNamespace(result=gone)})
 
 
 def test_the_generator_that_failed_is_named(tmp_path: Path) -> None:

@@ -117,6 +117,32 @@ def test_a_host_of_a_fleet_is_asked_for_what_it_is_there_for_and_for_one_thing_a
         runner.preflight()
 
 
+def test_a_host_that_has_to_be_reached_has_an_address(view_of) -> None:
+    hosts = {"db1": FleetHost(address="10.0.0.1"), "db2": FleetHost(roles=("follower",))}
+    runner = view_of(load=Load(), levels={"a": Level(replication={"on": ["db2"]})}).runner
+    runner.hosts = Hosts(Fleet(scheduler="tcp://127.0.0.1:1", insecure=True, hosts=hosts))
+    with pytest.raises(PreflightError, match="the fleet names no address of db2"):
+        runner.preflight()
+
+
+def test_a_build_that_was_made_anew_is_another_study(host, view_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = {"host": {"identity": host.identity}, "builds": {"tuned": "1"}}
+    monkeypatch.setattr(runs, "provenance", lambda study: origin)
+    monkeypatch.setattr(runs, "builds", lambda plan: {"tuned": "1"})
+    load = Load(duration_s=3)
+    view_of(load=load).runner.run(str)
+    view_of(load=load).runner.run(str)
+    monkeypatch.setattr(runs, "builds", lambda plan: {"tuned": "2"})
+    with pytest.raises(InputError, match="was begun with another build of “tuned”"):
+        view_of(load=load).runner.run(str)
+
+    def gone(plan: Plan) -> dict[str, str]:
+        raise PreflightError("no PostgreSQL there")
+
+    monkeypatch.setattr(runs, "builds", gone)
+    view_of(load=load).runner.run(str)  # which shows what is kept
+
+
 def test_the_capacity_is_measured_first_and_its_share_is_the_rate_of_all_levels(host, view_of) -> None:
     view = view_of()
     assert "at 50 % of capacity." in str(view.summary())

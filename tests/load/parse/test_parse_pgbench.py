@@ -384,3 +384,11 @@ def test_a_long_line_costs_no_more_than_its_length(middle: str) -> None:
     assert parse_text(line + RUN_17)["tps"] == parse_text(RUN_17)["tps"]
     with pytest.raises(ParseError, match="no line"):
         parse_text("Compare open_sync with different write sizes:\n" + line)
+
+
+def test_counts_of_scripts_that_lost_a_few_to_each_other_are_no_torn_report() -> None:
+    """Threads count scripts without locks: the weights say whether a line is missing."""
+    lost = TWO_SCRIPTS.replace("40311 transactions (74.9%", "39100 transactions (72.7%")
+    lost = lost.replace("13500 transactions (25.1%", "13100 transactions (24.3%")
+    assert lost.count("72.7%") == lost.count("24.3%") == 1
+    assert [row["percent"] for row in parse_text(lost)["scripts"]] == [72.7, 24.3]
