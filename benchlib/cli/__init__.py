@@ -32,6 +32,7 @@ def cli(debug: bool) -> None:
     """
 
 
+_PLACES = ("BENCHLIB_DATA", "BENCHLIB_REPORTS", "BENCHLIB_SCRATCH", "BENCHLIB_CACHE", "BENCHLIB_LOCK")
 _LOOKING_BACK = [studies.check, studies.import_command, studies.studies, studies.compare, studies.history]
 for command in (ready.fleet, ready.init, ready.postgres, workload.workload, *_LOOKING_BACK):
     cli.add_command(command)
@@ -65,7 +66,9 @@ def doctor(as_json: bool) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return ", ".join(map(str, value.values()))
-    return {None: "not known", True: "yes", False: "no"}.get(value, value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not known" if value is None else value
 
 
 @cli.command()
@@ -321,6 +324,8 @@ def main(argv: list[str] | None = None) -> None:
     given = sys.argv[1:] if argv is None else argv
     debug = "--debug" in given
     arguments = [word for word in given if word != "--debug"]  # it may stand anywhere
+    for name in filter(os.environ.get, _PLACES):  # as seen from here: notebooks run in another folder
+        os.environ[name] = str(Path(os.environ[name]).absolute())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends services and jobs of CI: as Ctrl-C
     try:
         cli.main(args=arguments, prog_name="benchlib", standalone_mode=False)

@@ -79,7 +79,12 @@ def check(name: str) -> None:
         heading = f"script {number}, weight {script.weight}: {error or 'runs'}"
         echo("\n".join([heading, *plans]))
     checked = work.invariant.count or work.invariant.violations
-    echo("what must hold afterwards was tried" if checked else "no invariant: no trial checks what it left")
+    if not work.scripts:
+        echo(f"its data were loaded; it has no scripts for pgbench, so nothing of {work.tool}'s was tried")
+    else:
+        echo(
+            "what must hold afterwards was tried" if checked else "no invariant: no trial checks what it left"
+        )
     if failed:
         raise InputError(f"{failed} of {len(work.scripts)} scripts fail")
 
@@ -139,7 +144,11 @@ def _of_files(folder: Path, schema: Any) -> dict[str, Any]:
             scripts.append({"weight": int(weight[1]) if weight else 1, "sql": script_of(sql)})
         except (InputError, UnicodeDecodeError) as reason:
             raise InputError(f"{path}: {reason}") from None
-    load = re.sub(r"^\\(un)?restrict .*\n", "", schema.read() if schema else "", flags=re.MULTILINE)
+    try:
+        made = schema.read() if schema else ""
+    except UnicodeDecodeError as reason:
+        raise InputError(f"{schema.name} is not UTF-8: {reason}") from None
+    load = re.sub(r"^\\(un)?restrict .*\n", "", made, flags=re.MULTILINE)
     if "FROM stdin;" in load:
         raise InputError(f"{schema.name} has rows for psql's COPY: make it with pg_dump --inserts")
     return {"pgbench_tables": not schema, "load_sql": load, "scripts": scripts}

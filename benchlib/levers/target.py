@@ -1,13 +1,17 @@
 """``target``: a server that is not ours, instead of a cluster of our own."""
 
+import re
 from pathlib import Path
 
+from benchlib.errors import PreflightError
 from benchlib.levers.lever import Finding, Lever, Wish
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.plan.words import unpublished
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
+
+_MAKES_SCHEMA = re.compile(r"\bCREATE\s+SCHEMA\b", re.IGNORECASE)
 
 
 class TargetLever(Lever):
@@ -29,6 +33,10 @@ class TargetLever(Lever):
         target, plan = target_of(wish.level), wish.plan
         if target is None:
             return []
+        if target.own_schema and _MAKES_SCHEMA.search(plan.level_workload(wish.name).load_sql):
+            raise PreflightError(
+                f"the workload of “{wish.name}” makes schemas, which 'own_schema' cannot hold: leave that out"
+            )
         clients = plan.level_load(wish.name).clients + plan.level_workload(wish.name).clients_beside
         return Remote(target).preflight(
             clients=clients, settings=wish.level.settings, needs_mib=wish.data_mib

@@ -46,8 +46,7 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "latency_stddev_ms": _pooled(reports, counts),
         "complete": all(report["complete"] for report in reports),
         "errors": [line for report in reports for line in report["errors"]],
-        # as far as all have readings
-        "progress": [*map(_reading, zip(*(report["progress"] for report in reports), strict=False))],
+        "progress": _together([report["progress"] for report in reports]),
         "scripts": [
             {**rows[0], "transactions": _summed(row["transactions"] for row in rows)}
             for rows in zip(*(report["scripts"] for report in reports), strict=True)
@@ -83,6 +82,13 @@ def _pooled(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> fl
     mean = _weighted([mean for mean, _ in parts], counts)
     square = _weighted([mean**2 + sd**2 for mean, sd in parts], counts)
     return None if mean is None or square is None else math.sqrt(max(square - mean**2, 0.0))
+
+
+def _together(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """The readings of all by their seconds, as far as all have one: who connects late begins late."""
+    by_second = [{round(row["elapsed_s"]): row for row in rows if row["elapsed_s"]} for rows in progress]
+    shared = sorted(set.intersection(*map(set, by_second)))
+    return [_reading([rows[second] for rows in by_second]) for second in shared]
 
 
 def _reading(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -28,6 +28,14 @@ def make_factor(
     """
     cells: dict[str, dict[str, str]] = {}
     against: dict[str, str] = {}
+    if declared.grid and declared.against:
+        raise InputError(
+            "parameter against: levels of a grid are compared with the baseline, or along a dimension"
+        )
+    if declared.along and not declared.grid:
+        raise InputError(
+            "parameter along: listed levels have no dimensions; 'against' names what each is compared with"
+        )
     if declared.grid:
         wanted, cells = _combinations(declared, only, read)
     else:

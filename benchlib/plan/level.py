@@ -105,7 +105,8 @@ def _once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-LoadHosts = Annotated[tuple[HostName, ...], Field(validation_alias=FROM), AfterValidator(_once)]
+_Hosts = Annotated[tuple[HostName, ...], AfterValidator(_once)]
+LoadHosts = Annotated[_Hosts, Field(validation_alias=FROM)]
 
 
 class LoadPatch(Model):
@@ -117,7 +118,7 @@ class LoadPatch(Model):
     rate: Rate | None = None
     connect_per_transaction: bool | None = None
     variables: Variables | None = None
-    generators: Annotated[tuple[HostName, ...] | None, Field(validation_alias=FROM)] = None
+    generators: Annotated[_Hosts | None, Field(validation_alias=FROM)] = None
 
     def over(self, load: dict[str, Any]) -> dict[str, Any]:
         """A load with these changes; of the variables, those that are named."""

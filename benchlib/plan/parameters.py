@@ -124,7 +124,10 @@ def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any
 
     """
     refuse_unknown(given, parameters)
-    values = {name: p.check(given.get(name, p.default)) for name, p in parameters.items()}
+    values = {
+        name: p.check(_text_again(given[name], p.type) if name in given else p.default)
+        for name, p in parameters.items()
+    }
     return _of_own_levels(values, given)
 
 
@@ -173,5 +176,5 @@ def from_history(cells: list[str], namespace: Values) -> dict[str, Any]:
 
 
 def _text_again(value: Any, wanted: str) -> Any:
-    """A whole number where text is wanted, as text: ``papermill -p`` makes numbers of what looks like one."""
-    return str(value) if wanted == "str" and type(value) is int else value
+    """A number where text is wanted, as text: papermill and YAML make numbers of what looks like one."""
+    return str(value) if wanted == "str" and type(value) in (int, float) else value

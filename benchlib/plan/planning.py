@@ -117,6 +117,12 @@ def make_study(
             metric=metric,
             looks=LOOKS if sizes.blocks == "auto" else (),
         )
+        works = dict[str, Workload]()
+        for work in map(plan.level_workload, factor.levels):
+            if works.setdefault(work.name, work) != work:
+                raise InputError(
+                    f"two workloads have the name '{work.name}': give each file a 'name' of its own"
+                )
         if plan.looks and (factor.against or len(set(plan.strata().values())) > 1):
             raise InputError(
                 "parameter blocks: 'auto' judges all levels against one baseline; where some are compared with others "

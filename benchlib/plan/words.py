@@ -1,8 +1,11 @@
 """What a plan asks for, in words for a page: sizes, rates, and no path of a machine or host of a server. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
+from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 
 HOST_GRANTS = (
@@ -13,7 +16,7 @@ HOST_GRANTS = (
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_NAMING_NO_PLACE = {"settings", "initdb", "workload", "load", "host"}
+_NAMING_PLACES = Level.model_fields.keys() - {"settings", "initdb", "workload", "load", "host"}
 
 
 def printable(text: str) -> str:
@@ -54,18 +57,20 @@ def rates_words(plan: Plan) -> str:
     return f" at {rates.pop()}" if any(plan.asked_rate(name) for name in names) else ""
 
 
-def unpublished(plan: Plan) -> dict[str, str]:
-    """What a plan's levels name and no page repeats, with what stands for each: folders, installations' too, and URIs."""
+def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
+    """What a plan's levels name and no page repeats, with what stands for each: folders, installations' too, and URIs.
+
+    With a study's ``parameters`` also what levels name that did not run.
+    """
     kinds: dict[str, str] = {}
-    for level in map(plan.level, plan.factor.levels):
-        for key, value in level.model_dump(mode="json", exclude=_NAMING_NO_PLACE).items():
-            for text in _texts(value):
-                if "://" in text:
-                    kinds.setdefault(text, "server by URI")
-                elif "/" in text and key == "postgres":
-                    kinds.setdefault(text, "given installation")
-                elif text.startswith("/"):
-                    kinds.setdefault(text, "given folder")
+    levels = [plan.level(name).model_dump(mode="json") for name in plan.factor.levels]
+    for key, text in (named for patch in (*levels, parameters) for named in _named(patch)):
+        if "://" in text:
+            kinds.setdefault(text, "server by URI")
+        elif "/" in text and key == "postgres":
+            kinds.setdefault(text, "given installation")
+        elif text.startswith("/"):
+            kinds.setdefault(text, "given folder")
     alike = {kind: [text for text in kinds if kinds[text] == kind] for kind in kinds.values()}
     return {
         text: f"{kind} {alike[kind].index(text) + 1}" if len(alike[kind]) > 1 else f"a {kind}"
@@ -78,10 +83,26 @@ def given_folders(plan: Plan) -> dict[str, str]:
     return {text: alias for text, alias in unpublished(plan).items() if "given folder" in alias}
 
 
-def _texts(value: object) -> Iterator[str]:
-    """Every text in a value of plain JSON types."""
+def _named(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """The texts in a value of plain JSON types that name a place, each with the level's key that it is of."""
+    if isinstance(value, str) and key:
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _named(inner, key or (name if name in _NAMING_PLACES else ""))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _named(inner, key)
+
+
+def without(value: Any, replaced: Mapping[str, str]) -> Any:
+    """The value, of plain types, with what ``replaced`` names replaced in all its texts."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
+        for hidden in sorted(filter(value.__contains__, replaced), key=len, reverse=True):
+            # a whole path: /mnt/fast is not in /mnt/faster, but it is in /mnt/fast/base
+            alias = replaced[hidden].replace("\\", r"\\")
+            value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", alias, value)
+        return value
+    if isinstance(value, Mapping):
+        return {without(key, replaced): without(inner, replaced) for key, inner in value.items()}
+    return [without(inner, replaced) for inner in value] if isinstance(value, list | tuple) else value

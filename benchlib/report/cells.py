@@ -19,7 +19,7 @@ def read_notebook(path: Path) -> Node:
     """
     try:
         notebook = json.loads(path.read_bytes())
-        if not isinstance(notebook, dict) or notebook.get("nbformat") != 4:
+        if not isinstance(notebook, dict) or notebook.get("nbformat") != 4 or "cells" not in notebook:
             raise ValueError("it is not of format 4")
     except (OSError, ValueError) as reason:
         raise InputError(f"{path.name} is not a notebook: {str(reason).splitlines()[0]}") from None

@@ -20,7 +20,7 @@ from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
-_PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "seaborn")
+_PACKAGES = ("beautifulsoup4", "jinja2", "matplotlib", "mistune", "numpy", "pandas", "scipy", "seaborn")
 
 
 class Entry(BaseModel):
@@ -172,7 +172,8 @@ def code_fingerprint() -> str:
     """The fingerprint of all that judges a study: the library, the packages that draw and reckon, what was published; and of the site's address."""
     digest = hashlib.sha256(" ".join([sys.version, *map(version, _PACKAGES), address_of("")]).encode())
     library, published = Path(benchlib.__file__).parent, project_root() / "data" / "published"
-    for path in sorted([*library.rglob("*.*"), *published.glob("*.csv")]):
+    beside = project_root().glob("*.py")  # which cells may import
+    for path in sorted([*library.rglob("*.*"), *published.glob("*.csv"), *beside]):
         if path.suffix != ".pyc" and path.is_file() and not path.is_symlink():
             data = path.read_bytes()
             digest.update(f"{path.name} {len(data)} ".encode() + data)

@@ -22,7 +22,7 @@ from benchlib.load.workloads import LIBRARY, workload_paths
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.plan.settings import SETTINGS_FILE
-from benchlib.plan.words import unpublished
+from benchlib.plan.words import unpublished, without
 from benchlib.report import entries
 from benchlib.report.cells import Node, write_notebook
 from benchlib.report.entries import Entry
@@ -35,11 +35,16 @@ from benchlib.report.site import write_site
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.loop import missing
-from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
+from benchlib.study.store import StudyFolder, notebooks, project_root, study_names, whole
 
 _NAMING = {"run", "study", "factor", "profile", "shares_of"}
 """The parameters that say which study is shown."""
-_FILES = {"fleet": re.compile(r".*\.ya?ml"), "workload": re.compile(r".*\.toml"), "settings": SETTINGS_FILE}
+_FILES = {
+    "postgres": re.compile(r".*/.*"),
+    "fleet": re.compile(r".*\.ya?ml"),
+    "workload": re.compile(r".*\.toml"),
+    "settings": SETTINGS_FILE,
+}
 """The parameters that may name a file, and what its name is like."""
 AT_A_TIME = 2
 """How many pages are made at a time: each keeps one processor busy."""
@@ -85,6 +90,8 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
         InputError: there is no such screening, it is not complete or not valid, or nothing stands out.
 
     """
+    if ignored := {"grid", "levels", "baseline", "along", "against", "answers", "lead"} & {*given}:
+        raise InputError(f"parameter {min(ignored)}: a grid that confirms a screening has its own")
     name = study_name(checked(parameters, given))
     experiment = shown(StudyFolder(name))
     study, cells = experiment.study, experiment.plan.factor.cells.values()
@@ -189,7 +196,11 @@ def _around(
     """Make the pages that show several studies, those named or all that are kept, and the site's own; lines that say which."""
     given = {"studies": ",".join(names)} if names else {}
     for path in notebooks().values():
-        if kept and is_overview(notebook_parameters(path)):
+        if not is_overview(notebook_parameters(path)):
+            continue
+        if not kept:
+            (root / f"{path.stem}.html").unlink(missing_ok=True)
+        else:
             try:
                 yield f"page: {_overview(root, path, given)}"
             except BenchlibError as reason:
@@ -214,7 +225,8 @@ def _overview(root: Path, path: Path, given: Mapping[str, Any]) -> Path:
     title, asked = path.stem.replace("_", " ").capitalize(), str(question.default) if question else ""
     page = Page(title, question=asked, downloads={executed.name: "notebook"})
     made = root / f"{path.stem}.html"
-    made.write_text(render_page(notebook, page))
+    with whole(made) as pending:
+        pending.write_text(render_page(notebook, page))
     return made
 
 
@@ -287,7 +299,8 @@ def make_page(name: str, fingerprint: str, notebook: Path | None = None) -> Entr
     experiment = next((each for each in views if each.folder.name == name), None) or shown(StudyFolder(name))
     entry = entries.entry_of(experiment, fingerprint)
     page = page_about(entry, write_downloads(root, experiment, executed), own=own)
-    (root / f"{name}.html").write_text(render_page(executed, page))
+    with whole(root / f"{name}.html") as pending:
+        pending.write_text(render_page(executed, page))
     (root / f"{name}.png").write_bytes(card(entry))
     entry.page = entry.page_from(path)
     entry.keep()
@@ -315,7 +328,8 @@ def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> dict[
 
     No path of the machine and no address of a server is in them.
     """
-    name, replaced = experiment.folder.name, unpublished(experiment.plan)
+    name, parameters = experiment.folder.name, experiment.study.parameters
+    replaced = unpublished(experiment.plan, parameters)
     levels = (experiment.plan.base, *experiment.plan.factor.levels.values())
     patches = [experiment.study.parameters, *(level.model_dump() for level in levels)]
     paths = {str(patch.get("workload")) for patch in patches}
@@ -327,16 +341,3 @@ def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> dict[
     write_notebook(without(notebook, replaced), root / f"{name}.ipynb")
     labels = {"trials.csv": "trials (CSV)", "study.json": "study (JSON)", "ipynb": "notebook"}
     return {f"{name}.{ending}": label for ending, label in labels.items()}
-
-
-def without(value: Any, replaced: Mapping[str, str]) -> Any:
-    """The value, of plain types, with what `replaced` names replaced in all its texts."""
-    if isinstance(value, str):
-        for hidden in sorted(filter(value.__contains__, replaced), key=len, reverse=True):
-            # a whole path: /mnt/fast is not in /mnt/faster, but it is in /mnt/fast/base
-            alias = replaced[hidden].replace("\\", r"\\")
-            value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", alias, value)
-        return value
-    if isinstance(value, Mapping):
-        return {without(key, replaced): without(inner, replaced) for key, inner in value.items()}
-    return [without(inner, replaced) for inner in value] if isinstance(value, list | tuple) else value

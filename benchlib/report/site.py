@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from benchlib.plan.planning import PANELS
 from benchlib.report.answers import Answer, sentence
-from benchlib.report.entries import Entry
+from benchlib.report.entries import Entry, reports_root
 from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import DAGGER, MINUS, SAYS_BOTH, known, percent_words
@@ -101,8 +101,10 @@ def _row(entry: Entry, answer: Answer) -> dict[str, str]:
     """An answer in words."""
     change, between = percent_words(answer.percent_change, answer.ci_low, answer.ci_high)
     metric = "" if entry.metric_title == "throughput" else f" {entry.metric_title}"
+    has_page = (reports_root() / f"{entry.name}.html").is_file()
+    link = Markup('<a href="{}.html">{}</a>').format(entry.name, entry.title)
     return {
-        "study": Markup('<a href="{}.html">{}</a>').format(entry.name, entry.title),
+        "study": link if has_page else entry.title,
         "effect": f"{change}{metric}",
         "verdict": f"{mark_of(answer.verdict).sign}\u00a0{answer.verdict}",
         "change": f"{answer.words}{DAGGER if answer.gives_up else ''}",

@@ -11,7 +11,7 @@ from benchlib.report.answers import answering
 from benchlib.report.entries import writable_root
 from benchlib.report.figures.changes import changes_by_study
 from benchlib.report.figures.frames import change_words, guarded
-from benchlib.report.figures.tables import html_table
+from benchlib.report.figures.tables import Format, html_table
 from benchlib.report.page import Page, render_prose
 from benchlib.stats.between import ENDS, WITHOUT, between, change_points
 from benchlib.study.experiment import Experiment, shown
@@ -41,13 +41,18 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
     words = frame[["study"]].assign(comparison=frame["name"], verdict=frame["verdict"])
     for heading, ending in {"first": "_first", "second": "_second", "difference": ""}.items():
         words[heading] = [change_words(row, ending) for row in frame.to_dict("records")]
+    effects: dict[str, Format] = dict.fromkeys(("first", "second", "difference"), str)
     facts = pd.DataFrame({name: each.facts() for name, each in studies.items()}).rename_axis("of")
     counts = frame["verdict"].value_counts()
     title = (
         f"{counts.get('differs', 0)} of {len(frame)} effects are seen to differ from {first.folder.name}'s"
     )
     figure = changes_by_study("differences", frame.assign(quiet=frame["study"]), title, "difference")
-    parts = [figure, html_table(words, "The effects"), html_table(facts.reset_index(), "The studies")]
+    parts = [
+        figure,
+        html_table(words, "The effects", formats=effects),
+        html_table(facts.reset_index(), "The studies"),
+    ]
     return words, _publish(f"compare~{'~'.join(studies)}", title, parts, frame)
 
 
@@ -79,8 +84,8 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
         except BenchlibError as reason:
             why = str(reason).removeprefix(f"{each.folder.name}: ")
             remarks.append(f"left out: {each.folder.name}: {why}")
-    if not effects:
-        raise InputError("; ".join(remarks))
+    if not any(map(len, effects)):
+        raise InputError("; ".join(remarks) or f"no study of '{notebook}' compares anything")
     for name, rows in pd.concat(effects, ignore_index=True).groupby("comparison", sort=False):
         sound = rows.index[rows["percent_change"].notna() & rows["verdict"].ne("invalid")]
         places = change_points((1 + rows.loc[sound, "percent_change"] / 100).to_list(), kept[-1].plan.margin)
@@ -97,7 +102,7 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
     table = frame[["comparison"]].assign(
         study=frame["name"], change=changes, verdict=frame["verdict"], new=frame["quiet"]
     )
-    parts = [*figures, html_table(table, "The effects")]
+    parts = [*figures, html_table(table, "The effects", formats={"change": str})]
     return table, remarks, _publish(f"history~{notebook}", f"{notebook} over time", parts, frame)
 
 

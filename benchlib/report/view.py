@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from benchlib.plan.model import Plan
-from benchlib.plan.words import HOST_GRANTS, rates_words
+from benchlib.plan.words import HOST_GRANTS, rates_words, unpublished, without
 from benchlib.report.answers import answers, headline, limits, sentence, worded, words_of
 from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
@@ -73,7 +73,8 @@ class View:
         """What will run, how long it takes, and what is kept already."""
         study, load, left = self.experiment.study, self._plan.load, self._to_run()
         minutes = max(1, round(left * (load.duration_s + load.warmup_s + 1) / 60))
-        profile, left_out = study.parameters.get("profile", "full"), by_value(study.left_out)
+        profile, hidden = study.parameters.get("profile", "full"), unpublished(self._plan, study.parameters)
+        left_out = by_value(without(study.left_out, hidden))
         return Statement(sentence(
             "summary", experiment=self.experiment, study=study, plan=self._plan, left=left, minutes=minutes,
             rates=rates_words(self._plan), profile=profile, left_out=left_out,
@@ -170,7 +171,13 @@ class View:
     def shares(self) -> Figure | None:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
         target = self.experiment.study.declared.shares_of
-        return changes.shares(self.experiment.analysis, target) if target else None
+        sound = not self._invalid(self._levels)
+        return changes.shares(self.experiment.analysis, target) if target and sound else None
+
+    def _invalid(self, levels: Sequence[str]) -> bool:
+        """Whether the verdict on one of the levels is invalid: figures made of several say nothing then."""
+        table = self.experiment.analysis.table
+        return bool(table["verdict"][table["level"].isin(levels)].eq("invalid").any())
 
     # --- why ------------------------------------------------------------------------
 
@@ -187,7 +194,11 @@ class View:
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled; what its trials cost, and how long transactions took: leads, not verdicts."""
         trials, analysis = self.experiment.trials, self.experiment.analysis
-        against = reference_words(analysis) if analysis.one_reference else "what Table 1 compares it with"
+        against = (
+            reference_words(analysis)
+            if analysis.one_reference
+            else "what the table of verdicts compares it with"
+        )
         cached = any(self._plan.level(name).cache for name in self._levels)
         others = [name for name in (*_LATENCIES, *["time_to_steady_s"] * cached) if name != self._plan.metric]
         took = trials.loc[trials["error"].isna(), ["level", "block", *others]]
@@ -265,7 +276,8 @@ class View:
         rows["against"] = levels.set_index(["level", "clients"])["series"].reindex(other).to_numpy()
         names = {"clients": "x", "percent_change": "value", "ci_low": "low", "ci_high": "high"}
         rows = rows.dropna(subset="against").rename(columns=names)[["series", *names.values(), "against"]]
-        return responses.change_by_clients(rows, analysis) if rows["x"].nunique() > 1 else None
+        several = rows["x"].nunique() > 1 and not self._invalid(levels["level"].tolist())
+        return responses.change_by_clients(rows, analysis) if several else None
 
     def _by_clients(self, workload: str = "") -> pd.DataFrame:
         """The levels of a workload, or of all: ``level, clients``, and as ``series`` what those that differ in it alone have in common."""

@@ -136,6 +136,15 @@ class Remote(Server):
         """A connection in autocommit mode, by default to where the load runs; see :meth:`Server.connect`."""
         return connect_to(self.target.server, dbname=dbname or self.database, **self._parameters)
 
+    def vacuum(self, options: str) -> None:
+        """See :meth:`Server.vacuum`; in a schema of ours its own tables: the others are somebody else's."""
+        if not self._schema:
+            super().vacuum(options)
+            return
+        ours = "SELECT oid::regclass::text AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'm')"
+        for table in self.query(ours):
+            self.execute(f"VACUUM ({options}) {table['name']}")
+
     @property
     def connection(self) -> Connection:
         """How the load tool reaches it: all but the database's name is in the environment of :meth:`shell`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from benchlib.errors import BenchlibError, ServerError, SettingError
@@ -39,14 +40,33 @@ def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Sessio
     """
     # libpq reads the environment, which belongs to all threads: one connects at a time
     with _CONNECTING:
+        place = {} if ours else _place_of(conninfo)
         held = {name: os.environ.pop(name) for name in [*os.environ] if ours and name.startswith("PG")}
         try:
             parameters = {
-                "connect_timeout": 10, "application_name": "benchlib", "client_encoding": "UTF8", **parameters,
+                "connect_timeout": 10, "application_name": "benchlib", "client_encoding": "UTF8", **place, **parameters,
             }  # fmt: skip
             return psycopg.connect(conninfo, autocommit=True, **parameters)
         finally:
             os.environ.update(held)
+
+
+def _place_of(conninfo: str) -> dict[str, str]:
+    """Where a connection service is, as libpq finds it: psycopg itself would take that from ``PGHOST``."""
+    if not (service := conninfo_to_dict(conninfo).get("service")):
+        return {}
+    held = os.environ.get("PGSERVICE")
+    os.environ["PGSERVICE"] = str(service)
+    try:
+        defaults = psycopg.pq.Conninfo.get_defaults()
+    except MemoryError:  # there is no such service, as the server's own message says
+        return {}
+    finally:
+        del os.environ["PGSERVICE"]
+        if held is not None:
+            os.environ["PGSERVICE"] = held
+    found = {option.keyword.decode(): option.val for option in defaults}
+    return {name: val.decode() for name in ("host", "hostaddr", "port") if (val := found.get(name))}
 
 
 def read_sql(name: str) -> str:
@@ -126,6 +146,15 @@ class Server:
         with asking(), self.connect(dbname) as connection:
             for statement in statements:
                 connection.execute(statement)
+
+    def vacuum(self, options: str) -> None:
+        """Vacuum all tables of the load's, with these options.
+
+        Raises:
+            ServerError: as :meth:`query`.
+
+        """
+        self.execute(f"VACUUM ({options})")
 
     @property
     def major(self) -> int:

@@ -129,7 +129,8 @@ def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell,
     load_tool(workload.tool, program).fill(shell, server.connection, workload, scale)
     if workload.load_sql:
         server.execute(at_scale(workload.load_sql, scale))
-    server.execute("VACUUM (FREEZE, ANALYZE)")  # what is not frozen, the first scan would write to
+    server.vacuum("FREEZE, ANALYZE")  # what is not frozen, the first scan would write to
     if workload.unanalyzed_sql:
-        server.execute(at_scale(workload.unanalyzed_sql, scale), "VACUUM (FREEZE)")
+        server.execute(at_scale(workload.unanalyzed_sql, scale))
+        server.vacuum("FREEZE")
     server.checkpoint()

@@ -62,6 +62,9 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
             raise InputError(
                 f"the trials need one column {column!r}, here are {count}; their columns: {columns}"
             )
+    for column in ("error", "host", "period"):
+        if int((frame.columns == column).sum()) > 1:
+            raise InputError(f"the trials need one column {column!r} at most")
     if frame.empty:
         raise InputError("there are no trials to analyse")
     for column in ("block", "level"):

@@ -1,5 +1,6 @@
 """A file of anybody's trials as a frame: what is clear is read, and said where it is unusual; the rest is refused. Pure."""
 
+import codecs
 import csv
 import re
 
@@ -10,6 +11,7 @@ from benchlib.plan.words import decoded
 
 _COLUMNS = ("block", "level", "period", "host", "error")
 _NOTHING = ("-", "na", "n/a", "nan", "null", "none")
+_THOUSANDS = re.compile(r"-?[1-9]\d{0,2}([.,]\d{3})+")
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -28,7 +30,7 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
     delimiter = max(_DELIMITERS, key=lines[0].count)
     remarks = [] if delimiter == "," else [f"columns are between {_DELIMITERS[delimiter]}"]
     try:
-        raw = list(csv.reader(lines, delimiter=delimiter))
+        raw = list(csv.reader(lines, delimiter=delimiter, strict=True))
     except csv.Error as reason:
         raise InputError(f"{name} is not a CSV file: {reason}") from None
     header, *rows = ([cell.strip() for cell in row] for row in raw)
@@ -45,16 +47,32 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
             header[alike[0]] = wanted
     frame = pd.DataFrame(rows, columns=header, dtype=object)
     frame = frame.mask(frame == "")
+    if header.count("error") == 1:
+        frame["error"] = frame["error"].mask(
+            frame["error"].str.casefold().isin((*_NOTHING, "0", "false", "no"))
+        )
     if header.count(metric) == 1:
         cells = frame[metric].mask(frame[metric].str.casefold().isin(_NOTHING))
         commas = [cell for cell in cells.dropna() if "," in cell]
         # 1,234 may be either; and who writes 1.5 has no decimal commas
-        clear = not all(re.fullmatch(r"-?\d{1,3}(,\d{3})+", cell) for cell in commas)
-        if commas and (not clear or any("." in cell for cell in cells.dropna())):
+        points = [cell for cell in cells.dropna() if "." in cell]
+        clear = not all(map(_THOUSANDS.fullmatch, commas))
+        if commas and (not clear or points):
             raise InputError(f"{name}: is '{commas[0]}' with thousands? Write 1234.5, without them")
+        # who has points for thousands has semicolons between columns, and smaller figures without any
+        if (
+            delimiter != ","
+            and len(points) < cells.count()
+            and points
+            and all(map(_THOUSANDS.fullmatch, points))
+        ):
+            raise InputError(f"{name}: is '{points[0]}' with thousands? Write 1234.5, without them")
         remarks += ["commas in figures are decimal"] if commas else []
         frame[metric] = cells.str.replace(",", ".")
     for column in ("block", "period"):
-        if header.count(column) == 1 and not pd.to_numeric(frame[column], errors="coerce").isna().any():
+        # 1.1 and 1.10 are two labels
+        if header.count(column) == 1 and frame[column].str.fullmatch(r"-?\d{1,18}").eq(True).all():
             frame[column] = pd.to_numeric(frame[column])
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        remarks.append("the file is in UTF-16")
     return frame, remarks

@@ -74,7 +74,7 @@ class Bench:
                         stand.checkpoint()
         except BenchlibError as reason:
             # then this trial fails, and no other; or its block runs again
-            if plan.arrangement == "fresh" or isinstance(reason, UnwantedError):
+            if not plan.stands_side_by_side or isinstance(reason, UnwantedError):
                 raise
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return stand

@@ -138,8 +138,9 @@ class _Driver:
     def _hand_out(self) -> None:
         """Give every host that is there and idle its blocks, and those of one that stays away to others."""
         now = time.monotonic()
-        # whoever generates load does so for one server at a time
-        alone = bool(elsewhere_of(self._study.plan))
+        # whoever generates load does so for one server at a time, and a server that is not ours has one load at a time
+        plan = self._study.plan
+        alone = bool(elsewhere_of(plan)) or any(plan.level(name).target for name in plan.factor.levels)
         for host in [host for host in self._todo if host not in self._shares]:
             if alone and self._shares:
                 return

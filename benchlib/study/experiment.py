@@ -196,11 +196,21 @@ class Experiment:
             "Kernel": host.get("kernel"),
             "Disk": ", ".join(str(part) for part in disk if part) or None,
             "Caps": self._caps() or None,
+            "Data": f"{span} × the memory" if (span := self._data_to_memory()) else None,
             "benchlib": provenance.get("benchlib"),
             "Measured": provenance.get("created", "")[:10],
             "Notes": self.study.notes or None,
         }
         return {label: str(fact) for label, fact in facts.items() if fact is not None}
+
+    def _data_to_memory(self) -> str:
+        """The data's size against the memory that they had, over all levels."""
+        ratios = self.figures.groupby("level")["data_to_memory"].median().dropna()
+        return (
+            " to ".join(dict.fromkeys(f"{ratio:.2g}" for ratio in (ratios.min(), ratios.max())))
+            if len(ratios)
+            else ""
+        )
 
     def _caps(self) -> str:
         """Our caps that all levels have alike, in words."""

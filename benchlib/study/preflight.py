@@ -1,5 +1,7 @@
 """What a plan needs of this machine, checked before anything is started."""
 
+import re
+
 from benchlib.errors import PreflightError
 from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
@@ -10,6 +12,7 @@ from benchlib.plan.model import Plan
 from benchlib.server.cluster import refusal
 from benchlib.server.installations import Installation, builders_differ, find_installation, find_pgbench
 
+_HOST = re.compile(r"""server at "[^"]*"( \([^)]*\))?(, port \d+)?|host '[^']*'""")
 _WAL_MIB = 1200
 Pairs = list[tuple[str, str]]
 
@@ -44,8 +47,8 @@ def preflight(plan: Plan) -> Pairs:
 
 
 def cannot_run(plan: Plan) -> dict[str, str]:
-    """The levels of a plan that this machine cannot run, each with the reason."""
-    return {name: str(error) for name, error in _ask_levers(plan)[1].items()}
+    """The levels of a plan that this machine cannot run, each with the reason, in which no host is named: it is published."""
+    return {name: _HOST.sub("the server", str(error)) for name, error in _ask_levers(plan)[1].items()}
 
 
 def builds_differ(plan: Plan) -> str | None:

@@ -93,9 +93,11 @@ class Stand:
         # nobody watches replicas meanwhile: the checkpoint does, for all of it
         statements = ["SET synchronous_commit = local"]
         statements += [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
-        statements += [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate)]
+        statements += [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate) if table]
         with self.uncapped():
             self.server.execute(*statements)
+            if "" in work.vacuum:
+                self.server.vacuum("ANALYZE")
             self.checkpoint()
 
     def exceeds_memory(self, scale: int) -> bool:

@@ -72,3 +72,11 @@ def test_averaged_percentiles_are_none_and_a_part_that_did_not_end_makes_the_who
 )
 def test_the_overlap_is_the_part_of_the_time_in_which_all_measured(windows, share: float) -> None:
     assert overlap(windows) == pytest.approx(share)
+
+
+def test_readings_are_put_together_by_their_seconds() -> None:
+    early, late = report(600, 4), report(200, 4)
+    rows = [{**row, "elapsed_s": row["elapsed_s"]} for row in early["progress"]]
+    late["progress"] = [{**row, "elapsed_s": row["elapsed_s"] + 1.4} for row in late["progress"]]
+    together = merged([early, late])["progress"]
+    assert [row["elapsed_s"] for row in together] == [row["elapsed_s"] for row in rows[1:]]

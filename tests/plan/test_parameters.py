@@ -109,7 +109,7 @@ def test_a_value_of_its_type_is_taken(given: dict[str, object], wanted: object) 
         ({"blocks": 7.5}, "got 7.5, want int"),
         ({"blocks": None}, "got None, want int"),
         ({"blocks": True}, "parameter blocks: (got True, want int)"),
-        ({"factor": 16}, "parameter factor: Input should be a valid string (got 16, want str)"),
+        ({"factor": [1]}, "parameter factor: Input should be a valid string (got [1], want str)"),
         ({"levels": ["defaults"]}, "want dict"),
         ({"sizes": "x"}, "want list"),
         ({"run": "perhaps"}, "want bool"),

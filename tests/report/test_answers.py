@@ -192,7 +192,7 @@ def of_clients(*clients):
     [
         (
             3020.0,
-            r"Throughput grows up to 16 clients, by the means no larger number adds more than 3 %; 32 instead of 16: .* "
+            r"Throughput grows up to 16 clients, by the means no larger number improves it by more than 3 %; 32 instead of 16: .* "
             r"\(.*\); the bottleneck there: disk\. Against",
         ),
         (2000.0, "Throughput grows up to 16 clients, by the means"),

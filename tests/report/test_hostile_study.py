@@ -98,6 +98,7 @@ def everything(view: View):
 def rendered(folder: StudyFolder, root: Path) -> dict[str, str]:
     """The pages with this study on them, as the notebooks of a study and of the summary make them."""
     root.mkdir(exist_ok=True)
+    os.environ["BENCHLIB_REPORTS"] = str(root)  # which every test has set for itself
     experiment, outputs = shown(folder), []
     for name, thing in everything(View(experiment)):
         if isinstance(thing, BenchlibError):

@@ -12,10 +12,11 @@ from bs4 import BeautifulSoup
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
 from benchlib.plan.level import Level
+from benchlib.plan.words import unpublished, without
 from benchlib.report.entries import entries
 from benchlib.report.execute import find_notebook
 from benchlib.report.figures.frames import guarded
-from benchlib.report.runs import without, write_downloads
+from benchlib.report.runs import write_downloads
 from benchlib.report.site import write_site
 from benchlib.stats import sequential, validity
 from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
@@ -121,3 +122,20 @@ def test_the_methodology_says_what_the_code_does():
         f"From {RANKS_FROM} blocks Wilcoxon's signed ranks and sign flips, from {RESAMPLING_FROM} also",
     ):
         assert words in text, words
+
+
+def test_what_levels_name_that_did_not_run_is_hidden_too(plan_of) -> None:
+    parameters = {
+        "levels": {
+            "hosted": {"target": "postgresql://me@db.example.org/app"},
+            "built": {"postgres": "/home/me/pg/bin"},
+        },
+        "profiles": {"quick": {"base": {"storage": {"data": "/mnt/fast"}}}},
+        "question": "Is /mnt faster than https://example.org?",
+    }
+    words = unpublished(plan_of(), parameters)
+    assert words == {
+        "postgresql://me@db.example.org/app": "a server by URI",
+        "/home/me/pg/bin": "a given installation",
+        "/mnt/fast": "a given folder",
+    }

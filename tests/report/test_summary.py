@@ -1,6 +1,7 @@
 """All studies on one page: their answers by panel, and in numbers."""
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,7 +45,12 @@ def text(shows_itself: Any) -> str:
     return parsed(shows_itself).get_text(" ", strip=True)
 
 
-def test_answers_have_their_numbers_and_link_to_their_pages() -> None:
+def test_answers_have_their_numbers_and_link_to_their_pages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BENCHLIB_REPORTS", str(tmp_path))
+    assert parsed(Summary([entry("one", answers=(ANSWER,))]).answers()).find("a") is None, "it has no page"
+    (tmp_path / "one.html").touch()
     unknown = dataclasses.replace(ANSWER, percent_change=float("nan"), verdict="invalid", gives_up="")
     table = parsed(Summary([entry("one", answers=(ANSWER, unknown))]).answers())
     first, second = (

@@ -64,6 +64,21 @@ def test_what_is_plain_is_read_without_a_word() -> None:
     assert read("block,level,tps\nMay,a,5\n2,a,6\n")[0]["block"].tolist() == ["May", "2"]
 
 
+def test_decimal_commas_after_a_zero_are_no_thousands_and_points_in_all_figures_are_decimal() -> None:
+    assert figures(read("block;level;tps\n1;a;0,859\n1;b;0,911\n")[0]) == [0.859, 0.911]
+    assert figures(read("block;level;tps\n1;a;1.859\n1;b;1.911\n")[0]) == [1.859, 1.911]
+
+
+def test_labels_of_blocks_stay_apart_and_no_error_is_none() -> None:
+    frame, _ = read("block,level,tps,error\n1.1,a,5,none\n1.10,a,6,-\n1.2,a,7,crashed\n")
+    assert frame["block"].tolist() == ["1.1", "1.10", "1.2"]
+    assert frame["error"].fillna("").tolist() == ["", "", "crashed"]
+
+
+def test_utf_16_is_said() -> None:
+    assert read(PLAIN.encode("utf-16"))[1] == ["the file is in UTF-16"]
+
+
 def test_a_column_is_taken_for_another_only_where_one_alone_is_alike() -> None:
     frame, remarks = read("block,level,p99 (MS),tps\n1,a,5,9\n", "p99 (ms)")
     assert figures(frame, "p99 (ms)") == [5]
@@ -82,6 +97,8 @@ def test_a_column_is_taken_for_another_only_where_one_alone_is_alike() -> None:
         ("block;level;tps\n1;a;1,234\n", "is '1,234' with thousands"),
         ("block;level;tps\n1;a;1.234,5\n", "is '1.234,5' with thousands"),
         ('block,level,tps\n1,a,"1,234,567"\n', "with thousands"),
+        ("block;level;tps\n1;a;987\n1;b;1.034\n", "is '1.034' with thousands"),
+        ('block,level,tps,note\n1,a,100,"cold\n1,b,110,\n', "t.csv is not a CSV file"),
         (PLAIN.encode("latin-1").replace(b"a,", b"\xe4,"), "neither UTF-8 nor UTF-16: save it as UTF-8"),
         (PLAIN.encode("utf-16-le"), "neither UTF-8 nor UTF-16"),
     ],

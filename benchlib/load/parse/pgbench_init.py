@@ -15,7 +15,7 @@ ROWS_PER_SCALE = 100_000
 
 # from 17 on larger scales tell of the small tables too, by their names
 _TUPLES = Line(
-    r"{rows:d} of {planned:d} tuples \(\d+%\)(?: of pgbench_accounts)? done \(elapsed {load_elapsed_s:f} s, remaining -?[\d.]+ s\)"
+    r"{rows:d} of {planned:d} tuples \(\d+%\)(?: of pgbench_accounts)? done \(elapsed {load_elapsed_s:f} s, remaining -?[\d.]+ s\)\.?"
 )
 _DONE = re.compile(r"(?:done in|total time:) (\d{1,9}\.\d\d) s \((.*)\)\.?")
 _FIRST_STEPS = ("dropping old tables...", "creating tables...")

@@ -88,7 +88,7 @@ _REQUIRED = {
 _SCRIPT_START = Line("SQL script {script:d}: (?P<name>.+)")
 _DIGITS = re.compile(r"[\d/]+")
 _STATEMENTS = re.compile(
-    r"(?:- )?statement latencies in milliseconds(| and failures|, failures and retries):"
+    r"(?:- )?statement latencies in milliseconds(| and failures|, failures and retries)(?:, file \d+)?:"
 )
 # The heading says how many counts stand between latency and statement; a row without its statement is torn.
 _ROWS = {
@@ -121,6 +121,8 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     for each in lists["scripts"]:
         share = f"SQL script {each['script']}: … transactions (…% of total"
         require(KIND, each, {"percent": share}, text)
+        if each.get("transactions_attempted") == 0:  # of which 18 prints no more
+            each.setdefault("transactions", 0)
     errors = faults(text.lines)
     result: dict[str, Any] = {
         **_with_all(_SUMMARY, top),
@@ -224,6 +226,6 @@ def _statement(row: dict[str, Any], scripts: list[dict[str, Any]], *, torn: bool
 def _add_reading(progress: list[dict[str, Any]], row: dict[str, Any], line: str) -> None:
     if progress and row == progress[-1]:
         return
-    if progress and row["elapsed_s"] is not None and row["elapsed_s"] <= (progress[-1]["elapsed_s"] or 0.0):
+    if progress and row["elapsed_s"] is not None and row["elapsed_s"] < (progress[-1]["elapsed_s"] or 0.0):
         raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
     progress.append(row)

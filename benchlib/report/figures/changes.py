@@ -136,7 +136,8 @@ def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
     level, words = answer or (analysis.asked[0],) * 2
     row = rows_of(analysis)[level]
     verdict = row["verdict"] if row["verdict"] in MARKS else "not measured"
-    change = f"{change_words(row)} {analysis.metric.title}, " if verdict in _SOUND else ""
+    verdict = UNSHOWN if level in analysis.unshown else verdict
+    change = f"{change_words(row)} {analysis.metric.title}, " if verdict in (*_SOUND, UNSHOWN) else ""
     rest = f": {change}{verdict}"
     called = words if len(words + rest) <= TITLE else level
     title = textwrap.shorten(called, TITLE - len(rest), placeholder="…") + rest

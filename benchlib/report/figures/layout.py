@@ -1,7 +1,6 @@
 """What charts are made of: the canvas, panels with their titles, rows with intervals, what marks say, text beside them, and axes."""
 
 import math
-import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ LINE = 1.35 * FONT
 """From one line of text to the next, in points."""
 ROW = 22.0
 """The least height of a row with a name, in points."""
+_KEYED = 50  # characters
 _LONG = 16
 """More rows than these do not fit a screen."""
 FAR = 5.0
@@ -57,14 +57,17 @@ _LEFT, _RIGHT, _BELOW = 70.0, 16.0, 40.0  # points around panels, for ticks and 
 
 def canvas(points: float, keyed: Looks = NOTHING) -> Drawing:
     """An empty drawing of this height; above it a key."""
-    names = {textwrap.shorten(name, 50, placeholder="…"): look for name, look in keyed.items()}
+    # long names may differ at their ends alone
+    names = [
+        name if len(name) <= _KEYED else f"{name[: _KEYED // 2]}…{name[-_KEYED // 2 :]}" for name in keyed
+    ]
     columns = max(int(WIDTH / max([width_of(name) + 34 for name in names], default=WIDTH)), 1)
     high = points + math.ceil(len(names) / columns) * 1.3 * LINE
     fig = Drawing(figsize=(WIDTH / 72, high / 72))
     if names:
-        marks = [Line2D([], [], color=of.colour, marker=of.marker, linestyle="none") for of in names.values()]
+        marks = [Line2D([], [], color=of.colour, marker=of.marker, linestyle="none") for of in keyed.values()]
         fig.legend(
-            marks, list(names), loc="upper left", ncols=columns,
+            marks, names, loc="upper left", ncols=columns,
             borderaxespad=0, labelspacing=0.3, columnspacing=1.2,
         )  # fmt: skip
     return fig

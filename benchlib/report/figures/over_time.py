@@ -254,7 +254,7 @@ def waits_by_level(waits: pd.DataFrame, levels: Sequence[str], pair: Sequence[st
         before, after = (means.loc[name].fillna(0.0).to_dict() for name in pair)
         event = str(max(after, key=lambda name: abs(after[name] - before[name])))
         title = finding(
-            f"Sessions at {event}: {amount(round(before[event], 1))} (“{short(pair[0])}”)",
+            f"Sessions {'' if event in _EVENTS.values() else 'at '}{event}: {amount(round(before[event], 1))} (“{short(pair[0])}”)",
             f", {amount(round(after[event], 1))} (“{short(pair[1])}”)",
         )
     elif sampled.iloc[0]:

@@ -103,7 +103,11 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> F
     scale = value_axis(axes, ends, points.groupby("series")["value"].max())
     axes.set(ylabel=f"{measured.title}, {measured.unit}".rstrip(", ") + scale)
     of_series = points.groupby("series", sort=False)["value"]
-    ranges = [f"{span(of.round(1))}{f' ({short(str(each))})' * (len(hands) > 1)}" for each, of in of_series]
+    unit = f" {measured.unit}".rstrip()
+    ranges = [
+        f"{span(float(f'{value:.3g}') for value in of)}{unit}{f' ({short(str(each))})' * (len(hands) > 1)}"
+        for each, of in of_series
+    ]
     caption = _MARKS
     if len(levels) > len(hands):
         caption += f" Of {len(levels)} curves the first {len(hands)} are drawn."

@@ -27,6 +27,8 @@ from benchlib.stats import Analysis
 Format = Callable[[Any], Any]
 Rows = list[list[Any]]
 _SEEN_AT_ONCE = 20  # rows
+_SAME = 1e-9
+"""A deviation that is so small beside the mean is of the arithmetic."""
 
 
 class Quiet(str):
@@ -171,7 +173,7 @@ def mean_words(mean: float, deviation: float) -> str | None:
     """`1.234 ± 0.056`: the deviation with two significant digits, the mean to the same place; four without one; None where there is none."""
     if not known(mean):
         return None
-    if not known(deviation) or deviation <= 0:
+    if not known(deviation) or deviation <= _SAME * abs(mean):
         return amount(mean)
     places = max(1 - math.floor(math.log10(deviation)), 0)
     return f"{mean:,.{places}f} ± {deviation:,.{places}f}"

@@ -66,7 +66,7 @@ def gains(experiment: Experiment) -> Table:
     table = pd.DataFrame(words, columns=["change", interval]).assign(p=rows["p_value"].to_list())
     table.insert(0, "what", rows["what"].to_list())
     note = (
-        "Single intervals and p by one error of all levels: narrower than Table 1's, whose verdicts stand. × : by how much one "
+        "Single intervals and p by one error of all levels: narrower than those of the verdicts, which stand. × : by how much one "
         "change raises or lowers the other's gain, halved, averaged over the rest."
     )
     formats: dict[str, Format] = {"change": str, interval: str, "p": p_words}

@@ -87,7 +87,10 @@ def flushes(experiment: Experiment) -> Table:
         rows.append(row)
     frame = pd.DataFrame(rows, dtype=object).dropna(axis=1, how="all")
     labels = dict(zip(METHODS, METHODS, strict=True))
+    formats = dict.fromkeys(frame.columns.difference(["level"]), str)
     note = (
         "By pg_test_fsync, a page of 8 kB, once for each place of a WAL; muted: what commits do not wait for."
     )
-    return html_table(frame, "Flushes a second by method, and commits", labels=labels, note=note)
+    return html_table(
+        frame, "Flushes a second by method, and commits", formats=formats, labels=labels, note=note
+    )

@@ -64,7 +64,7 @@ def plans(experiment: Experiment) -> Table:
     if frame["statement"].nunique() == 1:
         frame = frame.drop(columns="statement")
     caption = "Plans of the workload's statements"
-    note = "Times are of one execution under EXPLAIN ANALYZE, which takes time itself: for speed see Table 1."
+    note = "Times are of one execution under EXPLAIN ANALYZE, which takes time itself: for speed see the table of verdicts."
     plans_of_all = TEMPLATES.get_template("plans.html.j2").render(plans=folded)
     return Table(caption, html_table(frame, caption, note=note).html + plans_of_all)
 

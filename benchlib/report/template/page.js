@@ -115,6 +115,10 @@ addEventListener("DOMContentLoaded", function () {
       copy.setAttribute("height", high * 4 / 3);
       var words = part("text", { x: 4, y: 14 - above, fill: "#1a1a1a", style: "font-size: 10px; font-weight: 600" });
       words.textContent = title;
+      if (title.length > 80) { // which not all fonts have room for
+        words.setAttribute("textLength", size.width - 8);
+        words.setAttribute("lengthAdjust", "spacingAndGlyphs");
+      }
       copy.prepend(part("rect", { y: -above, width: size.width, height: high, fill: "#ffffff" }), words);
       return new XMLSerializer().serializeToString(copy).replace(/var\(--bl-\w+, ?(#\w+)\)/g, "$1");
     }

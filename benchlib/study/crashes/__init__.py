@@ -22,7 +22,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -178,8 +178,9 @@ def _round(stand: Stand, this: Round, random: Random) -> Crash:
     with crash_load(site.cluster, this.number, random, checkpoints=power_cut) as (times_by_client, end_load):
         started = time.monotonic()
         time.sleep(after_s)
-        end_load()
-        moment = _copy_disk(site) if power_cut else _kill(site)
+        if power_cut:
+            end_load()
+        moment = _copy_disk(site) if power_cut else _kill(site, end_load)
     site.cluster.stop()
     with _on_copy(site, stand.run) if power_cut else contextlib.nullcontext(site.cluster) as cluster:
         rows, recovery_s, damage = _restarted(cluster, this.number)
@@ -217,8 +218,8 @@ def _restarted(cluster: Cluster, number: int) -> tuple[set[Row] | None, float | 
 # --- the two ways ----------------------------------------------------------------------------
 
 
-def _kill(site: Site) -> float:
-    """Kill all processes of the server at once.
+def _kill(site: Site, end_load: Callable[[], None]) -> float:
+    """Kill all processes of the server at once, while the load commits: that is told only as they die.
 
     Raises:
         ServerError: it is gone already, or a process does not die.
@@ -228,6 +229,7 @@ def _kill(site: Site) -> float:
         raise ServerError("the server was gone before the crash")
     postmaster = psutil.Process(site.cluster.pid)
     processes = [postmaster, *postmaster.children(recursive=True)]
+    end_load()
     moment = time.monotonic()
     for process in processes:  # the postmaster first: it would start the others again
         known(process.kill)

@@ -392,3 +392,14 @@ def test_counts_of_scripts_that_lost_a_few_to_each_other_are_no_torn_report() ->
     lost = lost.replace("13500 transactions (25.1%", "13100 transactions (24.3%")
     assert lost.count("72.7%") == lost.count("24.3%") == 1
     assert [row["percent"] for row in parse_text(lost)["scripts"]] == [72.7, 24.3]
+
+
+def test_a_script_that_never_ran_has_no_transactions() -> None:
+    idle = "SQL script 3: c.sql\n - weight: 0 (targets 0.0% of total)\n - 0 transactions (0.0% of total)\n"
+    assert parse_text(TWO_SCRIPTS + idle)["scripts"][2]["transactions"] == 0
+
+
+def test_two_readings_of_one_second_are_of_one_run() -> None:
+    two = READING + READING.replace("812.3", "790.1")
+    progress = parse_text(RUN_17.replace("latency average", f"{two}latency average", 1))["progress"]
+    assert [row["tps"] for row in progress] == [812.3, 790.1]

@@ -294,7 +294,8 @@ def test_quantiles_and_sweeps_say_their_numbers_and_which_levels_have_none():
     trials = cases.make_sweep(["slow", "fast"], [8, 16, 32])
     figure = client_sweep(trials)
     assert re.fullmatch(
-        r"Throughput, 8 to 32 clients: [\d,.]+ to [\d,.]+ \(slow\), [\d,.]+ to [\d,.]+ \(fast\)", figure.title
+        r"Throughput, 8 to 32 clients: [\d,.]+ to [\d,.]+ tps \(slow\), [\d,.]+ to [\d,.]+ tps \(fast\)",
+        figure.title,
     )
     assert re.match(r"slow clients 8: 1,\d{3} \(", marks(figure)[0])
     trials.loc[trials["level"] == "slow", "tps"] /= 10
