@@ -43,6 +43,11 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
         words[heading] = [change_words(row, ending) for row in frame.to_dict("records")]
     effects: dict[str, Format] = dict.fromkeys(("first", "second", "difference"), str)
     facts = pd.DataFrame({name: each.facts() for name, each in studies.items()}).rename_axis("of")
+    compared = dict.fromkeys(frame["level"])
+    plans = pd.DataFrame(
+        {name: [_in_words(each, level) for level in compared] for name, each in studies.items()}
+    )
+    plans.insert(0, "level", [*compared])
     counts = frame["verdict"].value_counts()
     title = (
         f"{counts.get('differs', 0)} of {len(frame)} effects are seen to differ from {first.folder.name}'s"
@@ -52,8 +57,14 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
         figure,
         html_table(words, "The effects", formats=effects),
         html_table(facts.reset_index(), "The studies"),
+        html_table(plans, "The levels"),
     ]
     return words, _publish(f"compare~{'~'.join(studies)}", title, parts, frame)
+
+
+def _in_words(experiment: Experiment, level: str) -> str:
+    """What a level is in a study."""
+    return "; ".join(f"{what} {of}" for what, of in experiment.study.levels_in_words.get(level, {}).items())
 
 
 def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], Path]:

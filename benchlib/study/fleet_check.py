@@ -16,7 +16,7 @@ from benchlib.levers.doctor import examine
 from benchlib.plan.fleet import FleetHost
 from benchlib.study.fleet import QUESTIONS, Hosts, clock_offset
 
-_SAID = ("benchlib", "server", "load_tool", "servers_run_as", "under_way")
+_SAID = ("benchlib", "server", "installed", "load_tool", "rights", "servers_run_as", "under_way")
 _PAYLOAD = 4 << 20
 _MOST_PEERS = 8
 _UNREACHED = "cannot be reached"
@@ -30,6 +30,8 @@ def about() -> dict[str, Any]:
         **findings["defaults"],
         **findings["free"],
         **findings["runs"],
+        "installed": ", ".join(dict.fromkeys(row["version"] for row in findings["installations"])) or "none",
+        "rights": "root's" if findings["privileges"]["root"] else "an ordinary user's",
         "benchlib": library(),
         "failing": [row["lever"] for row in findings["levers"] if row["works"] == "does not work"],
         "processors": facts.processors(),

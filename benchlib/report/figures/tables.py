@@ -164,6 +164,10 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
         )
     costs = "; ".join(f"{', '.join(levels)} – {loss}" for loss, levels in by_value(lost).items())
     details = f"{DAGGER} {costs}." if lost else ""
+    needed = {level: row["blocks_needed"] for level, row in rows.items() if known(row["blocks_needed"])}
+    if needed:
+        counts = "; ".join(f"{level} {count:,.0f}" for level, count in needed.items())
+        details += f" So many blocks would settle what is inconclusive, by the noise that was seen: {counts}."
     caption = f"{opening(metric.title)}, and its change against {reference_words(analysis)}"
     formats = dict.fromkeys(table.columns.difference(["level", "verdict", "against"]), str)
     return html_table(table, caption, formats=formats, note=" ".join(notes), details=details, folded=False)
