@@ -365,13 +365,14 @@ def test_the_direction_of_a_metric_and_how_a_file_was_read_are_said(
     verdicts, remarks = said()
     assert verdicts["tuned"] == "slower"
     assert remarks[0] == "columns are between semicolons"
-    assert remarks[1].startswith("less p99 (ms) is taken to be better (by its name")
+    assert remarks[1] == "the file is in UTF-16"
+    assert remarks[2].startswith("less p99 (ms) is taken to be better (by its name")
     text = text.replace("p99 (ms)", "score")
     words[-1] = "score"
     assert said()[0]["tuned"] == "faster"
     verdicts, remarks = said("--lower-is-better")
     assert verdicts["tuned"] == "slower"
-    assert remarks[1] == "less score is taken to be better (as you say)"
+    assert remarks[2] == "less score is taken to be better (as you say)"
 
 
 # --- doctor, postgres ------------------------------------------------------

@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_said_of_each_host_in_a_line(
     def about() -> dict[str, Any]:
         library, free, identity = cases[str(sys.modules["distributed"].get_worker().name)]
         return {
-            "benchlib": library, "server": "PostgreSQL 18.4", "load_tool": "pgbench", "servers_run_as": "postgres", "processors": 8,
+            "benchlib": library, "server": "PostgreSQL 18.4", "installed": "18.4", "rights": "root's", "load_tool": "pgbench", "servers_run_as": "postgres", "processors": 8,
             "failing": [], "scratch_mib": free, "memory_available_mib": 9000, "load": 0.1, "under_way": "none",
             "identity": identity, "addresses": ["10.0.0.1"],
         }  # fmt: skip

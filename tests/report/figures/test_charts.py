@@ -302,7 +302,7 @@ def test_quantiles_and_sweeps_say_their_numbers_and_which_levels_have_none():
     assert "log scale" in words(client_sweep(trials, name="reads"))
     trials.loc[trials["level"] == "fast", ["tps", "error"]] = [np.nan, "gone"]
     assert re.fullmatch(
-        r"Throughput of reads, 8 to 32 clients: [\d,.]+ to [\d,.]+ \(slow\)",
+        r"Throughput of reads, 8 to 32 clients: [\d,.]+ to [\d,.]+ tps \(slow\)",
         client_sweep(trials, name="reads").title,
     )
 
