@@ -15,8 +15,7 @@ from benchlib.study.experiment import Experiment
 def refuse_invalid(experiment: Experiment, levels: Sequence[str]) -> None:
     """Raise NothingToShowError where the verdict on one of the levels is invalid: what follows from its trials is no better."""
     analysis = experiment.analysis
-    verdicts = analysis.table.set_index("level")["verdict"].reindex([*levels])
-    if invalid := verdicts.index[verdicts.eq("invalid")].tolist():
+    if invalid := analysis.invalid(levels):
         reasons = dict.fromkeys(reason for level in invalid for reason in analysis.doubts(level).split("; "))
         raise NothingToShowError(f"The study is invalid, and so is this: {'; '.join(reasons)}.")
 

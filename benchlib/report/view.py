@@ -170,14 +170,8 @@ class View:
 
     def shares(self) -> Figure | None:
         """Each setting's share, where the study took a level apart (the parameter ``shares_of``)."""
-        target = self.experiment.study.declared.shares_of
-        sound = not self._invalid(self._levels)
-        return changes.shares(self.experiment.analysis, target) if target and sound else None
-
-    def _invalid(self, levels: Sequence[str]) -> bool:
-        """Whether the verdict on one of the levels is invalid: figures made of several say nothing then."""
-        table = self.experiment.analysis.table
-        return bool(table["verdict"][table["level"].isin(levels)].eq("invalid").any())
+        target, analysis = self.experiment.study.declared.shares_of, self.experiment.analysis
+        return changes.shares(analysis, target) if target and not analysis.invalid(self._levels) else None
 
     # --- why ------------------------------------------------------------------------
 
@@ -276,7 +270,7 @@ class View:
         rows["against"] = levels.set_index(["level", "clients"])["series"].reindex(other).to_numpy()
         names = {"clients": "x", "percent_change": "value", "ci_low": "low", "ci_high": "high"}
         rows = rows.dropna(subset="against").rename(columns=names)[["series", *names.values(), "against"]]
-        several = rows["x"].nunique() > 1 and not self._invalid(levels["level"].tolist())
+        several = rows["x"].nunique() > 1 and not analysis.invalid(levels["level"])
         return responses.change_by_clients(rows, analysis) if several else None
 
     def _by_clients(self, workload: str = "") -> pd.DataFrame:

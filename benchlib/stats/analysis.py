@@ -5,7 +5,7 @@ What a reader must know beside a number is data too, and travels with the verdic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
@@ -96,6 +96,11 @@ class Analysis:
         other = against or self.against[level]
         pair = (level,) if other in self.against else (level, other)
         return "; ".join(w.message for w in self.warnings if w.code == "condition" and w.level in pair)
+
+    def invalid(self, levels: Iterable[str]) -> list[str]:
+        """Those of the levels whose verdict is invalid: what is made of several says nothing then."""
+        rows = self.table[self.table["level"].isin([*levels])]
+        return [str(level) for level in rows["level"][rows["verdict"].eq("invalid")]]
 
     @property
     def one_reference(self) -> bool:

@@ -127,8 +127,7 @@ class _Driver:
     def close(self) -> None:
         """Have nobody work on."""
         for share in self._shares.values():
-            with contextlib.suppress(Exception):  # one that the scheduler has lost needs it no more
-                share.task.cancel()
+            _of_scheduler(share.task.cancel)
         self._shares.clear()
 
     def _look(self) -> None:

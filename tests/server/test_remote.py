@@ -1,6 +1,7 @@
 """On a server that is not ours everything happens in a place of our own, is given back, and no password is seen."""
 
 import logging
+import os
 import time
 import traceback
 from collections.abc import Callable
@@ -108,6 +109,33 @@ def test_options_of_the_service_stay_beside_our_own(
         )
         options = remote.shell().environment["PGOPTIONS"]
         assert options.startswith("-cwork_mem=5MB -csearch_path=public -csearch_path=bench_own_")
+
+
+def test_a_service_is_where_its_file_says_whatever_the_environment_does(
+    foreign: Foreign, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, elsewhere in (("PGHOST", "192.0.2.1"), ("PGSERVICE", "another")):
+        monkeypatch.setenv(name, elsewhere)
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="boss"), chapter)
+        assert remote.value("SHOW data_directory") == str(foreign.cluster.data)
+        assert os.environ["PGSERVICE"] == "another"
+        assert remote.shell().environment.get("PGHOST") != "192.0.2.1"
+
+
+def test_in_a_schema_of_ours_no_table_of_others_is_vacuumed(foreign: Foreign, journal: Journal) -> None:
+    foreign.cluster.execute("CREATE TABLE theirs AS SELECT 1 AS n", dbname="postgres")
+    try:
+        with journal.chapter() as chapter:
+            target = Target(server="boss", own_schema="bench_own", beside="postgres")
+            remote = Remote.open(target, chapter)
+            remote.execute('CREATE TABLE "Ours" AS SELECT 1 AS n')
+            remote.vacuum("FREEZE, ANALYZE")
+            seen = "SELECT reltuples >= 1 FROM pg_class WHERE relname = '{}'"
+            assert remote.value(seen.format("Ours"))
+            assert not remote.value(seen.format("theirs"))
+    finally:
+        foreign.cluster.execute("DROP TABLE theirs", dbname="postgres")
 
 
 def test_options_that_go_astray_are_noticed_before_a_table_is_touched(

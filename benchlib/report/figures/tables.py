@@ -23,12 +23,11 @@ from benchlib.report.figures.frames import (
 )
 from benchlib.report.figures.style import TEMPLATES, mark_of
 from benchlib.stats import Analysis
+from benchlib.stats.compare import SAME
 
 Format = Callable[[Any], Any]
 Rows = list[list[Any]]
 _SEEN_AT_ONCE = 20  # rows
-_SAME = 1e-9
-"""A deviation that is so small beside the mean is of the arithmetic."""
 
 
 class Quiet(str):
@@ -177,7 +176,7 @@ def mean_words(mean: float, deviation: float) -> str | None:
     """`1.234 ± 0.056`: the deviation with two significant digits, the mean to the same place; four without one; None where there is none."""
     if not known(mean):
         return None
-    if not known(deviation) or deviation <= _SAME * abs(mean):
+    if not known(deviation) or deviation <= SAME * abs(mean):  # which is of the arithmetic
         return amount(mean)
     places = max(1 - math.floor(math.log10(deviation)), 0)
     return f"{mean:,.{places}f} ± {deviation:,.{places}f}"
