@@ -1,5 +1,6 @@
 """The command line: ``benchlib COMMAND``. Exit status 0 done, 1 the run failed, 2 bad usage or bad input; of a gate 3 and 4."""
 
+import io
 import os
 import signal
 import sys
@@ -138,7 +139,13 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise InputError(f"{file.name}: want parameters and their values, such as 'blocks: 7'")
     # the study.json that a page offers holds the parameters that the study was run with
-    return dict(values["parameters"]) if "trials" in values else values
+    if not {"plan", "trials"} <= values.keys():
+        return values
+    if not isinstance(own := values.get("parameters"), dict) or not own:
+        raise InputError(
+            f"{file.name}: it holds no parameters, as of a pilot or a capacity: give those of its study"
+        )
+    return dict(own)
 
 
 def _progress_printer() -> Any:
@@ -326,6 +333,9 @@ def main(argv: list[str] | None = None) -> None:
     arguments = [word for word in given if word != "--debug"]  # it may stand anywhere
     for name in filter(os.environ.get, _PLACES):  # as seen from here: notebooks run in another folder
         os.environ[name] = str(Path(os.environ[name]).absolute())
+    for stream in (sys.stdout, sys.stderr):  # what a terminal of another encoding lacks is spelled out
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends services and jobs of CI: as Ctrl-C
     try:
         cli.main(args=arguments, prog_name="benchlib", standalone_mode=False)

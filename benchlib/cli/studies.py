@@ -1,5 +1,7 @@
 """What is done with kept studies: ``benchlib studies``, ``import``, ``check``, ``compare`` and ``history``."""
 
+import contextlib
+import math
 import sys
 from pathlib import Path
 
@@ -147,10 +149,12 @@ def _follow(study: str) -> None:
 
 
 def _percent(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else float(text.rstrip(" %")) / 100
-    except ValueError:
-        raise click.BadParameter(f"want percent, such as 3 or '3 %', not {text!r}") from None
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError):
+        if math.isfinite(share := float(text.rstrip(" %")) / 100):
+            return share
+    raise click.BadParameter(f"want percent, such as 3 or '3 %', not {text!r}")
 
 
 @click.command()

@@ -83,7 +83,9 @@ class PgbenchInit(LoadTool):
     warms: ClassVar = False
 
     def refusal(self, load: Load) -> str | None:
-        """A quantile of latencies."""
+        """A quantile of latencies, and several who load the same tables."""
+        if len(load.generators) > 1:
+            return "one host loads the tables: name one in 'from'"
         why = "loading has no transactions, whose latencies the metric needs"
         return why if load.transaction_log else None
 

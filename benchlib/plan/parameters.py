@@ -98,8 +98,8 @@ def from_yaml(text: str | bytes, where: str) -> Any:
     """The value that a YAML text describes; ``where`` it stands is what an InputError begins with."""
     try:
         return yaml.load(text, _Loader)
-    except yaml.YAMLError as reason:
-        raise InputError(f"{where}: not YAML: {str(reason).splitlines()[0]}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as reason:  # a 30 February is a ValueError
+        raise InputError(f"{where}: not YAML: {next(iter(str(reason).splitlines()), '')}") from None
 
 
 def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) -> None:

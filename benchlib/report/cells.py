@@ -32,7 +32,7 @@ def read_notebook(path: Path) -> Node:
 
 def write_notebook(notebook: Any, path: Path) -> None:
     """Write a notebook: the same input gives the same file."""
-    path.write_text(json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    path.write_text(json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def tags(cell: Node) -> set[str]:

@@ -11,6 +11,7 @@ from benchlib.report.figures.style import TEMPLATES
 from benchlib.stats import Analysis
 from benchlib.stats.gate import PASSED, SLOWER, UNKNOWN, gate
 from benchlib.study.experiment import shown
+from benchlib.study.loop import missing
 from benchlib.study.store import StudyFolder
 
 NOISE = "noise"
@@ -36,7 +37,11 @@ def gate_study(name: str, tolerance: float | None) -> list[Row]:
     left_out = [_row(UNKNOWN, name, level, "", f"left out: {why}") for level, why in study.left_out.items()]
     limit = experiment.plan.margin if tolerance is None else tolerance
     try:
-        return [*gated(name, experiment.analysis, levels, limit), *left_out]
+        rows = gated(name, experiment.analysis, levels, limit)
+        if (trials := len(missing(study, experiment.kept))) and not experiment.settled():
+            why = f"not complete: {trials} of its {len(study.trials)} trials are missing"
+            rows.append(_row(UNKNOWN, name, "every trial", "", why))
+        return [*rows, *left_out]
     except BenchlibError as reason:
         return [_row(UNKNOWN, name, ", ".join(levels), "", str(reason)), *left_out]
 

@@ -171,7 +171,10 @@ def render_prose(page: Page, template: str | Template, **values: Any) -> str:
     prose = _Prose()
     markdown = mistune.create_markdown(renderer=prose, plugins=["table"])
     body = Markup(_render(template, **values, markdown=markdown, counts=Counter()))
-    return _render("page.html.j2", **vars(page), body=body, contents=prose.contents)
+    base = page.address.rpartition("/")[0]  # a page that was mailed leads to where the others are published
+    return _render(
+        "page.html.j2", **vars(page), base=f"{base}/" if base else "", body=body, contents=prose.contents
+    )
 
 
 def _render(template: str | Template, **values: Any) -> str:

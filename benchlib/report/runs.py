@@ -41,7 +41,7 @@ _NAMING = {"run", "study", "factor", "profile", "shares_of"}
 """The parameters that say which study is shown."""
 _FILES = {
     "postgres": re.compile(r".*/.*"),
-    "fleet": re.compile(r".*\.ya?ml"),
+    "fleet": re.compile(r".+"),
     "workload": re.compile(r".*\.toml"),
     "settings": SETTINGS_FILE,
 }
@@ -135,7 +135,7 @@ def _absolute(value: Any, key: str = "") -> Any:
     if not isinstance(value, str):
         return value
     if key in _FILES and _FILES[key].fullmatch(value):
-        return str(Path(value).absolute())
+        return str(Path(os.path.expanduser(value)).absolute())  # noqa: PTH111 (of an unknown user it stays)
     own = workload_paths().get(value) if key == "workload" else None
     return str(own) if own and own.parent not in (LIBRARY, project_root() / "workloads") else value
 
@@ -223,10 +223,15 @@ def _overview(root: Path, path: Path, given: Mapping[str, Any]) -> Path:
     notebook, _ = execute(path, _known(path, {"run": False, **given}), executed)
     write_notebook(notebook, executed)
     title, asked = path.stem.replace("_", " ").capitalize(), str(question.default) if question else ""
-    page = Page(title, question=asked, downloads={executed.name: "notebook"})
+    page = Page(
+        title,
+        question=asked,
+        downloads={executed.name: "notebook"},
+        address=entries.address_of(f"{path.stem}.html"),
+    )
     made = root / f"{path.stem}.html"
     with whole(made) as pending:
-        pending.write_text(render_page(notebook, page))
+        pending.write_text(render_page(notebook, page), "utf-8")
     return made
 
 
@@ -300,7 +305,7 @@ def make_page(name: str, fingerprint: str, notebook: Path | None = None) -> Entr
     entry = entries.entry_of(experiment, fingerprint)
     page = page_about(entry, write_downloads(root, experiment, executed), own=own)
     with whole(root / f"{name}.html") as pending:
-        pending.write_text(render_page(executed, page))
+        pending.write_text(render_page(executed, page), "utf-8")
     (root / f"{name}.png").write_bytes(card(entry))
     entry.page = entry.page_from(path)
     entry.keep()
@@ -337,7 +342,7 @@ def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> dict[
     study = without(experiment.study.model_dump(mode="json"), replaced)
     trials = experiment.trials.map(lambda cell: guarded(without(cell, replaced)))
     trials.to_csv(root / f"{name}.trials.csv", index=False)
-    (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n")
+    (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n", "utf-8")
     write_notebook(without(notebook, replaced), root / f"{name}.ipynb")
     labels = {"trials.csv": "trials (CSV)", "study.json": "study (JSON)", "ipynb": "notebook"}
     return {f"{name}.{ending}": label for ending, label in labels.items()}

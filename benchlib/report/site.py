@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from benchlib.plan.planning import PANELS
 from benchlib.report.answers import Answer, sentence
-from benchlib.report.entries import Entry, reports_root
+from benchlib.report.entries import Entry, address_of, reports_root
 from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import DAGGER, MINUS, SAYS_BOTH, known, percent_words
@@ -30,14 +30,14 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -
     """
     root.mkdir(parents=True, exist_ok=True)
     pages = {path.stem for path in root.glob("*.html")}
-    about = Page("How a verdict is made", question=_ABOUT)
+    about = Page("How a verdict is made", question=_ABOUT, address=address_of("methodology.html"))
     calibrated, assumptions = "calibration" in pages, assumptions_table(kept)
     methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated, assumptions=assumptions)
-    (root / "methodology.html").write_text(methodology)
+    (root / "methodology.html").write_text(methodology, "utf-8")
     rendered = [entry for entry in kept if entry.name in pages]
     why = "it has no page yet: benchlib report {} makes one".format
     index = render_prose(
-        Page(SITE, question=_INTRO),
+        Page(SITE, question=_INTRO, address=address_of("index.html")),
         "listing.html.j2",
         entries=rendered,
         panels=PANELS,
@@ -46,7 +46,7 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -
         pages=pages,
         left_out={**left_out, **{e.name: why(e.name) for e in kept if e not in rendered}},
     )
-    (root / "index.html").write_text(index)
+    (root / "index.html").write_text(index, "utf-8")
     return root / "index.html"
 
 

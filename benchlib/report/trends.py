@@ -1,5 +1,6 @@
 """Studies beside each other: several of the same comparisons, and one notebook's over time; each with page and CSV."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from benchlib.study.store import StudyFolder, walk
 
 _WATCHED = ["Machine", "Server", "Kernel", "benchlib", "levels"]
 """What may be new from one study to the next."""
+_LONGEST = 180  # letters of a page's name that its folder's file system takes for certain
 
 
 def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
@@ -146,7 +148,9 @@ def _publish(name: str, title: str, parts: Sequence[object], frame: pd.DataFrame
     """Write a page of figures and tables and, beside it, the numbers."""
     root = writable_root()
     root.mkdir(parents=True, exist_ok=True)
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     frame.map(guarded).to_csv(root / f"{name}.csv", index=False)
     page, about = root / f"{name}.html", Page(title, downloads={f"{name}.csv": "numbers (CSV)"})
-    page.write_text(render_prose(about, "parts.html.j2", parts=parts))
+    page.write_text(render_prose(about, "parts.html.j2", parts=parts), "utf-8")
     return page

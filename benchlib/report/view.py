@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Plan
 from benchlib.plan.words import HOST_GRANTS, rates_words, unpublished, without
 from benchlib.report.answers import answers, headline, limits, sentence, worded, words_of
 from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import by_value, in_common, quoted, reference_words, signed, span
+from benchlib.report.figures.frames import by_value, in_common, quoted, reference_words, span
 from benchlib.report.figures.style import FEW, TEMPLATES
-from benchlib.report.figures.tables import Table, html_table, levels_table, p_words, verdict_table
+from benchlib.report.figures.tables import Format, Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
@@ -140,10 +141,17 @@ class View:
         rows = sensitivity(self.experiment.analysis)
         if rows.empty:
             return None
-        labels = {"percent_change": "change", "ci_low": "from", "ci_high": "to", "p_value": "p"}
-        formats = dict.fromkeys(("percent_change", "ci_low", "ci_high"), signed) | {"p_value": p_words}
-        caption = "The same by other methods (single p, not adjusted)"
-        return html_table(rows, caption, labels=labels, formats=formats)
+        changes = [
+            percent_words(*row) for row in rows[["percent_change", "ci_low", "ci_high"]].to_numpy().tolist()
+        ]
+        table = rows[["level", "method"]].assign(
+            change=[change if change != "–" else None for change, _ in changes],
+            interval=[interval or None for _, interval in changes],
+            p=rows["p_value"],
+        )
+        formats: dict[str, Format] = {"change": str, "interval": str, "p": p_words}
+        caption = "The same by other methods (each p by itself, not adjusted for their number)"
+        return html_table(table, caption, formats=formats)
 
     def forest(self) -> Figure:
         """Percentage changes with their intervals."""

@@ -8,7 +8,7 @@ made, does nothing and is no error.
 
 from typing import Annotated, Any, Literal, LiteralString
 
-from psycopg import sql
+from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
 from pydantic import Field
 
@@ -31,6 +31,7 @@ _RESISTS = (
     "it cannot be undone, so run 'benchlib recover' where the server can be reached and its password is in .pgpass, "
     "the service file or PGPASSWORD"
 )
+_IN_FILE = "SELECT setting FROM pg_file_settings WHERE lower(name) = lower(%s) AND sourcefile LIKE '%%postgresql.auto.conf'"
 _END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pg_has_role(usesysid, 'MEMBER')"
 
 
@@ -98,15 +99,25 @@ class Altered(Change):
         alter(connection, sql.SQL("SYSTEM"), self.name, self.value)
 
     def undo(self) -> None:
-        """Write the former value, or take the parameter out, and have it hold.
+        """Write the former value, or take the parameter out, and have it hold; what its owner has set meanwhile stays.
 
         Raises:
             StudyError: the server cannot be reached, or refuses.
 
         """
         with asking(_RESISTS, StudyError), connect_to(self.server) as connection:
-            alter(connection, sql.SQL("SYSTEM"), self.name, self.former)
-            reload(connection)
+            if not self._is_anothers(connection):
+                alter(connection, sql.SQL("SYSTEM"), self.name, self.former)
+                reload(connection)
+
+    def _is_anothers(self, connection: Session) -> bool:
+        """Whether the file holds neither our value nor the former; no where we may not read it."""
+        try:
+            row = connection.execute(_IN_FILE, [self.name]).fetchone()
+        except errors.InsufficientPrivilege:
+            return False
+        held = row[0].strip('"') if row else None  # a list's text has quotes around it there
+        return held not in (self.former and self.former.strip('"'), self.value)
 
 
 class Created(Change):

@@ -249,7 +249,7 @@ def refusal(installation: Installation, settings: Mapping[str, SettingValue]) ->
         shell = Shell()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "postgresql.conf").write_text(conf_text(settings))
+        (folder / "postgresql.conf").write_text(conf_text(settings), "utf-8")
         shell.own(folder)
         done = shell.run([installation.program("postgres"), "-C", "port", "-D", folder], timeout_s=60)
     return None if done.returncode == 0 else failure_reason(done.stderr)

@@ -167,7 +167,7 @@ def find_installation(name: str | None = None) -> Installation:
     if name is None:
         return _newest(installations(), "PostgreSQL")
     if "/" in name:
-        folder = Path(name).expanduser().absolute()
+        folder = Path(os.path.expanduser(name)).absolute()  # noqa: PTH111 (of an unknown user it stays)
         if installation := describe(folder) or describe(folder / "bin"):
             return installation
         raise PreflightError(f"{name} holds no PostgreSQL (wanted postgres and initdb in it)")

@@ -71,7 +71,7 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
         for row in np.flatnonzero(frame[column].isna()):
             raise InputError(f"row {row + 1}: {column} is empty; every trial needs its {column}")
     labels = frame.reset_index(drop=True)[["block", "level"]].astype({"level": str})
-    failed = ~_blank(frame["error"]) if "error" in frame else np.zeros(len(frame), dtype=bool)
+    failed = _failed(frame["error"]) if "error" in frame else np.zeros(len(frame), dtype=bool)
     missing = _blank(frame[metric]) & ~failed
     kept = labels[~failed & ~missing]
     value = pd.to_numeric(frame[metric], errors="coerce").to_numpy(dtype=float, na_value=np.nan)[kept.index]
@@ -132,6 +132,12 @@ def _of_blocks(
     if missing := [name for name in index if name not in value]:
         raise InputError(f"block {missing[0]} has no {column}, though others have")
     return pd.Series([value[name] for name in index], index=index)
+
+
+def _failed(error: "pd.Series[Any]") -> np.ndarray:
+    """Which trials ended with an error: a text says why; of a count or a flag, 0 says that there was none."""
+    counted = pd.api.types.is_numeric_dtype(error)
+    return (error.fillna(0) != 0).to_numpy(dtype=bool) if counted else ~_blank(error)
 
 
 def _blank(column: "pd.Series[Any]") -> np.ndarray:

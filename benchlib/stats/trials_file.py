@@ -49,7 +49,7 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
     frame = frame.mask(frame == "")
     if header.count("error") == 1:
         frame["error"] = frame["error"].mask(
-            frame["error"].str.casefold().isin((*_NOTHING, "0", "false", "no"))
+            frame["error"].str.casefold().isin((*_NOTHING, "0", "0.0", "false", "no"))
         )
     if header.count(metric) == 1:
         cells = frame[metric].mask(frame[metric].str.casefold().isin(_NOTHING))

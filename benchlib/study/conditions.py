@@ -9,6 +9,7 @@ import re
 from itertools import chain
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError, model_validator
 
@@ -142,9 +143,11 @@ def figures_of(folder: StudyFolder, study: Study, trials: pd.DataFrame, recorded
     reads = seconds[["r_mib_s", "r_iops"]].sum()
     caps = {trial: cap_share(study.plan.level(str(trial[0])), of) for trial, of in seconds}
     data_mib, levels = good["data_bytes"].astype(float) / _MIB, good.index.get_level_values("level")
-    memory_mib = {name: _memory_mib(study, name) for name in study.plan.factor.levels}
+    memory_mib = [
+        _memory_mib(study, str(level), host) for level, host in zip(levels, good["host"], strict=True)
+    ]
     figures = good.join(seconds[[*HOST, *DEVICE]].mean()).assign(
-        data_to_memory=data_mib / levels.map(memory_mib).to_numpy(float),
+        data_to_memory=data_mib / np.array(memory_mib, dtype=float),
         data_to_buffers=data_mib / levels.map(_buffers_mib(folder, trials)).to_numpy(float),
         kib_per_read=1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
         dirty_peak_mib=seconds["dirty_mib"].max(),
@@ -153,12 +156,13 @@ def figures_of(folder: StudyFolder, study: Study, trials: pd.DataFrame, recorded
     return figures[[*FIGURES]].astype(float).reset_index()
 
 
-def _memory_mib(study: Study, level: str) -> float | None:
-    """What a server and its page cache may use: its cap, or all of the machine's memory; null elsewhere."""
+def _memory_mib(study: Study, level: str, host: object) -> float | None:
+    """What a server and its page cache may use: its cap, or all of the memory of the host that ran it; null elsewhere."""
     if study.plan.level(level).target:
         return None
     cap = study.plan.level(level).part("storage").get("memory")
-    total: float | None = study.provenance.get("host", {}).get("memory_mib")
+    own = study.provenance.get("hosts", {}).get(host) or study.provenance.get("host", {})
+    total: float | None = own.get("memory_mib")
     return cap / _MIB if cap else total
 
 

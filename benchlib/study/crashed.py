@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import PositiveInt, ValidationError
 
-from benchlib.errors import InputError
+from benchlib.errors import InputError, os_errors_as
+from benchlib.host.ours import open_plain
 from benchlib.plan.level import Model
 from benchlib.plan.model import Plan
 from benchlib.study.store import StudyFolder
@@ -64,11 +65,16 @@ def kept_crashes(folder: StudyFolder) -> list[Crash]:
     """
     crashes = []
     for path in sorted(folder.path.glob("crashes/[!.]*.json")):
+        name = f"{folder.name}: crashes/{path.name}"
         try:
-            crashes.append(Crash.model_validate_json(path.read_bytes()))
+            with (
+                os_errors_as(InputError, f"{name} cannot be read"),
+                open(path, "rb", opener=open_plain) as file,
+            ):
+                crashes.append(Crash.model_validate_json(file.read()))
         except ValidationError as reason:
-            why = "is damaged: remove it, and the level is crashed again"
-            raise InputError(f"{folder.name}: crashes/{path.name} {why}") from reason
+            why = "is damaged: bring it back from a copy; moved elsewhere, the level is crashed again"
+            raise InputError(f"{name} {why}") from reason
     return crashes
 
 

@@ -151,3 +151,7 @@ def _check_free(folder: StudyFolder) -> None:
 def _check_idle(name: str) -> None:
     if f"“{name}”" in (holder := held_by() or ""):
         raise HostBusyError(f"{holder} is running here: wait for it")
+    folder = StudyFolder(name)
+    if folder.path.is_dir():
+        with folder.held():
+            pass

@@ -178,8 +178,8 @@ def put_together(
     """
     reports = []
     for each in generated:
-        (folder / f"stdout.{each.did.host}").write_text(each.stdout)
-        (folder / f"stderr.{each.did.host}").write_text(each.stderr)
+        (folder / f"stdout.{each.did.host}").write_text(each.stdout, "utf-8")
+        (folder / f"stderr.{each.did.host}").write_text(each.stderr, "utf-8")
         try:
             reports.append(tool.report(each.stdout, each.stderr, each.returncode, each.did.load_argv))
         except BenchlibError as reason:

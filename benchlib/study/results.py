@@ -15,7 +15,7 @@ from benchlib.errors import InputError
 from benchlib.host.telemetry import processors_share, transaction_costs
 from benchlib.load.latency import read_latency
 from benchlib.load.pgbench import LOADING
-from benchlib.load.shared import merged
+from benchlib.load.shared import merged, split
 from benchlib.load.tools import misfit, read
 from benchlib.plan.level import Values
 from benchlib.plan.metrics import METRICS
@@ -192,6 +192,13 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
     if (cpu_s := measurement.load_cpu_s) is not None:
         if measurement.load_wall_s and report["threads"]:
             figures["client_cpu_share"] = cpu_s / (measurement.load_wall_s * report["threads"])
+        if report["threads"] and (
+            generators := measurement.generators
+        ):  # one that is used up holds all of them back
+            of = split(plan.level_load(level), measurement.trial.seed)
+            figures["client_cpu_share"] = max(
+                one.load_cpu_s / (one.load_wall_s * of[one.host][0].threads) for one in generators
+            )
         figures["tool_cpu_ms_per_transaction"] = 1000 * cpu_s / done if done else None
     samples = Samples.read(folder, trial_id)
     if samples and len(samples.readings) > 1 and samples.of_servers_host(plan.level(level)):

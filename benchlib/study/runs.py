@@ -193,7 +193,8 @@ class Runner:
                 self.preflight()
             try:
                 if self.hosts:
-                    run_on_fleet(folder, self.hosts, tell, self._enough)
+                    with folder.held():
+                        run_on_fleet(folder, self.hosts, tell, self._enough)
                 else:
                     run_study(folder, partial(open_bench, experiment.plan, folder.name), tell, self._enough)
             except (PreflightError, StudyError) as reason:

@@ -132,7 +132,7 @@ class Stand:
             yield
         finally:
             if self.site:
-                path.write_text(self.site.cluster.log_text(offset)[-limit:])
+                path.write_text(self.site.cluster.log_text(offset)[-limit:], "utf-8")
 
     @contextlib.contextmanager
     def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Check]:
@@ -302,7 +302,7 @@ def written(workload: Workload, folder: Path, shell: Shell) -> list[tuple[Script
             path = folder / f"{workload.name}-{number}-{digest}.sql"
             if not path.exists():
                 path.touch(mode=0o600)
-                path.write_text(script.sql)
+                path.write_text(script.sql, "utf-8")
                 shell.own(path)
         pairs.append((script, path))
     return pairs

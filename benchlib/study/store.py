@@ -12,18 +12,19 @@ A folder may come from somebody else: links are not followed.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Set
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from benchlib.errors import InputError, StudyError, os_errors_as
+from benchlib.errors import HostBusyError, InputError, StudyError, os_errors_as
 from benchlib.host.journal import cut_torn_end, sync
 from benchlib.host.ours import is_ours, open_plain
 from benchlib.load.tools import misfit
@@ -131,6 +132,26 @@ class StudyFolder:
             with whole(path) as pending, pending.open("xb") as file:
                 file.write(data)
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the study while a fleet runs it: no host of it, which it asks for its lock, need be this one.
+
+        Raises:
+            HostBusyError: somebody holds it.
+
+        """
+        with self.disk():
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise HostBusyError(f"study “{self.name}” is being run by a fleet: wait for it") from None
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
     def keep(self, measurement: Measurement, folder: Path) -> None:
         """Keep a trial: its measurement and the raw files in ``folder``, whole or not at all.
 
@@ -145,12 +166,18 @@ class StudyFolder:
             (pending / MEASUREMENT).write_text(measurement.model_dump_json(indent=2) + "\n", "utf-8")
             # first, so that no trial is there without: of one that is not there they say nothing
             place = f"trials/{measurement.trial.id}"
-            self._forget(measurement.trial.id)  # what an attempt that was cut off here has listed
+            if measurement.trial.id in self._listed_before:  # by an attempt that was cut off here
+                self._forget(measurement.trial.id)
             self.add_checksums({f"{place}/{path.name}": checksum(path) for path in pending.iterdir()})
 
+    @cached_property
+    def _listed_before(self) -> frozenset[str]:
+        """The trials on the list when it was first asked for: of one that is not there, an attempt was cut off."""
+        return frozenset(path.split("/")[1] for path in self.checksums())
+
     def withdraw(self) -> None:
-        """Remove the study again, unless a trial has been kept."""
-        if self.exists() and not self.kept():
+        """Remove the study again, unless a trial has been kept, or set aside as evidence."""
+        if self.exists() and not self.kept() and not (self.path / "spoilt").exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
     def set_aside(self, trial_id: str) -> None:

@@ -192,10 +192,10 @@ def of_clients(*clients):
     [
         (
             3020.0,
-            r"Throughput grows up to 16 clients, by the means no larger number improves it by more than 3 %; 32 instead of 16: .* "
+            r"Throughput grows up to 16 clients; no larger number's mean is more than 3 % better; 32 instead of 16: .* "
             r"\(.*\); the bottleneck there: disk\. Against",
         ),
-        (2000.0, "Throughput grows up to 16 clients, by the means"),
+        (2000.0, "Throughput grows up to 16 clients; no larger"),
         (3500.0, "Throughput grows up to 32 clients, the most that were tried. Against"),
     ],
 )
@@ -235,7 +235,7 @@ def speeds(tuned, fast, both, sysctl=1.0):
     ("tps", "finding"),
     [
         (speeds(1.5, 2.0, 2.1), r"Settings and disk each bring a gain by themselves; multiplied that would be \+(199|200|201).* %, together they bring \+1\d\d.* %\. They bring less than that product: −(29|30).*\."),
-        (speeds(1.5, 2.0, 3.0), r"Settings and disk each bring .*\. They add up, the two differ by .*\."),
+        (speeds(1.5, 2.0, 3.0), r"Settings and disk each bring .*\. They add up: the two differ by .*\."),
         (speeds(1.5, 2.0, 4.0), r"Settings and disk each bring .*\. They bring more than that product: \+3\d.*\."),
         (speeds(1.0, 2.0, 2.0), r"Of settings, kernel and disk only disk is shown to bring a gain by itself, all else as it was, so there are no gains to add up\."),
         (speeds(1.0, 1.0, 1.0, 0.8), r"Of settings, kernel and disk none is shown to bring a gain by itself, all else as it was, so there are no gains to add up\."),
@@ -297,7 +297,7 @@ def test_limits_name_caps_stand_ins_and_replicas(experiment):
     study = experiment({}, levels=levels, leaving=left(2), about=HOST)
     assert limits(study) == (
         "5 trials of 3 s a level · data 0.5 to 2.5 × the memory · 2 checkpoints a trial · "
-        "load tool and replicas on the server's 2 processors · some disks are capped loop devices"
+        "load tool and replicas on the server's 2 processors · some disks are files with caps of ours"
     )
 
 

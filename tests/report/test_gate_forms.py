@@ -81,6 +81,15 @@ def test_declared_answers_count_alone_and_what_is_missing_counts(gated) -> None:
     assert status(gated(-10, failing={"other": "it broke"})) == 3, "what is slower is"
 
 
+def test_a_study_that_was_cut_off_cannot_be_said_though_all_is_quiet(gated) -> None:
+    gated()
+    StudyFolder("gate").set_aside(StudyFolder("gate").read().trials[-1].id)
+    rows = gate_study("gate", None)
+    assert {outcome for outcome, *_ in rows[:2]} == {PASSED}
+    assert rows[-1] == (UNKNOWN, "gate", "every trial", "", "not complete: 1 of its 36 trials are missing")
+    assert status(rows) == 4
+
+
 def test_what_has_no_verdict_cannot_be_said(gated, view_of, folder_of) -> None:
     assert status(gated(blocks=2)) == 4
     folder_of(name="never-run")

@@ -24,7 +24,20 @@ def test_a_parameter_gets_back_what_the_file_held_or_leaves_it(foreign: Foreign,
     for _ in range(2):
         change.undo()
         assert foreign.altered() == ({name: former} if former else {})
-    Altered(server="boss", name=name, former=None, value="8MB").undo()
+    Altered(server="boss", name=name, former=None, value=former or "8MB").undo()
+
+
+def test_a_parameter_that_its_owner_has_set_meanwhile_stays(foreign: Foreign) -> None:
+    change = Altered(server="boss", name="work_mem", former="5MB", value="8MB")
+    owners = Altered(server="boss", name="work_mem", former=None, value="6MB")
+    with connect_to("boss") as connection:
+        change.make(connection)
+        owners.make(connection)
+    change.undo()
+    assert foreign.altered() == {"work_mem": "6MB"}
+    owners.undo()
+    change.undo()
+    assert foreign.altered() == {}
 
 
 def test_a_parameter_of_an_extension_can_be_altered(

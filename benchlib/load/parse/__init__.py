@@ -77,15 +77,16 @@ _PARSERS: dict[str, Callable[[Text, list[str] | None], dict[str, Any]]] = {
 KINDS = tuple(_PARSERS)
 """Every kind of text that ``parse_text`` knows."""
 
-# In this order: a run's summary counts above the load that went before it in the same text, and what
-# only a failed run leaves comes last.
+# In this order: a run counts above the load that went before it in the same text, even one that was cut off,
+# and what only a failed run leaves comes last.
 _MARKS = {
-    "pgbench_summary": r"^(?:transaction type: |number of transactions actually processed: |tps = )",
+    "pgbench_summary": r"^(?:transaction type: |number of transactions actually processed: |tps = "
+    r"|progress: \d|starting vacuum|pgbench \(\d)",
     "sysbench": r"^(?:sysbench \d|(?:OLTP test|SQL|General) statistics:|\[ *\d+s ?\] (?:thds|threads): )",
     "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$)",
     "pgbench_init": r"^(?:creating tables\.|generating data|\d+ of \d+ tuples |done in \d|total time: .*insert)",
     "transaction_log": rf"^{transaction_log.LINE.pattern}$",
-    "": r"^(?:pgbench[ :]|progress: |starting vacuum|client \d+ |connection to (?:database|server))",
+    "": r"^(?:pgbench[ :]|client \d+ |connection to (?:database|server))",
 }
 
 

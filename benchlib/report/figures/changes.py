@@ -132,7 +132,7 @@ def changes_by_study(
 
 
 def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
-    """`the tuned set: +97 % throughput, faster against defaults`."""
+    """`the tuned set: +97 % throughput, faster (against defaults)`."""
     level, words = answer or (analysis.asked[0],) * 2
     row = rows_of(analysis)[level]
     verdict = row["verdict"] if row["verdict"] in MARKS else "not measured"
@@ -143,7 +143,9 @@ def _leads(analysis: Analysis, answer: tuple[str, str] | None) -> str:
     title = textwrap.shorten(called, TITLE - len(rest), placeholder="…") + rest
     if SAYS_BOTH in called:
         return title
-    return finding(title, f" {against_words(analysis, level) or f'against {short(analysis.against[level])}'}")
+    return finding(
+        title, f" ({against_words(analysis, level) or f'against {short(analysis.against[level])}'})"
+    )
 
 
 @styled
@@ -191,8 +193,7 @@ def index_panels(entries: Sequence[Any]) -> Figure:
             axes.axhspan(middle - ROW / 2, middle + ROW / 2, color=BAND, linewidth=0, zorder=2, **ends)
     counts = Counter(answers["verdict"])
     caption = (
-        "Bars: each study's own intervals. Where less is better, half is drawn at 2 ×. Each study had its own machine, load, "
-        "clients, disks and length of trials: compare within one."
+        "Bars: each study's own intervals. Where less is better, as of latencies, half as much stands at 2 ×."
     )
     if answers["gives_up"].astype(bool).any():
         caption += f" {DAGGER} gives up durability."

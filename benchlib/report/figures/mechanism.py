@@ -111,7 +111,7 @@ def correlation_table(seconds: pd.DataFrame, waits: pd.DataFrame, progress: pd.D
     trials = frame.groupby(["level", "block"]).ngroups
     note = (
         f"Rank correlation inside trials ({len(frame)} seconds of {trials} trials): + where they rise together, {MINUS} where one "
-        "falls as the other rises. A correlation is no cause."
+        "falls as the other rises."
     )
     heads = [_NAMES.get(event, event) for event in events]
     return of_levels("figure", heads, rows, "Waits and what moved with them, second by second", note)

@@ -23,7 +23,7 @@ DEVICES = {
     "aqu_sz": ("Queue length", "aqu_sz, requests"),
     "r_await_ms": ("Time of a read", "r_await, ms"),
     "w_await_ms": ("Time of a write", "w_await, ms"),
-    "network_mib_s": ("Network", "MiB/s, of the load tool's host"),
+    "network_mib_s": ("Network", "MiB/s, of the server's host"),
     "connections": ("Connections", "sessions of the load"),
 }
 """What can be drawn over time: titles, and what is on the axis."""

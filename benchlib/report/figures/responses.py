@@ -161,7 +161,7 @@ def setting_curve(
     rings = factors[factors["bends"]]
     if len(rings):
         axes.plot(rings["x"], rings["value"], "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
-        caption += f" Ring: no larger value's mean beats it by more than {100 * margin:g} %, which is shaded."
+        caption += f" Ring: the smallest value whose mean no larger one beats by more than {100 * margin:g} %. Shaded: that margin."
     return render(
         f"curve-{setting}", drawing, title, f"{caption} {note}", points.rename(columns={"x": setting})
     )

@@ -7,7 +7,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from benchlib.report.figures.frames import MINUS, UNSHOWN, amount, apart, change_words, good, known, opening
-from benchlib.report.figures.tables import Quiet, Table, html_table
+from benchlib.report.figures.tables import Quiet, Table, html_table, mean_words
 from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.experiment import Experiment
 from benchlib.study.published import agreement, matching, published_for
@@ -101,7 +101,7 @@ def _measured(experiment: Experiment, row: Any) -> tuple[Mapping[Hashable, Any] 
         if name in means.index:
             mean, sd = means.loc[name]
             # one reading that several trials share, such as the flushes of a place, has no deviation
-            text = f"{amount(mean)} ± {amount(sd)}" if known(sd) and sd > 0 else amount(mean)
+            text = mean_words(mean, sd) or ""
             own = ", ".join(part for part in name.split(", ") if part not in row.level.split(", "))
             texts.append((f"{own}: " if own else "") + _with_unit(text, row.unit))
     return None, "; ".join(texts) or _UNMEASURED

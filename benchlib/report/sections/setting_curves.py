@@ -96,7 +96,7 @@ def _bend(experiment: Experiment, points: pd.DataFrame, value_words: Words) -> t
     place, last = enough(speed.to_list(), experiment.plan.margin), len(points) - 1
     texts = [value_words(value) for value in points["x"]]
     facts = [
-        f"by the means {'still gets better at' if place else 'nothing gained above'} {texts[last if place else 0]}"
+        f"the means {'still improve at' if place else 'gain nothing above'} {texts[last if place else 0]}"
     ]
     bend: int | None = None
     if place:
@@ -111,5 +111,5 @@ def _bend(experiment: Experiment, points: pd.DataFrame, value_words: Words) -> t
         if beyond.min() < 1 - experiment.plan.margin:
             facts[0] += f", worse beyond, most at {texts[int(beyond.idxmin())]}"
         beyond = beyond if metric.higher_is_better else 1 / beyond
-        facts.append(f"means above {texts[place]}, against it: {span(100 * (beyond - 1), signed)}")
+        facts.append(f"means above {texts[place]}, compared with it: {span(100 * (beyond - 1), signed)}")
     return bend, facts

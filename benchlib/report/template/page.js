@@ -26,10 +26,13 @@ addEventListener("DOMContentLoaded", function () {
   });
   addEventListener("afterprint", function () { folded.forEach(function (one) { one.open = false; }); });
   // Tables: a button in each heading sorts by it, once more the other way round.
-  function number(text) {
+  function number(row, column) {
+    var text = row.cells[column].textContent;
     var digits = /[+-]?\d[\d,]*(\.\d+)?/.exec(text.replace(/−/g, "-"));
     var value = digits ? parseFloat(digits[0].replace(/,/g, "")) : NaN;
-    return /^[^(]*×/.test(text) ? 100 * (value - 1) : value; // a factor among percentages
+    // factors among percentages: of an interval its change tells which it is
+    var factor = /^[^(]*×/.test(text) || (/^[^×%]* to /.test(text) && /×/.test(row.textContent));
+    return factor ? 100 * (value - 1) : value;
   }
   function sortable(table) {
     var body = table.tBodies[0], heads = Array.from(table.tHead.rows[0].cells);
@@ -44,10 +47,9 @@ addEventListener("DOMContentLoaded", function () {
         heads.forEach(function (other) { other.removeAttribute("aria-sort"); });
         head.setAttribute("aria-sort", way > 0 ? "ascending" : "descending");
         Array.from(body.rows).sort(function (one, other) {
-          var a = one.cells[column].textContent, b = other.cells[column].textContent;
-          if (!numbers) return way * a.localeCompare(b, "en", { numeric: true });
-          a = number(a);
-          b = number(b);
+          var words = one.cells[column].textContent;
+          if (!numbers) return way * words.localeCompare(other.cells[column].textContent, "en", { numeric: true });
+          var a = number(one, column), b = number(other, column);
           return isNaN(a) || isNaN(b) ? isNaN(a) - isNaN(b) : way * (a - b);
         }).forEach(function (row) { body.append(row); });
       });

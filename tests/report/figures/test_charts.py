@@ -120,7 +120,7 @@ def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
         analysis, durability={"tuned": "the last commits", "absent": "nothing"}, answer=("tuned", "the set")
     )
     row = analysis.table.set_index("level").loc["tuned"]
-    title = f"The set: {change_words(row)} throughput, faster against defaults"
+    title = f"The set: {change_words(row)} throughput, faster (against defaults)"
     assert figure.title == title.replace("\u00a0", " ")
     change = signed(row["percent_change"]).replace("\u00a0", " ")
     assert f"tuned†: {change}, 117." in " ".join(marks(figure))
@@ -135,7 +135,7 @@ def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
 def test_a_forest_claims_nothing_of_what_is_invalid(analysis):
     table = analysis.table.assign(verdict="invalid")
     title = forest(dataclasses.replace(analysis, table=table)).title
-    assert title == "Tuned, synchronous_commit on: invalid against defaults"
+    assert title == "Tuned, synchronous_commit on: invalid (against defaults)"
 
 
 def test_shares_are_sorted_by_what_each_gives_alone():

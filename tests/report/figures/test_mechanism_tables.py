@@ -116,7 +116,6 @@ def test_correlations_have_their_sign_and_the_number_of_seconds():
     assert (queue["IO: WALSync"], queue["LWLock: WALWrite"]) == ("+1.00", "−1.00")
     note = body.find(class_="bl-note").get_text()
     assert "171 seconds of 9 trials" in note  # without the first of each
-    assert "no cause" in note
     assert "read IOPS" not in rows, "it stood still"
 
 

@@ -59,7 +59,7 @@ def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
         r"work_mem: bends at 4\s?MB, worse beyond, most at 64\s?MB; 4\s?MB instead of 1\s?MB: \+2[45]\.",
         figure.caption,
     )
-    assert re.search(r"means above 4\s?MB, against it: −[67]\.\d\s% to \+0\.\d\s%", figure.caption)
+    assert re.search(r"means above 4\s?MB, compared with it: −[67]\.\d\s% to \+0\.\d\s%", figure.caption)
     assert figure.title.replace("\u00a0", " ") == "work_mem: bends at 4 MB, worse beyond, most at 64 MB"
     assert "log scale" in figure.svg
     assert figure == curve(View(view.experiment), "work_mem")
@@ -68,8 +68,8 @@ def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
 @pytest.mark.parametrize(
     ("tps", "words"),
     [
-        ({"64kB": 1000.0, "4MB": 1200.0, "64MB": 1500.0}, "by the means still gets better at 64\u00a0MB; 64\u00a0MB instead of 4\u00a0MB: +2"),
-        ({"64kB": 1000.0, "4MB": 1010.0, "64MB": 1020.0}, "by the means nothing gained above 64\u00a0kB; means above 64\u00a0kB, against it: +1"),
+        ({"64kB": 1000.0, "4MB": 1200.0, "64MB": 1500.0}, "the means still improve at 64\u00a0MB; 64\u00a0MB instead of 4\u00a0MB: +2"),
+        ({"64kB": 1000.0, "4MB": 1010.0, "64MB": 1020.0}, "the means gain nothing above 64\u00a0kB; means above 64\u00a0kB, compared with it: +1"),
     ],
 )  # fmt: skip
 def test_a_curve_that_does_not_bend_says_so(study, tps, words):
@@ -81,7 +81,7 @@ def test_levels_that_differ_in_more_are_another_curve_and_the_number_of_clients_
     levels = {f"jit, {n}": {"work_mem": n, "jit": "on"} for n in ("1MB", "4MB")} | work_mem("1MB", "4MB")
     tps = dict.fromkeys(levels, 1000.0)
     figure = curve(study(levels, tps, lambda value: in_kb(value) if "B" in value else value), "work_mem")
-    assert "work_mem, jit: by the means nothing gained above 1" in figure.caption
+    assert "work_mem, jit: the means gain nothing above 1" in figure.caption
     loads = {f"{n} clients": {"clients": n} for n in (1, 2, 8)}
     tps = {"1 clients": 500.0, "2 clients": 990.0, "8 clients": 1005.0}
     figure = curve(study({name: {} for name in loads}, tps, str, loads=loads, name="clients"), "clients")
@@ -117,4 +117,4 @@ def test_a_curve_of_latencies_tells_what_they_do(study):
     )
     figure = curve(view, "work_mem")
     assert re.search(r"work_mem: bends at 4\s?MB, worse beyond, most at 16\s?MB;", figure.caption)
-    assert re.search(r"means above 4\s?MB, against it: \+(9|10)\.\d\s%", figure.caption)
+    assert re.search(r"means above 4\s?MB, compared with it: \+(9|10)\.\d\s%", figure.caption)
