@@ -104,14 +104,14 @@ WORKLOAD = Workload(name="tpcb-like", title="TPC-B-like transactions", scripts=(
 
 
 class OneHost(LoadScopeScheduling):  # type: ignore[misc]
-    """Of several processes (``-n 2``) one has all tests that use the host: there is one host."""
+    """Of several processes (``-n 2``) one has all tests that change the host: there is one host; another those of servers alone."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0].removeprefix("tests/")
         for name, files in TOGETHER.items():
             if file.startswith(files):
                 return name
-        return file if _apart(file) else "host"
+        return file if _apart(file) else "servers" if file.startswith("server/") else "host"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneHost:

@@ -140,12 +140,15 @@ def test_who_does_not_confirm_keeps_the_study(keep) -> None:
         (["import", "nope.zip"], "does not exist"),
         (["check", "nope"], "no study 'nope'"),
         (["check", "one", "--tolerance", "much"], "want percent, such as 3"),
+        (["check", "one", "--tolerance", "inf"], "want percent, such as 3"),
         (["compare", "one"], "'one' is compared with other studies: name one of them too"),
         (["history", "nope"], "no study of a notebook 'nope' is kept"),
         (["run", "template", "-p", "run", "false", "-p", "study", "one", "-p", "clients", "8"], "parameter clients: run=false"),
         (["run", "template", "-p", "levels", "{a: {}, b: {}}"], "parameter question: levels of your own want one"),
         (["run", "template", "-f", "levels.yaml"], "parameter question: levels of your own want one"),
         (["run", "template", "-f", "nope.study.json"], "study.json: cannot be read"),
+        (["run", "template", "-f", "pilot.study.json"], "pilot.study.json: it holds no parameters"),
+        (["run", "template", "-f", "trials.yaml"], "unknown parameter trials"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused_in_one_line(
@@ -154,6 +157,8 @@ def test_what_cannot_be_done_is_refused_in_one_line(
     keep("one", blocks=2)
     (project / "there.zip").write_text("no archive")
     (project / "levels.yaml").write_text("question: ' '\nlevels: {a: {}, b: {}}")
+    (project / "pilot.study.json").write_text('{"plan": {}, "trials": [], "parameters": {}}')
+    (project / "trials.yaml").write_text("trials: 30")
     outcome = run(*words)
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err.count("\n") == 1
@@ -276,3 +281,14 @@ def _repeats() -> str:
     from benchlib.study.experiment import shown
 
     return str(View(shown(StudyFolder("one"))).rerun())
+
+
+def test_the_example_of_a_pooler_compares_with_and_without_in_the_same_load() -> None:
+    given = yaml.safe_load((ROOT / "examples" / "pooler" / "pooler.yaml").read_text())
+    values = checked(notebook_parameters(ROOT / "notebooks" / "template.ipynb"), {**given, "blocks": "5"})
+    plan = make_study(values, 16 << 30, load_workload, BY_KEY).plan
+    pairs = plan.factor.pairs()
+    assert set(values["answers"]) <= set(pairs)
+    for level in values["answers"]:
+        assert plan.level_load(level) == plan.level_load(pairs[level])
+        assert bool(plan.level(level).pooler) > bool(plan.level(pairs[level]).pooler)

@@ -145,7 +145,9 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
         raise InputError(
             f"{file.name}: it holds no parameters, as of a pilot or a capacity: give those of its study"
         )
-    return dict(own)
+    # one's own workload has been changed since, maybe: the study holds it as it was
+    as_it_was = {"workload": str(file.absolute())} if str(own.get("workload", "")).endswith(".toml") else {}
+    return {**own, **as_it_was}
 
 
 def _progress_printer() -> Any:

@@ -141,23 +141,17 @@ class View:
         rows = sensitivity(self.experiment.analysis)
         if rows.empty:
             return None
-        changes = [
-            percent_words(*row) for row in rows[["percent_change", "ci_low", "ci_high"]].to_numpy().tolist()
-        ]
-        table = rows[["level", "method"]].assign(
-            change=[change if change != "–" else None for change, _ in changes],
-            interval=[interval or None for _, interval in changes],
-            p=rows["p_value"],
-        )
+        ends = rows[["percent_change", "ci_low", "ci_high"]].to_numpy().tolist()
+        words = pd.DataFrame([percent_words(*row) for row in ends], rows.index, ["change", "interval"])
+        table = rows[["level", "method"]].join(words.mask(words.isin(["", "–"]))).assign(p=rows["p_value"])
         formats: dict[str, Format] = {"change": str, "interval": str, "p": p_words}
         caption = "The same by other methods (each p by itself, not adjusted for their number)"
         return html_table(table, caption, formats=formats)
 
     def forest(self) -> Figure:
         """Percentage changes with their intervals."""
-        analysis, words = self.experiment.analysis, words_of(self.experiment.study)
-        answer = next(((level, words[level]) for level in words if level in analysis.asked), None)
-        return changes.forest(analysis, durability=self.experiment.durability(), answer=answer)
+        durability, words = self.experiment.durability(), words_of(self.experiment.study)
+        return changes.forest(self.experiment.analysis, durability=durability, words=words)
 
     def drift(self) -> Figure:
         """The trials in the order in which they ran."""
@@ -308,6 +302,14 @@ class View:
         provenance = dict(self.experiment.study.provenance)
         servers = [("server", "; ".join(filter(None, s.values()))) for s in provenance.pop("servers", [])]
         provenance.pop("builds_differ", None)
+        if hosts := provenance.pop("hosts", {}):  # of a fleet: what differs stands side by side
+            told = pd.DataFrame({name: pd.json_normalize(of, sep=", ").iloc[0] for name, of in hosts.items()})
+            provenance["host"] = {
+                fact: of.iloc[0]
+                if of.astype(str).nunique() == 1
+                else "; ".join(f"{name}: {value}" for name, value in of.items())
+                for fact, of in told.iterrows()
+            }
         (facts,) = pd.json_normalize(provenance, sep=", ").to_dict("records")
         words = {"None": "not known", "True": "yes", "False": "no"}
         rows = [(str(name).replace("_", " "), words.get(str(of), str(of))) for name, of in facts.items()]

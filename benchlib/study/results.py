@@ -192,12 +192,15 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
     if (cpu_s := measurement.load_cpu_s) is not None:
         if measurement.load_wall_s and report["threads"]:
             figures["client_cpu_share"] = cpu_s / (measurement.load_wall_s * report["threads"])
-        if report["threads"] and (
-            generators := measurement.generators
-        ):  # one that is used up holds all of them back
+        if report["threads"] and measurement.generators:  # one that is used up holds all of them back
             of = split(plan.level_load(level), measurement.trial.seed)
             figures["client_cpu_share"] = max(
-                one.load_cpu_s / (one.load_wall_s * of[one.host][0].threads) for one in generators
+                (
+                    one.load_cpu_s / (one.load_wall_s * of[one.host][0].threads)
+                    for one in measurement.generators
+                    if one.host in of and one.load_wall_s
+                ),
+                default=None,
             )
         figures["tool_cpu_ms_per_transaction"] = 1000 * cpu_s / done if done else None
     samples = Samples.read(folder, trial_id)

@@ -33,8 +33,9 @@ from benchlib.study.conditions import conditions
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import Hosts
+from benchlib.study.fleet_check import library
 from benchlib.study.loop import Tell, keep_study, missing, run_study, set_failed_aside
-from benchlib.study.preflight import Pairs, builds_differ, cannot_run, installations, preflight
+from benchlib.study.preflight import Pairs, builds_differ, cannot_run, check_helper, installations, preflight
 from benchlib.study.store import StudyFolder, checksum
 
 PILOT_S = 12
@@ -139,6 +140,7 @@ class Runner:
         if self._checks is None:
             plan = self.experiment.plan
             self._check_elsewhere(plan)
+            self._check_hosts(plan)
             rows = _asked(self.hosts, preflight, plan)
             self._checks = [(f"{at}: {name}" if at else name, text) for at in rows for name, text in rows[at]]
         return self._checks
@@ -167,6 +169,28 @@ class Runner:
         if self.hosts and uses and not all(plan.level(name).target for name in plan.factor.levels):
             for name in dict.fromkeys([*(name for _, name in uses), *self.hosts.servers()]):
                 self.hosts.reached_at(name)  # which no server of ours listens without
+
+    def _check_hosts(self, plan: Plan) -> None:
+        """See that every host has this benchlib, and those that levels have load from, or replicas on, what they need.
+
+        Raises:
+            PreflightError: some do not; each with its reason.
+
+        """
+        if self.hosts:
+            uses, ours = list(dict.fromkeys(elsewhere_of(plan))), library()
+            known, errors = self.hosts.ask(
+                list(dict.fromkeys([*self.hosts.servers(), *(name for _, name in uses)])), library
+            )
+            errors += [
+                f"{name}: runs benchlib {theirs}, this is {ours}"
+                for name, theirs in known.items()
+                if theirs != ours
+            ]
+            for role, name in uses:
+                errors += self.hosts.ask([name], check_helper, plan, role)[1] if name in known else []
+            if errors:
+                raise PreflightError("; ".join(errors))
 
     def run(self, tell: Tell) -> None:
         """Run the trials that are missing, keeping each as it ends.

@@ -317,6 +317,12 @@ def test_a_quantile_of_loading_is_refused() -> None:
     check(load_workload("mixed"), Load(transaction_log=True))
 
 
+def test_several_hosts_do_not_load_the_same_tables() -> None:
+    with pytest.raises(PreflightError, match="workload 'load': one host loads the tables"):
+        check(load_workload("load"), Load(generators=("gen1", "gen2")))
+    check(load_workload("load"), Load(generators=("gen1",)))
+
+
 def test_an_absent_sysbench_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysbench, "which", lambda name: None)
     message = "no sysbench found on the PATH: install the package sysbench"

@@ -234,3 +234,12 @@ def test_a_transaction_that_no_script_has_counted_may_be_any_scripts() -> None:
     growth = load_workload("mixed").invariant.growth({"transactions": 6658, "scripts": scripts})
     assert 637355 in growth  # an update
     assert (growth[0], growth[-1]) == (637354, 638354)
+
+
+def test_a_kept_study_holds_its_workload_as_it_was(own, study_of, tmp_path: Path) -> None:
+    workload = load_workload(own())
+    kept = tmp_path / "one.study.json"
+    kept.write_text(study_of(workload=workload).model_dump_json())
+    assert load_workload(str(kept)) == workload
+    kept.write_text('{"plan": []}')
+    assert refused(str(kept)).startswith("workload one.study.json cannot be read: ")

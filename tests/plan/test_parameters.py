@@ -52,6 +52,11 @@ def test_a_yaml_key_that_is_there_twice_is_refused(text: str) -> None:
     assert "is there twice" in refused(from_yaml, text, "fleet.yaml")
 
 
+@pytest.mark.parametrize("text", ["2026-02-30", "!!map x", "[" * 3000])
+def test_yaml_that_makes_no_value_is_refused(text: str) -> None:
+    assert refused(from_yaml, text, "-p clients").startswith("-p clients: not YAML: ")
+
+
 def test_yaml_that_inherits_may_say_otherwise() -> None:
     assert from_yaml("base: &it {a: 1, b: 2}\nown: {<<: *it, a: 3}", "levels")["own"] == {"a": 3, "b": 2}
 

@@ -242,12 +242,27 @@ def test_an_accessibility_checker_has_nothing_serious_to_say(site, tab):
             for rule in (
                 axe.Axe().run(tab, options={"resultTypes": ["violations"], **rules}).response["violations"]
             ):
-                if rule["impact"] in ("serious", "critical"):
-                    nodes = [node["html"][:150] for node in rule["nodes"]]
-                    violations.append(f"{scheme}, {width} px: {rule['id']} ({len(nodes)}): {nodes[0]}")
+                nodes = [node["html"][:150] for node in rule["nodes"]]
+                violations.append(f"{scheme}, {width} px: {rule['id']} ({len(nodes)}): {nodes[0]}")
         return violations
 
     assert findings_of(site, look) == []
+
+
+def test_pages_are_light(site):
+    sizes = {path.name: path.stat().st_size for path in site}
+    assert sizes.pop("index.html") < 100_000
+    assert {name: size for name, size in sizes.items() if size >= 500_000} == {}
+
+
+def test_without_javascript_all_is_there(site, browser):
+    context = browser.new_context(offline=True, java_script_enabled=False)
+    tab = context.new_page()
+    for path in site:
+        show(tab, path)
+        assert tab.locator("main h1").is_visible()
+        assert not tab.locator(".bl-theme").is_visible()
+    context.close()
 
 
 def test_on_paper_nothing_is_missing_hidden_or_cut_off(site, tab):

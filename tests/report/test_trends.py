@@ -89,6 +89,15 @@ def test_effects_are_compared_and_the_studies_stand_side_by_side(kept) -> None:
     assert [a["href"] for a in page.select(".bl-downloads a")] == ["compare~one~two~three.csv"]
 
 
+def test_a_page_of_many_studies_has_a_name_that_a_file_may_have(kept) -> None:
+    names = [letter * 90 for letter in "abc"]
+    for name in names:
+        kept(name, 10)
+    _, path = compare(names)
+    assert len(path.name) < 255
+    assert path.is_file()
+
+
 def test_what_has_nothing_in_common_is_not_compared(kept) -> None:
     kept("one")
     kept("other", level="another")

@@ -83,6 +83,13 @@ def test_provenance_tells_each_server_and_the_tunables_in_force(kept) -> None:
     assert set(levels.split(", ")) == {"defaults", "control", "tuned"}
 
 
+def test_of_a_fleet_what_differs_between_hosts_stands_side_by_side(kept) -> None:
+    hosts = {"db1": {"kernel": "6.1", "processors": 4}, "db2": {"kernel": "6.5", "processors": 4}}
+    facts = dict(tuple(row.values()) for row in rows(kept(host=hosts["db1"], hosts=hosts).provenance()))
+    assert facts["host, kernel"] == "db1: 6.1; db2: 6.5"
+    assert facts["host, processors"] == "4"
+
+
 @pytest.fixture
 def sampled(view_of) -> Callable[..., View]:
     """The view of a study whose trials were sampled, each level faster by 1,000 than the one before; its plan may be changed."""

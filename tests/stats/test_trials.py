@@ -53,6 +53,12 @@ def test_rows_with_an_error_are_left_out_and_said(trials):
     assert blank.table.n.tolist() == [4, 4, 4]
 
 
+@pytest.mark.parametrize("error", [[0, 0, 1] * 4, [False, False, True] * 4, [0.0, np.nan, 2.0] * 4])
+def test_a_count_of_errors_or_a_flag_says_0_where_there_was_none(trials, error):
+    analysis = benchlib.analyze(trials.assign(error=error), baseline="a")
+    assert analysis.table.n.tolist() == [4, 4, 0]
+
+
 def test_text_numbers_and_odd_labels_are_understood(trials):
     plain = benchlib.analyze(trials, baseline="a").table
     text = trials.assign(tps=trials["tps"].map(repr))

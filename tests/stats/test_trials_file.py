@@ -70,9 +70,9 @@ def test_decimal_commas_after_a_zero_are_no_thousands_and_points_in_all_figures_
 
 
 def test_labels_of_blocks_stay_apart_and_no_error_is_none() -> None:
-    frame, _ = read("block,level,tps,error\n1.1,a,5,none\n1.10,a,6,-\n1.2,a,7,crashed\n")
-    assert frame["block"].tolist() == ["1.1", "1.10", "1.2"]
-    assert frame["error"].fillna("").tolist() == ["", "", "crashed"]
+    frame, _ = read("block,level,tps,error\n1.1,a,5,none\n1.10,a,6,-\n1.2,a,7,crashed\n1.3,a,8,0.0\n")
+    assert frame["block"].tolist() == ["1.1", "1.10", "1.2", "1.3"]
+    assert frame["error"].fillna("").tolist() == ["", "", "crashed", ""]
 
 
 def test_utf_16_is_said() -> None:

@@ -113,6 +113,18 @@ def test_figures_have_a_row_per_trial_and_a_column_per_name(folder):
     assert figures[["kib_per_read", "data_to_buffers", "cap_share"]].isna().all(axis=None)  # it reads nothing
 
 
+def test_the_memory_is_that_of_the_host_that_ran_a_trial(folder, monkeypatch):
+    kept = {
+        name: one.model_copy(update={"ran_on": f"db{one.trial.block}"}) for name, one in folder.kept().items()
+    }
+    monkeypatch.setattr(type(folder), "kept", lambda _: kept)
+    study = folder.read()
+    hosts = {"db1": {"memory_mib": 50}, "db2": {"memory_mib": 400}}
+    folder.write(study.model_copy(update={"provenance": {"host": hosts["db1"], "hosts": hosts}}))
+    figures = shown(folder).figures.set_index("block")["data_to_memory"]
+    assert (set(figures[1]), set(figures[2])) == ({2.0}, {0.25})
+
+
 def test_a_condition_is_met_where_it_held_in_four_of_five_trials(study):
     figures = pd.DataFrame(
         {

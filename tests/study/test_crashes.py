@@ -162,6 +162,9 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(
     names = [(each.level, each.number) for each in kept_crashes(folder)]
     assert names == [("defaults", 1), ("defaults", 2), ("defaults", 3), ("tuned", 1)]
     assert lines[-1] == "small: crash 1/4 · “tuned”; power cut is left out: only root"
+    (folder.path / "crashes" / "gone.json").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"small: crashes/gone\.json cannot be read"):
+        kept_crashes(folder)
 
 
 def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of) -> None:

@@ -111,6 +111,8 @@ def test_a_study_that_is_being_run_is_left_alone(
     assert "study “small” (process 7" in refused(HostBusyError, change)
     assert study_names() == ["small"]
     monkeypatch.setattr(curate, "held_by", lambda: "study “smaller” (process 7, since 2026-01-01 00:00)")
+    with study.held():  # by a driver on this machine, whose fleet is elsewhere
+        assert "study “small” is being run by a fleet" in refused(HostBusyError, change)
     change()
 
 

@@ -12,6 +12,7 @@ from fakes import WAL_PER_TRANSACTION, FakeBench, counters, pgbench_output, seal
 
 from benchlib.load.latency import keep_log
 from benchlib.load.workloads import load_workload
+from benchlib.plan.model import Generator, Load
 from benchlib.stats import Concern
 from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
@@ -22,7 +23,7 @@ from benchlib.study.results import (
     time_to_steady,
     tunables,
 )
-from benchlib.study.store import TRANSACTION_LOG, StudyFolder
+from benchlib.study.store import MEASUREMENT, TRANSACTION_LOG, StudyFolder
 
 TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
 
@@ -90,6 +91,26 @@ def test_hosts_that_trials_tell_are_those_of_every_figure(run, monkeypatch) -> N
     figures = experiment.trials[["level", "block", "latency_average_ms"]]
     assert "hosts" in {warning.code for warning in experiment.analysis.warnings}
     assert experiment.leads(figures)["level"].to_list() == ["tuned"]
+
+
+def test_the_busiest_generator_tells_how_busy_the_load_tool_is(folder_of, tmp_path: Path) -> None:
+    load = Load(clients=4, threads=3, duration_s=3, generators=("gen1", "gen2"))
+    folder = folder_of(1, load=load)
+    run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS).open)
+    times = {"load_wall_s": 3.0, "began_s": 1.0, "ended_s": 4.0}
+    clock = {"clock_offset_s": 0.0, "clock_error_s": 0.0, "round_trip_s": 0.0}
+    for trial_id, measurement in folder.kept().items():
+        place, generators = folder.path / "trials" / trial_id, []
+        for host, threads, cpu_s in (("gen1", 2, 3.0), ("gen2", 1, 2.7)):
+            texts = pgbench_output(tps=500, clients=2, threads=threads, seed=measurement.trial.seed)
+            for name, text in zip(("stdout", "stderr"), texts, strict=True):
+                (place / f"{name}.{host}").write_text(text)
+            argv = tuple(word for word in measurement.load_argv if not re.match("--(client|jobs)=", word))
+            generators.append(Generator(host=host, load_argv=argv, load_cpu_s=cpu_s, **times, **clock))
+        told = measurement.model_copy(update={"generators": tuple(generators)})
+        (place / MEASUREMENT).write_text(told.model_dump_json())
+    seal(folder)
+    assert shown(folder).trials["client_cpu_share"].to_list() == pytest.approx([0.9] * 3)
 
 
 @pytest.mark.parametrize(

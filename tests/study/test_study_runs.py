@@ -17,6 +17,7 @@ from benchlib.report.view import View
 from benchlib.study import runs
 from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import Hosts
+from benchlib.study.fleet_check import library
 from benchlib.study.loop import same_study
 from benchlib.study.runs import Runner
 from benchlib.study.store import StudyFolder
@@ -114,6 +115,28 @@ def test_a_host_of_a_fleet_is_asked_for_what_it_is_there_for_and_for_one_thing_a
     runner = view_of(**{"load": Load(), "levels": replicated, **changes}).runner
     runner.hosts = Hosts(Fleet(scheduler="tcp://127.0.0.1:1", insecure=True, hosts=hosts))
     with pytest.raises(PreflightError, match=message):
+        runner.preflight()
+
+
+def test_what_hosts_lack_is_said_of_all_of_them_before_anything_runs(
+    view_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(
+        hosts: Hosts, names: list[str], function: Callable[..., Any], *arguments: Any
+    ) -> tuple[dict[str, Any], list[str]]:
+        if function is library:
+            return {name: "0.0 (old)" if name == "db2" else library() for name in names}, []
+        plan, role = arguments
+        assert plan.level("a").part("replication")
+        return {}, [f"{name}: cannot be {role}" for name in names]
+
+    hosts = {"db1": FleetHost(address="10.0.0.1"), "db2": FleetHost(roles=("follower",), address="10.0.0.2")}
+    runner = view_of(load=Load(), levels={"a": Level(replication={"on": ["db2"]})}).runner
+    runner.hosts = Hosts(Fleet(scheduler="tcp://127.0.0.1:1", insecure=True, hosts=hosts))
+    monkeypatch.setattr(Hosts, "ask", ask)
+    with pytest.raises(
+        PreflightError, match=r"^db2: runs benchlib 0\.0 \(old\), this is .*; db2: cannot be follower$"
+    ):
         runner.preflight()
 
 

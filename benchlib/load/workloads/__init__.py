@@ -3,6 +3,7 @@
 One that is ``like`` another of the library has of it whatever it does not say itself.
 """
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def workload_paths() -> dict[str, Path]:
 
 
 def load_workload(name: str) -> Workload:
-    """The workload of that name, or in the file that ``name`` is the path of.
+    """The workload of that name, or in the file that ``name`` is the path of: of a ``study.json`` that of the study, as it was.
 
     Raises:
         InputError: there is none, or the file is not a workload; the message names every fault, and for an unknown key
@@ -38,7 +39,7 @@ def load_workload(name: str) -> Workload:
 
     """
     known = workload_paths()
-    path = Path(name) if name.endswith(".toml") else known.get(name)
+    path = Path(name) if name.endswith((".toml", ".study.json", "/study.json")) else known.get(name)
     if path is None or not path.is_file():
         names = ", ".join(sorted(known))
         raise InputError(f"no workload '{name}': there are {names}, or give the path of a .toml file")
@@ -55,11 +56,19 @@ def load_workload(name: str) -> Workload:
 def _read(path: Path) -> dict[str, Any]:
     """What a file says, with the text of the scripts that it names as files, and all that it does not say of what it is like."""
     try:
+        if path.suffix == ".json":
+            workload: dict[str, Any] = json.loads(path.read_bytes())["plan"]["workload"]
+            return workload
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
         for script in (*_tables(keys.get("scripts")), *_tables(keys.get("beside"))):
             if "sql" not in script and isinstance(script.get("file"), str):
                 script["sql"] = (path.parent / script.pop("file")).read_text(encoding="utf-8")
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+    ) as reason:  # TOML's, JSON's and the encoding's are ValueErrors
         raise InputError(f"workload {path.name} cannot be read: {reason}") from reason
     like = keys.pop("like", None)
     if like is None:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from benchlib.plan.metrics import metric_or_guess
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import amount, extremes, finding, good, short, signed, span
-from benchlib.report.figures.layout import Label, panels, row_axes, styled, tell_rows, value_axis
+from benchlib.report.figures.layout import Label, panels, row_axes, styled, tell, tell_rows, value_axis
 from benchlib.report.figures.style import BLUE, INK, ORANGE, Look, looks
 
 DEVICES = {
@@ -59,6 +59,9 @@ def drift(trials: pd.DataFrame, metric: str) -> Figure:
     axes.axhline(0, color=INK, linewidth=1, zorder=1.5)
     shown = blocks["mean"].iloc[:: math.ceil(len(blocks) / 25)]
     axes.set_xticks(shown, [str(block) for block in shown.index])
+    for block, of in blocks.loc[shown.index].dropna(subset="value").iterrows():
+        whole = axes.axvspan(of["min"] - 0.4, of["max"] + 0.4, facecolor="none", edgecolor="none", zorder=5)
+        tell(whole, f"block {block}: {signed(of['value'])}")
     axes.set(xlabel="blocks, each in the order of its trials", ylabel="against the level's own mean, %")
     title = "One block does not tell how the host moved"
     if len(blocks) > 1 and (moved := span(blocks["value"], signed)):
@@ -162,6 +165,10 @@ def device_panels(
     drawing, grid = panels(shown, 122, _CLOCK, keyed=hands, sharey=False)
     for figure, axes in zip(recorded, grid, strict=True):
         _medians(axes, spans.rename(columns={"level": "series", figure: "value"}), hands)
+        told = spans.groupby("level")[figure].median().dropna()
+        words = "; ".join(f"{level}: {amount(told[level])}" for level in hands if level in told)
+        whole = axes.axvspan(*axes.get_xlim(), facecolor="none", edgecolor="none", zorder=5)
+        tell(whole, f"{DEVICES[figure][0]}, {DEVICES[figure][1]}: {words}")
     numbers = spans.groupby(["level", "second"])[recorded].median()
     medians = numbers.drop(columns="tps", errors="ignore").groupby("level").median()
     title = _most_apart(medians.loc[[*pair]] if {*pair} <= {*medians.index} and pair else medians)

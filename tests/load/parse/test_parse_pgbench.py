@@ -356,6 +356,12 @@ def test_a_load_and_a_run_in_one_text_are_the_run_unless_asked_otherwise() -> No
     assert parse_text(LOAD + RUN_17, kind="pgbench_init")["phases_s"]["total"] == 0.29
 
 
+def test_a_load_and_a_run_that_was_cut_off_are_no_load() -> None:
+    for begun in ("pgbench (17.2)\n", "starting vacuum...end.\n", READING):
+        with pytest.raises(ParseError):
+            parse_text(LOAD + begun + "^C\n")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -117,13 +117,13 @@ def test_a_title_has_what_there_is_room_for():
 
 def test_a_forest_tells_its_answer_and_says_each_row_where_one_points(analysis):
     figure = forest(
-        analysis, durability={"tuned": "the last commits", "absent": "nothing"}, answer=("tuned", "the set")
+        analysis, durability={"tuned": "the last commits", "absent": "nothing"}, words={"tuned": "the set"}
     )
     row = analysis.table.set_index("level").loc["tuned"]
     title = f"The set: {change_words(row)} throughput, faster (against defaults)"
     assert figure.title == title.replace("\u00a0", " ")
     change = signed(row["percent_change"]).replace("\u00a0", " ")
-    assert f"tuned†: {change}, 117." in " ".join(marks(figure))
+    assert f"tuned† the set: {change}, 117." in " ".join(marks(figure))
     assert figure.caption.endswith("† gives up durability.")
     assert "absent" not in figure.alt + figure.caption
     for text in ("tuned†", "control (baseline once more)", "|faster", change):
