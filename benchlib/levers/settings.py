@@ -13,6 +13,7 @@ from benchlib.plan.settings import SETTINGS_FILE, read_conf, spelled
 from benchlib.plan.words import decoded
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
+_OF_A_CLUSTER = {"data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"}
 _CRASH_COSTS = {
     "fsync": "a power cut can corrupt the whole cluster (fsync = off)",
     "full_page_writes": "a power cut can leave torn pages (full_page_writes = off)",
@@ -57,6 +58,12 @@ class Settings(Lever):
     key = "settings"
     model = Annotated[dict[str, SettingValue], BeforeValidator(_by_name), AfterValidator(_setting_names)]
     elsewhere = True
+
+    def conflict(self, level: Level) -> str | None:
+        """Files of another cluster, as a postgresql.conf of it may name them: our server would start on its data."""
+        if not level.target and (named := sorted(_OF_A_CLUSTER & level.settings.keys())):
+            return f"where a server of our own has its files is not a level's to say: leave out {', '.join(named)}"
+        return None
 
     def settings(self, level: Level) -> dict[str, SettingValue]:
         """The level's own."""

@@ -1,5 +1,7 @@
 """A gate over comparisons: which are no slower than tolerated, which are, and of which that cannot be said."""
 
+import math
+
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.verdicts import LEAST_BLOCKS
 
@@ -35,4 +37,6 @@ def gate(analysis: Analysis, level: str, tolerance: float) -> tuple[str, str]:
         return UNKNOWN, f"only {usable} of {analysis.blocks} blocks have a good trial"
     if worst <= most or verdict == "faster" or (verdict == "equivalent" and analysis.margin <= tolerance):
         return PASSED, f"no slower than {most:g} %"
+    if not math.isfinite(worst):
+        return UNKNOWN, f"{verdict}: there is no interval"
     return UNKNOWN, f"{verdict}: it may be slower by {worst:.1f} %"

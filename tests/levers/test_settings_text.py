@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from benchlib.levers import BY_KEY
+from benchlib.plan.level import Level
 from benchlib.plan.settings import read_conf
 from benchlib.server.cluster import Cluster, refusal
 from benchlib.server.installations import Installation
@@ -64,3 +65,9 @@ def test_parameters_that_the_server_does_not_know_are_named_all_at_once(
     assert "work_memory" in told
     assert "shared_bufers" in told
     assert "jit" not in told
+
+
+def test_files_of_another_cluster_are_no_settings_of_a_server_of_ours() -> None:
+    theirs = Level(settings={"data_directory": "/var/lib/postgresql/15/main", "work_mem": "8MB"})
+    assert str(BY_KEY["settings"].conflict(theirs)).endswith("leave out data_directory")
+    assert BY_KEY["settings"].conflict(Level(settings={"work_mem": "8MB"})) is None

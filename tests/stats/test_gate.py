@@ -100,3 +100,9 @@ def analysis_of(metric):
         for place, level in enumerate(LEVELS)
     ]
     return benchlib.analyze(pd.DataFrame(rows), baseline="defaults", controls=["control"], metric=metric)
+
+
+def test_what_has_no_interval_cannot_be_said():
+    rows = [(block, level, tps) for block in range(3) for level, tps in (("a", 100.0), ("b", 101.0))]
+    analysis = benchlib.analyze(pd.DataFrame(rows, columns=["block", "level", "tps"]), baseline="a")
+    assert gate(analysis, "b", 0.03) == (UNKNOWN, "inconclusive: there is no interval")
