@@ -88,7 +88,8 @@ def forest(
     names = [
         level + DAGGER * (level in lost) + " (baseline once more)" * (level in twins) for level in levels
     ]
-    quiet = [against_words(analysis, level) or words.get(level, "") for level in levels]
+    called = {level: said for level, said in words.items() if said != level}
+    quiet = [against_words(analysis, level) or called.get(level, "") for level in levels]
     blocks = analysis.differences[analysis.differences["level"].isin(levels)]
     dots = _factor(blocks["percent"])
     drawing, axes, middles = _rows_of_changes(
