@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 from fakes import FakeBench, Outcome, speeds
 
-from benchlib.cli import cli
+from benchlib.cli import _yaml_parameters, cli
 from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
 from benchlib.plan.parameters import checked
@@ -274,6 +274,14 @@ def test_the_command_of_a_page_names_a_file_that_is_found_where_the_study_is_kep
         "parameter clients: run=false"
         in run("run", *command.split(), "-p", "run", "false", "-p", "study", "one").err
     )
+
+
+def test_of_a_kept_study_one_s_own_workload_is_run_as_it_was(project: Path) -> None:
+    file = project / "mine.study.json"
+    for workload, wanted in (("/gone/mine.toml", str(file)), ("tpcb-like", "tpcb-like")):
+        kept = {"plan": {}, "trials": [], "parameters": {"workload": workload, "clients": 8}}
+        file.write_text(json.dumps(kept))
+        assert _yaml_parameters(file) == {"workload": wanted, "clients": 8}
 
 
 def _repeats() -> str:

@@ -31,7 +31,11 @@ _RESISTS = (
     "it cannot be undone, so run 'benchlib recover' where the server can be reached and its password is in .pgpass, "
     "the service file or PGPASSWORD"
 )
-_IN_FILE = "SELECT setting FROM pg_file_settings WHERE lower(name) = lower(%s) AND sourcefile LIKE '%%postgresql.auto.conf'"
+IN_AUTO_CONF: LiteralString = (
+    "SELECT setting FROM {} WHERE lower(name) = %s AND sourcefile LIKE '%%postgresql.auto.conf'"
+)
+"""What ``ALTER SYSTEM`` has set, by the name in lower case, as a view tells it."""
+
 _END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pg_has_role(usesysid, 'MEMBER')"
 
 
@@ -113,7 +117,7 @@ class Altered(Change):
     def _is_anothers(self, connection: Session) -> bool:
         """Whether the file holds neither our value nor the former; no where we may not read it."""
         try:
-            row = connection.execute(_IN_FILE, [self.name]).fetchone()
+            row = connection.execute(IN_AUTO_CONF.format("pg_file_settings"), [self.name.lower()]).fetchone()
         except errors.InsufficientPrivilege:
             return False
         held = row[0].strip('"') if row else None  # a list's text has quotes around it there

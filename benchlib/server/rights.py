@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from benchlib.errors import PreflightError
 from benchlib.plan.level import Model, NotEmpty, SettingValue, is_off
 from benchlib.plan.settings import spelled
-from benchlib.server.changes import OURS
+from benchlib.server.changes import IN_AUTO_CONF, OURS
 from benchlib.server.server import Session, fetch, read_sql, reason_of
 
 _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
@@ -44,7 +44,6 @@ _PARAMETERS = """
     SELECT lower(name) AS name, context, source, context NOT IN ('user', 'superuser') AS wide, {} AS may_alter
     FROM pg_settings WHERE lower(name) = ANY(%s)
 """
-_IN_AUTO_CONF = "SELECT setting FROM {} WHERE lower(name) = %s AND sourcefile LIKE '%%postgresql.auto.conf'"
 
 _NAME_LISTS = ("search_path", "local_preload_libraries", "session_preload_libraries", "temp_tablespaces")
 """``ALTER`` takes such a value name by name, and a text for one name."""
@@ -246,7 +245,7 @@ def former_value(connection: Session, name: str) -> str | None:
 
     """
     view = "pg_file_settings" if fetch(connection, RIGHTS)[0]["reads_conf"] else "pg_settings"
-    row = connection.execute(_IN_AUTO_CONF.format(view), [name.lower()]).fetchone()
+    row = connection.execute(IN_AUTO_CONF.format(view), [name.lower()]).fetchone()
     return row[0] if row else None
 
 
