@@ -1,6 +1,7 @@
 """From a notebook's parameters to the factor: its levels, listed or crossed, and what each is compared with."""
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from itertools import product
 
 from benchlib.errors import InputError
@@ -82,7 +83,8 @@ def _listed(declared: Declared, only: Only, read: ReadLevel) -> tuple[dict[str, 
     """The levels that the profile runs, and with which others they are to be compared."""
     if declared.screen:
         raise InputError("parameter screen: it chooses among the combinations of a grid; give one")
-    levels, against = _levels(declared.levels, read), declared.against
+    levels = {name: read(name, patch) for name, patch in _whole(declared.levels).items()}
+    against = declared.against
     if unknown := {*against, *against.values()} - levels.keys():
         raise InputError(f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(levels)}")
     if only is not None:
@@ -100,8 +102,8 @@ def _nearest(against: Mapping[str, str], name: str, levels: Mapping[str, Level])
     return other if other in levels else against[name]
 
 
-def _levels(patches: Mapping[str, Values], read: ReadLevel) -> dict[str, Level]:
-    """The levels of some patches; with ``over`` one is on top of another that stands before it."""
+def _whole(patches: Mapping[str, Values]) -> dict[str, Values]:
+    """The patches of levels; with ``over`` one is on top of another that stands before it."""
     whole: dict[str, Values] = {}
     for name, patch in patches.items():
         below = patch.get("over")
@@ -109,7 +111,7 @@ def _levels(patches: Mapping[str, Values], read: ReadLevel) -> dict[str, Level]:
             raise InputError(f"level “{name}”: over: {below!r} is not the name of a level before it")
         own = {key: value for key, value in patch.items() if key != "over"}
         whole[name] = own if below is None else patched(whole[below], own)
-    return {name: read(name, patch) for name, patch in whole.items()}
+    return whole
 
 
 def patched(patch: Values, over: Values) -> Values:
@@ -166,7 +168,7 @@ def _combinations(
     ):
         raise InputError(f"profile {declared.profile}: 'only' wants dimensions with some values")
     parts = {
-        name: _levels({end: patch for end, patch in ends.items() if end in chosen.get(name, ends)}, read)
+        name: _whole({end: patch for end, patch in ends.items() if end in chosen.get(name, ends)})
         for name, ends in grid.items()
     }
     ends_of = {name: tuple(part) for name, part in parts.items()}
@@ -174,15 +176,17 @@ def _combinations(
     cells = {}
     for ends in screening(ends_of) if declared.screen else product(*ends_of.values()):
         apart = [end for end, several in zip(ends, ends_of.values(), strict=True) if len(several) > 1]
-        name, level = ", ".join(apart or ends), Level()
+        name = ", ".join(apart or ends)
         if declared.screen:
             name = _by_dimension(ends_of, ends, len(levels) + 1)
         if name in levels:
             raise InputError(f"parameter grid: two combinations are named “{name}”; rename their values")
         cells[name] = dict(zip(parts, ends, strict=True))
-        for dimension, end in cells[name].items():
-            level = parts[dimension][end].over(level)
-        levels[name] = level
+        # shares of memory are of the whole level's: read it once its patches are together
+        named = (
+            {key: value for key, value in parts[d][end].items() if value} for d, end in cells[name].items()
+        )
+        levels[name] = read(name, reduce(patched, named, {}))
     return levels, cells
 
 

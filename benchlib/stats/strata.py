@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchlib.errors import InputError
 from benchlib.stats.analysis import Analysis, Concern
 from benchlib.stats.multiple import benjamini_hochberg
 from benchlib.stats.verdicts import analyze, leads
@@ -33,21 +34,27 @@ def analyze_strata(
     """
     good = trials[trials[arguments.get("metric", "tps")].notna()]
     usable = set(good["level"] if "error" not in good else good.loc[good["error"].isna(), "level"])
+    measured = set(trials["level"]) - ({*controls} - usable)
     # without its reference a level has nothing to be compared with, least of all the baseline
-    measured = set(trials["level"]) - ({*against.values(), *controls} - usable)
-    lost = [name for name, other in against.items() if name in measured and other not in measured]
+    lost = [name for name, other in against.items() if name in measured and other not in usable]
     message = "has no verdict: what it is to be compared with has no trial"
     concerns = [*concerns, *(Concern("no_reference", f"{name!r} {message}", level=name) for name in lost)]
-    parts = _parts(measured, strata, baseline, controls, against)
+    parts = _parts(measured, usable, strata, baseline, controls, against)
     analyses: list[Analysis] = []
     for inside, comparisons in parts:
-        if not comparisons:
+        if (
+            not comparisons or len(measured & {*inside}) < 2
+        ):  # at the baseline's, say, before its first level has run
             continue
         about = [c for c in concerns if c.level in (None, *inside) or (not analyses and c.level in lost)]
         if analyses:  # what invalidates the baseline's twins invalidates every part
             about += [replace(c, level=None) for c in analyses[0].warnings if c.code == "control_differs"]
         rows = trials[trials["level"].isin(inside)]
         analyses.append(analyze(rows, **comparisons, concerns=about, families=len(parts), **arguments))
+    if not analyses:
+        raise InputError(
+            "there is nothing to compare yet: no level has its reference's trials beside its own"
+        )
     return _joined(analyses) if len(analyses) > 1 else analyses[0]
 
 
@@ -71,7 +78,7 @@ def exploratory(
         measured = set(rows["level"])
         if not rows[metric].gt(0).all() or baseline not in measured or measured <= {baseline, *controls}:
             continue
-        for inside, comparisons in _parts(measured, strata, baseline, controls, against):
+        for inside, comparisons in _parts(measured, measured, strata, baseline, controls, against):
             if comparisons:
                 part = leads(rows[rows["level"].isin(inside)], metric=metric, **comparisons)
                 frames.append(part.assign(metric=metric))
@@ -83,26 +90,25 @@ def exploratory(
 
 def _parts(
     measured: set[str],
+    references: set[str],
     strata: Mapping[str, str],
     baseline: str,
     controls: Sequence[str],
     against: Mapping[str, str],
 ) -> list[tuple[list[str], dict[str, Any]]]:
     """Return the parts, the baseline's first: the levels, and how ``analyze`` is to compare them; nothing where there is nothing to compare."""
-    kept = {
-        name: part
-        for name, part in strata.items()
-        if (name not in against or {name, against[name]} <= measured)
-        and (name not in controls or name in measured)
-    }
+    pairs = {name: other for name, other in against.items() if name in measured and other in references}
+    # a rung that has lost its own reference may still be that of the next; who is neither is compared with the baseline
+    kept = {*pairs, *pairs.values(), baseline, *(name for name in controls if name in measured)}
+    kept |= strata.keys() - {*against, *against.values(), *controls}
     parts = []
-    for part in dict.fromkeys([strata[baseline], *kept.values()]):
-        inside = [name for name, stratum in kept.items() if stratum == part]
-        pairs = {name: other for name, other in against.items() if name in inside}
+    for part in dict.fromkeys([strata[baseline], *(strata[name] for name in strata if name in kept)]):
+        inside = [name for name, stratum in strata.items() if stratum == part and name in kept]
+        own = {name: other for name, other in pairs.items() if name in inside}
         reference, twins = baseline, [name for name in controls if name in measured]
         if part != strata[baseline]:
-            reference, twins = next((name for name in pairs.values() if name not in pairs), ""), []
-        comparisons = {"baseline": reference, "controls": twins, "against": pairs}
+            reference, twins = next((name for name in own.values() if name not in own), ""), []
+        comparisons = {"baseline": reference, "controls": twins, "against": own}
         parts.append((inside, comparisons if reference else {}))
     return parts
 

@@ -47,6 +47,26 @@ def test_an_answer_of_a_grid_is_named_by_some_of_its_values() -> None:
     assert "'fast, slow' is not among" in refused(**CROSSED, answers={"fast, slow": "it"})
 
 
+def test_shares_of_memory_and_data_are_those_of_the_whole_combination() -> None:
+    """A cap and a workload of one dimension are what the settings and the storage of another take their share of."""
+    grid: dict[str, object] = {
+        "settings": {"defaults": {}, "tuned": {"settings": {"shared_buffers": "25 % of memory"}}},
+        "memory": {
+            "small": {"storage": {"memory": "50 % of data"}},
+            "smaller": {"storage": {"memory": "64MB"}},
+        },
+        "load": {"read/write": {}, "heavy": {"workload": "heavy"}},
+    }
+    heavy = WORKLOAD.model_copy(update={"name": "heavy", "mib_per_scale": 20})
+    plan = make_study({**VALUES, **CROSSED, "grid": grid, "along": ""}, GIB, {"w": WORKLOAD, "heavy": heavy}.__getitem__, BY_KEY).plan  # fmt: skip
+    buffers = {name: plan.level(name).settings.get("shared_buffers") for name in plan.factor.levels}
+    # of 110, 210 and 64 MB
+    assert buffers["tuned, small, read/write"] == "27MB"
+    assert buffers["tuned, small, heavy"] == "52MB"
+    assert buffers["tuned, smaller, heavy"] == "16MB"
+    assert buffers["defaults, small, heavy"] is None
+
+
 def test_where_one_value_of_the_direction_is_left_the_last_other_dimension_is_compared() -> None:
     gone = {name: "no root" for name in planned(**CROSSED).plan.factor.levels if name.startswith("slow")}
     factor = make_study({**VALUES, **CROSSED}, 4 * GIB, lambda name: WORKLOAD, BY_KEY, gone).plan.factor

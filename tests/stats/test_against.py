@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import benchlib
+from benchlib.errors import InputError
 from benchlib.stats.dunnett import critical
 from benchlib.stats.strata import analyze_strata
 
@@ -114,6 +115,41 @@ def test_a_reference_or_a_control_without_a_good_trial_costs_its_own_comparisons
         assert rows(result).loc["fast, 4", "verdict"] == "faster"
         assert codes <= {c.code for c in result.warnings}
         assert ("fast, 8" in result.against) == (lost == "control")
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one part", "a part of its own"])
+def test_a_rung_whose_trials_all_failed_costs_its_own_verdict_and_the_next_one_s(make_trials, apart):
+    steps = {"step 1": "start", "step 2": "step 1", "step 3": "step 2"}
+    own, ladder = ["defaults", "control", "tuned"], ["start", *steps]
+    trials = make_trials([*own, *ladder], effects={"step 3": 0.5}, sd=0.002)
+    failed = trials["level"] == "step 1"
+    trials = trials.assign(error=np.where(failed, "timed out", None)).astype({"tps": float})
+    trials.loc[failed, "tps"] = np.nan
+    strata = dict.fromkeys(own, "inserts") | dict.fromkeys(ladder, "mixed" if apart else "inserts")
+    result = analyze_strata(trials, strata, baseline="defaults", controls=["control"], against=steps)
+    table = rows(result)
+    assert table.loc["step 3", "verdict"] == "faster"
+    assert table.loc["step 3", "percent_change"] == pytest.approx(100 * np.expm1(0.5), abs=1)
+    # the one that failed is shown as having nothing, the next one has lost what it is compared with
+    assert (table.loc["step 1", "n"], table.loc["step 1", "verdict"]) == (0, "inconclusive")
+    assert table["verdict"].get("step 2") is None or np.isnan(table["verdict"]["step 2"])
+    assert [c.level for c in result.warnings if c.code == "no_reference"] == ["step 2"]
+
+
+def test_a_reference_of_levels_that_were_not_run_is_not_compared_with_the_baseline(make_trials):
+    strata = dict.fromkeys(LEVELS, "one")
+    trials = make_trials(["slow, 4", "control", "fast, 4", "slow, 8"])
+    result = analyze_strata(trials, strata, baseline="slow, 4", controls=["control"], against=AGAINST)
+    assert list(result.against) == ["control", "fast, 4"]
+
+
+def test_before_the_first_level_beside_the_baseline_has_run_the_other_parts_have_verdicts(make_trials):
+    trials = make_trials(["slow, 4", "slow, 8", "fast, 8"], effects={"fast, 8": 0.3})
+    strata = {name: "reads" if "4" in name else "sorts" for name in LEVELS}
+    result = analyze_strata(trials, strata, baseline="slow, 4", against=AGAINST)
+    assert list(result.against) == ["fast, 8"]
+    with pytest.raises(InputError, match="nothing to compare yet"):
+        analyze_strata(trials[trials["level"] != "fast, 8"], strata, baseline="slow, 4", against=AGAINST)
 
 
 def test_false_alarms_of_many_references_stay_below_the_error_rate():
