@@ -10,6 +10,7 @@ import re
 import shutil
 import stat
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,17 @@ def disks_below(name: str) -> list[str]:
         lower += block_devices(Path((folder / "loop/backing_file").read_text().removesuffix("\n")))
     below = [disk for one in lower for disk in disks_below(one) or [queue_of(one)]]
     return sorted(set(below))
+
+
+def counted_once(names: Sequence[str]) -> tuple[str, ...]:
+    """The devices without those that lie on others of them, which count what these move.
+
+    Raises:
+        PreflightError: there is no such device.
+
+    """
+    queues = {queue_of(name) for name in names}
+    return tuple(name for name in names if not queues.intersection(disks_below(name)))
 
 
 def number(name: str) -> str:

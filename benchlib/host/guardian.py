@@ -59,8 +59,8 @@ class Run:
         pipe = select.poll()
         pipe.register(self._pipe, 0)  # tells an error alone: that nobody has the other end any more
         if pipe.poll(0):
-            os.close(self._pipe)
-            self._pipe = _start_guardian(self.folder, self._lock)
+            dead, self._pipe = self._pipe, _start_guardian(self.folder, self._lock)
+            os.close(dead)
 
     def _end(self, how: str) -> None:
         """Sweep in this process, which can report what resists, and dismiss the guardian."""

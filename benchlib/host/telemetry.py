@@ -81,10 +81,14 @@ def thinned(raw: Raw) -> Raw:
 def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
     """What a transaction cost, from at least two readings: CPU time of the servers, context switches, traffic, flushes.
 
-    Switches are the whole host's, traffic and flushes those of the devices together.
+    Switches are the whole host's, traffic and flushes those of the devices together. All are null where the sampling
+    ended before the load.
     """
     ends = first, last = raw["readings"][0], raw["readings"][-1]
     moved = _device_rises(ends)
+    told = (
+        transactions if "server_ticks" in last else None
+    )  # which only the readings before and after the load have
     costs = {
         "server_cpu_ms": 1000 * _ticks(first, last, "server_ticks") / raw["ticks_per_s"],
         "pooler_cpu_ms": 1000 * _ticks(first, last, "pooler_ticks") / raw["ticks_per_s"],
@@ -94,7 +98,7 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
         "flushes": moved["f_requests"][0],
     }
     return {
-        f"{name}_per_transaction": float(cost / transactions) if transactions and pd.notna(cost) else None
+        f"{name}_per_transaction": float(cost / told) if told and pd.notna(cost) else None
         for name, cost in costs.items()
     }
 

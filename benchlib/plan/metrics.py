@@ -70,7 +70,7 @@ METRICS = {known.name: known for known in _METRICS}
 _LOWER = re.compile(
     r"latency|lag|wait|delay|duration|elapsed|time|seconds|bytes|^p\d\d|_(ms|us|ns|s|usecs)(_|$)"
 )
-_RATE = re.compile(r"(per_|/_?)s(ec(ond)?)?$|(^|_)(throughput|rate|[kmg]i?b|ops|rows|transactions)_s$")
+_RATE = re.compile(r"(per_|/_?)s(ec(ond)?)?(_|$)|(^|_)(throughput|rate|[kmg]i?b|ops|rows|transactions)_s$")
 
 
 def metric(name: str) -> Metric:
@@ -97,6 +97,11 @@ def metric_or_guess(name: str, *, lower_is_better: bool = False) -> Metric:
     return Metric(name, name, "ms" if words.endswith("_ms") else "", not lower)
 
 
+def confidence_words(alpha: float) -> str:
+    """Return the coverage of an interval at 1 - alpha, ``95 %``: never 100."""
+    return f"{100 * (1 - alpha):.{max(3, -math.floor(math.log10(alpha)))}g} %"
+
+
 def percent_words(change: float, low: float = math.nan, high: float = math.nan) -> tuple[str, str]:
     """Return a percentage change and its interval in words, with no more digits than the interval carries.
 
@@ -112,6 +117,8 @@ def percent_words(change: float, low: float = math.nan, high: float = math.nan) 
     if ends[0] > factor or ends[1] < factor:  # the end near to no change is not to look like it
         while digits < 3 and not round(min(abs(end - factor) for end in ends), digits):
             digits += 1
+    while not factor and digits < 3 and -100 < value < -50 and round(value, digits) == -100:  # not quite all
+        digits += 1
 
     def number(value: float, sign: str = "") -> str:
         places = digits or int(factor and value < 10)  # 0.7 × is no 1 ×

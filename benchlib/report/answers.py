@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import BeforeValidator
 
 from benchlib.errors import NothingToShowError
-from benchlib.plan.metrics import MOST_ANSWERS, percent_words
+from benchlib.plan.metrics import MOST_ANSWERS, confidence_words, percent_words
 from benchlib.plan.model import Study
 from benchlib.report.figures.frames import (
     SAYS_BOTH,
@@ -125,7 +125,12 @@ def headline(experiment: Experiment) -> str:
     analysis, told = experiment.analysis, answers(experiment)
     if (table := _screened(experiment)) is not None:
         count, changes = len(standing_out(table)), [(each, change_words(vars(each))) for each in told]
-        about = {"count": count, "total": len(table), "metric": analysis.metric, "alpha": analysis.alpha}
+        about = {
+            "count": count,
+            "total": len(table),
+            "metric": analysis.metric,
+            "confidence": confidence_words(analysis.alpha),
+        }
         return sentence("screened", told=changes, **about)
     lead = experiment.study.declared.lead
     finding = _LEADS[lead](experiment) if lead else ""

@@ -11,6 +11,12 @@ _LINE = re.compile(
 )
 
 
+def shortened(log: str, limit: int) -> str:
+    """Return a log's last ``limit`` characters, after what it says of checkpoints before them."""
+    early = log[: max(len(log) - limit, 0)].splitlines(keepends=True)
+    return "".join(line for line in early if "checkpoint" in line) + log[-limit:]
+
+
 def checkpoints(log: str, since_epoch_s: float) -> pd.DataFrame:
     """A row per checkpoint in a server's log; ``start_s`` and ``end_s`` are seconds since a moment given.
 

@@ -181,7 +181,7 @@ class Cluster(Server):
             file.write(text)
         self.shell.own(self.data / name)
 
-    def start(self) -> None:
+    def start(self, limit_s: float = START_LIMIT_S) -> None:
         """Start the server and wait until it answers.
 
         Raises:
@@ -197,13 +197,13 @@ class Cluster(Server):
         ]  # fmt: skip
         self._process = self.shell.start(argv, log=self.log, groups=self.groups)
         try:
-            for _ in ticks(START_LIMIT_S):
+            for _ in ticks(limit_s):
                 if not self.running:
                     raise ServerError(f"{label} did not start: {failure_reason(self.log_text(offset))}")
                 with contextlib.suppress(psycopg.OperationalError), self.connect("postgres"):
                     break
             else:
-                raise ServerError(f"{label} did not answer within {START_LIMIT_S:.0f} s of its start")
+                raise ServerError(f"{label} did not answer within {limit_s:.0f} s of its start")
             self.check_settings("postgres")
         except BaseException:
             self.stop(immediately=True)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import MOST_ANSWERS, Metric, percent_words
+from benchlib.plan.metrics import MOST_ANSWERS, Metric, confidence_words, percent_words
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Analysis:
             return "was in no block with that"
         if not explained:
             change += f" {self.metric.unit if self.metric.name == 'tps' else self.metric.title}"
-            interval = interval and f"{100 * (1 - self.alpha):.3g} % interval {interval}"
+            interval = interval and f"{confidence_words(self.alpha)} interval {interval}"
         return f"{change} ({interval})" if interval else change
 
     def _verdict(self, row: dict[Any, Any]) -> str:

@@ -58,10 +58,8 @@ def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tupl
         return analysis, None
     if verdicts == {"invalid"}:
         return analysis, f"invalid at {blocks} blocks"
-    if analysis.blocks == blocks:
-        warnings = (*analysis.warnings, _stopped_early(analysis, plan))
-        analysis = replace(analysis, warnings=warnings)
-    return analysis, f"settled at {blocks} blocks"
+    warnings = (*analysis.warnings, _stopped_early(analysis, plan, blocks))
+    return replace(analysis, warnings=warnings), f"settled at {blocks} blocks"
 
 
 @lru_cache(maxsize=64)
@@ -131,11 +129,10 @@ class Judged(NamedTuple):
         """Whether each comparison is called different, with the family's cut."""
         return np.asarray(np.abs(self.estimate) > self.family * self.error)
 
-    @property
-    def equivalent(self) -> np.ndarray:
+    def equivalent(self, margin: float = MARGIN) -> np.ndarray:
         """Whether each comparison is shown to lie within the margin."""
-        below = np.log1p(MARGIN) - self.estimate >= self.tost * self.error
-        return np.asarray(below & (self.estimate - np.log1p(-MARGIN) >= self.tost * self.error))
+        below = np.log1p(margin) - self.estimate >= self.tost * self.error
+        return np.asarray(below & (self.estimate - np.log1p(-margin) >= self.tost * self.error))
 
 
 def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA) -> tuple[Judged, Judged]:
@@ -158,31 +155,31 @@ def at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tupl
     return [(fit, twins.different[:, 0] & (controls > 0)) for fit, twins in judged]
 
 
-def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray) -> np.ndarray:
+def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray, margin: float = MARGIN) -> np.ndarray:
     """Return at which look (sessions,) studies with these effects stop, as ``decide`` stops them."""
     settled = [
-        (studies.different | studies.equivalent).all(axis=1) | invalid
+        (studies.different | studies.equivalent(margin)).all(axis=1) | invalid
         for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
     ]
     return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))
 
 
-def _stopped_early(analysis: Analysis, plan: SequentialPlan) -> Concern:
+def _stopped_early(analysis: Analysis, plan: SequentialPlan, blocks: int) -> Concern:
     """Return by how much the estimates of a study that stopped before its last look lean outwards.
 
     Studies of this design are simulated whose true effects and noise are what was measured; those that stop after as
-    many blocks lean by their mean less the truth. They are also quieter than the truth (noise that looks small stops a
+    many blocks (of which one may have failed) lean by their mean less the truth. They are also quieter than the truth (noise that looks small stops a
     study): both are taken off, and it is simulated again.
     """
     table = analysis.table.set_index("level").loc[analysis.asked]
     measured = np.log1p(table["percent_change"].to_numpy(float) / 100)
-    controls, place = len(analysis.controls), plan.looks.index(analysis.blocks)
+    controls, place = len(analysis.controls), plan.looks.index(blocks)
     shape = (_LIKE_THIS, plan.looks[-1], 1 + controls + len(table))
     noise = np.random.default_rng(1).normal(0.0, analysis.residual_sd, shape)
     effects, scale = measured, 1.0
     for _ in range(2):
         looks = at_looks(scale * noise, plan, controls)
-        fit, stopped = looks[place][0], stops(looks, effects) == place
+        fit, stopped = looks[place][0], stops(looks, effects, analysis.margin) == place
         if not stopped.any():
             break
         lean = fit.moved(effects).estimate[stopped].mean(axis=0) - effects
@@ -194,6 +191,6 @@ def _stopped_early(analysis: Analysis, plan: SequentialPlan) -> Concern:
     )
     return Concern(
         "stopped_early",
-        f"the study stopped after {analysis.blocks} of {plan.looks[-1]} blocks, and what stops a study early leans "
+        f"the study stopped after {blocks} of {plan.looks[-1]} blocks, and what stops a study early leans "
         f"outwards: in studies simulated like this one about {leaning or '0 points'}",
     )

@@ -115,7 +115,10 @@ def _parts(
 
 def _joined(analyses: Sequence[Analysis]) -> Analysis:
     """One analysis of all parts, the baseline's first."""
-    warnings = [c for analysis in analyses for c in analysis.warnings]
+    # a control that differs was told to every part, and is one doubt
+    warnings = [
+        c for analysis in analyses for c in analysis.warnings if c.code != "control_differs" or c.level
+    ]
     if analyses[0].controls:  # the others have none of their own, which needs saying once
         warnings = [c for c in warnings if c.code != "no_control"]
         names = ", ".join(analyses[0].controls)

@@ -259,6 +259,9 @@ class Runner:
             blocks=[block for _, block in readings],
             levels=len(plan.factor.levels),
             controls=len(plan.factor.controls),
+            own_references=len(plan.factor.pairs().keys() - {*plan.factor.controls})
+            if plan.factor.against
+            else 0,
             overhead_s=overhead,
             margin=plan.margin,
         )

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from benchlib.errors import LoadError, ServerError
+from benchlib.host.facts import counted_once
 from benchlib.host.guardian import Run
 from benchlib.host.journal import Chapter
 from benchlib.host.sampler import Sampler
@@ -25,6 +26,7 @@ from benchlib.load.parse.text import Text, faults
 from benchlib.load.tool import ending
 from benchlib.plan.level import Level
 from benchlib.plan.workload import Script, Workload
+from benchlib.server.checkpoints import shortened
 from benchlib.server.cluster import SUPERUSER, Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.statistics import BESIDE, end_beside, kernel_files, waits
@@ -80,7 +82,7 @@ class Stand:
         def postmasters() -> list[int]:
             return [pid for server in servers if (pid := server.pid)]
 
-        devices = self.site.devices if self.site else ()
+        devices = counted_once(self.site.devices) if self.site else ()
         poolers = [process.pid for process in self.site.processes] if self.site else []
         asked, files = partial(waits, self.server), None if self.site else partial(kernel_files, self.server)
         return Sampler(
@@ -126,13 +128,13 @@ class Stand:
 
     @contextlib.contextmanager
     def logged(self, path: Path, limit: int) -> Iterator[None]:
-        """Keep what a server of ours logs meanwhile, the last ``limit`` characters."""
+        """Keep what a server of ours logs meanwhile, the last ``limit`` characters, and what it says of checkpoints before them."""
         offset = self.site.cluster.log_size() if self.site else 0
         try:
             yield
         finally:
             if self.site:
-                path.write_text(self.site.cluster.log_text(offset)[-limit:], "utf-8")
+                path.write_text(shortened(self.site.cluster.log_text(offset), limit), "utf-8")
 
     @contextlib.contextmanager
     def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Check]:

@@ -9,7 +9,7 @@ import pytest
 
 from benchlib.errors import PreflightError
 from benchlib.host import facts
-from benchlib.host.facts import block_devices, disks_below, number, queue_of
+from benchlib.host.facts import block_devices, counted_once, disks_below, number, queue_of
 
 
 @pytest.fixture
@@ -43,6 +43,9 @@ def test_a_file_system_is_on_the_device_that_it_was_made_on(
     assert queue_of(name) == name
     disks = {queue_of(device) for device in block_devices(tmp_path)}
     assert disks_below(name) == sorted(disks)
+    below = tuple(block_devices(tmp_path))
+    assert counted_once([name, *below]) == (below or (name,))
+    assert counted_once([name]) == (name,)
     assert [disks_below(disk) for disk in disks if not disk.startswith(("loop", "dm-", "md"))] in ([], [[]])
 
 

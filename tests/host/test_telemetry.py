@@ -128,6 +128,8 @@ def test_what_a_transaction_cost(trial: dict[str, Any]) -> None:
     assert transaction_costs(trial, 1000)["pooler_cpu_ms_per_transaction"] == 0.5
     trial["readings"][1]["server_ticks"] = {"18": 20}  # the other has ended, and nobody saw its last
     assert transaction_costs(trial, 1000)["server_cpu_ms_per_transaction"] is None
+    del trial["readings"][1]["server_ticks"]  # the sampling ended before the load
+    assert set(transaction_costs(trial, 1000).values()) == {None}
 
 
 def test_traffic_is_of_all_devices_together(trial: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import METRICS, metric, metric_or_guess, percent_words
+from benchlib.plan.metrics import METRICS, confidence_words, metric, metric_or_guess, percent_words
 
 
 def test_registry():
@@ -16,11 +16,19 @@ def test_registry():
     ("name", "higher"),
     [("tps", True), ("qps", True), ("rows_per_s", True), ("jobs/s", True), ("score", True), ("p99_ms", False),
      ("query_latency", False), ("elapsed_s", False), ("wait_us_total", False), ("latency_p999_ms", False),
-     ("p99 (ms)", False), ("P95", False), ("Time [s]", False), ("Rate (tx/s)", True), ("ops / s", True)],
+     ("p99 (ms)", False), ("P95", False), ("Time [s]", False), ("Rate (tx/s)", True), ("ops / s", True),
+     ("requests per s, mean", True), ("time per request, mean (s)", False)],
 )  # fmt: skip
 def test_direction_of_known_and_foreign_metrics(name, higher):
     assert metric_or_guess(name).higher_is_better is higher
     assert metric_or_guess(name).directions == (("faster", "slower") if higher else ("slower", "faster"))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "words"), [(0.05, "95 %"), (0.0094, "99.1 %"), (0.0005, "99.95 %"), (5e-5, "99.995 %")]
+)
+def test_an_interval_never_covers_all(alpha, words):
+    assert confidence_words(alpha) == words
 
 
 def test_who_says_that_less_is_better_is_believed_but_of_known_metrics():
@@ -36,6 +44,7 @@ def test_who_says_that_less_is_better_is_believed_but_of_known_metrics():
         ((38.24, 34.1, 42.96), "+38.2 %", "34.1 to 43.0"),
         ((97.1, 90.2, 104.4), "+97 %", "90 to 104"),
         ((-0.02, -1.1, 1.9), "0.0 %", "−1.1 to 1.9"),
+        ((-99.97, -99.98, -99.96), "−99.97 %", "−99.98 to −99.96"),
         ((-1.26,), "−1.3 %", ""),
         ((7.2, 0.4, 14.1), "+7.2 %", "0.4 to 14.1"),
         ((0.31, 0.04, 0.58), "+0.31 %", "0.04 to 0.58"),

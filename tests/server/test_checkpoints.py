@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from benchlib.server.checkpoints import checkpoints
+from benchlib.server.checkpoints import checkpoints, shortened
 
 LOG = """\
 2026-01-31 12:00:00.000 UTC [10] LOG:  database system is ready to accept connections
@@ -27,6 +27,15 @@ def test_checkpoints() -> None:
         {"start_s": 0.5, "end_s": 4.75, "kind": "timed"},
         {"start_s": 10.0, "end_s": 11.0, "kind": "wal"},
     ]
+
+
+def test_a_log_that_is_cut_keeps_its_checkpoints() -> None:
+    """A server that logs each statement writes megabytes a trial."""
+    chatty = LOG + "2026-01-31 12:00:22.000 UTC [13] LOG:  duration: 0.1 ms  statement: SELECT 1;\n" * 1000
+    short = shortened(chatty, 2_000)
+    assert len(short) < 4_000
+    pd.testing.assert_frame_equal(checkpoints(short, SINCE), checkpoints(chatty, SINCE))
+    assert shortened(LOG, len(LOG)) == shortened(LOG, 10**6) == LOG
 
 
 @pytest.mark.parametrize(

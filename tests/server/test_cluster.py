@@ -16,7 +16,6 @@ import pytest
 from benchlib.errors import ServerError, SettingError
 from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.plan.level import SettingValue
-from benchlib.server import cluster as module
 from benchlib.server.cluster import Cluster, Door, refusal
 from benchlib.server.installations import Installation
 
@@ -127,15 +126,12 @@ def test_settings_that_the_server_refuses_are_told_in_its_own_words(new_cluster:
     assert cluster.running
 
 
-def test_a_server_that_never_answers_is_stopped_and_named(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "START_LIMIT_S", 0.5)
+def test_a_server_that_never_answers_is_stopped_and_named(scratch: Path) -> None:
     (scratch / "postgres").write_text("#!/bin/sh\nexec sleep 600\n")
     (scratch / "postgres").chmod(0o755)
     mute = Cluster(Shell(server_user()), Installation("18.9", scratch, "test"), scratch)
     with pytest.raises(ServerError, match="did not answer within"):
-        mute.start()
+        mute.start(0.5)
     assert not mute.running
 
 

@@ -77,6 +77,7 @@ def test_a_control_that_differs_spoils_every_part(make_trials):
     )
     assert set(rows(result)["verdict"].dropna()) == {"invalid"}
     assert "no verdict on “fast, 4”: the A/A control" in result.headline()
+    assert [c.level for c in result.warnings if c.code == "control_differs"] == ["control"]
 
 
 def test_a_step_of_a_ladder_is_compared_with_the_one_before_and_is_the_reference_of_the_next(make_trials):

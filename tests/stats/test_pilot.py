@@ -42,7 +42,7 @@ def test_four_of_five_promises_to_settle_hold():
         logs = rng.normal(0, truth, (400, size.blocks[1], 4))
         fit, _ = judge(logs, 1)
         found = fit.moved(np.log1p(0.03)).different[:, 0].mean()
-        held.append(min(found, fit.equivalent[:, 0].mean()) >= 0.78)
+        held.append(min(found, fit.equivalent()[:, 0].mean()) >= 0.78)
     assert np.mean(held) >= 0.8
 
 
@@ -52,6 +52,17 @@ def test_a_noisier_host_takes_more_blocks_and_a_hopeless_one_says_so():
     hopeless = size_study(pilot(5, 30, between=2.0), levels=3, overhead_s=5, margin=0.01)
     assert hopeless.blocks == (None, None)
     assert "no practical number" in hopeless.sentence(0.01)
+
+
+def test_pairs_with_references_of_their_own_take_more_blocks():
+    """A trial against a trial strays more than one against the mean of the baseline and its twin."""
+    trials = pilot(10, 60, between=0.03)
+    one, own = (
+        size_study(trials, levels=8, controls=1, own_references=count, overhead_s=5).blocks
+        for count in (0, 6)
+    )
+    assert own[0] > one[0]
+    assert own[1] > one[1]
 
 
 def test_no_deviation_between_runs_means_long_trials():

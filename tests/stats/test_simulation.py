@@ -33,7 +33,7 @@ def test_the_simulated_figures_are_those_of_analyze(levels, controls, period):
         ends = 100 * np.expm1(fit.estimate[session] + fit.family[session] * fit.error[session])
         assert ends == pytest.approx(rows["ci_high"].to_numpy(), rel=1e-8)
         invalid = controls == 1 and twins.different[session, 0]
-        equivalent = fit.equivalent[session] & ~fit.different[session] & ~invalid
+        equivalent = fit.equivalent()[session] & ~fit.different[session] & ~invalid
         assert ((rows["verdict"] == "equivalent") == equivalent).all() or controls > 1
         assert (rows["verdict"] == "invalid").all() == invalid or controls > 1
 
@@ -118,7 +118,7 @@ def test_the_lean_of_an_early_stop_is_that_of_such_studies():
     plan, told = plan_looks(3, 1), []
     logs = np.random.default_rng(5).normal([0, 0, np.log1p(0.05)], 0.025, (2_000, 9, 3))
     first, second = (judge(logs[:, :look], 1, alpha=plan.alphas[n])[0] for n, look in enumerate((3, 5)))
-    stopped = ~(first.different | first.equivalent)[:, 0] & second.different[:, 0]
+    stopped = ~(first.different | first.equivalent())[:, 0] & second.different[:, 0]
     for study in logs[stopped][:25, :5]:
         trials = pd.DataFrame({"block": np.repeat(range(5), 3), "level": ["a", "b", "x"] * 5})
         trials["tps"] = np.exp(study).ravel()

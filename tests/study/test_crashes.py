@@ -111,6 +111,12 @@ def test_damage_is_told_in_the_servers_words(new_cluster: Callable[[str], Cluste
     assert rows == {(0, 0), (0, 1)}
     assert any(words.startswith("pages: invalid page in block 7 of relation") for words in damage)
     assert all(words.startswith("pages") for words in damage)
+    cluster.stop()
+    path.unlink()
+    cluster.start()
+    rows, damage = examine(cluster, 1)  # what else can be read is read
+    assert rows == {(0, 0), (0, 1)}
+    assert any("could not open file" in words for words in damage)
 
 
 def test_a_level_that_cannot_be_built_is_named(

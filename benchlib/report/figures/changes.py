@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from benchlib.plan.metrics import metric_or_guess, percent_words
+from benchlib.plan.metrics import confidence_words, metric_or_guess, percent_words
 from benchlib.plan.planning import PANELS
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import (
@@ -103,7 +103,7 @@ def forest(
     y = blocks["level"].map(dict(zip(levels, middles, strict=True))) + 6
     axes.plot(dots, y, ".", color=MUTED, markersize=5, markeredgewidth=0)
     bars = (
-        f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals, where wider than the mark; dots: single blocks; shaded: "
+        f"Bars: adjusted {confidence_words(analysis.alpha)} intervals, where wider than the mark; dots: single blocks; shaded: "
         f"±{100 * margin:g} %, the smallest change that matters."
     )
     caption = f"Against {reference_words(analysis)}. {bars}{f' {DAGGER} gives up durability.' * bool(lost)}"
@@ -166,7 +166,7 @@ def shares(analysis: Analysis, full: str) -> Figure:
     title = finding(f"What “{short(full)}” is made of", *texts)
     caption = (
         f"Only: {analysis.baseline} with one parameter changed. Without: {full} with one put back. "
-        f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals."
+        f"Bars: adjusted {confidence_words(analysis.alpha)} intervals."
     )
     return render("shares", drawing, title, caption, shown[["level", *_ENDS, "verdict"]])
 
@@ -270,7 +270,7 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps", alpha: float = 0.
     caption = "Each change averaged over all settings of the others. Shaded: what noise alone would give the effect of that rank."
     if not known(noise[0]):
         caption = "There is no error to tell noise by."
-    caption += f" Verdicts: at {100 * alpha:.3g} % (Holm). Bars: single {100 - 100 * alpha:.3g} % intervals."
+    caption += f" Verdicts: at {100 * alpha:.3g} % (Holm). Bars: single {confidence_words(alpha)} intervals."
     title = finding(f"{len(large)} of {len(changes)} effects stand out of the noise", *names)
     numbers = changes[["name", *_ENDS, "verdict"]].assign(noise=effects["noise"].to_numpy())
     return render(f"half-normal-{metric}", drawing, title, caption, numbers)
@@ -310,7 +310,7 @@ def waterfall(
         f"; from {short(start)}",
     )
     caption = (
-        f"Boxes: each step on top of those before, against {start}. Lines: {100 - 100 * alpha:.3g} % intervals of its own "
+        f"Boxes: each step on top of those before, against {start}. Lines: {confidence_words(alpha)} intervals of its own "
         "change, adjusted for this ladder alone."
     )
     return render(f"waterfall-{start}", drawing, title, caption, changes[["name", *_ENDS, "verdict"]])

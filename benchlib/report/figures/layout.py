@@ -241,7 +241,8 @@ def log_axis(axes: Axes, which: str, low: float, high: float) -> str:
     apart, axis = aside**2 * high / low, getattr(axes, f"{which}axis")
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low / aside, high * aside)})
     room = WIDTH * axes.get_position().width / 40 if which == "x" else 5.0
-    subs = next((of for of in ((1, 2, 5), (1, 3)) if len(of) * np.log10(apart) < room), (1,))
+    powers = (1,) if apart >= 100 else (1, 3)  # of less than two decades one power of ten may be all
+    subs = next((of for of in ((1, 2, 5), (1, 3)) if len(of) * np.log10(apart) < room), powers)
     axis.set_major_locator(LogLocator(subs=subs, numticks=9 if len(subs) > 1 else None))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(amount)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.transforms import offset_copy
 
-from benchlib.plan.metrics import metric_or_guess, percent_words
+from benchlib.plan.metrics import confidence_words, metric_or_guess, percent_words
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import amount, extremes, finding, good, known, short, signed, span
 from benchlib.report.figures.layout import change_axis, panels, places_axis, styled, tell, value_axis
@@ -157,7 +157,7 @@ def setting_curve(
     axes.set(ylabel=f"change of {analysis.metric.title}{unit}")
     axes.axhline(1, color=INK, linewidth=1, zorder=1.5)
     axes.axhspan(1 - margin, 1 + margin, color=BAND, linewidth=0, zorder=0.5)
-    caption = f"Bars: adjusted {100 * (1 - analysis.alpha):.3g} % intervals."
+    caption = f"Bars: adjusted {confidence_words(analysis.alpha)} intervals."
     rings = factors[factors["bends"]]
     if len(rings):
         axes.plot(rings["x"], rings["value"], "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)

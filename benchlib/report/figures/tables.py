@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchlib.plan.metrics import confidence_words
 from benchlib.plan.model import Study
 from benchlib.report.figures.frames import (
     DAGGER,
@@ -131,7 +132,7 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     """
     metric, rows = analysis.metric, rows_of(analysis)
     lost = {level: text for level, text in durability.items() if level in rows}
-    confidence = f"{100 * (1 - analysis.alpha):.3g} % interval"
+    confidence = f"{confidence_words(analysis.alpha)} interval"
     spread = f"mean ± sd, {metric.unit}".rstrip(", ")
     records = []
     for level, row in rows.items():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from benchlib.plan.metrics import confidence_words
 from benchlib.report.figures import changes
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import percent_words
@@ -62,7 +63,7 @@ def gains(experiment: Experiment) -> Table:
     alone, whole = rows.iloc[: len(ends)].replace({"what": names}), rows.iloc[len(ends) :]
     rows = pd.concat([alone, pairs.rename(columns={"effect": "what"}), whole])
     words = [percent_words(*row) for row in rows[["percent", "ci_low", "ci_high"]].to_numpy().tolist()]
-    interval = f"{100 - 100 * alpha:.3g} % interval"
+    interval = f"{confidence_words(alpha)} interval"
     table = pd.DataFrame(words, columns=["change", interval]).assign(p=rows["p_value"].to_list())
     table.insert(0, "what", rows["what"].to_list())
     note = (

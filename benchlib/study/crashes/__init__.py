@@ -51,6 +51,8 @@ from benchlib.study.store import StudyFolder
 _DEATH_S = 10.0
 _KILL_S, _CUT_S = (0.3, 1.5), (1.0, 4.0)
 """Between which times a crash comes, in seconds of load."""
+_RECOVERY_LIMIT_S = 900.0
+"""A recovery may replay a whole ``max_wal_size`` from a slow disk."""
 
 _DISK = volumes.Place(file_system="ext4", size=640 << 20)
 _GROUND = volumes.Place(file_system="xfs", size=1536 << 20)
@@ -207,7 +209,7 @@ def _restarted(cluster: Cluster, number: int) -> tuple[set[Row] | None, float | 
     """Start a server again: the rows of the round, how long recovery took, and what is damaged."""
     log, started = cluster.log_size(), time.monotonic()
     try:
-        cluster.start()
+        cluster.start(_RECOVERY_LIMIT_S)
     except ServerError:
         return None, None, (failure_reason(cluster.log_text(log)),)
     recovery_s = round(time.monotonic() - started, 3)

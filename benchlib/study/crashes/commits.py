@@ -130,9 +130,9 @@ def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -
     def ask(what: str, sql: str) -> list[Any]:
         try:
             return connection.execute(sql).fetchall()
-        except psycopg.OperationalError:
-            raise  # the server is gone
         except psycopg.Error as reason:
+            if connection.broken:
+                raise  # the server is gone
             damage.append(f"{what}: {reason_of(reason)}")
             return []
 

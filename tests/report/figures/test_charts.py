@@ -78,6 +78,14 @@ def test_ticks_of_a_log_axis_are_few(low, high):
     assert 2 <= sum(bottom <= tick <= top for tick in axes.get_yticks()) <= 6
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.15, 4.7), (0.3, 8), (1.1, 90), (0.02, 900)])
+def test_a_narrow_log_axis_has_more_than_one_tick(low, high):
+    axes = Drawing().add_axes((0.4, 0.1, 0.1, 0.8))
+    log_axis(axes, "x", low, high)
+    left, right = axes.get_xlim()
+    assert 2 <= sum(left <= tick <= right for tick in axes.get_xticks()) <= 6
+
+
 def test_panels_above_a_gap_in_the_last_row_have_tick_labels():
     _, grid = panels([(name, "") for name in "abcde"], 100)
     labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in grid]
