@@ -36,7 +36,16 @@ IN_AUTO_CONF: LiteralString = (
 )
 """What ``ALTER SYSTEM`` has set, by the name in lower case, as a view tells it."""
 
-_END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pg_has_role(usesysid, 'MEMBER')"
+_END_SESSIONS: dict[str, LiteralString] = {
+    "database": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pg_has_role(usesysid, 'MEMBER')",
+    # of a load that was killed: it may go on for hours, and holds locks
+    "schema": """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid() AND pid IN (
+    SELECT l.pid FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s)
+""",
+}
 
 
 def connect_to(server: str, **parameters: Any) -> Session:
@@ -147,14 +156,13 @@ class Created(Change):
         connection.execute(sql.SQL(_STATEMENTS[self.what][0]).format(sql.Identifier(self.name)))
 
     def undo(self) -> None:
-        """Drop it, with who is still connected to the database.
+        """Drop it, with who is still connected to the database, or as our role has a lock in the schema.
 
         Raises:
             StudyError: the server cannot be reached, or refuses.
 
         """
         with asking(_RESISTS, StudyError), connect_to(self.server) as connection:
-            if self.what == "database":
-                connection.execute(_END_SESSIONS, [self.name])
+            connection.execute(_END_SESSIONS[self.what], [self.name])
             connection.execute("SET lock_timeout = '30s'")
             connection.execute(sql.SQL(_STATEMENTS[self.what][1]).format(sql.Identifier(self.name)))

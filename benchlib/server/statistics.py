@@ -17,16 +17,26 @@ from benchlib.host.sampler import FILES, Files
 from benchlib.host.shell import Shell, ticks
 from benchlib.load.parse import parse_text
 from benchlib.plan.workload import Workload, at_scale
+from benchlib.server.changes import OURS
 from benchlib.server.rights import RIGHTS
 from benchlib.server.server import Server, asking
 
-# how much larger than VACUUM or ANALYZE last saw it the table is that grew most; one that neither has seen is left out
-_TABLES = """
+# a schema of our own is beside the tables of others
+_BESIDE_OTHERS = f"current_schema() ~ '{OURS}'"
+_TABLES = f"""
 SELECT jsonb_build_object('autovacuums', coalesce(sum(autovacuum_count + autoanalyze_count), 0)) FROM pg_stat_user_tables
+WHERE {_BESIDE_OTHERS} IS NOT TRUE OR schemaname = current_schema()
 """
-_GROWTH = """
+_BYTES = f"""
+SELECT CASE WHEN {_BESIDE_OTHERS} THEN
+    (SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind IN ('r', 'm') AND relnamespace::regnamespace::text = current_schema())
+ELSE pg_database_size(current_database()) END::bigint
+"""
+# how much larger than VACUUM or ANALYZE last saw it the table is that grew most; one that neither has seen is left out
+_GROWTH = f"""
 SELECT max(1 + s.n_mod_since_analyze / nullif(greatest(c.reltuples - s.n_mod_since_analyze, 0), 0)::float8)
 FROM pg_stat_user_tables AS s JOIN pg_class AS c ON c.oid = s.relid
+WHERE {_BESIDE_OTHERS} IS NOT TRUE OR schemaname = current_schema()
 """  # a template is vacuumed last, so reltuples are those of now
 _VIEWS = {
     "lsn": (10, "SELECT pg_current_wal_insert_lsn()::text"),
@@ -36,7 +46,7 @@ _VIEWS = {
     "io": (16, "SELECT jsonb_agg(to_jsonb(s)) FROM pg_stat_io AS s"),
     "checkpointer": (17, "SELECT to_jsonb(s) FROM pg_stat_checkpointer AS s"),
     "block_size": (10, "SELECT current_setting('block_size')::int"),
-    "database_bytes": (10, "SELECT pg_database_size(current_database())"),
+    "database_bytes": (10, _BYTES),
     "tables": (10, _TABLES),
 }
 _SHARED = ("bgwriter", "wal", "io", "checkpointer")

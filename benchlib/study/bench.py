@@ -26,7 +26,7 @@ from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates, workshop
-from benchlib.study.at_host import UnwantedError
+from benchlib.study.at_host import PASSING
 from benchlib.study.fleet import Hosts
 from benchlib.study.generators import drive, put_together, reach
 from benchlib.study.loop import Tell
@@ -74,7 +74,7 @@ class Bench:
                         stand.checkpoint()
         except BenchlibError as reason:
             # then this trial fails, and no other; or its block runs again
-            if not plan.stands_side_by_side or isinstance(reason, UnwantedError):
+            if not plan.stands_side_by_side or isinstance(reason, PASSING):
                 raise
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return stand
@@ -96,7 +96,7 @@ class Bench:
                 notes["warnings"] += stand.site.remarks if stand.site else []
                 with stand.logged(folder / SERVER_LOG, _LOG_LIMIT):
                     self._measure(trial, stand, folder, notes)
-        except StudyError:
+        except (StudyError, *PASSING):
             raise
         except BenchlibError as reason:
             notes |= {"error": str(reason), "error_kind": type(reason).__name__}

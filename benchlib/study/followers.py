@@ -24,7 +24,7 @@ from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
 from benchlib.server.server import Session, asking
 from benchlib.server.templates import workshop
-from benchlib.study.at_host import PASSING, Send, UnwantedError, ended
+from benchlib.study.at_host import PASSING, Send, ended
 from benchlib.study.fleet import CLOCK, Hosts, clock_offset
 from benchlib.study.records import Away
 
@@ -128,11 +128,12 @@ class ReplicaElsewhere(Replica):
         """That it is lost, and why, in a few words.
 
         Raises:
+            HostBusyError: another run is under way there.
             StudyError: its worker is gone, so that another attempt may mend it.
 
         """
         if isinstance(reason := ended(self._task), PASSING):
-            raise UnwantedError(f"{self.host}: {reason}")
+            raise type(reason)(f"{self.host}: {reason}")
         return f"{self.name} on {self.host} {f'ended ({reason})' if reason else 'does not stream'}"
 
     def sampled(self, since_s: float) -> Away:

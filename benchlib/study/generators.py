@@ -153,7 +153,7 @@ def _raise_failure(tasks: Mapping[str, Any]) -> None:
     for name, task in tasks.items():
         if reason := ended(task):
             if isinstance(reason, PASSING):
-                raise UnwantedError(f"{name}: {reason}")
+                raise type(reason)(f"{name}: {reason}")
             raise LoadError(f"the generator {name} failed, so all were stopped: {reason}")
 
 

@@ -1,5 +1,6 @@
 """On a server that is not ours everything happens in a place of our own, is given back, and no password is seen."""
 
+import contextlib
 import logging
 import os
 import time
@@ -91,9 +92,30 @@ def test_a_schema_of_our_own_beside_the_tables_of_others(foreign: Foreign, journ
             rows = remote.query("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
             assert {"pgbench_accounts", "pgbench_history", "test_table"} <= {row["tablename"] for row in rows}
             assert remote.value("SELECT count(*) FROM pgbench_accounts") == 100_000
+            rows, told = "SELECT generate_series(8, 1000000) AS n", "SELECT pg_stat_force_next_flush()"
+            foreign.cluster.execute(
+                "ANALYZE test_table", told, f"INSERT INTO test_table {rows}", told, dbname="postgres"
+            )
+            bytes_of = {r: statistics.snapshot(r)["database_bytes"] for r in (remote, second)}
+            assert 13 << 20 < bytes_of[remote] < 30 << 20  # theirs has 35 MB
+            assert bytes_of[second] in (0, None)
+            assert statistics.growth(second) is None
+            foreign.cluster.execute("DELETE FROM test_table WHERE n > 7", dbname="postgres")
         assert foreign.schemas() == {"public"}
         for table in theirs:
             assert foreign.cluster.query(f"SELECT * FROM {table}", "postgres") == [{"n": 7}]
+
+
+def test_a_schema_of_our_own_goes_though_a_killed_load_goes_on_in_it(
+    foreign: Foreign, journal: Journal
+) -> None:
+    with journal.chapter() as chapter:
+        remote = Remote.open(Target(server="boss", own_schema="bench_own"), chapter)
+        with contextlib.closing(remote.connect()) as load:
+            for statement in ("CREATE TABLE held (n int)", "BEGIN", "LOCK TABLE held"):
+                load.execute(statement)
+            chapter.undo()  # which would fail after waiting for the lock
+    assert foreign.schemas() == {"public"}
 
 
 def test_options_of_the_service_stay_beside_our_own(

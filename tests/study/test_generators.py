@@ -96,7 +96,9 @@ def test_a_call_that_failed_says_why_and_one_whose_worker_is_gone_has_its_block_
     with pytest.raises(LoadError, match="the generator gen1 failed, so all were stopped: no pgbench"):
         _raise_failure({"gen1": task(LoadError("no pgbench"))})
     for passing in (RuntimeError("killed"), HostBusyError("another run"), UnwantedError("closing")):
-        with pytest.raises(UnwantedError, match=r"^gen1: "):
+        # a busy host may stay so for long: its block waits for it, and no attempt is counted
+        kind = HostBusyError if isinstance(passing, HostBusyError) else UnwantedError
+        with pytest.raises(kind, match=r"^gen1: "):
             _raise_failure({"gen1": task(passing)})
 
 
