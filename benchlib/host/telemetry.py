@@ -86,9 +86,8 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
     """
     ends = first, last = raw["readings"][0], raw["readings"][-1]
     moved = _device_rises(ends)
-    told = (
-        transactions if "server_ticks" in last else None
-    )  # which only the readings before and after the load have
+    # which only the readings before and after the load have
+    told = transactions if "server_ticks" in last else None
     costs = {
         "server_cpu_ms": 1000 * _ticks(first, last, "server_ticks") / raw["ticks_per_s"],
         "pooler_cpu_ms": 1000 * _ticks(first, last, "pooler_ticks") / raw["ticks_per_s"],

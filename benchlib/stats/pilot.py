@@ -60,12 +60,12 @@ def size_study(
     controls: int = 0,
     overhead_s: float,
     margin: float = 0.03,
-    own_references: int = 0,
+    pairs: int = 0,
     blocks: Sequence[Hashable] | None = None,
 ) -> Pilot:
     """Return trial length, blocks and minutes for a study of ``levels`` arms, ``controls`` of them A/A arms.
 
-    ``own_references`` is how many comparisons there are in all where some are not with the baseline; 0: each level with it.
+    ``pairs`` is how many comparisons there are where some are not with the baseline; 0: each level with it.
     ``pilot``: at least three trials of the baseline, each its readings (tps) every second after the warm-up.
     ``blocks`` names the block of each: trials of one block are then compared with each other only, so that a host that
     drifts is not taken for noise. ``overhead_s`` is C: restart, warm-up and the rest of a trial, in seconds.
@@ -91,8 +91,8 @@ def size_study(
     least, most = (float(np.sqrt(each + lrv / trial_s)) for each in between)
     asked, arms, present = max(levels - 1 - controls, 1), controls + 1, _FEWEST - 1
     plan, factor = Plan(_ALPHA, asked, complete_loadings(asked, arms)[0]), 1 + 1 / arms
-    if own_references:  # a trial against a trial, and no common part
-        plan, factor = Plan(_ALPHA, own_references, 0.0), 2.0
+    if pairs:  # a trial against a trial, and no common part
+        plan, factor = Plan(_ALPHA, pairs, 0.0), 2.0
     counts = [blocks_to_answer(plan, max(sd, SAME), factor, margin, present) for sd in (least, most)]
     minutes = [None if count is None else count * levels * (trial_s + overhead_s) / 60 for count in counts]
     return Pilot(trial_s, most, (counts[0], counts[1]), (minutes[0], minutes[1]))

@@ -254,14 +254,15 @@ class Runner:
         kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
         overhead = sum(m.finished_s - m.started_s - (m.load_wall_s or 0) for m in kept) / max(len(kept), 1)
         readings = dict(list(pilot.progress.groupby(["level", "block"])["tps"]))
+        pairs = {
+            name: other for name, other in plan.factor.pairs().items() if name not in plan.factor.controls
+        }
         size = size_study(
             [tps.dropna().to_list() for tps in readings.values()],
             blocks=[block for _, block in readings],
             levels=len(plan.factor.levels),
             controls=len(plan.factor.controls),
-            own_references=len(plan.factor.pairs().keys() - {*plan.factor.controls})
-            if plan.factor.against
-            else 0,
+            pairs=len(pairs) if {*pairs.values()} != {plan.factor.baseline} else 0,
             overhead_s=overhead,
             margin=plan.margin,
         )

@@ -58,8 +58,7 @@ def test_pairs_with_references_of_their_own_take_more_blocks():
     """A trial against a trial strays more than one against the mean of the baseline and its twin."""
     trials = pilot(10, 60, between=0.03)
     one, own = (
-        size_study(trials, levels=8, controls=1, own_references=count, overhead_s=5).blocks
-        for count in (0, 6)
+        size_study(trials, levels=8, controls=1, pairs=count, overhead_s=5).blocks for count in (0, 6)
     )
     assert own[0] > one[0]
     assert own[1] > one[1]

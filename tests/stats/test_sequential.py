@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from benchlib.stats import Concern
@@ -24,6 +25,21 @@ def stop_at(make_trials):
 
 def test_looks_stop_at_a_clear_effect(stop_at):
     assert [stop_at(blocks) for blocks in (1, 3, 4)] == [None, "settled at 3 blocks", None]
+
+
+def test_what_stops_early_says_so_by_the_study_s_margin_though_a_block_has_failed(make_trials):
+    levels = ["base", "control", "x"]
+    trials = make_trials(levels, blocks=5, effects={"x": 0.08}, sd=0.02, seed=3)
+    trials.loc[trials.block == trials.block.min(), "tps"] = np.nan
+    arguments = {"baseline": "base", "controls": ["control"]}
+    told = []
+    for margin in (0.001, 0.5):
+        analysis, why = decide(trials, plan_looks(3, 1), margin=margin, **arguments)
+        assert why == "settled at 5 blocks"
+        told += [w.message for w in analysis.warnings if w.code == "stopped_early"]
+    assert len(told) == 2
+    assert told[0] != told[1]
+    assert all(words.startswith("the study stopped after 5 of 9 blocks") for words in told)
 
 
 def test_looks_go_on_while_a_level_is_open_and_end(stop_at):

@@ -63,12 +63,8 @@ def _read(path: Path) -> dict[str, Any]:
         for script in (*_tables(keys.get("scripts")), *_tables(keys.get("beside"))):
             if "sql" not in script and isinstance(script.get("file"), str):
                 script["sql"] = (path.parent / script.pop("file")).read_text(encoding="utf-8")
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-    ) as reason:  # TOML's, JSON's and the encoding's are ValueErrors
+    # what TOML, JSON and the encoding raise are ValueErrors
+    except (OSError, ValueError, LookupError, TypeError) as reason:
         raise InputError(f"workload {path.name} cannot be read: {reason}") from reason
     like = keys.pop("like", None)
     if like is None:
