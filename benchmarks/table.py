@@ -115,9 +115,9 @@ def analysis_s(seed: int) -> float:
     return time.perf_counter() - started
 
 
-def studies(rounds: int, blocks: int) -> list[Row]:
+def studies(rounds: int, blocks: int, short_s: int, long_s: int) -> list[Row]:
     """A study of inserts as a user runs it, and its page once more; the longer trials once."""
-    over: dict[int, list[float]] = {15: [], 60: []}
+    over: dict[int, list[float]] = {short_s: [], long_s: []}
     pages = []
     with tempfile.TemporaryDirectory() as scratch:
         project = Path(scratch)
@@ -125,7 +125,7 @@ def studies(rounds: int, blocks: int) -> list[Row]:
         (project / "levels.yaml").write_text(LEVELS)
         (project / "data").mkdir()
         place = {DATA_VARIABLE: str(project / "data")}
-        for duration_s in [15] * rounds + [60]:
+        for duration_s in [short_s] * rounds + [long_s]:
             name = f"bench-{len(pages)}"
             sizes = ["-p", "blocks", blocks, "-p", "duration_s", duration_s, "-p", "clients", 4]
             words = ["run", "configuration", "-f", "levels.yaml", *sizes, "-p", "study", name]
@@ -179,15 +179,19 @@ def lines_of(rows: Sequence[Row]) -> list[str]:
 @click.option("--rounds", default=3, show_default=True, help="of all but the observer's price")
 @click.option("--lines", default=10_000_000, show_default=True, help="of the transaction log")
 @click.option("--blocks", default=5, show_default=True, help="of the studies")
+@click.option("--short", "short_s", default=15, show_default=True, help="seconds of their shorter trials")
+@click.option("--long", "long_s", default=60, show_default=True, help="seconds of their longer trials")
 @click.option("--observer-blocks", default=200, show_default=True)
 @click.option("--out", default=Path("data/benchmarks"), show_default=True, type=click.Path(path_type=Path, file_okay=False))  # fmt: skip
-def main(rounds: int, lines: int, blocks: int, observer_blocks: int, out: Path) -> None:
+def main(
+    rounds: int, lines: int, blocks: int, short_s: int, long_s: int, observer_blocks: int, out: Path
+) -> None:
     """Measure one after the other, print the table and keep it."""
     out.mkdir(parents=True, exist_ok=True)
     parts: list[Callable[[], list[Row]]] = [
         lambda: [analysis(rounds)],
         lambda: logs(out, rounds, lines),
-        lambda: studies(rounds, blocks),
+        lambda: studies(rounds, blocks, short_s, long_s),
         lambda: [observer(out, observer_blocks)],
     ]
     rows, before = [], load_average()

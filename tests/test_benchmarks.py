@@ -11,7 +11,20 @@ import pytest
 import benchlib
 
 TABLE = Path(__file__).parent.parent / "benchmarks" / "table.py"
-TINY = ["--rounds", "1", "--lines", "20000", "--blocks", "3", "--duration", "1", "--observer-blocks", "3"]
+TINY = [
+    "--rounds",
+    "1",
+    "--lines",
+    "20000",
+    "--blocks",
+    "3",
+    "--short",
+    "1",
+    "--long",
+    "2",
+    "--observer-blocks",
+    "3",
+]
 
 
 @pytest.mark.pg
@@ -25,7 +38,7 @@ def test_the_table_of_what_the_suite_costs(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
     table = pd.read_csv(tmp_path / "out" / "table.csv")
-    assert list(table["unit"]) == ["s", "×", "×", "×", "s", "%"]
+    assert list(table["unit"]) == ["s", "×", "×", "%", "%", "s", "%"]
     assert table[["median", "low", "high"]].notna().all(axis=None)
     assert len(done.stdout.splitlines()) == 2 + len(table)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"table.csv", "logs.csv", "observer.csv"}

@@ -223,7 +223,7 @@ class _Driver:
         for block in left:  # its levels are to be compared with neighbours of one hour
             for trial_id in self._kept.pop(block):
                 self._folder.set_aside(trial_id)
-                self.progress.kept -= 1
+                self.progress.drop(trial_id)
         self._report(f"{share.host} has lost block {left[0]} ({reason}): it runs again")
         self._attempts[left[0]] += not isinstance(reason, HostBusyError)
         if self._attempts[left[0]] >= MOST_ATTEMPTS:

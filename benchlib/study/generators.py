@@ -216,6 +216,6 @@ def _keep_logs(generated: Sequence[Generated], target: Path) -> None:
         for name, more in (("time_us", round(1_000_000 * each.did.clock_offset_s)), ("client", clients)):
             place = table.schema.get_field_index(name)
             table = table.set_column(place, table.schema.field(name), pc.add(table[name], more))
-        clients = (pc.max(table["client"]).as_py() or 0) + 1
+        clients = max(clients, (pc.max(table["client"]).as_py() or 0) + 1)
         tables.append(table)
     pq.write_table(pa.concat_tables(tables), target, compression="zstd")

@@ -31,25 +31,33 @@ OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
 
 
 class Progress:
-    """How far a study is, for whoever runs it; ``kept`` counts its trials."""
+    """How far a study is, for whoever runs it."""
 
     def __init__(
         self, folder: StudyFolder, study: Study, kept: Mapping[str, Measurement], tell: Tell
     ) -> None:
         self._folder, self._study, self._tell = folder, study, tell
-        self.kept, self._failed = len(kept), sum(m.error is not None for m in kept.values())
+        self._failed = {trial_id: m.error is not None for trial_id, m in kept.items()}
         self._started, self._before = time.monotonic(), self.kept
+
+    @property
+    def kept(self) -> int:
+        """How many trials are kept."""
+        return len(self._failed)
 
     def add(self, measurement: Measurement) -> None:
         """Count a trial that has been kept."""
-        self.kept += 1
-        self._failed += measurement.error is not None
+        self._failed[measurement.trial.id] = measurement.error is not None
+
+    def drop(self, trial_id: str) -> None:
+        """Count a trial no more, which has been set aside."""
+        del self._failed[trial_id]
 
     def report(self, doing: str) -> None:
         """Tell how far it is, in a line, and what is done now."""
         gone_s, trials = time.monotonic() - self._started, len(self._study.trials)
         line = f"{self._folder.name}: trial {self.kept}/{trials}"
-        line += f", {self._failed} failed" if self._failed else ""
+        line += f", {failed} failed" if (failed := sum(self._failed.values())) else ""
         line += f", {_clock(gone_s)} gone"
         if (added := self.kept - self._before) > 0:
             line += f", about {_clock((trials - self.kept) * gone_s / added)} left"
@@ -69,11 +77,12 @@ def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def keep_study(folder: StudyFolder, study: Study) -> Study:
+def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None) -> Study:
     """Write a new study, or find that the one kept under this name is the same; what is kept.
 
     More blocks than before are added to the study; fewer leave it as it is, so that a rerun
     never throws a measurement away. A study that was whole when it got more has been looked at, which is kept. Parameters that are no part of the plan, such as prices, are the last run's.
+
     Raises:
         InputError: a study of that name exists with another plan; the message says what differs.
 
@@ -83,6 +92,9 @@ def keep_study(folder: StudyFolder, study: Study) -> Study:
         return study
     kept = same_study(folder, study)
     if study.blocks < kept.blocks:
+        tell(
+            f"{folder.name} has {kept.blocks} blocks, more than the {study.blocks} asked for: all of them count"
+        )
         return kept
     # from what is kept: the plan asked for may name its levels in another order
     more = tuple(trial for trial in kept.plan.design(study.blocks) if trial.block > kept.blocks)

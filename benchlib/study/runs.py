@@ -207,7 +207,7 @@ class Runner:
             if new:
                 self.preflight()
                 experiment.study = self._begun(tell)
-            experiment.study = keep_study(folder, experiment.study)
+            experiment.study = keep_study(folder, experiment.study, tell)
             if not new:
                 self._check_builds()
             if self.retry_failed:

@@ -156,6 +156,14 @@ def test_a_host_that_is_lost_and_back_runs_its_unfinished_block_again_whole(fold
     assert spoilt(folder) == [f"{ids(folder)[6]}.1"]
 
 
+def test_a_failed_trial_that_is_set_aside_counts_as_failed_no_more(folder_of, run: Run) -> None:
+    folder, hosts = folder_of(1), FakeHosts("a", script={1: (2, UnwantedError("killed"))})
+    lines: list[str] = []
+    run(folder, hosts, tell=lines.append, failing={1: "no space"})
+    assert any(line.startswith("small: trial 1/3, 1 failed, ") for line in lines)
+    assert "failed" not in lines[-1], lines
+
+
 def test_the_blocks_of_a_host_that_stays_away_go_to_the_others(folder_of, run: Run) -> None:
     folder = folder_of(4)
     hosts = FakeHosts("a", "b", script={1: (2, RuntimeError("the worker died"))}, back_within_s=0)

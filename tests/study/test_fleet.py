@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -26,10 +27,10 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.fleet import Fleet, FleetHost
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
-from benchlib.study import at_host, driver, fleet_check
+from benchlib.study import at_host, driver, fleet, fleet_check
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.experiment import shown
-from benchlib.study.fleet import Hosts, make_certificates, read_fleet
+from benchlib.study.fleet import Hosts, clock_offset, make_certificates, read_fleet
 from benchlib.study.records import ReplicaReadings
 from benchlib.study.store import StudyFolder
 
@@ -54,6 +55,24 @@ def test_without_dask_a_fleet_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(PreflightError, match=r"pip install -e '\.\[fleet\]'"), Hosts(anywhere()).connected():
         pass
+
+
+def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, ahead = 1_700_000_000.0, 2.5
+    answers = iter([(0.4, 0.0), (0.001, 0.003), *[(0.2, 0.2)] * 18])  # seconds to there, and back
+
+    def ask() -> float:
+        nonlocal now
+        there, back = next(answers)
+        reading = now + there + ahead
+        now += there + back
+        return reading
+
+    monkeypatch.setattr(fleet, "time", SimpleNamespace(time=lambda: now))
+    trip_s, offset_s = clock_offset(ask)
+    assert trip_s == pytest.approx(0.004, abs=1e-6)
+    assert offset_s == pytest.approx(ahead, abs=trip_s / 2), "half a trip is what it may be off"
+    assert next(answers, None) is None
 
 
 def anywhere(address: str = "tcp://127.0.0.1:1", **changes: Any) -> Fleet:

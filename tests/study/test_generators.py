@@ -1,5 +1,6 @@
 """What several generators leave of one load, put together."""
 
+import contextlib
 import io
 import re
 from pathlib import Path
@@ -12,12 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from fakes import pgbench_output
 
-from benchlib.errors import HostBusyError, LoadError
+from benchlib.errors import HostBusyError, LoadError, ServerError
 from benchlib.load.latency import SCHEMA, read_latency
 from benchlib.load.pgbench import Pgbench
+from benchlib.load.tool import Connection, Job
+from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Generator, Load
 from benchlib.study.at_host import UnwantedError, ended
-from benchlib.study.generators import Generated, _raise_failure, _results, put_together
+from benchlib.study.generators import Generated, _raise_failure, _results, drive, put_together
 from benchlib.study.store import TRANSACTION_LOG
 
 TOOL = Pgbench(Path("pgbench"))
@@ -104,6 +107,85 @@ def test_a_call_that_failed_says_why_and_one_whose_worker_is_gone_has_its_block_
 
 def task(reason: BaseException) -> SimpleNamespace:
     return SimpleNamespace(status="error", exception=lambda: reason)
+
+
+class FakeHosts:
+    """Hosts whose generators do as they are told; ``given`` is what they were to do, ``cancelled`` who was called off."""
+
+    def __init__(self, **does: SimpleNamespace) -> None:
+        self.does, self.cancelled, self.given = does, list[str](), dict[str, tuple[Load, int]]()
+
+    def address(self, name: str) -> str:
+        return f"{name}:1"
+
+    def submit(self, name: str, address: str, call: Any) -> SimpleNamespace:
+        job = call.args[1][2]
+        self.given[name] = job.load, job.seed
+        task = self.does[name]
+        task.cancel = lambda: self.cancelled.append(name)
+        return task
+
+
+class FakeHolder(contextlib.AbstractContextManager["FakeHolder"]):
+    """The connection that holds the barrier; all that were submitted wait for it."""
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting, self.asked = waiting, list[str]()
+
+    def execute(self, query: str, parameters: Any) -> SimpleNamespace:
+        self.asked.append(query.split("(")[0])
+        return SimpleNamespace(fetchall=lambda: [(self.waiting,)])
+
+    def __exit__(self, *reason: object) -> None:
+        self.asked.append("close")
+
+
+def driven(tmp_path: Path, hosts: FakeHosts, watch: Any = lambda: None) -> tuple[list[Any], FakeHolder]:
+    """Have the generators of hosts drive a server that is none."""
+    holder = FakeHolder(len(hosts.does))
+    stand = SimpleNamespace(
+        run=SimpleNamespace(folder=tmp_path), way=dict, server=SimpleNamespace(connect=lambda: holder)
+    )
+    load = Load(duration_s=3, clients=3, threads=2, generators=tuple(hosts.does))
+    job = Job(Connection(), load_workload("tpcb-like"), load, scale=1, seed=7)
+    return drive(hosts, stand, job, watch), holder  # type: ignore[arg-type]
+
+
+def done(leaves: Any) -> SimpleNamespace:
+    return SimpleNamespace(status="finished", done=lambda: True, result=lambda: leaves)
+
+
+def test_generators_share_a_load_and_begin_when_all_wait_at_the_barrier(tmp_path: Path) -> None:
+    hosts = FakeHosts(gen1=done("one"), gen2=done("two"))
+    results, holder = driven(tmp_path, hosts)
+    assert results == ["one", "two"]
+    assert [load.clients for load, _ in hosts.given.values()] == [2, 1]
+    assert len({seed for _, seed in hosts.given.values()}) == 2
+    assert holder.asked[0] == "SELECT pg_advisory_lock"
+    assert holder.asked[-2:] == ["SELECT pg_advisory_unlock", "close"]
+
+
+def test_a_generator_that_fails_ends_the_load_at_all(tmp_path: Path) -> None:
+    running = SimpleNamespace(status="pending", done=lambda: False)
+    fails = SimpleNamespace(status="pending", done=lambda: False, exception=lambda: LoadError("disk full"))
+
+    def watch() -> None:  # while they run
+        fails.status = "error"
+
+    hosts = FakeHosts(gen1=running, gen2=fails)
+    with pytest.raises(LoadError, match="the generator gen2 failed, so all were stopped: disk full"):
+        driven(tmp_path, hosts, watch)
+    assert hosts.cancelled == ["gen1", "gen2"]
+
+
+def test_a_server_that_dies_under_a_load_from_elsewhere_ends_it(tmp_path: Path) -> None:
+    def watch() -> None:
+        raise ServerError("the server is gone")
+
+    hosts = FakeHosts(gen1=SimpleNamespace(status="pending", done=lambda: False))
+    with pytest.raises(ServerError, match="the server is gone"):
+        driven(tmp_path, hosts, watch)
+    assert hosts.cancelled == ["gen1"]
 
 
 def test_generators_that_did_not_measure_together_are_no_trial(tmp_path: Path) -> None:

@@ -182,8 +182,10 @@ def test_fewer_blocks_leave_a_study_as_it_is(folder_of, study_of) -> None:
     folder = folder_of(4)
     before = contents(folder)
     asked = study_of(2).model_copy(update={"parameters": {"blocks": 2}})
-    assert keep_study(folder, asked) == study_of(4)
+    lines: list[str] = []
+    assert keep_study(folder, asked, lines.append) == study_of(4)
     assert contents(folder) == before
+    assert lines == ["small has 4 blocks, more than the 2 asked for: all of them count"]
 
 
 def test_levels_named_in_another_order_extend_the_same_design(
