@@ -105,8 +105,8 @@ def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
     """
     rows, pairs = [], study.plan.factor.pairs()
     for name, condition in conditions(study).items():
-        levels = list(study.plan.factor.levels)
-        named = (matching(part, levels) for part in condition.levels)
+        levels, cells = list(study.plan.factor.levels), study.plan.factor.cells
+        named = (matching(part, levels, cells) for part in condition.levels)
         for of in dict.fromkeys(chain.from_iterable(named)) if condition.levels else levels:
             level = pairs.get(of, of) if condition.at == "reference" else of
             values = figures.loc[figures["level"] == level, condition.figure].dropna()

@@ -7,6 +7,7 @@ where the ``unit`` is %, and differences of the two otherwise. Any other row is 
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -109,10 +110,14 @@ def _size(figure: Any, low: float, high: float) -> str:
     return " in direction, smaller" if high < least else " in direction, larger" if low > most else ""
 
 
-def matching(name: str, levels: Iterable[str]) -> list[str]:
-    """The level of that name; if there is none, those whose parts between commas hold all of its parts.
+def matching(
+    name: str, levels: Iterable[str], cells: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> list[str]:
+    """The level of that name; if there is none, those whose parts between commas, or whose ``cells``, hold all of its parts.
 
-    ``"run"`` stands for ``"run, server A"`` and ``"run, server B"``.
+    ``"run"`` stands for ``"run, server A"`` and ``"run, server B"``; where nothing else was run, for ``"server A"`` too.
     """
     known = list(levels)
-    return [name] if name in known else [level for level in known if name and among(name, [level])]
+    if name in known or not name:
+        return [name] if name else []
+    return [level for level in known if among(name, [level, *cells.get(level, {}).values()])]

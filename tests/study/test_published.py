@@ -154,7 +154,7 @@ CONDITIONS = {
         "machine, clients and seconds",
     ),
     LADDER: ("0.7 0.2 1000 0.1 30 10 100 4096 10 5 50 256 4 6", "scale, clients, seconds and memory"),
-    AZURE: ("8 56 64 2 10000 1.5 4 96", ""),
+    AZURE: ("8 56 64 2 10000 1.5 4 96", "version, threads and seconds"),
     GUIDE: ("7 8", ""),  # of Windows and Debian
     CLOUD: (
         "32 208 8 52 144 9000 9.6.10 90 10000 60 600 1000 2048 0.5 250 450000 1000 600 1000 10.6 11.1",
@@ -243,6 +243,10 @@ def test_a_name_stands_for_the_level_or_for_the_crossed_levels_that_hold_its_par
     assert matching("crm, run", levels) == ["run, crm"]
     assert matching("sysbench", levels) == []
     assert matching("", levels) == []
+    # a value that all levels share is in no level's name
+    cells = {name: {"step": "run", "server": name} for name in ("crm", "erp")}
+    assert matching("run", ["crm", "erp"], cells) == ["crm", "erp"]
+    assert matching("run, erp", ["crm", "erp"], cells) == ["erp"]
 
 
 CHANGES = {  # the interval and the verdict of a measured change, at a margin of 3 %

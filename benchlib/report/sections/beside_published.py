@@ -97,7 +97,8 @@ def _measured(experiment: Experiment, row: Any) -> tuple[Mapping[Hashable, Any] 
         return _compared(experiment, trials[trials[row.metric] > 0], row)
     factor, texts = experiment.plan.factor, []
     means = trials.groupby("level")[row.metric].agg(["mean", "std"])
-    for name in matching(row.level, [level for level in factor.levels if level not in factor.controls]):
+    asked = [level for level in factor.levels if level not in factor.controls]
+    for name in matching(row.level, asked, factor.cells):
         if name in means.index:
             mean, sd = means.loc[name]
             # one reading that several trials share, such as the flushes of a place, has no deviation
