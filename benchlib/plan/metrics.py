@@ -68,9 +68,11 @@ METRICS = {known.name: known for known in _METRICS}
 
 # A name with one of these in it measures time or waiting: less is better.
 _LOWER = re.compile(
-    r"latency|lag|wait|delay|duration|elapsed|time|seconds|bytes|^p\d\d|_(ms|us|ns|s|usecs)(_|$)"
+    r"latency|lag|wait|delay|duration|elapsed|time|seconds|bytes|percentile|^p\d\d|(^|_)[mun]?s(ecs?)?(_|/|$)"
 )
-_RATE = re.compile(r"(per_|/_?)s(ec(ond)?)?(_|$)|(^|_)(throughput|rate|[kmg]i?b|ops|rows|transactions)_s$")
+_RATE = re.compile(
+    r"(per_|/_?)s(ec(ond)?)?(_|$)|(^|_)(throughput|rate|[kmg]i?b|ops|rows|transactions)_s(ec)?$"
+)
 
 
 def metric(name: str) -> Metric:

@@ -82,13 +82,16 @@ def make_study(
         sizes = _sizes(declared, values)
         load = Load.model_validate(sizes.model_dump(include=set(Load.model_fields)))
 
+        under = patched(declared.base, sizes.base)
+
         def read(name: str, patch: Values) -> Level:
             def data_mib() -> int:
-                return workload(patch.get("workload") or declared.workload).data_mib(sizes.scale)
+                named = patch.get("workload") or under.get("workload") or declared.workload
+                return workload(named).data_mib(sizes.scale)
 
             return _level(name, patch, memory, {"levers": levers, "data_mib": data_mib})
 
-        base = read("base", patched(declared.base, sizes.base))
+        base = read("base", under)
         memory = min(memory, base.part("storage").get("memory") or memory)  # of the levels, which stand on it
 
         grid = {name: _scaled(ends, sizes.levels) for name, ends in declared.grid.items()}
@@ -97,6 +100,10 @@ def make_study(
         )
         factor, reasons = make_factor(declared, read, sizes.only, left_out)
         _check_answers(declared, factor)
+        if values.get("clients") and all(level.load.clients for level in factor.levels.values()):
+            raise InputError(
+                "parameter clients: every level says its own; leave it out, or change the levels"
+            )
         factor, base = _with_room(factor, base, load)
         levels = [base, *factor.levels.values()]
         metric = _metric(declared, load, levels)
@@ -228,7 +235,7 @@ def _check_together(plan: Plan, levers: Mapping[str, LevelKey]) -> None:
 
 def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:
     """Room for the clients on every server of our own, where nobody has said how many it takes."""
-    room = max(load.clients, *(level.load.clients or 0 for level in factor.levels.values()))
+    room = max(load.clients, *(level.over(base).load.clients or 0 for level in factor.levels.values()))
     if "max_connections" in base.settings or room + _SPARE_CONNECTIONS <= 100:
         return factor, base
     wide: dict[str, SettingValue] = {"max_connections": room + _SPARE_CONNECTIONS}

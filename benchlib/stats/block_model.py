@@ -36,7 +36,7 @@ class Noise:
 class Fit:
     """Level effects (k, up to a constant), their unscaled covariance (k, k), and what is left over.
 
-    ``residual`` (blocks, k) is NaN where a trial is absent; ``df`` is 0 where nothing is left to estimate noise from.
+    ``logs`` and ``residual`` (blocks, k) are NaN where a trial is absent; ``df`` is 0 where nothing is left to estimate noise from.
     ``hosts`` (blocks, hosts) is 1 where a host ran the block, else 0. Where there are several, the residual is what is left over
     when each level may have another effect on each host: blocks are replicates of their host's others only.
     """
@@ -46,6 +46,7 @@ class Fit:
     residual: np.ndarray
     df: int
     hosts: "csr_array[Any, Any]"
+    logs: np.ndarray
 
     @property
     def residual_sd(self) -> float:
@@ -73,6 +74,27 @@ class Fit:
         unknown = ~np.isclose(weights @ connected, weights, atol=1e-8).all(axis=1)
         estimate[unknown] = np.nan
         unscaled[unknown, :] = unscaled[:, unknown] = np.nan
+        return estimate, unscaled
+
+    def contrasts_alone(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return :meth:`contrasts`, each from the trials of its own levels alone.
+
+        In complete blocks that is the same. Where a trial is absent, all levels together fill its place by least squares, which
+        takes them for equally noisy: one that stalls then moves the others' estimates, and their own noise does not tell.
+        """
+        estimate, unscaled = self.contrasts(weights)
+        for row in np.flatnonzero(np.isfinite(estimate)) if np.isnan(self.logs).any() else ():
+            used = weights[row] != 0
+            logs = self.logs[:, used]
+            effects, own, *_ = _additive(logs[np.isfinite(logs).any(axis=1)])
+            weight, together = weights[row][used], np.linalg.pinv(own, hermitian=True) @ own
+            if not np.allclose(weight @ together, weight, atol=1e-8):
+                estimate[row] = unscaled[row, :] = unscaled[:, row] = np.nan
+                continue
+            scale = np.sqrt(weight @ own @ weight / unscaled[row, row])
+            estimate[row] = weight @ effects
+            unscaled[row, :] *= scale
+            unscaled[:, row] *= scale
         return estimate, unscaled
 
 
@@ -105,7 +127,7 @@ def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit
             _, _, residual[blocks], of_host = _additive(y[blocks])
             df += of_host
     member = csr_array((np.ones(len(y)), places, np.arange(len(y) + 1)))
-    return Fit(effects, unscaled, residual, df, member)
+    return Fit(effects, unscaled, residual, df, member, y)
 
 
 def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:

@@ -20,7 +20,7 @@ def by_itself(fit: Fit, weights: np.ndarray) -> tuple[pd.DataFrame, np.ndarray, 
     Columns: ``estimate``; ``factor``, its variance in units of a trial's; a trial's deviation ``sd`` with its degrees of freedom
     ``df``; the standard ``error``; the two-sided ``p``. NaN where nothing can be said.
     """
-    estimate, unscaled = fit.contrasts(weights)
+    estimate, unscaled = fit.contrasts_alone(weights)
     noise = fit.noise(weights)
     known = np.isfinite(estimate) & (noise.sd > SAME)
     sd, df = np.where(known, noise.sd, np.nan), np.where(known, noise.df, np.nan)

@@ -35,7 +35,9 @@ def gate(analysis: Analysis, level: str, tolerance: float) -> tuple[str, str]:
         return UNKNOWN, f"it takes at least {LEAST_BLOCKS} trials of both"
     if usable < _MOST * analysis.blocks:
         return UNKNOWN, f"only {usable} of {analysis.blocks} blocks have a good trial"
-    if worst <= most or verdict == "faster" or (verdict == "equivalent" and analysis.margin <= tolerance):
+    tiny = verdict == "slower" and level in analysis.tiny  # both real and within the margin
+    equivalent = (verdict == "equivalent" or tiny) and analysis.margin <= tolerance
+    if worst <= most or verdict == "faster" or equivalent:
         return PASSED, f"no slower than {most:g} %"
     if not math.isfinite(worst):
         return UNKNOWN, f"{verdict}: there is no interval"

@@ -79,7 +79,7 @@ def exploratory(
         if not rows[metric].gt(0).all() or baseline not in measured or measured <= {baseline, *controls}:
             continue
         for inside, comparisons in _parts(measured, measured, strata, baseline, controls, against):
-            if comparisons:
+            if comparisons and len(measured & {*inside}) > 1:
                 part = leads(rows[rows["level"].isin(inside)], metric=metric, **comparisons)
                 frames.append(part.assign(metric=metric))
     columns = ["metric", "level", "percent_change", "p_value"]

@@ -136,8 +136,8 @@ def _of_blocks(
 
 def _failed(error: "pd.Series[Any]") -> np.ndarray:
     """Which trials ended with an error: a text says why; of a count or a flag, 0 says that there was none."""
-    counted = pd.api.types.is_numeric_dtype(error)
-    return (error.fillna(0) != 0).to_numpy(dtype=bool) if counted else ~_blank(error)
+    said = error.astype(object).where(~_blank(error), 0)
+    return said.map(lambda told: isinstance(told, str) or told != 0).to_numpy(dtype=bool)
 
 
 def _blank(column: "pd.Series[Any]") -> np.ndarray:

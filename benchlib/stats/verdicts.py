@@ -90,6 +90,8 @@ def analyze(
 
     measured, table = metric_or_guess(metric, lower_is_better=lower_is_better), _levels(data.values)
     few = set(table.index[table["n"] < LEAST_BLOCKS])
+    changes = _changes(data.logs, pairs, weights)
+    few |= set(changes.columns[changes.notna().sum() < LEAST_BLOCKS])  # in which it is beside the other
     grave = {warning.level for warning in warnings if warning.grave}
     (up, down), tests = measured.directions, rows[["low", "high", "p_tost"]].to_numpy()
     verdicts = [
@@ -114,7 +116,7 @@ def analyze(
         "mde_percent": percent(rows["detectable"]),
         "blocks_needed": needed.where(np.array(verdicts) == "inconclusive"),
     }
-    differences = percent(_changes(data.logs, pairs, weights)).stack(future_stack=True).dropna()
+    differences = percent(changes).stack(future_stack=True).dropna()
     return Analysis(
         table=table.join(pd.DataFrame(compared)).rename_axis("level").reset_index(),
         baseline=arms[0],

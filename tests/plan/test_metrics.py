@@ -60,3 +60,16 @@ def test_who_says_that_less_is_better_is_believed_but_of_known_metrics():
 )
 def test_a_percentage_has_no_more_digits_than_its_interval_carries(numbers, change, interval):
     assert percent_words(*numbers) == (change.replace(" ", "\u00a0"), interval)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["usecs_per_op", "ms", "ms_per_query", "query_sec", "exec_secs", "response (msec)", "95th percentile"],
+)
+def test_names_that_speak_of_time_are_better_low(name):
+    assert not metric_or_guess(name).higher_is_better
+
+
+@pytest.mark.parametrize("name", ["requests per sec", "rows_sec", "ops/s", "score", "status"])
+def test_rates_and_what_tells_nothing_are_better_high(name):
+    assert metric_or_guess(name).higher_is_better

@@ -219,3 +219,21 @@ def test_a_p_is_never_zero_not_even_by_underflow(make_trials):
     row = benchlib.analyze(trials, baseline="a").table.iloc[1]
     assert row.p_value > 0
     assert row.p_adjusted > 0
+
+
+def test_a_trial_that_is_absent_lets_no_other_level_into_a_comparison():
+    rows = (
+        """1 A 1000|1 C 500|2 A 1000|2 B 1000|2 C 1000|3 A 1000|3 B 1002|3 C 1001|4 A 1000|4 B 998|4 C 999"""
+    )
+    frame = pd.DataFrame([row.split() for row in rows.split("|")], columns=["block", "level", "tps"])
+    table = benchlib.analyze(frame.astype({"tps": float}), baseline="A").table.set_index("level")
+    assert abs(table["percent_change"]["B"]) < 0.1, "it is as fast in every block that they share"
+    assert table["verdict"]["B"] == "equivalent"
+
+
+def test_fewer_than_three_blocks_that_two_levels_share_give_no_verdict():
+    tps = {"A": {1: 1000, 2: 1010, 3: 1000, 4: 1000}, "B": {3: 1220, 4: 1225, 5: 1300}}
+    rows = [(block, level, float(of)) for level, blocks in tps.items() for block, of in blocks.items()]
+    frame = pd.DataFrame(rows, columns=["block", "level", "tps"])
+    table = benchlib.analyze(frame, baseline="A").table.set_index("level")
+    assert table["verdict"]["B"] == "inconclusive"

@@ -63,6 +63,11 @@ def test_equivalence_within_a_wider_margin_shows_nothing_of_a_narrow_tolerance(j
     analysis = dataclasses.replace(analysis, table=table)
     assert gate(analysis, "tuned", 0.03)[0] == PASSED
     assert gate(analysis, "tuned", 0.01) == (UNKNOWN, "equivalent: it may be slower by 2.5 %")
+    # both real and shown to be within the margin, though its adjusted interval ends just outside
+    table = table.assign(verdict="slower", ci_low=-3.05, ci_high=-1.9, percent_change=-2.5)
+    analysis = dataclasses.replace(analysis, table=table, tiny=frozenset({"tuned"}))
+    assert gate(analysis, "tuned", 0.03)[0] == PASSED
+    assert gate(analysis, "tuned", 0.02)[0] == SLOWER
 
 
 percents = st.floats(-60, 60)
@@ -81,7 +86,7 @@ def test_a_larger_tolerance_never_makes_it_worse(change, below, above, tolerance
     up, down = analysis.metric.directions
     verdict = up if low > 0 else down if high < 0 else "inconclusive"
     table = analysis.table.assign(percent_change=change, ci_low=low, ci_high=high, verdict=verdict)
-    analysis = dataclasses.replace(analysis, table=table)
+    analysis = dataclasses.replace(analysis, table=table, tiny=frozenset())
     tight, wide = (gate(analysis, "tuned", tolerance)[0] for tolerance in sorted(tolerances))
     order = [SLOWER, UNKNOWN, PASSED]
     assert order.index(tight) <= order.index(wide)

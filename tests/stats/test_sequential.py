@@ -47,3 +47,11 @@ def test_looks_go_on_while_a_level_is_open_and_end(stop_at):
     assert stop_at(3, levels) is None
     assert stop_at(9, levels) == "the last look"
     assert stop_at(3, levels, concerns=[Concern("client_bound", "busy", grave=True)]) == "invalid at 3 blocks"
+
+
+def test_a_block_that_has_only_begun_is_no_look(make_trials):
+    trials = make_trials(["base", "control", "x"], blocks=5, effects={"x": 0.3}, seed=3)
+    begun = trials[(trials.block < 5) | (trials.level == "x")]
+    analysis, why = decide(begun, plan_looks(3, 1), baseline="base", controls=["control"])
+    assert why is None
+    assert analysis.alpha == plan_looks(3, 1).alphas[0]

@@ -115,3 +115,10 @@ def test_refusals_are_one_clear_line(trials, change, arguments, says):
     with pytest.raises(InputError, match=says) as caught:
         benchlib.analyze(change(trials), **{"baseline": "a", **arguments})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("flag", [False, 0])
+def test_a_flag_with_gaps_says_that_none_failed(flag):
+    error = pd.Series([flag, None, flag, ""], dtype=object)
+    frame = pd.DataFrame({"block": [1, 1, 2, 2], "level": list("abab"), "tps": [1.0, 2.0, 1.0, 2.0]})
+    assert benchlib.analyze(frame.assign(error=error), baseline="a").table["n"].tolist() == [2, 2]
