@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from benchlib.plan.model import Load
 
 _SUMMED = (
@@ -33,10 +35,40 @@ def _dealt(count: int, parts: int) -> list[int]:
     return [count // parts + (n < count % parts) for n in range(parts)]
 
 
-def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The reports of generators that began together as the report of one: counts and speeds are sums, means are weighted.
+def measured_from(began_s: Sequence[float], reports: Sequence[Mapping[str, Any]]) -> list[float]:
+    """When each began to measure: a tool that was begun then connects first, within its time."""
+    took = [(report.get("initial_connection_ms") or 0) / 1000 for report in reports]
+    return [begin + connected for begin, connected in zip(began_s, took, strict=True)]
 
-    Averaged percentiles are none, so what a tool tells of them is left out; the logs, put together, have them.
+
+def common_tps(reports: Sequence[Mapping[str, Any]], begins: Sequence[float]) -> float | None:
+    """Transactions a second of all in the time in which all measured, by each one's progress; inside a reading in proportion.
+
+    One who drives the server alone at either end would add to a sum of speeds what both together cannot reach. None where a
+    part of it is not known, or they have no time in common.
+    """
+    if not all(report["transactions"] and report["tps"] for report in reports):
+        return None
+    took = [report["transactions"] / report["tps"] for report in reports]
+    start, end = max(begins), min(begin + lasted for begin, lasted in zip(begins, took, strict=True))
+    if end <= start:
+        return None
+    done = 0.0
+    for report, begin, lasted in zip(reports, begins, took, strict=True):
+        at, gone = [0.0], [0.0]
+        for row in report["progress"]:
+            if row["tps"] is not None and at[-1] < (row["elapsed_s"] or 0) < lasted:
+                gone.append(gone[-1] + row["tps"] * (row["elapsed_s"] - at[-1]))
+                at.append(row["elapsed_s"])
+        at, gone = [*at, lasted], [*gone, report["transactions"]]  # the end is an exact count
+        done += float(np.interp(end - begin, at, gone) - np.interp(start - begin, at, gone))
+    return float(done / (end - start))
+
+
+def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -> dict[str, Any]:
+    """The reports of generators that began together as the report of one: counts are sums, means are weighted.
+
+    Speeds are those of the time that they have in common where ``begins`` tell when each began to measure, else sums. Averaged percentiles are none, so what a tool tells of them is left out; the logs, put together, have them.
     """
     first, counts = reports[0], [report["transactions"] or 0 for report in reports]
     whole = {
@@ -60,6 +92,8 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         whole["rate_lag_average_ms"] = _weighted([r["rate_lag_average_ms"] for r in reports], counts)
         lags = [r["rate_lag_max_ms"] for r in reports]
         whole["rate_lag_max_ms"] = None if None in lags else max(lags)
+    if begins and (tps := common_tps(reports, begins)) is not None:
+        whole |= {name: tps for name in ("tps", "speed") if name in first}
     return whole | {name: None for name in first if name.startswith("latency_p")}
 
 

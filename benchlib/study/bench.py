@@ -28,7 +28,7 @@ from benchlib.server.server import Server
 from benchlib.server.templates import Templates, workshop
 from benchlib.study.at_host import PASSING
 from benchlib.study.fleet import Hosts
-from benchlib.study.generators import drive, put_together, reach
+from benchlib.study.generators import During, drive, put_together, reach
 from benchlib.study.loop import Tell
 from benchlib.study.records import BESIDE, SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
 from benchlib.study.stand import Check, Stand, build, written
@@ -145,13 +145,14 @@ class Bench:
             before = statistics.snapshot(server)
             before["tables"] = {"growth": stand.grown, **(before["tables"] or {})}
 
-            with stand.watched(notes["warnings"], folder) as watch, stand.sampler(load.waits_hz) as sampler:
+            sampler = stand.sampler(load.waits_hz)
+            with stand.watched(notes["warnings"], folder) as watch:
 
                 def check() -> None:
                     check_beside()
                     watch()
 
-                read_report = self._drive(stand, load, trial.seed, folder, notes, check)
+                read_report = self._drive(stand, load, trial.seed, folder, notes, check, sampler)
         Samples.model_validate(sampler.raw).write(folder)
         notes["warnings"] += sampler.warnings
         stand.check_running()
@@ -183,14 +184,21 @@ class Bench:
         folder = self.workspace / "warm-up"
         folder.mkdir(mode=0o700, exist_ok=True)
         with stand.watched([]) as watch:
-            read_report = self._drive(stand, load, seed, folder, {}, watch)
+            read_report = self._drive(stand, load, seed, folder, {}, watch, contextlib.nullcontext())
         if not load.generators:  # so short a load may not be measured together by all of them
             read_report()
 
     def _drive(
-        self, stand: Stand, load: Load, seed: int, folder: Path, notes: dict[str, Any], watch: Check
+        self,
+        stand: Stand,
+        load: Load,
+        seed: int,
+        folder: Path,
+        notes: dict[str, Any],
+        watch: Check,
+        during: During,
     ) -> Callable[[], dict[str, Any]]:
-        """Run a load to its end, from this host or from others, its output verbatim in the folder.
+        """Run a load to its end, from this host or from others, its output verbatim in the folder; ``during`` is entered meanwhile.
 
         What gives its report, for which there is time once counters have been read. The command line of a load from other
         hosts is the one that all of them share in.
@@ -200,7 +208,7 @@ class Bench:
             assert self.hosts
             job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())
             notes["load_argv"] = [tool.program.name, *tool.argv(job)[1:]]
-            generated = drive(self.hosts, stand, job, watch)
+            generated = drive(self.hosts, stand, job, watch, during, tool.limit_s(load))
             return lambda: put_together(generated, tool, load, folder, notes)
         logs = None
         if load.transaction_log:
@@ -211,7 +219,10 @@ class Bench:
         outputs = folder / "stdout", folder / "stderr"
         # one that hangs must not hang the study
         limit_s = tool.limit_s(load)
-        done = stand.client.run(argv, stdout=outputs[0], stderr=outputs[1], timeout_s=limit_s, watch=watch)
+        with during:
+            done = stand.client.run(
+                argv, stdout=outputs[0], stderr=outputs[1], timeout_s=limit_s, watch=watch
+            )
         notes |= {"load_returncode": done.returncode, "load_wall_s": done.wall_s, "load_cpu_s": done.cpu_s}
 
         def read_report() -> dict[str, Any]:
@@ -277,7 +288,7 @@ def open_bench(
 
     """
     with (
-        workshop(f"study “{name}”", plan.scale, tell) as templates,
+        workshop(f"study “{name}”", plan.scale, tell, abroad=plan.abroad) as templates,
         contextlib.closing(Bench(plan, templates, hosts)) as bench,
     ):
         for level_name in plan.factor.levels:

@@ -139,7 +139,7 @@ class _Driver:
         now = time.monotonic()
         # whoever generates load does so for one server at a time, and a server that is not ours has one load at a time
         plan = self._study.plan
-        alone = bool(elsewhere_of(plan)) or any(plan.level(name).target for name in plan.factor.levels)
+        alone = bool(elsewhere_of(plan)) or plan.abroad
         for host in [host for host in self._todo if host not in self._shares]:
             if alone and self._shares:
                 return
@@ -168,6 +168,8 @@ class _Driver:
                 other = min(others, key=lambda name: len(self._todo.get(name, ())))
                 self._todo.setdefault(other, []).append(block)
             self._report(f"{host} stays away: its blocks go to {', '.join(others)}")
+            if host not in self._addresses:  # should it come back, it is as good as any
+                del self._absent[host]
         elif not self._shares:
             raise StudyError(
                 f"no host is left for the blocks of {host} ({why}): mend that and run the same again, "
@@ -195,7 +197,9 @@ class _Driver:
             self._folder.keep(measurement.changed(ran_on=share.host), Path(raw))
         self._kept[measurement.trial.block].add(measurement.trial.id)
         self.progress.add(measurement)
-        self._absent.pop(share.host, None)
+        block = measurement.trial.block
+        if len(self._kept[block]) == self._sizes[block]:  # one trial more may be all that it can give
+            self._absent.pop(share.host, None)
 
     def _settle(self, share: _Share) -> None:
         """See to what a host leaves that has ended its share, or is gone: blocks that are not whole are to run again.

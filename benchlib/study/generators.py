@@ -4,11 +4,12 @@ They begin at one barrier, an advisory lock of the server itself: each waits for
 for the server's clock, and the bench lets it go when all wait. One that fails ends the load everywhere.
 """
 
+import contextlib
 import io
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from benchlib.errors import BenchlibError, LoadError
 from benchlib.host.shell import Shell, ticks
 from benchlib.levers.lever import Site
 from benchlib.load.latency import keep_log
-from benchlib.load.shared import merged, overlap, split
+from benchlib.load.shared import measured_from, merged, overlap, split
 from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
 from benchlib.plan.model import Generator, Load
@@ -43,7 +44,11 @@ CLOCK_ERROR = 0.01
 BUSY = 0.9
 """Which part of its threads' time a generator may use before it is taken for the bottleneck."""
 _READY_LIMIT_S = 120.0
+_HANDED_LIMIT_S = 600.0
+"""How long it may take to convert logs of transactions, and to send them."""
+_ENDED = "SELECT pg_try_advisory_lock(%s)"
 _WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+During = contextlib.AbstractContextManager[object]
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
     """
     os.environ.update(way.environment)  # this process does nothing else
     with workshop(f"load for a server of {whom}", job.scale, environment=way.environment) as templates, asking(), psycopg.connect(
-        dbname=job.connection.dbname, autocommit=True, application_name="benchlib"
+        dbname=job.connection.dbname, autocommit=True, application_name="benchlib",
+        connect_timeout=10, keepalives_idle=10, tcp_user_timeout=30_000,
     ) as connection:  # fmt: skip
 
         def clock() -> float:
@@ -84,6 +90,7 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
         if done.returncode:  # which ends the load everywhere
             tool.report(done.stdout, done.stderr, done.returncode, argv)
         ended = time.time()
+        connection.execute("SELECT pg_advisory_unlock_shared(%s)", [barrier])  # which tells that it is over
         # the better of the two answers; were the clock set meanwhile, they would contradict each other
         after = clock_offset(clock)
         round_trip, offset = min(before, after)
@@ -112,11 +119,15 @@ def reach(hosts: Hosts, load: Load, site: Site) -> None:
         site.cluster.open_door(Door.at(hosts.reached_at(hosts.here), [*map(hosts.reached_at, names)]))
 
 
-def drive(hosts: Hosts, stand: Stand, job: Job, watch: Check) -> list[Generated]:
+def drive(
+    hosts: Hosts, stand: Stand, job: Job, watch: Check, during: During, limit_s: float
+) -> list[Generated]:
     """Have the generators of a job's load drive a stand's server, and wait for all of them; ``watch`` as of :meth:`Shell.run`.
 
+    ``during`` is entered while they drive it: not while they come, or hand over what they have.
+
     Raises:
-        LoadError: one of them failed; the others have been stopped.
+        LoadError: one of them failed, or has not ended within ``limit_s``; the others have been stopped.
         StudyError: the worker of one is gone, or not there.
 
     """
@@ -137,16 +148,26 @@ def drive(hosts: Hosts, stand: Stand, job: Job, watch: Check) -> list[Generated]
                     break
             else:
                 raise LoadError(f"the generators were not ready within {_READY_LIMIT_S:.0f} s")
-            holder.execute("SELECT pg_advisory_unlock(%s)", [barrier])
-            while not all(task.done() for task in tasks.values()):
-                time.sleep(0.1)
-                _raise_failure(tasks)
-                watch()
-            _raise_failure(tasks)
+            with during:
+                # the shared locks of all who wait are granted before this returns, and given back as each has ended
+                holder.execute("SELECT pg_advisory_unlock(%s)", [barrier])
+                _await(tasks, watch, limit_s, lambda: holder.execute(_ENDED, [barrier]).fetchall()[0][0])
+            _await(tasks, watch, _HANDED_LIMIT_S, lambda: all(task.done() for task in tasks.values()))
             return _results(tasks)
         finally:
             for task in tasks.values():
                 task.cancel()
+
+
+def _await(tasks: Mapping[str, Any], watch: Check, limit_s: float, over: Callable[[], bool]) -> None:
+    """Wait until it is over; LoadError where a task fails meanwhile, or the time is up."""
+    for _ in ticks(limit_s, 0.2):
+        _raise_failure(tasks)
+        watch()
+        if over():
+            return _raise_failure(tasks)
+    late = ", ".join(name for name, task in tasks.items() if not task.done())
+    raise LoadError(f"{late or 'the generators'} did not end within {limit_s:.0f} s, so all were stopped")
 
 
 def _raise_failure(tasks: Mapping[str, Any]) -> None:
@@ -191,10 +212,8 @@ def put_together(
         "load_wall_s": max(one.load_wall_s for one in did),
         "load_cpu_s": sum(one.load_cpu_s for one in did),
     }
-    # a tool connects within its time, and measures from then on
-    connected = [(report.get("initial_connection_ms") or 0) / 1000 for report in reports]
-    windows = [(one.began_s + took, one.ended_s) for one, took in zip(did, connected, strict=True)]
-    shared = overlap(windows)
+    begins = measured_from([one.began_s for one in did], reports)
+    shared = overlap([(begin, one.ended_s) for begin, one in zip(begins, did, strict=True)])
     if shared < OVERLAP:
         raise LoadError(f"the generators measured only {100 * shared:.0f} % of the time together")
     warn = notes["warnings"].append
@@ -205,7 +224,7 @@ def put_together(
             warn(f"the generator {one.host} used {100 * share:.0f} % of its threads: it was the bottleneck")
     if load.transaction_log:
         _keep_logs(generated, folder / TRANSACTION_LOG)
-    return merged(reports)
+    return merged(reports, begins)
 
 
 def _keep_logs(generated: Sequence[Generated], target: Path) -> None:

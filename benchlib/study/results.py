@@ -15,7 +15,7 @@ from benchlib.errors import InputError
 from benchlib.host.telemetry import processors_share, transaction_costs
 from benchlib.load.latency import read_latency
 from benchlib.load.pgbench import LOADING
-from benchlib.load.shared import merged, split
+from benchlib.load.shared import measured_from, merged, split
 from benchlib.load.tools import misfit, read
 from benchlib.plan.level import Values
 from benchlib.plan.metrics import METRICS
@@ -270,7 +270,8 @@ def _report(folder: StudyFolder, plan: Plan, measurement: Measurement) -> dict[s
             raise InputError("the trial's output is not there")
         text = b"\n".join([stdout, folder.raw(trial.id, f"stderr{part}") or b""]).decode(errors="replace")
         reports.append(read(tool, text, argv))
-    report = merged(reports) if measurement.generators else reports[0]
+    began_s = [one.began_s for one in measurement.generators]
+    report = merged(reports, measured_from(began_s, reports)) if began_s else reports[0]
     if not report["complete"]:
         raise InputError(f"the load did not run to its end: {' '.join(report['errors'][:1])}")
     if why := misfit(plan, trial, measurement.load_argv, report):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlib.load.pgbench import Pgbench
-from benchlib.load.shared import merged, overlap, split
+from benchlib.load.shared import common_tps, merged, overlap, split
 from benchlib.load.tools import read
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
@@ -80,3 +80,22 @@ def test_readings_are_put_together_by_their_seconds() -> None:
     late["progress"] = [{**row, "elapsed_s": row["elapsed_s"] + 1.4} for row in late["progress"]]
     together = merged([early, late])["progress"]
     assert [row["elapsed_s"] for row in together] == [row["elapsed_s"] for row in rows[1:]]
+
+
+def test_the_common_rate_is_of_the_time_in_which_all_measured() -> None:
+    parts = [report(600, 4), report(200, 4)]
+    assert common_tps(parts, [0.0, 0.0]) == pytest.approx(800)
+    assert merged(parts, [5.0, 5.0])["tps"] == pytest.approx(800)
+    # a server that is used up: who is alone in the first second has all of it
+    alone = {**parts[0], "transactions": 800 + 400 + 400, "tps": 1600 / 3}
+    alone["progress"] = [
+        {**row, "tps": tps} for row, tps in zip(alone["progress"], (800, 400, 400), strict=True)
+    ]
+    late = {**parts[1], "transactions": 400 + 400 + 800, "tps": 1600 / 3}
+    late["progress"] = [
+        {**row, "tps": tps} for row, tps in zip(late["progress"], (400, 400, 800), strict=True)
+    ]
+    assert common_tps([alone, late], [0.0, 1.0]) == pytest.approx(800)
+    assert merged([alone, late], [0.0, 1.0])["transactions"] == 3200
+    assert common_tps(parts, [0.0, 99.0]) is None
+    assert common_tps([parts[0], {**parts[1], "tps": None}], [0.0, 0.0]) is None

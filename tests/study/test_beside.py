@@ -79,7 +79,9 @@ def test_one_that_is_killed_costs_its_trial_only(
     drive = Bench._drive
     servers = []
 
-    def meddled(self: Bench, stand: Any, load: Any, seed: Any, folder: Any, notes: Any, watch: Any) -> Any:
+    def meddled(
+        self: Bench, stand: Any, load: Any, seed: Any, folder: Any, notes: Any, watch: Any, during: Any
+    ) -> Any:
         def kill() -> None:
             if not servers and eventually(lambda: stand.server.value(SESSIONS) > 0):
                 servers.append(stand.server)
@@ -88,7 +90,7 @@ def test_one_that_is_killed_costs_its_trial_only(
                     os.kill(int(process.name), signal.SIGKILL)
             watch()
 
-        return drive(self, stand, load, seed, folder, notes, kill)
+        return drive(self, stand, load, seed, folder, notes, kill, during)
 
     monkeypatch.setattr(Bench, "_drive", meddled)
     error = trials.run(bench, "beside")[0].error or ""

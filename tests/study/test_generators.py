@@ -130,7 +130,8 @@ class FakeHolder(contextlib.AbstractContextManager["FakeHolder"]):
     """The connection that holds the barrier; all that were submitted wait for it."""
 
     def __init__(self, waiting: int) -> None:
-        self.waiting, self.asked = waiting, list[str]()
+        self.waiting, self.asked, self.during = waiting, list[str](), contextlib.ExitStack()
+        self.during.callback(lambda: self.asked.append("sampled"))
 
     def execute(self, query: str, parameters: Any) -> SimpleNamespace:
         self.asked.append(query.split("(")[0])
@@ -140,7 +141,9 @@ class FakeHolder(contextlib.AbstractContextManager["FakeHolder"]):
         self.asked.append("close")
 
 
-def driven(tmp_path: Path, hosts: FakeHosts, watch: Any = lambda: None) -> tuple[list[Any], FakeHolder]:
+def driven(
+    tmp_path: Path, hosts: FakeHosts, watch: Any = lambda: None, limit_s: float = 9.0
+) -> tuple[list[Any], FakeHolder]:
     """Have the generators of hosts drive a server that is none."""
     holder = FakeHolder(len(hosts.does))
     stand = SimpleNamespace(
@@ -148,7 +151,7 @@ def driven(tmp_path: Path, hosts: FakeHosts, watch: Any = lambda: None) -> tuple
     )
     load = Load(duration_s=3, clients=3, threads=2, generators=tuple(hosts.does))
     job = Job(Connection(), load_workload("tpcb-like"), load, scale=1, seed=7)
-    return drive(hosts, stand, job, watch), holder  # type: ignore[arg-type]
+    return drive(hosts, stand, job, watch, holder.during, limit_s), holder  # type: ignore[arg-type]
 
 
 def done(leaves: Any) -> SimpleNamespace:
@@ -162,7 +165,16 @@ def test_generators_share_a_load_and_begin_when_all_wait_at_the_barrier(tmp_path
     assert [load.clients for load, _ in hosts.given.values()] == [2, 1]
     assert len({seed for _, seed in hosts.given.values()}) == 2
     assert holder.asked[0] == "SELECT pg_advisory_lock"
-    assert holder.asked[-2:] == ["SELECT pg_advisory_unlock", "close"]
+    # nothing is sampled of their coming, nor of what they hand over
+    ends = ["SELECT pg_advisory_unlock", "SELECT pg_try_advisory_lock", "sampled", "close"]
+    assert holder.asked[-4:] == ends
+
+
+def test_generators_that_do_not_end_are_stopped(tmp_path: Path) -> None:
+    hosts = FakeHosts(gen1=SimpleNamespace(status="pending", done=lambda: False))
+    with pytest.raises(LoadError, match="gen1 did not end within 0 s, so all were stopped"):
+        driven(tmp_path, hosts, limit_s=0.0)
+    assert hosts.cancelled == ["gen1"]
 
 
 def test_a_generator_that_fails_ends_the_load_at_all(tmp_path: Path) -> None:
