@@ -89,4 +89,4 @@ def crash_missing(view: View, rounds: int) -> None:
         if view.runner.hosts:
             progress_line()("crashes are made on one machine: with a fleet there are none")
         else:
-            crashes.crash_missing(view.experiment.folder, rounds, progress_line())
+            crashes.crash_missing(view.experiment.folder, rounds, progress_line(), view.runner.check_host)

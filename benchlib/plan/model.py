@@ -158,6 +158,11 @@ class Plan(Model):
         """Whether a cluster of each level stands all the time: only where it serves more than one block."""
         return self.arrangement == "standing" and self.rebuild_every > 1
 
+    @property
+    def abroad(self) -> bool:
+        """Whether some levels run on servers that are not ours."""
+        return any(self.level(name).target for name in self.factor.levels)
+
     def period(self, block: int) -> int:
         """In which period, counted from 1, a block's clusters stay; a server that is not ours is never built anew."""
         if self.arrangement == "fresh":

@@ -32,7 +32,7 @@ def rename(name: str, new_name: str) -> None:
     folder, renamed = StudyFolder(name), StudyFolder(new_name)
     study = folder.read()
     _check_free(renamed)
-    _check_idle(name)
+    check_idle(name)
     folder.write(_named(study, new_name))
     with folder.disk():
         folder.path.rename(renamed.path)
@@ -51,7 +51,7 @@ def delete(name: str) -> None:
     gone = folder.path.with_name(f"{PENDING}{name}")
     with folder.disk():
         if name in study_names():
-            _check_idle(name)
+            check_idle(name)
             remove(gone)
             folder.path.rename(gone)
             sync(folder.path.parent)
@@ -148,7 +148,8 @@ def _check_free(folder: StudyFolder) -> None:
         raise InputError(f"there is a '{folder.name}' in {folder.path.parent.name}/ already: name another")
 
 
-def _check_idle(name: str) -> None:
+def check_idle(name: str) -> None:
+    """Make sure that nobody runs the study of that name, here or on a fleet; HostBusyError if somebody does."""
     if f"“{name}”" in (holder := held_by() or ""):
         raise HostBusyError(f"{holder} is running here: wait for it")
     folder = StudyFolder(name)

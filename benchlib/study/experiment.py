@@ -1,7 +1,7 @@
 """A kept study: its trials as frames, the verdicts on them, and what it was run with. Nothing is run from here."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from benchlib.study.store import StudyFolder
 
 _ALPHA = 0.05
 _MOST_EXTENSIONS = 4
+_FEW_WORKLOADS = 3
 _CAPPED = "capped at "
 """How words of storage begin that name a cap."""
 
@@ -178,22 +179,26 @@ class Experiment:
     def facts(self) -> dict[str, str]:
         """What a reader wants to know at once, in words by their labels; what is not known of the host is left out."""
         provenance, good = self.study.provenance, self.trials[self.trials["error"].isna()]
-        host = provenance.get("host", {})
+        hosts = [*(provenance.get("hosts") or {"": provenance.get("host", {})}).values()]
+        elsewhere = all(self.plan.level(name).target for name in self.plan.factor.levels)
+        planned = len(self.trials) if self.settled() else len(self.study.trials)
         servers = ", ".join(f"PostgreSQL {v}" for v in sorted(set(good["server_version"].dropna())))
         flushes = good["flushes_per_s"].astype(float).median()
-        works = map(self.plan.level_workload, self.plan.factor.levels)
-        mounted = host.get("file_system")
-        kind = mounted.get("type") if isinstance(mounted, dict) else None
-        disk = [kind, f"{flushes:,.0f} flushes a second" if flushes > 0 else None]
+        works = {work.label: work for work in map(self.plan.level_workload, self.plan.factor.levels)}
+        load = self.workloads() if len(works) <= _FEW_WORKLOADS else f"{len(works)} workloads"
+        kinds = [m.get("type") for host in hosts if isinstance(m := host.get("file_system"), dict)]
+        disk = (
+            [] if elsewhere else [_each(kinds), f"{flushes:,.0f} flushes a second" if flushes > 0 else None]
+        )
         facts = {
             "Study": self.folder.name,
             "Server": servers or "none ran",
-            "Load": f"{self.workloads()}, {self.clients()}{rates_words(self.plan)}",
-            "Scale": f"{self.plan.scale:,}" if any(map(_scales, works)) else None,
-            "Trials": f"{len(good)} of {len(self.trials)}, {self.plan.load.duration_s} s each",
+            "Load": f"{load}, {self.clients()}{rates_words(self.plan)}",
+            "Scale": f"{self.plan.scale:,}" if any(map(_scales, works.values())) else None,
+            "Trials": f"{len(good)} of {planned}, {self.plan.load.duration_s} s each",
             "Blocks": self.analysis.blocks,
-            "Machine": _machines(provenance),
-            "Kernel": host.get("kernel"),
+            "Machine": _machines(provenance) + " (the load tool's, not the server's)" * elsewhere,
+            "Kernel": None if elsewhere else _each(host.get("kernel") for host in hosts),
             "Disk": ", ".join(str(part) for part in disk if part) or None,
             "Caps": self._caps() or None,
             "Data": f"{span} × the memory" if (span := self._data_to_memory()) else None,
@@ -261,6 +266,11 @@ def shown(folder: StudyFolder) -> Experiment:
 
     """
     return Experiment(folder, folder.read())
+
+
+def _each(words: Iterable[str | None]) -> str | None:
+    """What hosts are, each kind once; None where nothing is known."""
+    return "; ".join(dict.fromkeys(filter(None, words))) or None
 
 
 def _scales(work: Workload) -> bool:

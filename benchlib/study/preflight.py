@@ -44,7 +44,7 @@ def preflight(plan: Plan) -> Pairs:
     memory = f"{facts.memory_bytes() // facts.MEBIBYTE:,} MiB, {facts.available_memory_mib():,} MiB available"
     return [
         *([("servers", ", ".join(sorted({one.label for one in ours.values()})))] if ours else []),
-        ("load tool", f"pgbench of {find_pgbench().label}"),
+        ("load tool", f"pgbench of {find_pgbench(abroad=plan.abroad).label}"),
         *([("run as", server_user() or "the user who started the notebook")] if ours else []),
         *([("disk", _disk(plan, ours))] if ours else []),
         ("memory", memory),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlib import __version__
-from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
+from benchlib.errors import HostBusyError, InputError, Interrupted, PreflightError, StudyError
 from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
 from benchlib.levers import BY_KEY, worded
@@ -30,11 +30,12 @@ from benchlib.stats.pilot import size_study
 from benchlib.study.at_host import elsewhere_of
 from benchlib.study.bench import open_bench
 from benchlib.study.conditions import conditions
+from benchlib.study.curate import check_idle
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import Hosts
 from benchlib.study.fleet_check import library
-from benchlib.study.loop import Tell, keep_study, missing, run_study, set_failed_aside
+from benchlib.study.loop import Tell, keep_study, missing, run_study, same_study, set_failed_aside
 from benchlib.study.preflight import Pairs, builds_differ, cannot_run, check_helper, installations, preflight
 from benchlib.study.store import StudyFolder, checksum
 
@@ -96,7 +97,7 @@ def provenance(study: Study) -> dict[str, Any]:
             for i in sorted(set(installations(plan).values()), key=lambda i: i.label)
         ],
         "targets": {target_words(plan, target): Remote(target).identity() for target in servers},
-        "load_tool": f"pgbench of {find_pgbench().label}",
+        "load_tool": f"pgbench of {find_pgbench(abroad=plan.abroad).label}",
         **({"builds_differ": differ} if differ else {}),
         **({"builds": own} if (own := builds(plan)) else {}),
     }  # fmt: skip
@@ -203,18 +204,15 @@ class Runner:
         """
         with self.hosts.connected() if self.hosts else contextlib.nullcontext():
             experiment, folder = self.experiment, self.experiment.folder
-            new = not folder.exists()
+            asked, new = experiment.study, not folder.exists()
             if new:
                 self.preflight()
-                experiment.study = self._begun(tell)
-            experiment.study = keep_study(folder, experiment.study, tell)
-            if not new:
-                self._check_builds()
+                asked = self._begun(tell)
+            else:
+                self._check_kept()
+            experiment.study = keep_study(folder, asked, tell)
             if self.retry_failed:
                 set_failed_aside(folder)
-            if missing(experiment.study, folder.kept()):
-                self._check_host()
-                self.preflight()
             try:
                 if self.hosts:
                     with folder.held():
@@ -223,9 +221,30 @@ class Runner:
                     run_study(folder, partial(open_bench, experiment.plan, folder.name), tell, self._enough)
             except (PreflightError, StudyError) as reason:
                 if new and not isinstance(reason, Interrupted):
-                    folder.withdraw()  # a level to be mended must not be in its own way
+                    with contextlib.suppress(HostBusyError):  # another start of it goes on with what is there
+                        check_idle(folder.name)
+                        folder.withdraw()  # a level to be mended must not be in its own way
                 raise
             experiment.forget()
+
+    def _check_kept(self) -> None:
+        """See, before anything of a kept study changes, that it is the one asked for, and can go on here as far as it has to.
+
+        Raises:
+            InputError: it is kept with another plan, or was begun elsewhere or with other builds.
+            PreflightError: this machine cannot run it.
+
+        """
+        asked, folder = self.experiment.study, self.experiment.folder
+        self.experiment.study = kept = same_study(folder, asked)
+        self._check_builds()
+        measured = folder.kept()
+        again = self.retry_failed and any(m.error is not None for m in measured.values())
+        if again:
+            check_idle(folder.name)
+        if again or asked.blocks > kept.blocks or missing(kept, measured):
+            self.check_host()
+            self.preflight()
 
     def _check_builds(self) -> None:
         """See that no server is another one than when the study was begun; one that is gone changes nothing that is kept.
@@ -234,10 +253,10 @@ class Runner:
             InputError: one has been built anew since.
 
         """
-        begun, now = self.experiment.study.provenance.get("builds", {}), dict[str, str]()
+        begun, each = self.experiment.study.provenance.get("builds", {}), dict[str, dict[str, str]]()
         with contextlib.suppress(PreflightError):
-            now = builds(self.experiment.plan) if begun and not self.hosts else {}
-        if changed := [name for name in now if begun.get(name) != now[name]]:
+            each = _asked(self.hosts, builds, self.experiment.plan) if begun else {}
+        if changed := [name for now in each.values() for name in now if begun.get(name) != now[name]]:
             raise InputError(
                 f"study '{self.experiment.folder.name}' was begun with another build of “{changed[0]}”: "
                 "choose another name (-p study NAME)"
@@ -249,6 +268,8 @@ class Runner:
         They are a study of their own, ``NAME-pilot``, so they are kept and resumed like any other.
         """
         plan = self.experiment.plan
+        if self.experiment.folder.exists():
+            same_study(self.experiment.folder, self.experiment.study)  # or it would be refused afterwards
         load = plan.load.changed(duration_s=PILOT_S)
         pilot = self._baseline_alone("pilot", plan.changed(load=load), tell)
         kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
@@ -287,9 +308,9 @@ class Runner:
         origins = _asked(self.hosts, provenance, study)
         (first, origin), *others = origins.items()
         for name, other in others:
-            for fact in ("benchlib", "servers", "load_tool"):
-                if other[fact] != origin[fact]:
-                    differ = f"{fact.replace('_', ' ')} than {first}: {other[fact]}, {origin[fact]}"
+            for fact in ("benchlib", "servers", "load_tool", "builds"):
+                if other.get(fact) != origin.get(fact):
+                    differ = f"{fact.replace('_', ' ')} than {first}: {other.get(fact)}, {origin.get(fact)}"
                     raise PreflightError(f"{name} has other {differ}")
         return {**origin, "hosts": {name: one["host"] for name, one in origins.items()}} if first else origin
 
@@ -330,10 +351,10 @@ class Runner:
         runner = Runner(experiment, retry_failed=self.retry_failed, hosts=self.hosts)
         runner._checks = self.preflight()  # who can run all levels can run one of them
         runner.run(tell)
-        runner._check_host()
+        runner.check_host()
         return experiment
 
-    def _check_host(self) -> None:
+    def check_host(self) -> None:
         """See that the study was begun on this machine, or on hosts of which none is now another machine.
 
         Raises:

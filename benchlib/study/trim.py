@@ -10,6 +10,7 @@ from collections.abc import Container
 from benchlib.errors import InputError
 from benchlib.load.latency import thin_log
 from benchlib.study.archive import ARCHIVE, pack
+from benchlib.study.curate import check_idle
 from benchlib.study.records import Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum, whole
 
@@ -25,9 +26,12 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
     Raises:
         InputError: there is no such study, or a file of it is damaged; what was trimmed until then stays so.
         StudyError: the disk refused.
+        HostBusyError: it is being run.
 
     """
-    study, before, kept, listed = folder.read(), _size(folder), folder.kept(), folder.checksums()
+    study = folder.read()
+    check_idle(folder.name)
+    before, kept, listed = _size(folder), folder.kept(), folder.checksums()
     for trial_id in kept:
         if log := folder.transaction_log(trial_id):
             with folder.disk(), whole(log) as pending:

@@ -20,7 +20,7 @@ ELEVEN = Installation("11.22", Path("/opt/b/bin"), "npm", None, "gcc 7 -Os")
 @pytest.fixture
 def two_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "find_installation", lambda name: {None: EIGHTEEN, "11": ELEVEN}[name])
-    monkeypatch.setattr(runs, "find_pgbench", lambda: EIGHTEEN)
+    monkeypatch.setattr(runs, "find_pgbench", lambda *, abroad: EIGHTEEN)
 
 
 @pytest.mark.usefixtures("two_builds")

@@ -60,10 +60,13 @@ _GROUND = volumes.Place(file_system="xfs", size=1536 << 20)
 _HOST = {"max_sectors_kb": 4, "vm.dirty_expire_centisecs": 50, "vm.dirty_writeback_centisecs": 20}
 
 
-def crash_missing(folder: StudyFolder, rounds: int, tell: Tell) -> None:
+def crash_missing(
+    folder: StudyFolder, rounds: int, tell: Tell, may_here: Callable[[], None] = lambda: None
+) -> None:
     """Crash each level of a study so many times in each way, as far as that is not kept, and keep each crash.
 
-    What this machine cannot do is left out, and ``tell`` hears why.
+    What this machine cannot do is left out, and ``tell`` hears why. ``may_here`` is asked first where any are missing: it raises
+    where the study is of another machine.
 
     Raises:
         InputError: the study has not been begun, or a kept crash is damaged.
@@ -95,6 +98,7 @@ def crash_missing(folder: StudyFolder, rounds: int, tell: Tell) -> None:
 
     try:
         if todo:
+            may_here()
             with (
                 workshop(f"crashing “{folder.name}”", 1, report) as templates,
                 contextlib.closing(_crashes(plan, todo, templates)) as crashes,
