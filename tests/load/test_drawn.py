@@ -109,7 +109,7 @@ def test_a_table_is_filled_column_by_column() -> None:
         'INSERT INTO t (id, "Note", place, kind) SELECT CAST(1 + 1 * (n - 1) AS integer), '
         "CASE WHEN random() >= 0.25 THEN CAST(repeat('x', 9) AS text) END, CAST(NULL AS point), "
         f"CAST((ARRAY[{ones}])[benchlib_random(1, 100)] AS smallint) "
-        "FROM generate_series(1, greatest(1, 10000 * CAST(:scale AS bigint) / 4)) AS n ON CONFLICT DO NOTHING;"
+        "FROM generate_series(1, CAST(greatest(1, 10000 * CAST(:scale AS bigint) / 4) AS bigint)) AS n ON CONFLICT DO NOTHING;"
     )
 
 

@@ -54,7 +54,10 @@ def drawn(column: Mapping[str, Any], scales: int, place: str = "") -> tuple[str,
         first, last = (int(bounds[0]), int(bounds[-1])) if bounds else (1, rows)
         return f"{first} + {max(1, (last - first + 1) // rows)} * ({place})", "{}"
     # beside bounds a rare value counts among the others
-    parts = [max(round(_PARTS * frequency), 0 if bounds else 1) for frequency in column["frequencies"]]
+    known = (1 - column["nulls"]) or 1.0  # pg_stats counts nulls too
+    parts = [
+        max(round(_PARTS * frequency / known), 0 if bounds else 1) for frequency in column["frequencies"]
+    ]
     rest = max(_PARTS - sum(parts), 0)
     buckets = min(_BUCKETS, rest, len(bounds) - 1)
     common = [*zip(parts, column["common"], strict=True)]
@@ -89,7 +92,7 @@ def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
         nulls = column["nulls"]
         values.append(f"CASE WHEN random() >= {nulls:.3g} THEN {text} END" if nulls else text)
     table, names = columns[0]["table"], ", ".join(column["name"] for column in columns)
-    rows = f"generate_series(1, {_in_sql(_grown(columns[0]['rows'], scales))}) AS n"
+    rows = f"generate_series(1, CAST({_in_sql(_grown(columns[0]['rows'], scales))} AS bigint)) AS n"
     return f"INSERT INTO {table} ({names}) SELECT {', '.join(values)} FROM {rows} ON CONFLICT DO NOTHING;"
 
 

@@ -76,7 +76,8 @@ def script_of(sql: str) -> str:
         raise InputError("there is no statement in it")
     if not commands or commands - _COMMANDS:
         sql = for_pgbench(sql)
-    several = any(text == ";" for _, text in words[:-1])
-    if several and words[0][1].upper() not in ("BEGIN", "START"):
+    plain = spoken(re.sub(r"^\s*\\.*$", "", sql, flags=re.MULTILINE))  # without pgbench's own commands
+    several = any(text == ";" for _, text in plain[:-1])
+    if several and plain[0][1].upper() not in ("BEGIN", "START"):
         return f"BEGIN;\n{sql.strip()}\n;\nEND;\n"
     return f"{sql.strip()}\n"

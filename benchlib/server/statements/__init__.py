@@ -132,11 +132,13 @@ class _Reader:
             if not isinstance(source, str) and source["type"].startswith("character"):
                 # cut to the column's length, as what it holds is
                 value = value_of("{}", value, source["type"])
-            count = min(called["rows_per_call"], _MOST_ELEMENTS) if parameter["is_array"] else 1
+            listed = f"${number} /*, ... */" in sql  # how 18 has a list of two or more
+            most = min(called["rows_per_call"], _MOST_ELEMENTS)
+            count = most if parameter["is_array"] else max(2, most) if listed else 1
             variables = [f"p{number}_{at}" for at in range(count)]
             lines += [f"\\set {variable} {draw.format(**called)}" for variable in variables]
             parts = [value_of(f":{variable}", value, parameter["element"]) for variable in variables]
-            values[f"${number}"] = f"ARRAY[{', '.join(parts)}]" if parameter["is_array"] else parts[0]
+            values[f"${number}"] = f"ARRAY[{', '.join(parts)}]" if parameter["is_array"] else ", ".join(parts)
         for low, high in re.findall(
             r"BETWEEN (\$\d+)(?: :: \w+)? AND (\$\d+)", " ".join(texts), re.IGNORECASE
         ):
@@ -159,6 +161,8 @@ class _Reader:
                 raise _LeftOutError("they use a view, or the server's own catalogs")
             if not column["is_builtin"]:
                 raise _LeftOutError("a column of theirs is of a type that PostgreSQL itself lacks")
+            if column["is_uncounted"]:
+                raise _LeftOutError("nothing tells how large a table of theirs is (ANALYZE it)")
             oid, name = column["oid"], column["given"].split(".")[-1]
             names[_plain(name)] = oid
             for at in (at for at, text in enumerate(texts) if text == name):
@@ -176,17 +180,21 @@ def _source(
     compared = re.search(_COMPARED + here, text, re.IGNORECASE)
     of, name = (compared["of"] or "", compared["column"]) if compared else ("", _inserted(text, here))
     is_written = not compared or re.search(r" SET (?!.* WHERE )", text[: compared.start()], re.IGNORECASE)
+    conflict = re.search(r" ON CONFLICT (?:\( ([^()]*) \)|DO NOTHING)", text, re.IGNORECASE)
     named = names.get(_plain(of))
     for oid in [named] if named else tables:
         column = tables[oid].get(_plain(name))
         if column and column["category"] == parameter["category"]:
-            if column["is_unique"] and is_written and " CONFLICT " not in text.upper():
+            excused = conflict and (
+                conflict[1] is None or column["plain"] in map(_plain, conflict[1].split(" , "))
+            )
+            if column["is_key"] and is_written and not excused:
                 raise _LeftOutError("they write values of a unique column")
             if not can_draw(column):
                 raise _LeftOutError("pg_stats has no values of a column (ANALYZE it, or GRANT SELECT on it)")
             return column
     for before, value in _CONSTANTS.items():
-        if re.search(rf"\b(?:{before}) {here}", text, re.IGNORECASE):
+        if parameter["category"] in "BNS" and re.search(rf"\b(?:{before}) {here}", text, re.IGNORECASE):
             return value
     raise _LeftOutError(f"nothing tells which values a parameter of type {parameter['element']} has")
 
@@ -196,6 +204,8 @@ def _inserted(text: str, parameter: str) -> str:
     match, here = re.search(_INSERTED, text, re.IGNORECASE), re.search(parameter, text)
     depth = place = 0
     for token in text[match.end() : here.start()].split() if match and here else ():
+        if not depth and token not in ("(", ","):
+            return ""  # behind the rows
         depth += (token == "(") - (token == ")")
         place = place + (token == "," and depth == 1) if depth else 0
     return match["columns"].split(",")[place].strip() if match and depth == 1 else ""

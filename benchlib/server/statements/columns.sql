@@ -4,11 +4,19 @@ SELECT g.given, c.oid, c.oid::regclass::text AS "table", a.attname AS plain, quo
        t.typnamespace = 'pg_catalog'::regnamespace OR t.typtype = 'e' AS is_builtin,
        EXISTS (
            SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisunique AND i.indkey::text = a.attnum::text
+           AND i.indpred IS NULL AND i.indisvalid
        ) AS is_unique,
-       greatest(c.reltuples, 0)::bigint AS rows, pg_total_relation_size(c.oid) AS bytes,
+       -- of which not every value may be written
+       EXISTS (
+           SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisunique AND (a.attnum = ANY(i.indkey) OR EXISTS (
+               SELECT FROM pg_depend AS p WHERE p.classid = 'pg_class'::regclass AND p.objid = i.indexrelid
+               AND p.refclassid = 'pg_class'::regclass AND p.refobjid = c.oid AND p.refobjsubid = a.attnum
+           ))
+       ) AS is_key,
+       coalesce(size.tuples, 0)::bigint AS rows, coalesce(size.is_uncounted, false) AS is_uncounted,
        coalesce(s.null_frac, 0)::float8 AS nulls, coalesce(s.avg_width, 0) AS width,
        -- how many values there are: pg_stats has them negative as a share of the rows
-       CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * greatest(c.reltuples, 0) ELSE coalesce(s.n_distinct, 0) END::bigint AS count,
+       CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * size.tuples ELSE coalesce(s.n_distinct, 0) END::bigint AS count,
        coalesce(s.most_common_vals::text::text[], '{}') AS common, coalesce(s.most_common_freqs::float8[], '{}') AS frequencies,
        coalesce(s.histogram_bounds::text::text[], '{}') AS bounds
 FROM unnest(%(names)s::text[]) AS g(given)
@@ -22,6 +30,17 @@ CROSS JOIN LATERAL (
     FROM pg_type AS own JOIN pg_type AS b ON b.oid = coalesce(nullif(own.typbasetype, 0), own.oid)
     WHERE own.oid = a.atttypid
 ) AS t
+CROSS JOIN LATERAL (
+    -- of a partitioned table its partitions, which alone are counted
+    WITH RECURSIVE tree AS (
+        SELECT c.oid AS oid
+        UNION ALL
+        SELECT i.inhrelid FROM tree JOIN pg_inherits AS i ON i.inhparent = tree.oid WHERE c.relkind = 'p'
+    )
+    SELECT sum(greatest(l.reltuples, 0)::float8) AS tuples,
+           bool_or(l.relpages = 0 AND pg_relation_size(l.oid) > 0) AS is_uncounted
+    FROM tree JOIN pg_class AS l ON l.oid = tree.oid WHERE l.relkind <> 'p'
+) AS size
 LEFT JOIN pg_stats AS s
        ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname AND s.inherited = (c.relkind = 'p')
 ORDER BY g.given, c.oid, a.attnum
