@@ -10,7 +10,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,23 @@ ROOT = Path("/")
 """Where the kernel's ``proc`` and ``sys`` are found."""
 
 MEBIBYTE = 1 << 20
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def _limits() -> Iterator[Path]:
+    """The files with the limits on memory of this process's control group and of those above it, of both versions."""
+    for line in (read("/proc/self/cgroup") or "").splitlines():
+        _, kinds, path = line.split(":", 2)
+        if not kinds or "memory" in kinds.split(","):
+            file = Path("memory/memory.limit_in_bytes" if kinds else "memory.max")
+            own = Path(path.lstrip("/"))
+            yield from (_CGROUPS / file.parent / group / file.name for group in (own, *own.parents))
 
 
 def memory_bytes() -> int:
     """The memory that this process may use: the machine's, or its control group's limit if that is lower."""
     total = psutil.virtual_memory().total
-    for path in _CGROUP_LIMITS:
+    for path in _limits():
         text = read(path)
         if text and text.isdigit():
             total = min(total, int(text))

@@ -171,7 +171,8 @@ def _start_guardian(folder: Path, lock: int) -> int:
             stdin=reading,
             stdout=subprocess.PIPE,  # which it lets go of when it is on guard
             cwd=Path(__file__).parents[2],
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            # it works in another folder, and may have to reach a server
+            env={**os.environ, **_whole_paths(), "PYTHONWARNINGS": "ignore"},
             start_new_session=True,
             pass_fds=(lock,),
             timeout=30,
@@ -183,6 +184,12 @@ def _start_guardian(folder: Path, lock: int) -> int:
     finally:
         os.close(reading)
     return writing
+
+
+def _whole_paths() -> dict[str, str]:
+    """libpq's variables that name a file, or a folder, from the root on."""
+    names = ("PGSERVICEFILE", "PGPASSFILE", "PGSYSCONFDIR", "PGSSLCERT", "PGSSLKEY")
+    return {name: str(Path(os.environ[name]).absolute()) for name in names if os.environ.get(name)}
 
 
 def main() -> None:

@@ -230,7 +230,7 @@ class Shell:
 
     def own(self, path: Path) -> None:
         """Give a file or folder, with all in it, to the user that this shell runs as."""
-        if self.user:
+        if self.user and not path.is_symlink():
             entry = pwd.getpwnam(self.user)
             for each in (path, *path.rglob("*")):
                 # a link itself, never the file of somebody else's that it leads to
@@ -239,6 +239,8 @@ class Shell:
     def make_directory(self, path: Path) -> Path:
         """A private folder (0700) of the user that this shell runs as, made if it is missing."""
         path.mkdir(mode=0o700, exist_ok=True)
+        if path.is_symlink():
+            raise TrialError(f"{path} is a link, which nobody of ours has made")
         self.own(path)
         return path
 

@@ -37,13 +37,21 @@ IN_AUTO_CONF: LiteralString = (
 """What ``ALTER SYSTEM`` has set, by the name in lower case, as a view tells it."""
 
 _END_SESSIONS: dict[str, LiteralString] = {
-    "database": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pg_has_role(usesysid, 'MEMBER')",
+    # with whoever still makes it, as the server does when its client is gone
+    "database": """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND (
+    datname = %(name)s::text AND pg_has_role(usesysid, 'MEMBER')
+    OR usename = current_user AND state = 'active' AND query LIKE 'CREATE DATABASE "' || %(name)s::text || '"%%'
+)
+""",
     # of a load that was killed: it may go on for hours, and holds locks
     "schema": """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid() AND pid IN (
-    SELECT l.pid FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s)
+    -- tables that it has not committed have no row in pg_class for us, but a lock on their schema
+    SELECT l.pid FROM pg_locks AS l LEFT JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n
+        ON n.oid = c.relnamespace OR l.classid = 'pg_namespace'::regclass AND l.objid = n.oid
+    WHERE n.nspname = %(name)s)
 """,
 }
 
@@ -163,6 +171,8 @@ class Created(Change):
 
         """
         with asking(_RESISTS, StudyError), connect_to(self.server) as connection:
-            connection.execute(_END_SESSIONS[self.what], [self.name])
+            for _ in ticks(30.0, 0.1):
+                if not connection.execute(_END_SESSIONS[self.what], {"name": self.name}).fetchall():
+                    break
             connection.execute("SET lock_timeout = '30s'")
             connection.execute(sql.SQL(_STATEMENTS[self.what][1]).format(sql.Identifier(self.name)))

@@ -64,6 +64,11 @@ class Installation:
         return self.bindir / name
 
     @property
+    def encrypts(self) -> bool:
+        """Whether its client programs can encrypt a connection; a distribution's can, and may not say so."""
+        return self.configure is None or bool(re.search(r"--with-(openssl|ssl=)|Dssl=", self.configure))
+
+    @property
     def label(self) -> str:
         """Version and builder, for people and for provenance: never a path."""
         return f"PostgreSQL {self.version} ({self.builder})"
@@ -182,14 +187,17 @@ def find_installation(name: str | None = None) -> Installation:
     )
 
 
-def find_pgbench() -> Installation:
+def find_pgbench(*, abroad: bool = False) -> Installation:
     """Whose pgbench drives every server: the newest, since it drives servers back to 10.
+
+    ``abroad``, where a server is not ours, the newest that can encrypt its connections, if there is one.
 
     Raises:
         PreflightError: no installation has one.
 
     """
-    return _newest((i for i in installations() if i.has_pgbench), "pgbench")
+    having = [i for i in installations() if i.has_pgbench]
+    return _newest([i for i in having if i.encrypts and abroad] or having, "pgbench")
 
 
 def find_program_for(installation: Installation, name: str) -> Installation:

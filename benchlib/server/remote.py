@@ -25,6 +25,7 @@ from benchlib.plan.settings import spelled
 from benchlib.plan.words import HOST_GRANTS
 from benchlib.server import rights
 from benchlib.server.changes import Altered, Created, alter, connect_to, reload
+from benchlib.server.installations import find_pgbench
 from benchlib.server.rights import Target
 from benchlib.server.server import Server, Session, asking, fetch, reason_of
 
@@ -87,6 +88,12 @@ class Remote(Server):
             allowed += [
                 f"{name} for {'everybody there' if name in wide else 'us alone'}" for name in settings
             ]
+            program = find_pgbench(abroad=True)
+            if connection.pgconn.ssl_in_use and not program.encrypts:
+                raise PreflightError(
+                    f"the connection to “{target.server}” is encrypted, which {program.label} was built without: "
+                    "install a pgbench that has OpenSSL (Debian: postgresql-contrib)"
+                )
             encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
             name = "server by URI" if "://" in target.server else f"service {target.server}"
             round_trips_s = timeit.repeat(lambda: connection.execute("SELECT 1"), number=1, repeat=9)

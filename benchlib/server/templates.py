@@ -33,8 +33,11 @@ FAST_LOADING: dict[str, SettingValue] = {
 class Templates:
     """The clusters that are copied, in a run's folder: one for each installation, initdb options and data set."""
 
-    def __init__(self, run: Run, shell: Shell, scale: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, run: Run, shell: Shell, scale: int, tell: Callable[[str], None], *, abroad: bool = False
+    ) -> None:
         self.run = run
+        self.abroad = abroad
         self.shell = shell
         self.scale = scale
         self.tell = tell
@@ -45,7 +48,7 @@ class Templates:
 
     def pgbench(self) -> Path:
         """The pgbench that drives every server, where the servers' user can reach it."""
-        return self.reach(installations.find_pgbench()).program("pgbench")
+        return self.reach(installations.find_pgbench(abroad=self.abroad)).program("pgbench")
 
     def program(self, name: str, level: Level) -> Path:
         """A program for a level's server: of its own installation, or of one that will do."""
@@ -103,18 +106,23 @@ class Templates:
 
 @contextlib.contextmanager
 def workshop(
-    what: str, scale: int, tell: Callable[[str], None] = lambda _: None, environment: Mapping[str, str] = {}
+    what: str,
+    scale: int,
+    tell: Callable[[str], None] = lambda _: None,
+    environment: Mapping[str, str] = {},
+    *,
+    abroad: bool = False,
 ) -> Iterator[Templates]:
     """What clusters are made with, in a guarded run of its own; when it is left none of them runs.
 
-    ``environment`` has variables for the processes, such as how libpq reaches another server.
+    ``environment`` has variables for the processes, such as how libpq reaches another server; ``abroad``: servers are not all ours.
 
     Raises:
         PreflightError, StudyError: as :func:`benchlib.host.guardian.guarded_run`.
 
     """
     with guarded_run(scratch_root(), what, tell) as run:
-        yield Templates(run, Shell(server_user(), environment), scale, tell)
+        yield Templates(run, Shell(server_user(), environment), scale, tell, abroad=abroad)
 
 
 def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell, program: Path) -> None:

@@ -14,9 +14,13 @@ from benchlib.host import facts
 def test_memory_is_the_machines_or_its_control_groups(
     text: str, most: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = tmp_path / "memory.max"
+    # of the group itself no limit is told, but of the one above it
+    limit = tmp_path / "slice" / "memory.max"
+    limit.parent.mkdir()
     limit.write_text(f"{text}\n")
-    monkeypatch.setattr(facts, "_CGROUP_LIMITS", (str(tmp_path / "absent"), str(limit)))
+    own, read = "12:cpu:/other\n0::/slice/job\n", facts.read
+    monkeypatch.setattr(facts, "read", lambda path: own if path == "/proc/self/cgroup" else read(path))
+    monkeypatch.setattr(facts, "_CGROUPS", tmp_path)
     total = psutil.virtual_memory().total
     assert facts.memory_bytes() == (most << 20 if most else total)
     assert 0 < facts.available_memory_mib() <= facts.memory_bytes() >> 20

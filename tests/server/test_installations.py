@@ -262,3 +262,14 @@ def test_a_copy_that_does_not_run_either_is_refused(closed: Path, shelter: Path)
         PreflightError, match=r"cannot run a copy of PostgreSQL 16\.9 \(given folder\): postgres"
     ):
         runnable_by(Shell(server_user()), described(bindir), shelter)
+
+
+def test_abroad_a_pgbench_that_encrypts_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Installation("18.4", Path("/a"), "embedded wheel", "'--without-icu'")
+    encrypting = Installation("15.18", Path("/b"), "Debian or PGDG", "'--with-openssl'")
+    monkeypatch.setattr(module, "installations", lambda: [plain, encrypting])
+    assert (plain.encrypts, encrypting.encrypts) == (False, True)
+    assert module.find_pgbench() == plain
+    assert module.find_pgbench(abroad=True) == encrypting
+    monkeypatch.setattr(module, "installations", lambda: [plain])
+    assert module.find_pgbench(abroad=True) == plain
