@@ -15,6 +15,7 @@ from benchlib import __version__
 from benchlib.cli import ready, studies, workload
 from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last, tell
 from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
+from benchlib.load.workloads import LIBRARY
 
 # Heavy imports (IPython, scipy, matplotlib) wait inside the commands: --help answers at once.
 
@@ -146,8 +147,8 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
             f"{file.name}: it holds no parameters, as of a pilot or a capacity: give those of its study"
         )
     # one's own workload has been changed since, maybe: the study holds it as it was
-    as_it_was = {"workload": str(file.absolute())} if str(own.get("workload", "")).endswith(".toml") else {}
-    return {**own, **as_it_was}
+    library = {None, *(path.stem for path in LIBRARY.glob("*.toml"))}
+    return own if own.get("workload") in library else {**own, "workload": str(file.absolute())}
 
 
 def _progress_printer() -> Any:
@@ -350,8 +351,9 @@ def main(argv: list[str] | None = None) -> None:
         _fail(" ".join(reason.format_message().split()) + hint, 2, debug)
     except BenchlibError as reason:
         _fail(str(reason), reason.exit_code, debug)
-    except (KeyboardInterrupt, click.Abort):
-        _fail("stopped", 1, debug)
+    except (KeyboardInterrupt, click.Abort) as reason:
+        asked = isinstance(reason, click.Abort) and not isinstance(reason.__context__, KeyboardInterrupt)
+        _fail("not confirmed, so nothing was done: --yes does not ask" if asked else "stopped", 1, debug)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)

@@ -76,8 +76,9 @@ def delete(study: str) -> None:
     """Remove STUDY with all its trials, and its page, for good.
 
     \b
-    Example:
+    Examples:
       benchlib studies delete first-try
+      benchlib studies delete first-try --yes
     """
     from benchlib.study import curate
 

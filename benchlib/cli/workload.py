@@ -9,7 +9,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from benchlib.cli.terminal import echo, tell
-from benchlib.errors import InputError
+from benchlib.errors import InputError, os_errors_as
 from benchlib.load.workloads import LIBRARY, load_workload, workload_paths
 from benchlib.load.workloads.sql import script_of
 from benchlib.plan.level import first_problem
@@ -26,7 +26,7 @@ def workload() -> None:
     Examples:
       benchlib workload list
       benchlib workload new mine --from queries --schema schema.sql
-      benchlib run template -p workload mine
+      benchlib run template -p workload mine -p question "Does compressing the WAL help?"
     """
 
 
@@ -129,8 +129,9 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
         count = len(Workload.model_validate(keys).scripts)
     except ValidationError as reason:
         raise InputError(f"no workload: {first_problem(reason)}") from None
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(tomli_w.dumps(keys, multiline_strings=True), encoding="utf-8")
+    with os_errors_as(InputError, f"cannot write {path}"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(tomli_w.dumps(keys, multiline_strings=True), encoding="utf-8")
     echo("\n".join([*lines, f"{path}: {count} scripts; try 'benchlib workload check {name}'"]))
 
 
@@ -142,8 +143,10 @@ def _of_files(folder: Path, schema: Any) -> dict[str, Any]:
             sql = path.read_text(encoding="utf-8-sig")
             weight = re.search(r"--\s*weight\s*[:=]?\s*(\d+)", sql)
             scripts.append({"weight": int(weight[1]) if weight else 1, "sql": script_of(sql)})
-        except (InputError, UnicodeDecodeError) as reason:
+        except (InputError, UnicodeDecodeError, OSError) as reason:
             raise InputError(f"{path}: {reason}") from None
+    if not scripts:
+        raise InputError(f"there are no *.sql files in {folder}: one for each transaction")
     try:
         made = schema.read() if schema else ""
     except UnicodeDecodeError as reason:

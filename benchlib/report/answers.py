@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -37,8 +37,6 @@ _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
 _OF_CHANGE = ["change", "percent", "ci_low", "ci_high", "verdict", "gives_up"]
 _LEAST_WAL = 100
 """Bytes per transaction from which on a load writes, so that checkpoints matter."""
-_LEAST_RATIO = 0.01
-"""Of data to memory: less is told as under it."""
 
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 """A figure that is null in JSON where it is not known."""
@@ -134,12 +132,13 @@ def headline(experiment: Experiment) -> str:
         return sentence("screened", told=changes, **about)
     lead = experiment.study.declared.lead
     finding = _LEADS[lead](experiment) if lead else ""
-    told_by_cuts = lead == "crashes" and any(c.kind == POWER_CUT for c in kept_crashes(experiment.folder))
+    crashes = kept_crashes(experiment.folder) if lead == "crashes" else ()
+    cut = {crash.level for crash in crashes if crash.kind == POWER_CUT}
     comparisons, gives_up = {}, {}
     for answer in told:
         other = "" if SAYS_BOTH in answer.words else f"“{answer.against}”"
         comparisons[answer.level] = (answer.words, other)
-        if not told_by_cuts:  # which have said it
+        if answer.level not in cut:  # of these the finding has said it
             gives_up[answer.level] = answer.gives_up.replace("; ", " and ")
     verdicts = opening(analysis.headline(comparisons, gives_up))
     return " ".join(filter(None, (finding, verdicts))).replace("\u00a0", " ")
@@ -247,6 +246,8 @@ def limits(experiment: Experiment) -> str:
     controls = [rows[name] for name in analysis.controls]
     twins = [row for row in controls if abs(row["percent_change"]) > 100 * analysis.margin]
     levels = list(dict.fromkeys(name for told in answers(experiment) for name in (told.against, told.level)))
+    if levels == [analysis.baseline]:  # main effects, which are of all levels
+        levels += analysis.asked
     checks, figures = (of[of["level"].isin(levels)] for of in (experiment.conditions, experiment.figures))
     concerned = {None, *levels, *analysis.controls}
     concerns = [concern for concern in analysis.warnings if concern.level in concerned]
@@ -255,28 +256,36 @@ def limits(experiment: Experiment) -> str:
     written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]
     facts = {
         "caveat": (declared.caveat or str(of_profile.get("caveat", ""))).rstrip(". "),
-        "unmet": {name: quoted(of.unique()[:2]) for name, of in unmet},
+        "unmet": {name: _few(of.unique().tolist()) for name, of in unmet},
         "levels": levels,
         "ceilings": [c.level for c in concerns if c.code == "ceiling" and c.level in (None, *levels)],
         "grave": sum(concern.grave for concern in concerns),
         "unsteady": len({c.level for c in concerns if c.code == "no_steady_state" and c.level in levels}),
         "twins": " and ".join(map(change_words, twins)),
         "twin_of": "" if analysis.one_reference else analysis.baseline,
-        "blocks": analysis.blocks,
+        "one_server": bool(plan.level(analysis.baseline).target),
+        "trials": span((rows[level]["n"] for level in levels), str) or str(analysis.blocks),
         "duration_s": plan.load.duration_s,
-        "data": f"up to {data.max():.2g}"
-        if data.min() < _LEAST_RATIO <= data.max()
-        else span(data, lambda ratio: f"{ratio:.2g}" if ratio >= _LEAST_RATIO else f"under {_LEAST_RATIO}"),
-        "cached": bool(data.max() < 1),
+        "data": span(data, "{:.2g}".format),
+        "cached": bool(data.max() < 1) and not any(plan.level(name).cache == "cold" for name in levels),
         "loading": any(plan.level_workload(level).tool == "pgbench-init" for level in levels),
         "checkpoints": span(written["checkpoints"], "{:.0f}".format),
-        "processors": experiment.study.provenance.get("host", {}).get("processors"),
+        "processors": span(host.get("processors") for host in _hosts(experiment.study)),
     }
     line, *others = filter(None, worded("limits", facts | _places(experiment, levels)).splitlines())
     for part in others:
-        if len(f"{line} · {part}".split()) <= _MOST_WORDS:
+        if part.startswith("not met") or len(f"{line} · {part}".split()) <= _MOST_WORDS:
             line += f" · {part}"
     return opening(line)
+
+
+def _hosts(study: Study) -> list[dict[str, Any]]:
+    """The facts of the hosts that ran the servers."""
+    return [*(study.provenance.get("hosts") or {"": study.provenance.get("host", {})}).values()]
+
+
+def _few(levels: Sequence[str]) -> str:
+    return quoted(levels[:2]) + f" and {len(levels) - 2} more" * (len(levels) > 2)
 
 
 def _places(experiment: Experiment, levels: Sequence[str]) -> dict[str, object]:

@@ -24,10 +24,11 @@ _INSIDE = re.compile(r"#[\w.-]+|[\w-][\w.-]*|data:image/png;base64,[\w+/=\s]+")
 _LOADING = re.compile(r"url\(\s*(?!#)|image|src|position|[@\\]", re.IGNORECASE)
 
 
-def cleaned(html: str, counts: Counter[str]) -> Markup:
+def cleaned(html: str, counts: Counter[str], base: str = "") -> Markup:
     """The HTML without all other elements, with what is in them, and without their other attributes.
 
     Its figures and tables get their numbers, which are links to them; ``counts`` are those that the page has already.
+    ``base`` is where the files beside the page are published.
     """
     soup = BeautifulSoup(html, "html.parser")
     elements, attributes = _ELEMENTS.split(), _ATTRIBUTES.split()
@@ -42,6 +43,8 @@ def cleaned(html: str, counts: Counter[str]) -> Markup:
             loads = name in ("style", "clip-path") and _LOADING.search(str(value))
             if name not in attributes or leaves or loads:
                 del tag[name]
+        if base and tag.name == "a" and not str(tag.get("href", "#")).startswith("#"):
+            tag["href"] = f"{base}{tag['href']}"
     for part in soup.select("figure, .bl-scroll"):
         if title := part.select_one(".bl-title, figcaption, caption span"):
             kind = "Figure" if part.name == "figure" else "Table"

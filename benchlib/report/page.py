@@ -79,7 +79,7 @@ def _markdown(context: Context, text: str) -> Markup:
 
 @pass_context
 def _cleaned(context: Context, html: str) -> Markup:
-    return cleaned(html, context["counts"])
+    return cleaned(html, context["counts"], context["base"])
 
 
 _SCRIPT = (Path(__file__).parent / "template" / "page.js").read_text()
@@ -170,11 +170,11 @@ def render_prose(page: Page, template: str | Template, **values: Any) -> str:
     """
     prose = _Prose()
     markdown = mistune.create_markdown(renderer=prose, plugins=["table"])
-    body = Markup(_render(template, **values, markdown=markdown, counts=Counter()))
-    base = page.address.rpartition("/")[0]  # a page that was mailed leads to where the others are published
-    return _render(
-        "page.html.j2", **vars(page), base=f"{base}/" if base else "", body=body, contents=prose.contents
-    )
+    base = "".join(
+        page.address.rpartition("/")[:2]
+    )  # a page that was mailed leads to where the others are published
+    body = Markup(_render(template, **values, base=base, markdown=markdown, counts=Counter()))
+    return _render("page.html.j2", **vars(page), base=base, body=body, contents=prose.contents)
 
 
 def _render(template: str | Template, **values: Any) -> str:

@@ -9,11 +9,12 @@ import pandas as pd
 from benchlib.errors import BenchlibError, InputError
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.report.answers import answering
-from benchlib.report.entries import writable_root
+from benchlib.report.entries import address_of, entries, writable_root
 from benchlib.report.figures.changes import changes_by_study
 from benchlib.report.figures.frames import change_words, guarded
 from benchlib.report.figures.tables import Format, html_table
 from benchlib.report.page import Page, render_prose
+from benchlib.report.site import write_site
 from benchlib.stats.between import ENDS, WITHOUT, between, change_points
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder, walk
@@ -106,7 +107,9 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
         news.iloc[0] = False
         news["change point"] = rows.index.isin(sound[places or []])
         frames.append(rows.assign(quiet=[", ".join(row.index[row]) for _, row in news.iterrows()]))
-        title = f"{name}: at last {change_words(rows.iloc[-1].to_dict())}"
+        last = rows.iloc[-1].to_dict()
+        found = "invalid" if last["verdict"] == "invalid" else change_words(last) or "not measured"
+        title = f"{name}: at last {found}"
         words = f"history-{len(frames)}", frames[-1], title, f"change of {measured.title}"
         figures.append(changes_by_study(*words, news["change point"].to_list()))
     remarks += [WITHOUT] * (places is None)
@@ -119,6 +122,14 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
     return table, remarks, _publish(f"history~{notebook}", f"{notebook} over time", parts, frame)
 
 
+def _asked(experiment: Experiment) -> tuple[object, ...]:
+    """What a study's servers are asked to do: the same in all studies of a series."""
+    plan, levels = experiment.plan, experiment.plan.factor.levels
+    works = {work.name: work for work in map(plan.level_workload, levels)}
+    rates = {plan.asked_rate(name) for name in levels}
+    return works, experiment.workloads(), experiment.clients(), plan.load.protocol, rates, plan.scale
+
+
 def _effects(experiment: Experiment, latest: Experiment, metric: str) -> pd.DataFrame:
     """What a study found, a row for each answer, with what it was run with.
 
@@ -127,8 +138,7 @@ def _effects(experiment: Experiment, latest: Experiment, metric: str) -> pd.Data
         StudyError: it has too few trials.
 
     """
-    asked, now = ((each.workloads(), each.clients(), each.plan.scale) for each in (experiment, latest))
-    if asked != now:
+    if _asked(experiment) != _asked(latest):
         raise InputError("it has another workload, load or size than the latest")
     plan, analysis, facts = experiment.plan, experiment.analysis, experiment.facts()
     answers = answering(experiment)
@@ -151,6 +161,9 @@ def _publish(name: str, title: str, parts: Sequence[object], frame: pd.DataFrame
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     frame.map(guarded).to_csv(root / f"{name}.csv", index=False)
-    page, about = root / f"{name}.html", Page(title, downloads={f"{name}.csv": "numbers (CSV)"})
+    page, downloads = root / f"{name}.html", {f"{name}.csv": "numbers (CSV)"}
+    about = Page(title, downloads=downloads, address=address_of(page.name))
+    if not (root / "methodology.html").is_file():
+        write_site(root, *entries())
     page.write_text(render_prose(about, "parts.html.j2", parts=parts), "utf-8")
     return page

@@ -73,12 +73,14 @@ class View:
     def summary(self) -> Statement:
         """What will run, how long it takes, and what is kept already."""
         study, load, left = self.experiment.study, self._plan.load, self._to_run()
+        over = self.runner or self.experiment.settled()
+        lacking = 0 if over else len(missing(study, self.experiment.kept))
         minutes = max(1, round(left * (load.duration_s + load.warmup_s + 1) / 60))
         profile, hidden = study.parameters.get("profile", "full"), unpublished(self._plan, study.parameters)
         left_out = by_value(without(study.left_out, hidden))
         return Statement(sentence(
             "summary", experiment=self.experiment, study=study, plan=self._plan, left=left, minutes=minutes,
-            rates=rates_words(self._plan), profile=profile, left_out=left_out,
+            lacking=lacking, rates=rates_words(self._plan), profile=profile, left_out=left_out,
         ))  # fmt: skip
 
     def levels(self) -> Table:
@@ -206,6 +208,8 @@ class View:
             note += " Server CPU is that of the server and its replicas."
         if trials["server_version"].dropna().str.split(".").str[0].nunique() > 1:
             note += " Versions count pages differently, before 16, in 16 and from 17 on: compare those inside a version."
+        if self._plan.abroad:
+            note += " Where a server is not ours, WAL, pages and checkpoints are of everybody there."
         table = mechanism.costs_table(
             costs, self._levels, self.experiment.leads(costs), against=against, note=note.strip()
         )

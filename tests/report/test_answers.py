@@ -173,12 +173,12 @@ def test_a_headline_begins_with_what_crashes_cost(experiment):
         crashed(POWER_CUT, number, "defaults")
         crashed(POWER_CUT, number, "a", lost=1000 * number)
     assert headline(study).startswith(
-        "In 2 power cuts each, work_mem = 1MB lost 3,000 acknowledged commits in all; the others lost none and were not damaged. Against"
+        "In 2 power cuts each, work_mem = 1MB lost 3,000 acknowledged commits in all; the others that were crashed lost none and were not damaged. Against"
     )
     crashed(POWER_CUT, 1, "b", **UNREADABLE)
     assert "In 1 to 2 power cuts each, " in headline(study)
     assert (
-        ", “b” left 1 of 1 clusters damaged; the others lost none and were not damaged. Against"
+        ", “b” left 1 of 1 clusters damaged; the others that were crashed lost none and were not damaged. Against"
         in headline(study)
     )
 

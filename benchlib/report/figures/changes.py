@@ -136,8 +136,9 @@ def _leads(analysis: Analysis, called: Mapping[str, str]) -> str:
     """`the tuned set: +97 % throughput, faster (against defaults)`."""
     level = next((name for name in called if name in analysis.asked), analysis.asked[0])
     row = rows_of(analysis)[level]
-    verdict = row["verdict"] if row["verdict"] in MARKS else "not measured"
-    verdict = UNSHOWN if level in analysis.unshown else verdict
+    there = known(row["percent_change"]) or row["verdict"] == "invalid"
+    verdict = row["verdict"] if there and row["verdict"] in MARKS else "not measured"
+    verdict = UNSHOWN if there and level in analysis.unshown else verdict
     change = f"{change_words(row)} {analysis.metric.title}, " if verdict in (*_SOUND, UNSHOWN) else ""
     rest = f": {change}{verdict}"
     words = called.get(level, level)

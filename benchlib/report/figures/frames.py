@@ -145,7 +145,9 @@ def opening(text: str) -> str:
 
 
 def in_common(names: list[str]) -> str:
-    """What names of levels begin with alike, in whole words: "fast disk" of "fast disk, 8 clients" and 16 of them."""
+    """What names of levels begin with alike, in whole words, "fast disk" of "fast disk, 8 clients" and 16 of them; or else the parts that all have."""
     words = zip(*(name.split() for name in names), strict=False)
     alike = " ".join(word for word, *_ in takewhile(lambda each: len(set(each)) == 1, words))
-    return alike.rstrip(",:;") or names[0]
+    first, *others = (name.split(", ") for name in names)
+    shared = ", ".join(part for part in first if all(part in other for other in others))
+    return alike.rstrip(",:;") or shared or names[0]

@@ -46,11 +46,14 @@ _NUMBERS = 400  # rows that a figure's numbers have at most
 def drift(trials: pd.DataFrame, metric: str) -> Figure:
     """Each trial against its own level's mean, in the order they were run: what the host did meanwhile.
 
-    `trials`: columns `block`, `level`, `metric`, and `started_s` (seconds).
+    `trials`: columns `block`, `level`, `metric`, `started_s` (seconds), and where there are several `host`: each is then shown
+    apart, against its own means.
     """
-    order = trials.sort_values("started_s").assign(x=np.arange(1.0, len(trials) + 1))
+    order = trials.assign(host=trials["host"].astype(str) if "host" in trials else "")
+    order = order.sort_values(["host", "started_s"]).assign(x=np.arange(1.0, len(trials) + 1))
     fine = good(order, metric)
-    fine = fine.assign(percent=_percent_of_mean(fine, metric) - 100)
+    of_host = fine.assign(level=fine["host"] + " " + fine["level"])
+    fine = fine.assign(percent=_percent_of_mean(of_host, metric) - 100)
     blocks = order.groupby("block", sort=False)["x"].agg(["min", "max", "mean"])
     blocks["value"] = fine.groupby("block")["percent"].mean()
     drawing, (axes,) = panels([("", "")], 190)

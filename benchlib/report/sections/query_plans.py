@@ -57,7 +57,12 @@ def plans(experiment: Experiment) -> Table:
             against = references.get(levels[0])
             other = typical["outline"].get(against, shown["outline"])
             differs = f"Against {against}: {differences(shown['outline'], other)}"
-            entry = {"statement": number, "number": of_plan, "levels": levels, "text": shown["text"]}
+            entry = {
+                "statement": number,
+                "number": of_plan,
+                "levels": levels,
+                "text": "; ".join(alike["text"].unique()),
+            }
             entry["differs"] = differs if other != shown["outline"] else ""
             folded.append({**entry, "lines": plan_text(shown["plan"]["Plan"])})
     frame = pd.DataFrame(rows)
