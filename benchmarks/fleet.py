@@ -1,6 +1,7 @@
 """A fleet on hosts of our own making: network namespaces with an address, a worker, a scratch folder and a lock each.
 
     python benchmarks/fleet.py --kills 20 --follower-kills 3
+    python benchmarks/fleet.py --hold fleet.yaml     # or only make the hosts, until Ctrl-C
 
 Two generators drive one server. A replica two namespaces away is waited for over a way of 0, 1 and 5 ms: commits wait for it, and no
 packet on the network, no file and no command line has the password. Then six blocks run on three hosts, and at a random moment one
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
+import yaml
 
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.lock import LOCK_VARIABLE
@@ -270,6 +272,16 @@ def followers(made: Made) -> list[str]:
     return wrong
 
 
+def hold(made: Made, file: Path) -> None:
+    """Write the file of a fleet of a server and two that follow or generate load, and leave it be until Ctrl-C."""
+    hosts = made.hosts(db1="server", db2="follower", db3="load")
+    file.write_text(yaml.safe_dump(hosts.fleet.model_dump(mode="json", exclude_defaults=True)), "utf-8")
+    print(f"benchlib run … --fleet {file}; Ctrl-C here ends it", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
+    file.unlink()
+
+
 def main() -> int:
     """Put a fleet on trial; 0 where nothing was lost or left."""
     parser = argparse.ArgumentParser(
@@ -279,6 +291,7 @@ def main() -> int:
     parser.add_argument("--follower-kills", type=int, default=3, help="of a replica's worker")
     parser.add_argument("--only-kills", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hold", type=Path, metavar="FILE", help="make the hosts, write FILE, and wait")
     options = parser.parse_args()
     os.environ.pop(SCRATCH_VARIABLE, None)
     root = Path(tempfile.mkdtemp(prefix="blf", dir="/var/tmp"))
@@ -286,6 +299,9 @@ def main() -> int:
     bad = 0
     try:
         with Made(["db1", "db2", "db3"], root).up() as made:
+            if options.hold:
+                hold(made, options.hold)
+                return 0
             for part in () if options.only_kills else (generators, followers):
                 wrong = part(made)
                 bad += bool(wrong)
