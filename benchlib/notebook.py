@@ -83,10 +83,9 @@ def crash_missing(view: View, rounds: int) -> None:
         StudyError: a level cannot be crashed, or Ctrl-C; what was kept before is safe.
 
     """
-    if view.runner:
+    if view.runner and view.runner.hosts:
+        progress_line()("crashes are made on one machine: with a fleet there are none")
+    elif view.runner:
         from benchlib.study import crashes  # what is kept is shown without levers and servers
 
-        if view.runner.hosts:
-            progress_line()("crashes are made on one machine: with a fleet there are none")
-        else:
-            crashes.crash_missing(view.experiment.folder, rounds, progress_line(), view.runner.check_host)
+        crashes.crash_missing(view.experiment.folder, rounds, progress_line(), view.runner.check_host)

@@ -1,7 +1,9 @@
 """What is done with kept studies on the command line: words, exit statuses, and the site that follows."""
 
+import io
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from fakes import FakeBench, Outcome, speeds
 from benchlib.cli import _yaml_parameters, cli
 from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
-from benchlib.plan.parameters import checked
+from benchlib.plan.parameters import checked, from_yaml
 from benchlib.plan.planning import make_study
 from benchlib.report import runs
 from benchlib.report.execute import notebook_parameters
@@ -123,6 +125,14 @@ def test_who_does_not_confirm_keeps_the_study(keep) -> None:
     assert study_names() == ["one"]
     assert CliRunner().invoke(cli, ["studies", "delete", "one"], input="y\n").exit_code == 0
     assert study_names() == []
+
+
+def test_without_a_terminal_to_ask_at_it_is_said_how(run, keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep("one")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    outcome = run("studies", "delete", "one")
+    assert (outcome.status, study_names()) == (1, ["one"])
+    assert outcome.err.endswith("benchlib: not confirmed, so nothing was done: --yes does not ask\n")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +288,12 @@ def test_the_command_of_a_page_names_a_file_that_is_found_where_the_study_is_kep
 
 def test_of_a_kept_study_one_s_own_workload_is_run_as_it_was(project: Path) -> None:
     file = project / "mine.study.json"
-    for workload, wanted in (("/gone/mine.toml", str(file)), ("tpcb-like", "tpcb-like")):
+    for workload, wanted in (
+        ("/gone/mine.toml", str(file)),
+        ("mine", str(file)),
+        ("/else/data/mine/study.json", str(file)),
+        ("tpcb-like", "tpcb-like"),
+    ):
         kept = {"plan": {}, "trials": [], "parameters": {"workload": workload, "clients": 8}}
         file.write_text(json.dumps(kept))
         assert _yaml_parameters(file) == {"workload": wanted, "clients": 8}
@@ -300,3 +315,14 @@ def test_the_example_of_a_pooler_compares_with_and_without_in_the_same_load() ->
     for level in values["answers"]:
         assert plan.level_load(level) == plan.level_load(pairs[level])
         assert bool(plan.level(level).pooler) > bool(plan.level(pairs[level]).pooler)
+
+
+def test_the_example_of_a_fleet_has_replicas_elsewhere_at_three_distances() -> None:
+    file = ROOT / "examples" / "fleet" / "followers.yaml"
+    given = from_yaml(file.read_text(), file.name)  # to which "on" is a word
+    parameters = notebook_parameters(ROOT / "notebooks" / "replication.ipynb")
+    values = checked(parameters, {**given, "profile": "recorded"})
+    plan = make_study(values, 16 << 30, load_workload, BY_KEY).plan
+    parts = [plan.level(name).part("replication") for name in plan.factor.pairs() if name != "control"]
+    assert [(part["on"], part.get("delay_ms")) for part in parts] == [(["db2"], of) for of in (None, 1, 5)]
+    assert plan.level("standalone").storage, "of the profile"

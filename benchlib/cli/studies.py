@@ -100,8 +100,7 @@ def edit(study: str, **words: str | None) -> None:
     """
     from benchlib.study import curate
 
-    given = {name: text for name, text in words.items() if text is not None}
-    curate.edit(study, given)
+    curate.edit(study, {name: text for name, text in words.items() if text is not None})
     _follow(study)
 
 

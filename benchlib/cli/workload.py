@@ -78,13 +78,12 @@ def check(name: str) -> None:
         failed += bool(error)
         heading = f"script {number}, weight {script.weight}: {error or 'runs'}"
         echo("\n".join([heading, *plans]))
-    checked = work.invariant.count or work.invariant.violations
     if not work.scripts:
         echo(f"its data were loaded; it has no scripts for pgbench, so nothing of {work.tool}'s was tried")
+    elif work.invariant.count or work.invariant.violations:
+        echo("what must hold afterwards was tried")
     else:
-        echo(
-            "what must hold afterwards was tried" if checked else "no invariant: no trial checks what it left"
-        )
+        echo("no invariant: no trial checks what it left")
     if failed:
         raise InputError(f"{failed} of {len(work.scripts)} scripts fail")
 

@@ -48,7 +48,7 @@ def _read_change(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     for module in MODULES_OF_CHANGES:
-        with contextlib.suppress(ImportError):  # a damaged installation: the other kinds are still undone
+        with contextlib.suppress(ImportError, OSError):  # a damaged installation: the other kinds are undone
             import_module(module)
     kinds = {kind.__name__.lower(): kind for kind in Change.__subclasses__()}
     fields = dict(value)

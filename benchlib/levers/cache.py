@@ -13,14 +13,11 @@ from benchlib.levers.storage import storage_of
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
+from benchlib.server.server import read_sql
 
 _UNASKED = None if sys.platform == "linux" else "only Linux tells and drops what it has of a file in memory"
 _LEFT = 0.01
 """The share of the data's pages that may stay in memory: such as those that the kernel is writing."""
-_AVAILABLE = "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_prewarm'"
-_PREWARM = """
-SELECT sum(pg_prewarm(oid)) FROM pg_class WHERE relkind IN ('r', 'i', 'm', 't') AND relpersistence <> 't'
-"""
 
 
 class Cache(Lever):
@@ -76,7 +73,7 @@ def _restart(server: Cluster, *, cold: bool) -> dict[str, str]:
         return {"cache": f"cold: less than {_LEFT:.0%} of the data's files in memory"}
     page_cache.fill(data)
     server.start()
-    if not server.value(_AVAILABLE):
+    if not server.value("SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_prewarm'"):
         return {"cache": "warm, by reading the files"}
-    server.execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm", _PREWARM)
+    server.execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm", read_sql("prewarm"))
     return {"cache": "warm, by pg_prewarm"}

@@ -54,14 +54,13 @@ def examine(data: Path) -> dict[str, Any]:
 
 def _levers(scratch: Path) -> list[dict[str, Any]]:
     """A row for each key of a level, for each part of those that may work in part, and for sysbench."""
-    rows: list[tuple[str, str, str | None]] = [
-        (finding.name, "does not work" if finding.why_not else "works", finding.why_not or finding.note)
+    rows = [
+        {"lever": of.name, "works": "does not work" if of.why_not else "works", "why": of.why_not or of.note}
         for lever in LEVERS
-        for finding in lever.survey(scratch)
+        for of in lever.survey(scratch)
     ]
     missing = None if which("sysbench") else "install the package sysbench"
-    rows.append(("sysbench", "not found" if missing else "found", missing))
-    return [{"lever": name, "works": works, "why": why} for name, works, why in rows]
+    return [*rows, {"lever": "sysbench", "works": "not found" if missing else "found", "why": missing}]
 
 
 def _remarks(machine: dict[str, Any]) -> list[str]:

@@ -38,7 +38,6 @@ _MAKE = {
 _MAKERS = "Debian: e2fsprogs, xfsprogs, btrfs-progs"
 _TRIAL_SIZE = 320 * facts.MEBIBYTE
 """Of the small file system that is made to see whether it can be: xfs wants 300 MiB."""
-_FILES = "files"
 
 
 class Place(Model):
@@ -157,8 +156,7 @@ def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapt
         folder = _home(place, scratch, chapter) if place.path else scratch
         source = _attach(_image(folder, place.size or 0, scratch), scratch, chapter)
         _run([*_MAKE[place.file_system], source], scratch)
-    # not the root of the file system: initdb wants an empty folder, and ext4 has its lost+found there
-    return shell.make_directory(_mount(place, source, name, scratch, chapter) / _FILES)
+    return shell.make_directory(_mount(place, source, name, scratch, chapter))
 
 
 def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Chapter) -> Path:
@@ -171,14 +169,15 @@ def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Ch
         StudyError: a change could not be noted, so it was not made.
 
     """
-    return _mount(place, _attach(image, scratch, chapter), name, scratch, chapter) / _FILES
+    return _mount(place, _attach(image, scratch, chapter), name, scratch, chapter)
 
 
 def _mount(place: Place, source: str, name: str, scratch: Path, chapter: Chapter) -> Path:
     mount_point = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
     chapter.note(Mounted(target=mount_point))
     _run(["mount", "-t", str(place.file_system), "-o", _mount_options(place), source, mount_point], scratch)
-    return mount_point
+    # not its root: initdb wants an empty folder, and ext4 has its lost+found there
+    return mount_point / "files"
 
 
 def _home(place: Place, scratch: Path, chapter: Chapter) -> Path:

@@ -20,7 +20,6 @@ _FIGURES = (
     "transactions", "failed_transactions", "retried_transactions", "tps", "latency_average_ms", "latency_stddev_ms",
     "clients", "threads", "init_s",
 )  # fmt: skip
-_LISTS = ("progress", "scripts", "statements")
 _IDLE = re.compile(r"^(?:number of transactions actually processed: 0(?:/\d+)?$| *transactions: +0 )", re.M)
 _SEED = re.compile(
     r"^(?:pgbench: setting random seed to |Initializing random number generator from seed \()(\d+)", re.M
@@ -128,7 +127,7 @@ class LoadTool(ABC):
         parsed = parse_text(output, kind=self.kind, argv=list(argv) if argv else None)
         common: dict[str, Any] = {
             **dict.fromkeys(_FIGURES),
-            **{name: [] for name in _LISTS},
+            **{name: [] for name in ("progress", "scripts", "statements")},
             "speed": parsed.get("tps"),
             "seed": int(seed[1]) if (seed := _SEED.search(output)) else None,
         }

@@ -59,7 +59,7 @@ def misfit(
     load, workload = plan.level_load(level), plan.level_workload(level)
     tool = _reader(workload.tool)
     conditions = tool.conditions(load, workload, plan.scale) | {"seed": trial.seed}
-    for name, value in conditions.items() if report else ():
+    for name, value in conditions.items():
         if report and report[name] not in (None, value):
             return f"the report's {name} is {report[name]}, the plan says {value}"
     asked = tool.argv(Job(Connection(), workload, load, plan.scale, trial.seed))

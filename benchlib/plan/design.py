@@ -68,9 +68,8 @@ def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Tr
             orders = _square(levels, Random(f"benchlib/order/{seed}/{group}"), mirrored=group % 2 == 1)
         rng = Random(f"benchlib/seeds/{seed}/{block}")
         for position, level in enumerate(orders[row], start=1):
-            own = rng.randrange(1, _MAX_SEED)
-            while own in seen:
-                own = rng.randrange(1, _MAX_SEED)
+            while (own := rng.randrange(1, _MAX_SEED)) in seen:
+                pass
             seen.add(own)
             trials.append(Trial(block + 1, position, level, own))
     return tuple(trials)
@@ -100,9 +99,7 @@ def _square(names: Sequence[str], rng: Random, *, mirrored: bool) -> list[list[s
     hence every other group is mirrored.
     """
     k = len(names)
-    first = [0]
-    for step in range(1, k):
-        first.append((first[-1] + step) % k if step % 2 else (first[-1] - step) % k)
+    first = [(step + 1) // 2 % k if step % 2 else -step // 2 % k for step in range(k)]
     shuffled = rng.sample(names, k)
     rows = [[shuffled[(shift + index) % k] for index in first] for shift in rng.sample(range(k), k)]
     return [row[::-1] for row in rows] if mirrored else rows

@@ -54,9 +54,9 @@ def make_factor(
         raise InputError(f"parameter baseline: '{baseline}' cannot be run here: {reasons[baseline]}")
     if baseline not in levels:
         raise InputError(f"parameter baseline: '{baseline}' is not among the levels: {', '.join(levels)}")
-    if along := declared.along if declared.grid else "":
+    if declared.along:
         # with one value left there is nothing along it: then by the last dimension that still has several
-        ways = [along, *reversed([name for name in declared.grid if name != along])]
+        ways = [declared.along, *reversed([name for name in declared.grid if name != declared.along])]
         against = next(filter(None, (_along(cells, way, levels) for way in ways)), {})
     if declared.shares_of:
         levels = _shares(declared.shares_of, levels, baseline)
@@ -139,12 +139,8 @@ def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, 
         return level.changed(settings={name: value for name, value in settings.items() if value is not None})
 
     only = {f"only {key}": taking(base, key, whole) for key in differing}
-    return {
-        baseline: base,
-        name: whole,
-        **only,
-        **{f"without {key}": taking(whole, key, base) for key in differing},
-    }
+    without = {f"without {key}": taking(whole, key, base) for key in differing}
+    return {baseline: base, name: whole, **only, **without}
 
 
 # --- levels that are crossed --------------------------------------------------------

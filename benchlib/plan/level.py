@@ -81,7 +81,7 @@ def _rate(value: object) -> object:
         number = float(value) if share is None else share  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not (math.isfinite(number) and number > 0) or isinstance(value, bool):
+    if not 0 < number < math.inf or isinstance(value, bool):
         raise ValueError(f'{value!r} is not a rate such as 500 (a second) or "60 % of capacity"')
     return number if share is None else f"{number:g} % of capacity"
 

@@ -83,10 +83,9 @@ class Factor(Model):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
-        known = ", ".join(self.levels)
         for name in (self.baseline, *self.controls, *self.against, *self.against.values()):
             if name not in self.levels:
-                raise ValueError(f"'{name}' is not among the levels: {known}")
+                raise ValueError(f"'{name}' is not among the levels: {', '.join(self.levels)}")
         for name in self.levels:
             if not name.strip() or len(name) > 80 or not name.isprintable():
                 raise ValueError(f"level name {name!r}: want 1 to 80 printable characters")

@@ -52,7 +52,7 @@ def study_name(values: Values) -> str:
     if absent := [name for name in _NEEDED if name not in values]:
         raise InputError(f"parameter {absent[0]}: the parameters cell does not declare it")
     parts = [values["factor"], values["profile"], "shares" if values.get("shares_of") else ""]
-    return values.get("study") or "-".join(part for part in parts if part)
+    return values.get("study") or "-".join(filter(None, parts))
 
 
 def make_study(
@@ -76,7 +76,6 @@ def make_study(
     name = study_name(values)
     patches = {key: values[key] for key in ("base", "levels", "grid", "profiles") if key in values}
     values = {**values, **_by_name(patches, levers)}
-    memory = memory_bytes
     try:
         declared = Declared.model_validate(values)
         sizes = _sizes(declared, values)
@@ -89,10 +88,11 @@ def make_study(
                 named = patch.get("workload") or under.get("workload") or declared.workload
                 return workload(named).data_mib(sizes.scale)
 
-            return _level(name, patch, memory, {"levers": levers, "data_mib": data_mib})
+            return _level(name, patch, memory_bytes, {"levers": levers, "data_mib": data_mib})
 
         base = read("base", under)
-        memory = min(memory, base.part("storage").get("memory") or memory)  # of the levels, which stand on it
+        # of the levels, which stand on it
+        memory_bytes = min(memory_bytes, base.part("storage").get("memory") or memory_bytes)
 
         grid = {name: _scaled(ends, sizes.levels) for name, ends in declared.grid.items()}
         declared = declared.model_copy(
@@ -227,10 +227,9 @@ def _check_together(plan: Plan, levers: Mapping[str, LevelKey]) -> None:
         InputError: it cannot.
 
     """
-    for name in plan.factor.levels:
-        for lever in levers.values():
-            if reason := lever.conflict(plan.level(name)):
-                raise InputError(f"level “{name}”: {reason}")
+    for name, lever in product(plan.factor.levels, levers.values()):
+        if reason := lever.conflict(plan.level(name)):
+            raise InputError(f"level “{name}”: {reason}")
 
 
 def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:

@@ -50,11 +50,10 @@ def rate_words(plan: Plan, name: str) -> str:
 
 def rates_words(plan: Plan) -> str:
     """At which rate all levels run, as the end of a sentence; nothing where there is no limit."""
-    names = list(plan.factor.levels)
-    rates = {rate_words(plan, name) for name in names}
+    rates = {rate_words(plan, name) for name in plan.factor.levels}
     if len(rates) > 1:
         return ", each level at its own rate"
-    return f" at {rates.pop()}" if any(plan.asked_rate(name) for name in names) else ""
+    return f" at {rates.pop()}" if rates != {"no limit"} else ""
 
 
 def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:

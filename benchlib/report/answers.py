@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from benchlib.report.figures.frames import (
     rows_of,
     span,
 )
-from benchlib.report.figures.style import TEMPLATES
+from benchlib.report.figures.style import worded
 from benchlib.report.screening import combination, factorial, main_effects, standing_out
 from benchlib.stats.descriptive import enough
 from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
@@ -122,14 +122,10 @@ def headline(experiment: Experiment) -> str:
     """The finding that leads, where the study has it, and a sentence on the answers; of a screening the changes that stand out."""
     analysis, told = experiment.analysis, answers(experiment)
     if (table := _screened(experiment)) is not None:
-        count, changes = len(standing_out(table)), [(each, change_words(vars(each))) for each in told]
-        about = {
-            "count": count,
-            "total": len(table),
-            "metric": analysis.metric,
-            "confidence": confidence_words(analysis.alpha),
-        }
-        return sentence("screened", told=changes, **about)
+        counts = {"count": len(standing_out(table)), "total": len(table)}
+        changes = [(each, change_words(vars(each))) for each in told]
+        confidence = confidence_words(analysis.alpha)
+        return sentence("screened", told=changes, metric=analysis.metric, confidence=confidence, **counts)
     lead = experiment.study.declared.lead
     finding = _LEADS[lead](experiment) if lead else ""
     crashes = kept_crashes(experiment.folder) if lead == "crashes" else ()
@@ -154,11 +150,6 @@ def _screened(experiment: Experiment) -> pd.DataFrame | None:
 def sentence(name: str, **facts: object) -> str:
     """The words of the template of that name as a sentence, or some."""
     return opening(" ".join(worded(name, facts).split()))
-
-
-def worded(name: str, facts: Mapping[str, object]) -> str:
-    """The words of the template of that name, line by line."""
-    return TEMPLATES.get_template(f"{name}.txt.j2").render(facts).strip()
 
 
 # --- findings that lead -------------------------------------------------------------
@@ -254,6 +245,7 @@ def limits(experiment: Experiment) -> str:
     data = figures.groupby("level")["data_to_memory"].median().dropna()
     unmet = checks[checks["met"].eq(False)].groupby("condition", sort=False)["level"]
     written = figures[~(figures["wal_bytes_per_transaction"] < _LEAST_WAL)]
+    hosts = experiment.study.provenance.get("hosts") or {"": experiment.study.provenance.get("host", {})}
     facts = {
         "caveat": (declared.caveat or str(of_profile.get("caveat", ""))).rstrip(". "),
         "unmet": {name: _few(of.unique().tolist()) for name, of in unmet},
@@ -270,18 +262,13 @@ def limits(experiment: Experiment) -> str:
         "cached": bool(data.max() < 1) and not any(plan.level(name).cache == "cold" for name in levels),
         "loading": any(plan.level_workload(level).tool == "pgbench-init" for level in levels),
         "checkpoints": span(written["checkpoints"], "{:.0f}".format),
-        "processors": span(host.get("processors") for host in _hosts(experiment.study)),
+        "processors": span(host.get("processors") for host in hosts.values()),
     }
     line, *others = filter(None, worded("limits", facts | _places(experiment, levels)).splitlines())
     for part in others:
         if part.startswith("not met") or len(f"{line} · {part}".split()) <= _MOST_WORDS:
             line += f" · {part}"
     return opening(line)
-
-
-def _hosts(study: Study) -> list[dict[str, Any]]:
-    """The facts of the hosts that ran the servers."""
-    return [*(study.provenance.get("hosts") or {"": study.provenance.get("host", {})}).values()]
 
 
 def _few(levels: Sequence[str]) -> str:

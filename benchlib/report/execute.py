@@ -190,9 +190,8 @@ class _Shell(InteractiveShell):
                 kind: base64.b64encode(part).decode() if isinstance(part, bytes) else part
                 for kind, part in each.data.items()
             }
-            cell["outputs"].append(
-                {"output_type": "display_data", "data": data, "metadata": each.metadata or {}}
-            )
+            output = {"output_type": "display_data", "data": data, "metadata": each.metadata or {}}
+            cell["outputs"].append(output)
         cell["execution_count"] = result.execution_count
         return result.error_before_exec or result.error_in_exec
 

@@ -170,9 +170,8 @@ def render_prose(page: Page, template: str | Template, **values: Any) -> str:
     """
     prose = _Prose()
     markdown = mistune.create_markdown(renderer=prose, plugins=["table"])
-    base = "".join(
-        page.address.rpartition("/")[:2]
-    )  # a page that was mailed leads to where the others are published
+    # a page that was mailed leads to where the others are published
+    base = "".join(page.address.rpartition("/")[:2])
     body = Markup(_render(template, **values, base=base, markdown=markdown, counts=Counter()))
     return _render("page.html.j2", **vars(page), base=base, body=body, contents=prose.contents)
 

@@ -223,13 +223,8 @@ def _overview(root: Path, path: Path, given: Mapping[str, Any]) -> Path:
     notebook, _ = execute(path, _known(path, {"run": False, **given}), executed)
     write_notebook(notebook, executed)
     title, asked = path.stem.replace("_", " ").capitalize(), str(question.default) if question else ""
-    page = Page(
-        title,
-        question=asked,
-        downloads={executed.name: "notebook"},
-        address=entries.address_of(f"{path.stem}.html"),
-    )
-    made = root / f"{path.stem}.html"
+    made, downloads = root / f"{path.stem}.html", {executed.name: "notebook"}
+    page = Page(title, question=asked, downloads=downloads, address=entries.address_of(made.name))
     with whole(made) as pending:
         pending.write_text(render_page(notebook, page), "utf-8")
     return made
@@ -336,7 +331,7 @@ def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> dict[
     name, parameters = experiment.folder.name, experiment.study.parameters
     replaced = unpublished(experiment.plan, parameters)
     levels = (experiment.plan.base, *experiment.plan.factor.levels.values())
-    patches = [experiment.study.parameters, *(level.model_dump() for level in levels)]
+    patches = [parameters, *(level.model_dump() for level in levels)]
     paths = {str(patch.get("workload")) for patch in patches}
     replaced |= {path: Path(path).name for path in paths if "/" in path}
     study = without(experiment.study.model_dump(mode="json"), replaced)

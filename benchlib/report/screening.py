@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError, NothingToShowError
 from benchlib.plan.design import SCREENING_RUNS
-from benchlib.plan.metrics import metric
+from benchlib.report.figures.frames import standing
 from benchlib.stats.crossed import additivity, effects
 from benchlib.study.experiment import Experiment
 
@@ -39,9 +38,8 @@ def factorial(
         raise NothingToShowError(
             "This study is no factorial, which is a grid of two values in each dimension."
         )
-    trials = experiment.trials[
-        experiment.trials["error"].isna() & experiment.trials["level"].isin(cells.index)
-    ]
+    good = experiment.trials[experiment.trials["error"].isna()]
+    trials = good[good["level"].isin(cells.index)]
     if len(cells) < (runs or 2 ** len(ends)) or set(trials["level"]) != set(cells.index):
         raise NothingToShowError("This study is no whole factorial: some of its combinations are left out.")
     refuse_invalid(experiment, [*cells.index])
@@ -56,14 +54,12 @@ def combination(experiment: Experiment, design: pd.DataFrame) -> pd.DataFrame:
         NothingToShowError: a combination that it takes was not measured.
 
     """
-    plan = experiment.plan
+    plan, alpha = experiment.plan, experiment.analysis.alpha
     controls = plan.factor.controls if plan.factor.baseline in design.index[design.lt(0).all(axis=1)] else ()
     good = experiment.trials[experiment.trials["error"].isna()]
     good = good[good["level"].isin([*design.index, *controls])]
     try:
-        return additivity(
-            good, design, controls=controls, metric=plan.metric, alpha=experiment.analysis.alpha
-        )
+        return additivity(good, design, controls=controls, metric=plan.metric, alpha=alpha)
     except InputError as reason:
         raise NothingToShowError(f"Whether the gains add up is not known: {reason}.") from None
 
@@ -90,11 +86,10 @@ def main_effects(experiment: Experiment) -> pd.DataFrame:
         )
         return "; ".join(sorted(set.intersection(*high) - set[str]().union(*low)))
 
-    words = np.where(table["percent"] > 0, *metric(of).directions)
     return table.assign(
         change=[f"{name}: {ends[name][1]} instead of {ends[name][0]}" for name in table["effect"]],
         gives_up=table["effect"].map(gives_up),
-        verdict=np.where(table["p_holm"] < alpha, words, "inconclusive"),
+        verdict=standing(table["percent"], table["p_holm"], of, alpha),
     )
 
 

@@ -12,7 +12,7 @@ from benchlib.report.answers import answering
 from benchlib.report.entries import address_of, entries, writable_root
 from benchlib.report.figures.changes import changes_by_study
 from benchlib.report.figures.frames import change_words, guarded
-from benchlib.report.figures.tables import Format, html_table
+from benchlib.report.figures.tables import html_table
 from benchlib.report.page import Page, render_prose
 from benchlib.report.site import write_site
 from benchlib.stats.between import ENDS, WITHOUT, between, change_points
@@ -42,32 +42,28 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
     frame = pd.concat(frames, ignore_index=True)
     frame["name"] = frame["level"] + " against " + frame["against"]
     words = frame[["study"]].assign(comparison=frame["name"], verdict=frame["verdict"])
-    for heading, ending in {"first": "_first", "second": "_second", "difference": ""}.items():
+    endings = {"first": "_first", "second": "_second", "difference": ""}
+    for heading, ending in endings.items():
         words[heading] = [change_words(row, ending) for row in frame.to_dict("records")]
-    effects: dict[str, Format] = dict.fromkeys(("first", "second", "difference"), str)
     facts = pd.DataFrame({name: each.facts() for name, each in studies.items()}).rename_axis("of")
-    compared = dict.fromkeys(frame["level"])
-    plans = pd.DataFrame(
-        {name: [_in_words(each, level) for level in compared] for name, each in studies.items()}
-    )
-    plans.insert(0, "level", [*compared])
-    counts = frame["verdict"].value_counts()
-    title = (
-        f"{counts.get('differs', 0)} of {len(frame)} effects are seen to differ from {first.folder.name}'s"
-    )
+    levels = [*dict.fromkeys(frame["level"])]
+    plans = {name: _in_words(each, levels) for name, each in studies.items()}
+    differ = frame["verdict"].eq("differs").sum()
+    title = f"{differ} of {len(frame)} effects are seen to differ from {first.folder.name}'s"
     figure = changes_by_study("differences", frame.assign(quiet=frame["study"]), title, "difference")
     parts = [
         figure,
-        html_table(words, "The effects", formats=effects),
+        html_table(words, "The effects", formats=dict.fromkeys(endings, str)),
         html_table(facts.reset_index(), "The studies"),
-        html_table(plans, "The levels"),
+        html_table(pd.DataFrame({"level": levels, **plans}), "The levels"),
     ]
     return words, _publish(f"compare~{'~'.join(studies)}", title, parts, frame)
 
 
-def _in_words(experiment: Experiment, level: str) -> str:
-    """What a level is in a study."""
-    return "; ".join(f"{what} {of}" for what, of in experiment.study.levels_in_words.get(level, {}).items())
+def _in_words(experiment: Experiment, levels: Sequence[str]) -> list[str]:
+    """What each of the levels is in a study."""
+    each = (experiment.study.levels_in_words.get(level, {}) for level in levels)
+    return ["; ".join(f"{what} {of}" for what, of in words.items()) for words in each]
 
 
 def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], Path]:

@@ -16,12 +16,12 @@ import pandas as pd
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Plan
 from benchlib.plan.words import HOST_GRANTS, rates_words, unpublished, without
-from benchlib.report.answers import answers, headline, limits, sentence, worded, words_of
+from benchlib.report.answers import answers, headline, limits, sentence, words_of
 from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import by_value, in_common, quoted, reference_words, span
-from benchlib.report.figures.style import FEW, TEMPLATES
-from benchlib.report.figures.tables import Format, Table, html_table, levels_table, p_words, verdict_table
+from benchlib.report.figures.frames import by_value, in_common, quoted, span
+from benchlib.report.figures.style import FEW, TEMPLATES, worded
+from benchlib.report.figures.tables import Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
@@ -146,9 +146,8 @@ class View:
         ends = rows[["percent_change", "ci_low", "ci_high"]].to_numpy().tolist()
         words = pd.DataFrame([percent_words(*row) for row in ends], rows.index, ["change", "interval"])
         table = rows[["level", "method"]].join(words.mask(words.isin(["", "–"]))).assign(p=rows["p_value"])
-        formats: dict[str, Format] = {"change": str, "interval": str, "p": p_words}
         caption = "The same by other methods (each p by itself, not adjusted for their number)"
-        return html_table(table, caption, formats=formats)
+        return html_table(table, caption, formats={"change": str, "interval": str, "p": p_words})
 
     def forest(self) -> Figure:
         """Percentage changes with their intervals."""
@@ -192,26 +191,20 @@ class View:
     def mechanism(self) -> Table:
         """What held each level back, where it was sampled; what its trials cost, and how long transactions took: leads, not verdicts."""
         trials, analysis = self.experiment.trials, self.experiment.analysis
-        against = (
-            reference_words(analysis)
-            if analysis.one_reference
-            else "what the table of verdicts compares it with"
-        )
+        against = "what the table of verdicts compares it with"
+        if analysis.one_reference:
+            against = analysis.baseline
         cached = any(self._plan.level(name).cache for name in self._levels)
         others = [name for name in (*_LATENCIES, *["time_to_steady_s"] * cached) if name != self._plan.metric]
         took = trials.loc[trials["error"].isna(), ["level", "block", *others]]
         costs = self.experiment.costs.merge(took.astype(dict.fromkeys(others, float)))
         rated = costs["schedule_lag_average_ms"].notna().any()
-        note = "Under a rate latency counts from the scheduled start, so the lag is in it." if rated else ""
         replicated = [self._plan.level(name).part("replication") for name in self._levels]
-        if any(of.get("replicas") and not of.get("on") for of in replicated):
-            note += " Server CPU is that of the server and its replicas."
-        if trials["server_version"].dropna().str.split(".").str[0].nunique() > 1:
-            note += " Versions count pages differently, before 16, in 16 and from 17 on: compare those inside a version."
-        if self._plan.abroad:
-            note += " Where a server is not ours, WAL, pages and checkpoints are of everybody there."
+        replicas = any(of.get("replicas") and not of.get("on") for of in replicated)
+        versions = trials["server_version"].dropna().str.split(".").str[0].nunique()
+        note = sentence("costs", rated=rated, replicas=replicas, versions=versions, abroad=self._plan.abroad)
         table = mechanism.costs_table(
-            costs, self._levels, self.experiment.leads(costs), against=against, note=note.strip()
+            costs, self._levels, self.experiment.leads(costs), against=against, note=note
         )
         if self.experiment.recorded.seconds.empty:
             return table
@@ -239,12 +232,9 @@ class View:
         shown, note = (named, "") if named else self._few()
         sampled = set(recorded.seconds.dropna(subset="cpu_user_percent")["level"])
         remote = [name for name in shown if self._plan.level(name).target]
-        if hidden := [name for name in remote if name not in sampled]:
-            note += f" The host of {', '.join(hidden)} is not ours and was not sampled, which takes {HOST_GRANTS}."
-        if open_to_us := [name for name in remote if name in sampled]:
-            note += f" The devices of {', '.join(open_to_us)} are all disks of its host."
+        hosts = worded("devices", {"remote": remote, "sampled": sampled, "grants": HOST_GRANTS})
         return over_time.device_panels(
-            self.experiment.progress, recorded.seconds, recorded.waits, shown, note.strip(),
+            self.experiment.progress, recorded.seconds, recorded.waits, shown, f"{note} {hosts}".strip(),
             figures=figures or over_time.LADDER, pair=() if named else self._pair(),
             name="-".join(["devices", *named[:1], *figures[:1]]),
         )  # fmt: skip
@@ -308,12 +298,10 @@ class View:
         provenance.pop("builds_differ", None)
         if hosts := provenance.pop("hosts", {}):  # of a fleet: what differs stands side by side
             told = pd.DataFrame({name: pd.json_normalize(of, sep=", ").iloc[0] for name, of in hosts.items()})
-            provenance["host"] = {
-                fact: of.iloc[0]
-                if of.astype(str).nunique() == 1
-                else "; ".join(f"{name}: {value}" for name, value in of.items())
-                for fact, of in told.iterrows()
-            }
+            provenance["host"] = {}
+            for fact, of in told.iterrows():
+                each = "; ".join(f"{name}: {value}" for name, value in of.items())
+                provenance["host"][fact] = of.iloc[0] if of.astype(str).nunique() == 1 else each
         (facts,) = pd.json_normalize(provenance, sep=", ").to_dict("records")
         words = {"None": "not known", "True": "yes", "False": "no"}
         rows = [(str(name).replace("_", " "), words.get(str(of), str(of))) for name, of in facts.items()]
@@ -334,11 +322,9 @@ class View:
             check = work.invariant
             if work.load_sql:
                 yield f"{name}, tables and functions", work.load_sql
-            growth = (
-                f"{check.count} must grow by {check.per_transaction} a transaction" if check.count else ""
-            )
-            none = f"{check.violations} must return 0" if check.violations else ""
-            yield f"{name}, check after a trial", "; ".join(filter(None, (growth, none))) or "none"
+            checks = [f"{check.count} must grow by {check.per_transaction} a transaction"] * bool(check.count)
+            checks += [f"{check.violations} must return 0"] * bool(check.violations)
+            yield f"{name}, check after a trial", "; ".join(checks) or "none"
 
     def rerun(self) -> Statement:
         """The command that repeats this study anywhere, and apart from it the one that adds blocks to it here."""

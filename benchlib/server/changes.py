@@ -15,7 +15,7 @@ from pydantic import Field
 from benchlib.errors import StudyError
 from benchlib.host.journal import Change
 from benchlib.host.shell import ticks
-from benchlib.server.server import Session, asking, open_session
+from benchlib.server.server import Session, asking, open_session, read_sql
 
 _RELOAD_LIMIT_S = 15.0
 
@@ -31,29 +31,9 @@ _RESISTS = (
     "it cannot be undone, so run 'benchlib recover' where the server can be reached and its password is in .pgpass, "
     "the service file or PGPASSWORD"
 )
-IN_AUTO_CONF: LiteralString = (
-    "SELECT setting FROM {} WHERE lower(name) = %s AND sourcefile LIKE '%%postgresql.auto.conf'"
-)
-"""What ``ALTER SYSTEM`` has set, by the name in lower case, as a view tells it."""
-
-_END_SESSIONS: dict[str, LiteralString] = {
-    # with whoever still makes it, as the server does when its client is gone
-    "database": """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND (
-    datname = %(name)s::text AND pg_has_role(usesysid, 'MEMBER')
-    OR usename = current_user AND state = 'active' AND query LIKE 'CREATE DATABASE "' || %(name)s::text || '"%%'
-)
-""",
-    # of a load that was killed: it may go on for hours, and holds locks
-    "schema": """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid() AND pid IN (
-    -- tables that it has not committed have no row in pg_class for us, but a lock on their schema
-    SELECT l.pid FROM pg_locks AS l LEFT JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n
-        ON n.oid = c.relnamespace OR l.classid = 'pg_namespace'::regclass AND l.objid = n.oid
-    WHERE n.nspname = %(name)s)
-""",
-}
+_IN_AUTO_CONF = read_sql("in_auto_conf")
+_END_SESSIONS = {what: read_sql(f"end_sessions_of_{what}") for what in _STATEMENTS}
+"""Both are read here, while the files are there: it may be long until a change is undone."""
 
 
 def connect_to(server: str, **parameters: Any) -> Session:
@@ -77,6 +57,17 @@ def alter(connection: Session, whose: sql.Composable, name: str, value: str | No
     parameter = sql.Identifier(*name.split("."))
     change = sql.SQL("RESET {}" if value is None else "SET {} = {}").format(parameter, sql.Literal(value))
     connection.execute(sql.SQL("ALTER {} {}").format(whose, change))
+
+
+def in_auto_conf(connection: Session, view: str, name: str) -> str | None:
+    """What ``ALTER SYSTEM`` has set of a parameter, as ``pg_file_settings`` or ``pg_settings`` tells it; None for nothing.
+
+    Raises:
+        psycopg.Error: the server refuses to be asked.
+
+    """
+    row = connection.execute(_IN_AUTO_CONF.format(view=view), [name.lower()]).fetchone()
+    return row[0] if row else None
 
 
 def reload(connection: Session) -> None:
@@ -134,11 +125,11 @@ class Altered(Change):
     def _is_anothers(self, connection: Session) -> bool:
         """Whether the file holds neither our value nor the former; no where we may not read it."""
         try:
-            row = connection.execute(IN_AUTO_CONF.format("pg_file_settings"), [self.name.lower()]).fetchone()
+            held = in_auto_conf(connection, "pg_file_settings", self.name)
         except errors.InsufficientPrivilege:
             return False
-        held = row[0].strip('"') if row else None  # a list's text has quotes around it there
-        return held not in (self.former and self.former.strip('"'), self.value)
+        # a list's text has quotes around it there
+        return (held and held.strip('"')) not in (self.former and self.former.strip('"'), self.value)
 
 
 class Created(Change):

@@ -156,9 +156,8 @@ def _checked(native: Path, version: str) -> Installation:
         raise InstallError(
             f"the package holds {fetched.version if fetched else 'none'}, {version} was asked for"
         )
-    with tempfile.TemporaryDirectory(
-        prefix="benchlib-"
-    ) as open_to_servers:  # the cache may be closed to them
-        admit_servers(Path(open_to_servers))
-        runnable_by(Shell(server_user()), fetched, Path(open_to_servers))
+    # the cache may be closed to them
+    with tempfile.TemporaryDirectory(prefix="benchlib-") as shelter:
+        admit_servers(Path(shelter))
+        runnable_by(Shell(server_user()), fetched, Path(shelter))
     return fetched

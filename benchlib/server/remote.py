@@ -27,7 +27,7 @@ from benchlib.server import rights
 from benchlib.server.changes import Altered, Created, alter, connect_to, reload
 from benchlib.server.installations import find_pgbench
 from benchlib.server.rights import Target
-from benchlib.server.server import Server, Session, asking, fetch, reason_of
+from benchlib.server.server import Server, Session, asking, fetch, read_sql, reason_of
 
 _OLDEST = 10
 _HINTS = {
@@ -92,7 +92,7 @@ class Remote(Server):
             if connection.pgconn.ssl_in_use and not program.encrypts:
                 raise PreflightError(
                     f"the connection to “{target.server}” is encrypted, which {program.label} was built without: "
-                    "install a pgbench that has OpenSSL (Debian: postgresql-contrib)"
+                    "install a PostgreSQL that has OpenSSL, as Debian's package postgresql"
                 )
             encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
             name = "server by URI" if "://" in target.server else f"service {target.server}"
@@ -148,8 +148,7 @@ class Remote(Server):
         if not self._schema:
             super().vacuum(options)
             return
-        ours = "SELECT oid::regclass::text AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'm')"
-        for table in self.query(ours):
+        for table in self.query(read_sql("our_tables")):
             self.execute(f"VACUUM ({options}) {table['name']}")
 
     @property

@@ -44,10 +44,9 @@ class Relay:
         name = f".s.PGSQL.{source.port}"
         near, log, user = self.sockets / name, replica.folder / "relay.log", replica.shell.user or ""
         far = f"{source.host}/{name}" if source.host.startswith("/") else f"{source.host}:{source.port}"
-        argv: list[str | Path] = [
-            sys.executable, "-I", "-S", relay.__file__, near, far, str(source.delay_ms), user
-        ]  # fmt: skip
-        self._process = Shell().start(argv, log=log)
+        self._process = Shell().start(
+            [sys.executable, "-I", "-S", relay.__file__, near, far, str(source.delay_ms), user], log=log
+        )
         for _ in ticks(30.0):
             if near.exists():
                 return

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from benchlib.errors import PreflightError
 from benchlib.plan.level import Model, NotEmpty, SettingValue, is_off
 from benchlib.plan.settings import spelled
-from benchlib.server.changes import IN_AUTO_CONF, OURS
+from benchlib.server.changes import OURS, in_auto_conf
 from benchlib.server.server import Session, fetch, read_sql, reason_of
 
 _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
@@ -39,11 +39,6 @@ _GRANTS = {
     "sees_former": ("see what ALTER SYSTEM would replace", "GRANT pg_read_all_settings TO {role}"),
 }
 """What a role may not do without one of its rights, and what grants that."""
-
-_PARAMETERS = """
-    SELECT lower(name) AS name, context, source, context NOT IN ('user', 'superuser') AS wide, {} AS may_alter
-    FROM pg_settings WHERE lower(name) = ANY(%s)
-"""
 
 _NAME_LISTS = ("search_path", "local_preload_libraries", "session_preload_libraries", "temp_tablespaces")
 """``ALTER`` takes such a value name by name, and a text for one name."""
@@ -128,13 +123,11 @@ def of_place(connection: Session, target: Target) -> Lacks:
     return lacks | _lacking(rights, "may_create_schema")
 
 
-def _lacking(rights: Mapping[str, Any], *names: str) -> Lacks:
-    """Those of some rights that our role does not have."""
-    missing = (_GRANTS[name] for name in names if not rights[name])
-    return {
-        f"the role {{role}} may not {what}".format_map(rights): sql.format_map(rights)
-        for what, sql in missing
-    }
+def _lacking(rights: Mapping[str, Any], name: str) -> Lacks:
+    """One of some rights, where our role does not have it."""
+    what, sql = _GRANTS[name]
+    reason = f"the role {{role}} may not {what}".format_map(rights)
+    return {} if rights[name] else {reason: sql.format_map(rights)}
 
 
 def connections(connection: Session, target: Target, clients: int) -> str:
@@ -245,8 +238,7 @@ def former_value(connection: Session, name: str) -> str | None:
 
     """
     view = "pg_file_settings" if fetch(connection, RIGHTS)[0]["reads_conf"] else "pg_settings"
-    row = connection.execute(IN_AUTO_CONF.format(view), [name.lower()]).fetchone()
-    return row[0] if row else None
+    return in_auto_conf(connection, view, name)
 
 
 def _parameters(connection: Session, names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -254,5 +246,5 @@ def _parameters(connection: Session, names: Iterable[str]) -> dict[str, dict[str
     may = "has_parameter_privilege(name, 'ALTER SYSTEM')"
     if connection.info.server_version < _GRANTABLE:
         may = "current_setting('is_superuser') = 'on'"
-    rows = fetch(connection, _PARAMETERS.format(may), [[name.lower() for name in names]])
+    rows = fetch(connection, read_sql("asked_parameters").format(may=may), [[name.lower() for name in names]])
     return {row["name"]: row for row in rows}

@@ -22,11 +22,6 @@ Session = psycopg.Connection[Any]
 DATABASE = "bench"
 """The database that the load runs in, on a server of our own."""
 
-_IN_FORCE = """
-SELECT lower(name) AS name, setting, unit, source, regexp_replace(sourcefile, '.*/', '') AS file, pending_restart
-FROM pg_settings WHERE lower(name) = ANY(%s)
-"""
-
 
 _CONNECTING = threading.RLock()
 
@@ -215,7 +210,8 @@ class Server:
             SettingError: one of them did not take, or waits for a restart.
 
         """
-        rows = self.query(_IN_FORCE, dbname or self.maintenance, [[name.lower() for name in self.wanted]])
+        names = [name.lower() for name in self.wanted]
+        rows = self.query(read_sql("in_force"), dbname or self.maintenance, [names])
         settings = {row["name"]: row for row in rows}
         in_force, faults = {}, []
         for name, value in self.wanted.items():

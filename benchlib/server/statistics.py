@@ -19,25 +19,8 @@ from benchlib.load.parse import parse_text
 from benchlib.plan.workload import Workload, at_scale
 from benchlib.server.changes import OURS
 from benchlib.server.rights import RIGHTS
-from benchlib.server.server import Server, asking
+from benchlib.server.server import Server, asking, read_sql
 
-# a schema of our own is beside the tables of others
-_BESIDE_OTHERS = f"current_schema() ~ '{OURS}'"
-_TABLES = f"""
-SELECT jsonb_build_object('autovacuums', coalesce(sum(autovacuum_count + autoanalyze_count), 0)) FROM pg_stat_user_tables
-WHERE {_BESIDE_OTHERS} IS NOT TRUE OR schemaname = current_schema()
-"""
-_BYTES = f"""
-SELECT CASE WHEN {_BESIDE_OTHERS} THEN
-    (SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind IN ('r', 'm') AND relnamespace::regnamespace::text = current_schema())
-ELSE pg_database_size(current_database()) END::bigint
-"""
-# how much larger than VACUUM or ANALYZE last saw it the table is that grew most; one that neither has seen is left out
-_GROWTH = f"""
-SELECT max(1 + s.n_mod_since_analyze / nullif(greatest(c.reltuples - s.n_mod_since_analyze, 0), 0)::float8)
-FROM pg_stat_user_tables AS s JOIN pg_class AS c ON c.oid = s.relid
-WHERE {_BESIDE_OTHERS} IS NOT TRUE OR schemaname = current_schema()
-"""  # a template is vacuumed last, so reltuples are those of now
 _VIEWS = {
     "lsn": (10, "SELECT pg_current_wal_insert_lsn()::text"),
     "database": (10, "SELECT to_jsonb(s) FROM pg_stat_database AS s WHERE datname = current_database()"),
@@ -46,8 +29,8 @@ _VIEWS = {
     "io": (16, "SELECT jsonb_agg(to_jsonb(s)) FROM pg_stat_io AS s"),
     "checkpointer": (17, "SELECT to_jsonb(s) FROM pg_stat_checkpointer AS s"),
     "block_size": (10, "SELECT current_setting('block_size')::int"),
-    "database_bytes": (10, _BYTES),
-    "tables": (10, _TABLES),
+    "database_bytes": (10, read_sql("database_bytes").format(ours=OURS)),
+    "tables": (10, read_sql("tables").format(ours=OURS)),
 }
 _SHARED = ("bgwriter", "wal", "io", "checkpointer")
 """What ``pg_stat_reset_shared`` resets, as far as a version has it."""
@@ -55,19 +38,10 @@ _SHARED = ("bgwriter", "wal", "io", "checkpointer")
 BESIDE = "benchlib beside"
 """The application name of what runs beside the load."""
 
-# Of the sessions of others the server shows no state to an ordinary role. Parallel workers are part of
-# the load, our own connections and what runs beside it are not. Source: documentation, "pg_stat_activity" (these columns: 10 to 18).
-_LOAD = f"""
-    datname = current_database() AND usename = current_user AND application_name NOT IN ('benchlib', '{BESIDE}')
-    AND backend_type IN ('client backend', 'parallel worker') AND state IS NOT NULL
-"""
-"""A condition that holds for the rows of ``pg_stat_activity`` that belong to the load."""
-
-_WAITS = f"SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity WHERE {_LOAD} GROUP BY 1, 2"
+_WAITS = read_sql("waits").format(beside=BESIDE)
 _REFUSED = (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.ObjectNotInPrerequisiteState)
 """What a view that we may not see raises; and, the last, a position in the WAL on a server that only follows."""
 _READ = "SELECT name, pg_read_file('/proc/' || name, 0, 1000000, true) FROM unnest(%s::text[]) AS name"
-_BESIDE = f"datname = current_database() AND usename = current_user AND application_name = '{BESIDE}'"
 
 
 def snapshot(server: Server) -> dict[str, Any]:
@@ -89,7 +63,7 @@ def growth(server: Server) -> float | None:
         ServerError: the server is gone.
 
     """
-    times = _visible(server, _GROWTH)
+    times = _visible(server, read_sql("growth").format(ours=OURS))
     return None if times is None else float(times)
 
 
@@ -101,7 +75,7 @@ def _await_handover(server: Server, major: int) -> None:
     """
     now = server.value("SELECT clock_timestamp()")
     for _ in ticks(5.0):
-        if server.value(f"SELECT count(*) FROM pg_stat_activity WHERE {_LOAD}") == 0 and (
+        if not server.query(_WAITS) and (
             major >= 15 or server.value("SELECT pg_stat_get_snapshot_timestamp()") >= now
         ):
             return
@@ -114,9 +88,8 @@ def end_beside(server: Server) -> bool:
         ServerError: the server is gone.
 
     """
-    server.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {_BESIDE}")
-    sessions = f"SELECT count(*) FROM pg_stat_activity WHERE {_BESIDE}"
-    return any(server.value(sessions) == 0 for _ in ticks(60.0))
+    ended = read_sql("end_beside").format(beside=BESIDE)
+    return any(not server.query(ended) for _ in ticks(60.0))
 
 
 def _visible(server: Server, sql: str) -> Any:

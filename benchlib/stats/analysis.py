@@ -182,10 +182,8 @@ class Analysis:
         if level in self.unshown:
             parts = self.unshown[level].split("; ")
             conditions = dict.fromkeys(f"“{part.partition(': held in ')[0]}”" for part in parts)
-            told = " and ".join(conditions)
-            return (
-                f"cannot be shown on this machine: {told} {'were' if len(conditions) > 1 else 'was'} not met"
-            )
+            were = "were" if len(conditions) > 1 else "was"
+            return f"cannot be shown on this machine: {' and '.join(conditions)} {were} not met"
         seen, _ = percent_words(row["mde_percent"], 0, row["mde_percent"])
         missed = "" if seen == "–" else f" (changes under {seen.lstrip('+')} are easily missed)"
         return f"inconclusive{missed}"

@@ -14,12 +14,12 @@ _RESAMPLES = 9999
 _ENDS = ["percent_change", "ci_low", "ci_high"]
 
 
-def sensitivity(analysis: Analysis, *, seed: int = 1) -> pd.DataFrame:
+def sensitivity(analysis: Analysis) -> pd.DataFrame:
     """Return rows ``level, method, percent_change, ci_low, ci_high, p_value`` (single, not adjusted).
 
     The input is ``analysis.differences``. From 6 blocks: F. Wilcoxon's signed ranks (1945), zeros ranked as J. W. Pratt (1959) does,
     and sign flips; from 10 also Hodges-Lehmann and the BCa bootstrap. All are of differences inside blocks, so that a host that
-    drifts does not blur them. ``seed`` feeds the resampling. None of them knows of hosts, or
+    drifts does not blur them. None of them knows of hosts, or
     of clusters that stay: where several hosts ran the blocks, or periods are judged, nothing is shown.
     """
     from scipy.stats import wilcoxon  # takes long to import, and few studies have so many blocks
@@ -33,16 +33,16 @@ def sensitivity(analysis: Analysis, *, seed: int = 1) -> pd.DataFrame:
             continue
         ranks = float(wilcoxon(logs, zero_method="pratt").pvalue) if logs.any() else 1.0
         rows.append((name, "signed ranks", none, none, none, ranks))
-        rows.append((name, "sign flips", logs.mean(), none, none, sign_flip_p(logs, seed=seed)))
+        rows.append((name, "sign flips", logs.mean(), none, none, sign_flip_p(logs)))
         if len(logs) >= RESAMPLING_FROM:
             rows.append((name, "Hodges–Lehmann", *hodges_lehmann(logs, analysis.alpha), none))
-            rows.append((name, "BCa bootstrap", logs.mean(), *bca(logs, analysis.alpha, seed=seed), none))
+            rows.append((name, "BCa bootstrap", logs.mean(), *bca(logs, analysis.alpha), none))
     frame = pd.DataFrame(rows, columns=["level", "method", *_ENDS, "p_value"])
     frame[_ENDS] = 100 * np.expm1(frame[_ENDS].astype(float))
     return frame
 
 
-def sign_flip_p(differences: np.ndarray, *, seed: int = 1) -> float:
+def sign_flip_p(differences: np.ndarray) -> float:
     """Return the two-sided p of the mean under random signs of the differences (R. A. Fisher, 1935).
 
     scipy's permutation test: all 2^n signs up to n = 13, else 9,999 random ones with
@@ -51,7 +51,7 @@ def sign_flip_p(differences: np.ndarray, *, seed: int = 1) -> float:
     from scipy.stats import permutation_test
 
     result = permutation_test(
-        (differences,), np.mean, permutation_type="samples", n_resamples=_RESAMPLES, rng=seed
+        (differences,), np.mean, permutation_type="samples", n_resamples=_RESAMPLES, rng=1
     )
     return float(result.pvalue)
 
@@ -72,12 +72,12 @@ def hodges_lehmann(differences: np.ndarray, alpha: float = 0.05) -> tuple[float,
     return float(np.median(walsh)), float(walsh[cut - 1]), float(walsh[-cut])
 
 
-def bca(differences: np.ndarray, alpha: float = 0.05, *, seed: int = 1) -> tuple[float, float]:
+def bca(differences: np.ndarray, alpha: float = 0.05) -> tuple[float, float]:
     """Return scipy's BCa bootstrap interval of the mean (B. Efron, 1987); NaN when nothing varies."""
     from scipy.stats import bootstrap
 
     if np.ptp(differences) < 1e-12:
         return float("nan"), float("nan")
     sure = 1 - alpha
-    result = bootstrap((differences,), np.mean, confidence_level=sure, n_resamples=_RESAMPLES, rng=seed)
+    result = bootstrap((differences,), np.mean, confidence_level=sure, n_resamples=_RESAMPLES, rng=1)
     return float(result.confidence_interval.low), float(result.confidence_interval.high)

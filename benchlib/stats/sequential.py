@@ -64,16 +64,14 @@ def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tupl
 
 
 @lru_cache(maxsize=64)
-def plan_looks(
-    levels: int, controls: int, looks: tuple[int, ...] = LOOKS, alpha: float = ALPHA
-) -> SequentialPlan:
+def plan_looks(levels: int, controls: int, looks: tuple[int, ...] = LOOKS) -> SequentialPlan:
     """Return the looks for a design of ``levels`` arms in all, ``controls`` of them A/A arms.
 
     ``looks`` are numbers of blocks, rising from 3 or more. Takes about a second for a new design.
     """
     comparisons = max(levels - 1 - controls, 1)
     lam = complete_loadings(comparisons, controls + 1)
-    worlds = [_cuts(_largest_t(levels, controls, looks, ratio), looks, alpha) for ratio in (1.0, _UNEQUAL)]
+    worlds = [_cuts(_largest_t(levels, controls, looks, ratio), looks) for ratio in (1.0, _UNEQUAL)]
     alphas = []
     for cut, look in zip(np.max(worlds, axis=0).tolist(), looks, strict=True):
         prior = prior_df(look, comparisons)
@@ -81,12 +79,12 @@ def plan_looks(
     return SequentialPlan(looks, tuple(alphas))
 
 
-def _cuts(largest: np.ndarray, looks: tuple[int, ...], alpha: float) -> list[float]:
+def _cuts(largest: np.ndarray, looks: tuple[int, ...]) -> list[float]:
     """Return the |t| at each look that spends alpha as planned on studies whose largest |t| are known (sessions, looks)."""
     alive = np.ones(len(largest), dtype=bool)
     cuts: list[float] = []
     for column, look in enumerate(looks):
-        spent = alpha * (look / looks[-1]) ** _EXPONENT
+        spent = ALPHA * (look / looks[-1]) ** _EXPONENT
         # how many of all the sessions may have crossed by now, less those that have
         allowed = round(spent * len(largest)) - int((~alive).sum())
         left = np.where(alive, largest[:, column], -np.inf)

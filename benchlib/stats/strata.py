@@ -42,9 +42,7 @@ def analyze_strata(
     parts = _parts(measured, usable, strata, baseline, controls, against)
     analyses: list[Analysis] = []
     for inside, comparisons in parts:
-        if (
-            not comparisons or len(measured & {*inside}) < 2
-        ):  # at the baseline's, say, before its first level has run
+        if not comparisons:  # at the baseline's, say, before its first level has run
             continue
         about = [c for c in concerns if c.level in (None, *inside) or (not analyses and c.level in lost)]
         if analyses:  # what invalidates the baseline's twins invalidates every part
@@ -79,7 +77,7 @@ def exploratory(
         if not rows[metric].gt(0).all() or baseline not in measured or measured <= {baseline, *controls}:
             continue
         for inside, comparisons in _parts(measured, measured, strata, baseline, controls, against):
-            if comparisons and len(measured & {*inside}) > 1:
+            if comparisons:
                 part = leads(rows[rows["level"].isin(inside)], metric=metric, **comparisons)
                 frames.append(part.assign(metric=metric))
     columns = ["metric", "level", "percent_change", "p_value"]
@@ -109,7 +107,8 @@ def _parts(
         if part != strata[baseline]:
             reference, twins = next((name for name in own.values() if name not in own), ""), []
         comparisons = {"baseline": reference, "controls": twins, "against": own}
-        parts.append((inside, comparisons if reference else {}))
+        several = len(measured & {*inside}) > 1
+        parts.append((inside, comparisons if reference and several else {}))
     return parts
 
 

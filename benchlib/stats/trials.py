@@ -93,20 +93,15 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
     values = np.full((len(blocks), len(levels)), np.nan)
     values[[row_of[block] for block in kept["block"]], pd.Index(levels).get_indexer(kept["level"])] = value
     concerns = (
-        _left_out("failed_trials", "ended with an error", labels[failed], len(frame)),
-        _left_out("missing_values", f"have no {metric}", labels[missing], len(frame)),
+        *_left_out("failed_trials", "ended with an error", labels[failed], len(frame)),
+        *_left_out("missing_values", f"have no {metric}", labels[missing], len(frame)),
     )
     index = pd.Index(blocks, tupleize_cols=False)
     hosts, periods = (_of_blocks(frame, column, labels["block"], index) for column in ("host", "period"))
     hosts = pd.Series(0, index) if hosts is None else hosts
     if periods is not None:  # every host has clusters of its own
         periods = periods.groupby([hosts.to_numpy(), periods.to_numpy()], sort=False).ngroup()
-    return Trials(
-        pd.DataFrame(values, index=index, columns=levels),
-        hosts,
-        periods,
-        tuple(concern for concern in concerns if concern),
-    )
+    return Trials(pd.DataFrame(values, index=index, columns=levels), hosts, periods, concerns)
 
 
 def _natural(label: Any) -> Any:
@@ -151,12 +146,12 @@ def _where(labels: pd.DataFrame, row: int) -> str:
     return f"row {row + 1} (block {labels['block'][row]}, level {labels['level'][row]!r})"
 
 
-def _left_out(code: str, why: str, labels: pd.DataFrame, total: int) -> Concern | None:
+def _left_out(code: str, why: str, labels: pd.DataFrame, total: int) -> list[Concern]:
     if labels.empty:
-        return None
+        return []
     shown = ", ".join(f"block {row.block} {row.level!r}" for row in labels[:_FEW_SHOWN].itertuples())
     more = f" and {len(labels) - _FEW_SHOWN} more" if len(labels) > _FEW_SHOWN else ""
-    return Concern(code, f"{len(labels)} of {total} trials {why} and are left out: {shown}{more}")
+    return [Concern(code, f"{len(labels)} of {total} trials {why} and are left out: {shown}{more}")]
 
 
 def _level_order(

@@ -56,17 +56,12 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
         commas = [cell for cell in cells.dropna() if "," in cell]
         # 1,234 may be either; and who writes 1.5 has no decimal commas
         points = [cell for cell in cells.dropna() if "." in cell]
-        clear = not all(map(_THOUSANDS.fullmatch, commas))
-        if commas and (not clear or points):
-            raise InputError(f"{name}: is '{commas[0]}' with thousands? Write 1234.5, without them")
+        doubtful = commas if points or all(map(_THOUSANDS.fullmatch, commas)) else []
         # who has points for thousands has semicolons between columns, and smaller figures without any
-        if (
-            delimiter != ","
-            and len(points) < cells.count()
-            and points
-            and all(map(_THOUSANDS.fullmatch, points))
-        ):
-            raise InputError(f"{name}: is '{points[0]}' with thousands? Write 1234.5, without them")
+        if delimiter != "," and len(points) < cells.count() and all(map(_THOUSANDS.fullmatch, points)):
+            doubtful = [*doubtful, *points]
+        if doubtful:
+            raise InputError(f"{name}: is '{doubtful[0]}' with thousands? Write 1234.5, without them")
         remarks += ["commas in figures are decimal"] if commas else []
         frame[metric] = cells.str.replace(",", ".")
     for column in ("block", "period"):

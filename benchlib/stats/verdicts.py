@@ -80,12 +80,9 @@ def analyze(
 
     twins, others = np.split(weights, [len(controls)])
     one = set(pairs.values()) <= {arms[0]}
-    rows = pd.concat(
-        [
-            compare(judged, twins, alpha, margin, one_reference=True, families=1),
-            compare(judged, others, alpha, margin, one_reference=one, families=families),
-        ]
-    ).set_axis(list(pairs))
+    of_twins = compare(judged, twins, alpha, margin, one_reference=True, families=1)
+    of_others = compare(judged, others, alpha, margin, one_reference=one, families=families)
+    rows = pd.concat([of_twins, of_others]).set_axis(list(pairs))
     warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
 
     measured, table = metric_or_guess(metric, lower_is_better=lower_is_better), _levels(data.values)
@@ -144,9 +141,8 @@ def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", l
     tell too little of luck: the blocks are judged, and the verdicts hold for these clusters only.
     """
     periods, logs, hosts = data.periods, data.logs, data.hosts
-    if periods is None or periods.nunique() == len(periods):
+    if periods is None or (count := periods.nunique()) == len(periods):
         return logs, hosts, []
-    count = periods.nunique()
     if count < LEAST_BLOCKS:
         times = "once" if count == 1 else "twice"
         message = f"the clusters were built {times} for {len(periods)} blocks: the verdicts hold for these clusters only"

@@ -175,19 +175,16 @@ def _apart(call: Call, send: Send, check_wanted: Callable[[], None], environment
             pass_fds=[theirs.fileno()],
         )
 
-    def received() -> Any:
-        try:
-            while not ours.poll(_LOOK_S):
-                check_wanted()
-            return ours.recv()
-        except (EOFError, OSError):
-            raise UnwantedError(f"its process ended with status {process.wait()}") from None
-
     try:
         with contextlib.suppress(OSError):  # it is gone: what is received says so
             ours.send(call)
         while True:
-            kind, value = received()
+            try:
+                while not ours.poll(_LOOK_S):
+                    check_wanted()
+                kind, value = ours.recv()
+            except (EOFError, OSError):
+                raise UnwantedError(f"its process ended with status {process.wait()}") from None
             if kind == "error":
                 raise value
             if kind == "value":

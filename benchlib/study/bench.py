@@ -216,17 +216,14 @@ class Bench:
             logs = stand.client.make_directory(self.workspace / "log")
         argv = tool.argv(replace(job, log_prefix=logs and logs / "log"))
         shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
-        outputs = folder / "stdout", folder / "stderr"
-        # one that hangs must not hang the study
-        limit_s = tool.limit_s(load)
+        out, err = folder / "stdout", folder / "stderr"
         with during:
-            done = stand.client.run(
-                argv, stdout=outputs[0], stderr=outputs[1], timeout_s=limit_s, watch=watch
-            )
+            # one that hangs must not hang the study
+            done = stand.client.run(argv, stdout=out, stderr=err, timeout_s=tool.limit_s(load), watch=watch)
         notes |= {"load_returncode": done.returncode, "load_wall_s": done.wall_s, "load_cpu_s": done.cpu_s}
 
         def read_report() -> dict[str, Any]:
-            stdout, stderr = (path.read_text(errors="replace") for path in outputs)
+            stdout, stderr = (path.read_text(errors="replace") for path in (out, err))
             report = tool.report(stdout, stderr, done.returncode, shown_argv)
             if logs:
                 keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, shown_argv)

@@ -19,7 +19,7 @@ from benchlib.plan.level import Model, NotEmpty, Values, first_problem
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Study
 from benchlib.stats import Concern
-from benchlib.study.instruments import Recorded, cap_share
+from benchlib.study.instruments import Recorded, nearest_cap
 from benchlib.study.published import matching
 from benchlib.study.records import Parameters, understood
 from benchlib.study.results import COSTS, TRIAL
@@ -79,7 +79,10 @@ def conditions(study: Study) -> dict[str, Condition]:
         InputError: one is none, or names a level that is not there.
 
     """
-    known, given = _names(study), study.parameters.get("conditions") or {}
+    notebook, given = study.declared, study.parameters.get("conditions") or {}
+    # all levels that the notebook names, run here or not; of a grid one name that has every value of each dimension
+    every = ", ".join(end for ends in notebook.grid.values() for end in ends)
+    known = [*study.plan.factor.levels, *study.left_out, *notebook.levels, every]
     try:  # a kept study may come from anywhere
         declared = TypeAdapter(dict[str, Condition]).validate_python(given)
     except ValidationError as reason:
@@ -88,13 +91,6 @@ def conditions(study: Study) -> dict[str, Condition]:
         if unknown := [level for level in condition.levels if not matching(level, known)]:
             raise InputError(f"parameter conditions: {name}: '{unknown[0]}' is not among the levels")
     return declared
-
-
-def _names(study: Study) -> list[str]:
-    """All levels that the notebook names, run here or not; of a grid one name that has every value of each dimension."""
-    declared = study.declared
-    every = ", ".join(end for ends in declared.grid.values() for end in ends)
-    return [*study.plan.factor.levels, *study.left_out, *declared.levels, every]
 
 
 def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
@@ -141,7 +137,7 @@ def figures_of(folder: StudyFolder, study: Study, trials: pd.DataFrame, recorded
     good = trials[trials["error"].isna()].set_index(TRIAL)
     seconds = recorded.seconds.groupby(TRIAL)
     reads = seconds[["r_mib_s", "r_iops"]].sum()
-    caps = {trial: cap_share(study.plan.level(str(trial[0])), of) for trial, of in seconds}
+    caps = {trial: nearest_cap(study.plan.level(str(trial[0])), of)[0] for trial, of in seconds}
     data_mib, levels = good["data_bytes"].astype(float) / _MIB, good.index.get_level_values("level")
     memory_mib = [
         _memory_mib(study, str(level), host) for level, host in zip(levels, good["host"], strict=True)

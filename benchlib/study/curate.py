@@ -130,9 +130,8 @@ def _members(archive: zipfile.ZipFile, packed: int) -> tuple[str, list[zipfile.Z
     owners = {name.partition("/")[0] for name in names}
     if len(owners) != 1 or len(set(names)) < len(names) or not all(map(_MEMBER.fullmatch, names)):
         raise ValueError("want one folder with the files of a study, each once")
-    if sum(member.file_size for member in files) > max(
-        16 << 20, 400 * packed
-    ):  # a study's is a tenth of that
+    # a study's is a tenth of that
+    if sum(member.file_size for member in files) > max(16 << 20, 400 * packed):
         raise ValueError("it would unpack to more than a study can be")
     for member in files:
         member.filename = member.filename.partition("/")[2]

@@ -217,9 +217,8 @@ class _Driver:
             raise type(reason)(f"{share.host}: {reason}")
         if not left:
             return
-        now = (
-            time.monotonic()
-        )  # from which on it may come back; but one that is busy is so from when it was first met
+        # from which on it may come back; but one that is busy is so from when it was first met
+        now = time.monotonic()
         since = self._absent.get(share.host, (now, ""))[0] if isinstance(reason, HostBusyError) else now
         self._absent[share.host] = since, str(reason)
         self._addresses.pop(share.host, None)  # it is left alone until the next look

@@ -11,7 +11,6 @@ import pandas as pd
 from benchlib.errors import StudyError
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.plan.words import rates_words
-from benchlib.plan.workload import Workload
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.sequential import EXTENSION, decide, plan_looks
 from benchlib.stats.strata import analyze_strata, exploratory
@@ -185,21 +184,20 @@ class Experiment:
         servers = ", ".join(f"PostgreSQL {v}" for v in sorted(set(good["server_version"].dropna())))
         flushes = good["flushes_per_s"].astype(float).median()
         works = {work.label: work for work in map(self.plan.level_workload, self.plan.factor.levels)}
+        scales = any(work.pgbench_tables or work.mib_per_scale > 0 for work in works.values())
         load = self.workloads() if len(works) <= _FEW_WORKLOADS else f"{len(works)} workloads"
         kinds = [m.get("type") for host in hosts if isinstance(m := host.get("file_system"), dict)]
-        disk = (
-            [] if elsewhere else [_each(kinds), f"{flushes:,.0f} flushes a second" if flushes > 0 else None]
-        )
+        rate = f"{flushes:,.0f} flushes a second" if flushes > 0 else None
         facts = {
             "Study": self.folder.name,
             "Server": servers or "none ran",
             "Load": f"{load}, {self.clients()}{rates_words(self.plan)}",
-            "Scale": f"{self.plan.scale:,}" if any(map(_scales, works.values())) else None,
+            "Scale": f"{self.plan.scale:,}" if scales else None,
             "Trials": f"{len(good)} of {planned}, {self.plan.load.duration_s} s each",
             "Blocks": self.analysis.blocks,
-            "Machine": _machines(provenance) + " (the load tool's, not the server's)" * elsewhere,
+            "Machine": _machines(hosts) + " (the load tool's, not the server's)" * elsewhere,
             "Kernel": None if elsewhere else _each(host.get("kernel") for host in hosts),
-            "Disk": ", ".join(str(part) for part in disk if part) or None,
+            "Disk": None if elsewhere else ", ".join(filter(None, (_each(kinds), rate))) or None,
             "Caps": self._caps() or None,
             "Data": f"{span} × the memory" if (span := self._data_to_memory()) else None,
             "benchlib": provenance.get("benchlib"),
@@ -210,12 +208,8 @@ class Experiment:
 
     def _data_to_memory(self) -> str:
         """The data's size against the memory that they had, over all levels."""
-        ratios = self.figures.groupby("level")["data_to_memory"].median().dropna()
-        return (
-            " to ".join(dict.fromkeys(f"{ratio:.2g}" for ratio in (ratios.min(), ratios.max())))
-            if len(ratios)
-            else ""
-        )
+        ratios = sorted(self.figures.groupby("level")["data_to_memory"].median().dropna())
+        return " to ".join(dict.fromkeys(f"{ratio:.2g}" for ratio in ratios[:1] + ratios[-1:]))
 
     def _caps(self) -> str:
         """Our caps that all levels have alike, in words."""
@@ -273,14 +267,9 @@ def _each(words: Iterable[str | None]) -> str | None:
     return "; ".join(dict.fromkeys(filter(None, words))) or None
 
 
-def _scales(work: Workload) -> bool:
-    return work.pgbench_tables or work.mib_per_scale > 0
-
-
-def _machines(provenance: Mapping[str, Any]) -> str:
+def _machines(hosts: Sequence[Mapping[str, Any]]) -> str:
     """The machine, or those of all hosts, each kind once."""
-    hosts = provenance.get("hosts") or {"": provenance.get("host", {})}
-    kinds = Counter(map(_machine, hosts.values()))
+    kinds = Counter(map(_machine, hosts))
     if len(hosts) == 1:
         return next(iter(kinds))
     return f"{len(hosts)} hosts: " + "; ".join(f"{count} with {kind}" for kind, count in kinds.items())
@@ -288,14 +277,12 @@ def _machines(provenance: Mapping[str, Any]) -> str:
 
 def _machine(facts: Mapping[str, Any]) -> str:
     """The machine in a few words; what is not known is left out."""
-    count = facts.get("processors")
-    processor = (
-        f"{count} processor{'s' if count != 1 else ''} ({facts['processor']})"
-        if facts.get("processor")
-        else ""
-    )
-    memory = f"{facts['memory_mib'] / 1024:.0f} GiB" if facts.get("memory_mib") else ""
-    return ", ".join(part for part in (processor, memory) if part) or "not known"
+    parts, count = [], facts.get("processors")
+    if processor := facts.get("processor"):
+        parts.append(f"{count} processor{'s' if count != 1 else ''} ({processor})")
+    if memory_mib := facts.get("memory_mib"):
+        parts.append(f"{memory_mib / 1024:.0f} GiB")
+    return ", ".join(parts) or "not known"
 
 
 def _extended(looks: Sequence[int]) -> str:

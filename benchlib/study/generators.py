@@ -103,8 +103,7 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
             began_s=began + offset, ended_s=ended + offset, clock_offset_s=offset, round_trip_s=round_trip,
             clock_error_s=max(round_trip / 2, abs(before[1] - after[1])),
         )  # fmt: skip
-        kept = log.read_bytes() if logs else None
-        return Generated(did, done.stdout, done.stderr, done.returncode, kept)
+        return Generated(did, done.stdout, done.stderr, done.returncode, log.read_bytes() if logs else None)
 
 
 def reach(hosts: Hosts, load: Load, site: Site) -> None:

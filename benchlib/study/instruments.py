@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, Raw, sessions, telemetry
+from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, sessions, telemetry
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.server.checkpoints import checkpoints
@@ -67,7 +67,7 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
             if samples is None or len(samples.readings) < 2:  # with one it ended before it could tell a rate
                 continue
             raw = dict(samples)
-            figures = telemetry(raw)
+            figures, end_s = telemetry(raw), raw["readings"][-1]["at_s"]
             if not samples.of_servers_host(plan.level(level)):
                 figures[_SERVER_SIDE] = np.nan
             # a reading comes a moment after its second has ended
@@ -75,15 +75,15 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
             waits += [
                 {**of, "level": level, "block": block, "second": second}
                 for second, of in sessions(raw).items()
-                if second <= raw["readings"][-1]["at_s"]  # it is whole
+                if second <= end_s  # it is whole
             ]
             if (log := folder.raw(name, SERVER_LOG)) is not None:
-                checkpointed[level, block] = _inside(log.decode(errors="replace"), raw)
+                rows = checkpoints(log.decode(errors="replace"), raw["started"]["epoch_s"])
+                touched = ~(rows["end_s"] < 0) & ~(rows["start_s"] > end_s)
+                checkpointed[level, block] = rows[touched]  # those that touched the load
+    means = _stacked(seconds, SECONDS[2:]).groupby(_EACH, sort=False)[[*HOST, *DEVICE]].mean()
     return Recorded(
-        seconds=_stacked(seconds, SECONDS[2:])
-        .groupby(_EACH, sort=False)[[*HOST, *DEVICE]]
-        .mean()
-        .reset_index(),
+        seconds=means.reset_index(),
         waits=_frequent_first(pd.DataFrame(waits, columns=None if waits else _EACH)),
         checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")) if checkpointed else None,
     )
@@ -96,14 +96,6 @@ def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
         return pd.concat(filled, names=TRIAL).reset_index(TRIAL).reset_index(drop=True)
     types = {name: object if name in ("level", "kind") else float for name in (*TRIAL, *columns)}
     return pd.DataFrame(columns=list(types)).astype({**types, "block": int})
-
-
-def _inside(log: str, raw: Raw) -> pd.DataFrame:
-    """The checkpoints that touched the load."""
-    rows = checkpoints(log, raw["started"]["epoch_s"])
-    touched = ~(rows["end_s"] < 0) & ~(rows["start_s"] > raw["readings"][-1]["at_s"])
-    inside: pd.DataFrame = rows.loc[touched, ["start_s", "end_s", "kind"]]
-    return inside
 
 
 def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
@@ -180,7 +172,7 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
     for level in plan.factor.levels:
         of, seconds = good[good["level"] == level], recorded.seconds[recorded.seconds["level"] == level]
         means = {str(name): float(mean) for name, mean in sessions.get(level, pd.Series(dtype=float)).items()}
-        cap, capped = _nearest_cap(plan.level(level), seconds)
+        cap, capped = nearest_cap(plan.level(level), seconds)
         processors, tool = of["processors_share"].median(), of["client_cpu_share"].median()
         held = bool(len(of)) and bool((of["tps"] >= RATE_HELD * of["rate_tps"].astype(float)).all())
         name = bottleneck(processors, tool, cap, means, rate_held=held)
@@ -191,13 +183,8 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
     return pd.DataFrame(rows, columns=["level", "bottleneck", *used_of, "queue", "sessions"])
 
 
-def cap_share(level: Level, seconds: pd.DataFrame) -> float:
-    """How much of the cap that is nearest was used in the median second; NaN where none is set, or nothing is known."""
-    return _nearest_cap(level, seconds)[0]
-
-
-def _nearest_cap(level: Level, seconds: pd.DataFrame) -> tuple[float, str]:
-    """The same, and what that cap is on."""
+def nearest_cap(level: Level, seconds: pd.DataFrame) -> tuple[float, str]:
+    """How much of the nearest cap was used in the median second, and what it is on; NaN where that is not known."""
     caps = level.part("storage")
     used = {
         cap: seconds[figure] * unit / caps[cap]

@@ -190,18 +190,14 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
         "time_to_steady_s": time_to_steady(readings),
     }
     if (cpu_s := measurement.load_cpu_s) is not None:
-        if measurement.load_wall_s and report["threads"]:
-            figures["client_cpu_share"] = cpu_s / (measurement.load_wall_s * report["threads"])
-        if report["threads"] and measurement.generators:  # one that is used up holds all of them back
+        threads = report["threads"]
+        uses = [(cpu_s, measurement.load_wall_s, threads)]
+        if measurement.generators:  # one that is used up holds all of them back
             of = split(plan.level_load(level), measurement.trial.seed)
-            figures["client_cpu_share"] = max(
-                (
-                    one.load_cpu_s / (one.load_wall_s * of[one.host][0].threads)
-                    for one in measurement.generators
-                    if one.host in of and one.load_wall_s
-                ),
-                default=None,
-            )
+            each = [one for one in measurement.generators if one.host in of]
+            uses = [(one.load_cpu_s, one.load_wall_s, of[one.host][0].threads) for one in each]
+        if shares := [used_s / (wall_s * own) for used_s, wall_s, own in uses if wall_s and threads]:
+            figures["client_cpu_share"] = max(shares)
         figures["tool_cpu_ms_per_transaction"] = 1000 * cpu_s / done if done else None
     samples = Samples.read(folder, trial_id)
     if samples and len(samples.readings) > 1 and samples.of_servers_host(plan.level(level)):
@@ -220,8 +216,7 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
     if counters := Counters.read(folder, trial_id):
         counts = server_counts(counters.before, counters.after)
         if alone:
-            known = {name: count for name, count in counts.items() if count is not None}
-            figures |= {f"{name}_per_transaction": count / alone for name, count in known.items()}
+            figures |= {f"{name}_per_transaction": n / alone for name, n in counts.items() if n is not None}
         timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
         if timed is not None and requested is not None:
             figures["checkpoints"] = timed + requested

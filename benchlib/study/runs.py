@@ -110,10 +110,9 @@ def builds(plan: Plan) -> dict[str, str]:
         PreflightError: one is not there.
 
     """
-    named = {name: plan.level(name).postgres or "" for name in plan.factor.levels}
-    return {
-        name: checksum(i.program("postgres")) for name, i in installations(plan).items() if "/" in named[name]
-    }
+    ours = installations(plan)
+    by_path = [name for name in ours if "/" in (plan.level(name).postgres or "")]
+    return {name: checksum(ours[name].program("postgres")) for name in by_path}
 
 
 def _options(installation: Installation) -> str | None:
@@ -180,14 +179,10 @@ class Runner:
         """
         if self.hosts:
             uses, ours = list(dict.fromkeys(elsewhere_of(plan))), library()
-            known, errors = self.hosts.ask(
-                list(dict.fromkeys([*self.hosts.servers(), *(name for _, name in uses)])), library
-            )
-            errors += [
-                f"{name}: runs benchlib {theirs}, this is {ours}"
-                for name, theirs in known.items()
-                if theirs != ours
-            ]
+            names = dict.fromkeys([*self.hosts.servers(), *(name for _, name in uses)])
+            known, errors = self.hosts.ask(list(names), library)
+            others = {name: theirs for name, theirs in known.items() if theirs != ours}
+            errors += [f"{name}: runs benchlib {theirs}, this is {ours}" for name, theirs in others.items()]
             for role, name in uses:
                 errors += self.hosts.ask([name], check_helper, plan, role)[1] if name in known else []
             if errors:
@@ -267,7 +262,7 @@ class Runner:
 
         They are a study of their own, ``NAME-pilot``, so they are kept and resumed like any other.
         """
-        plan = self.experiment.plan
+        plan, factor = self.experiment.plan, self.experiment.plan.factor
         if self.experiment.folder.exists():
             same_study(self.experiment.folder, self.experiment.study)  # or it would be refused afterwards
         load = plan.load.changed(duration_s=PILOT_S)
@@ -275,15 +270,13 @@ class Runner:
         kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
         overhead = sum(m.finished_s - m.started_s - (m.load_wall_s or 0) for m in kept) / max(len(kept), 1)
         readings = dict(list(pilot.progress.groupby(["level", "block"])["tps"]))
-        pairs = {
-            name: other for name, other in plan.factor.pairs().items() if name not in plan.factor.controls
-        }
+        pairs = {name: other for name, other in factor.pairs().items() if name not in factor.controls}
         size = size_study(
             [tps.dropna().to_list() for tps in readings.values()],
             blocks=[block for _, block in readings],
-            levels=len(plan.factor.levels),
-            controls=len(plan.factor.controls),
-            pairs=len(pairs) if {*pairs.values()} != {plan.factor.baseline} else 0,
+            levels=len(factor.levels),
+            controls=len(factor.controls),
+            pairs=len(pairs) if {*pairs.values()} != {factor.baseline} else 0,
             overhead_s=overhead,
             margin=plan.margin,
         )
@@ -348,8 +341,8 @@ class Runner:
         name, title = f"{folder.name}-{what}", f"{self.experiment.study.title}, {what}"
         study = Study(name=name, title=title, plan=plan, trials=plan.design(_FEW_BLOCKS))
         experiment = Experiment(StudyFolder(name, folder.path.parent), study)
-        runner = Runner(experiment, retry_failed=self.retry_failed, hosts=self.hosts)
-        runner._checks = self.preflight()  # who can run all levels can run one of them
+        # who can run all levels can run one of them
+        runner = Runner(experiment, self.retry_failed, self.hosts, self.preflight())
         runner.run(tell)
         runner.check_host()
         return experiment

@@ -143,11 +143,10 @@ class StudyFolder:
         with self.disk():
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise HostBusyError(f"study “{self.name}” is being run by a fleet: wait for it") from None
-        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise HostBusyError(f"study “{self.name}” is being run by a fleet: wait for it") from None
             yield
         finally:
             os.close(descriptor)
@@ -222,9 +221,8 @@ class StudyFolder:
                 measurements[trial.id] = self._measurement(study.plan, trial, data)
         for path in sums:
             _, trial_id, name = path.split("/")
-            if (
-                trial_id in measurements and name != TRANSACTION_LOG
-            ):  # large, maybe: whoever reads it compares it
+            # large, maybe: whoever reads it compares it
+            if trial_id in measurements and name != TRANSACTION_LOG:
                 self.raw(trial_id, name)
         return measurements
 

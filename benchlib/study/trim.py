@@ -42,9 +42,8 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
     _pack(folder, kept)
     if listed:  # each file with the one checksum that it has now
         sums = {path: either for path, either in folder.checksums().items() if path.split("/")[1] in kept}
-        folder.list_checksums(
-            {path: {_now(folder, path)} if len(sums[path]) > 1 else sums[path] for path in sums}
-        )
+        now = {path: {_now(folder, path)} if len(either) > 1 else either for path, either in sums.items()}
+        folder.list_checksums(now)
     if study.provenance.get("raw_files") != NOTE:
         folder.write(study.changed(provenance={**study.provenance, "raw_files": NOTE}))
     return before, _size(folder)

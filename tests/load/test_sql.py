@@ -91,5 +91,8 @@ def test_files_become_transactions() -> None:
         script_of("\\set a random(1, :scale)\nSELECT :a, ':b';")
         == "\\set a random(1, :scale)\nSELECT :a, ':b';\n"
     )
+    # pgbench's own shape, which is a transaction already
+    own = "\\set aid random(1, :scale)\nBEGIN;\nUPDATE t SET n = 1 WHERE aid = :aid;\nEND;\n"
+    assert script_of(own) == own
     with pytest.raises(InputError, match="no statement"):
         script_of("-- nothing\n")

@@ -37,7 +37,6 @@ def study(view_of) -> StudyFolder:
     records = hostile.recorded(DATA / "planner-recorded", "plans.json", "server_settings.json")
     records |= hostile.recorded(DATA / "durability-recorded", "fsync.json")
     records |= hostile.recorded(DATA / "replication-recorded", "replication.json")
-    records |= hostile.recorded(DATA / "managed-recorded", "sizes.json")
     records["server_settings.json"] = dict(list(records["server_settings.json"].items())[:9])
     ends = {
         "defaults": ("16", "plain"),

@@ -37,6 +37,11 @@ CREATE SEQUENCE numbers;
 CREATE TABLE visits (id numeric(12) PRIMARY KEY DEFAULT nextval('numbers'), country char(2), phone varchar(8) UNIQUE,
     came timestamptz UNIQUE, at timestamp DEFAULT timezone('utc', now()));
 CREATE INDEX ON visits (app.twice(length(phone)));
+CREATE TABLE members (customer integer, team integer, PRIMARY KEY (customer, team));
+INSERT INTO members SELECT n, n % 7 FROM generate_series(1, 500) AS n;
+CREATE TABLE orders_of (id integer, at date) PARTITION BY RANGE (id);
+CREATE TABLE orders_of_1 PARTITION OF orders_of FOR VALUES FROM (0) TO (100000);
+INSERT INTO orders_of SELECT n, date '2024-01-01' FROM generate_series(1, 2000) AS n;
 CREATE VIEW seen AS SELECT id FROM customers;
 INSERT INTO customers (email, mood, born, code, "Odd name")
 SELECT 'u' || n || ':x@example.org', (ARRAY['glad', 'glad', 'so: so', 'it''s'])[1 + n % 4]::mood, date '1970-01-01' + n, md5(n::text)::uuid,
@@ -58,6 +63,8 @@ READS = {
     "SELECT id FROM customers WHERE code = '8e296a06-7a37-6334-70de-d05f5a3bf5dd' OR \"Odd name\" LIKE 'odd1'": 5,
     "SELECT at FROM visits WHERE country = 'DE' AND id = 7": 12,
     "SELECT count(*) FROM visits WHERE phone = '+4911' OR came BETWEEN '2024-01-02 00:00+00' AND '2024-01-03 00:00+00'": 11,
+    "SELECT born FROM customers WHERE id IN (5, 6, 7, 8)": 6,
+    "SELECT at FROM orders_of WHERE id = 5": 14,
     "SELECT email FROM customers WHERE id = ANY ('{1,2,3}'::int[])": 4,
     "SELECT id FROM \"Orders\" /* a :comment; */ WHERE note <> 'a' ORDER BY id OFFSET 3 LIMIT 2": 3,
 }
@@ -78,6 +85,7 @@ LEFT_OUT = {
 WRITES = {
     "INSERT INTO \"Orders\" (customer, total, note) VALUES (3, 2.5, 'x'), (4, 1.0, 'y')": 9,
     "UPDATE customers SET \"Odd name\" = 'odd2', born = born WHERE id = 12": 8,
+    "INSERT INTO members (customer, team) VALUES (7, 3)": 1,
     "DELETE FROM \"Orders\" WHERE id = 5": 7,
 }  # fmt: skip
 
@@ -150,7 +158,7 @@ def test_reading_statements_become_scripts_that_run_with_values_of_the_data(
     workload = made(keys, tmp_path)
     sqls = [script.sql or "" for script in workload.scripts]
     weights = dict(sorted((s.weight, s.sql) for s in workload.scripts))
-    assert {30, 20, 15, 12, 11, 10, 5, 4, 3} <= weights.keys(), lines
+    assert {30, 20, 15, 14, 12, 11, 10, 6, 5, 4, 3} <= weights.keys(), lines
     assert "\\set p1_0 1 + 1 * (random(0, greatest(1, 3000 * :scale / " in weights[30]
     assert "WHERE id = CAST(:p1_0 AS integer)" in weights[30]
     assert "AS mood)" in weights[15]
@@ -159,12 +167,15 @@ def test_reading_statements_become_scripts_that_run_with_values_of_the_data(
     assert "AS character varying(8)) AS text)" in weights[11]
     assert "BETWEEN LEAST(" in weights[11]
     assert weights[4].count("\\set") == 3, "as many elements as rows came back"
+    assert weights[6].count("\\set") in (3, 4), "a list, which 18 tells no length of"
+    assert re.search(r"IN \(CAST\(:p1_0 AS integer\), CAST", weights[6])
     assert not any(re.search(r"\$\d", re.sub(r"'[^']*'", "", sql)) for sql in sqls), (
         "every parameter has a value"
     )
     for protocol in ("simple", "prepared"):
         for scale in (1, 3):
             cluster = run_all(workload, elsewhere, protocol, scale, shelter)
+    assert cluster.value("SELECT count(*) FROM orders_of") > 5000, "as many as its partitions have"
     # keys of whole numbers and of times have as many values as there are rows
     assert cluster.value("SELECT count(*) FROM visits") > 8800
     assert cluster.value("SELECT count(DISTINCT country) FROM visits WHERE country LIKE 'D_'") == 5

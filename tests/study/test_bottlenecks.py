@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from benchlib.plan.level import Level
-from benchlib.study.instruments import NO_STATEMENT, WORKS, _nearest_cap, bottleneck, doing
+from benchlib.study.instruments import NO_STATEMENT, WORKS, bottleneck, doing, nearest_cap
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_what_is_used_up_comes_before_what_sessions_do(processors, tool, cap, se
 def test_the_cap_that_is_nearest_says_what_it_is_on(reads, mib_s, share, what) -> None:
     level = Level(storage={"read_iops": 600, "read_bytes": 20 << 20})
     seconds = pd.DataFrame({"r_iops": [reads] * 3, "r_mib_s": [mib_s] * 3})
-    assert _nearest_cap(level, seconds) == (pytest.approx(share), what)
-    assert math.isnan(_nearest_cap(Level(), seconds)[0])
+    assert nearest_cap(level, seconds) == (pytest.approx(share), what)
+    assert math.isnan(nearest_cap(Level(), seconds)[0])
 
 
 def test_a_rate_that_was_held_is_what_held_a_level_back() -> None:

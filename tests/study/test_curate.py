@@ -18,6 +18,7 @@ from benchlib.study import curate, store
 from benchlib.study.experiment import shown
 from benchlib.study.loop import keep_study, run_study
 from benchlib.study.store import CHECKSUMS, StudyFolder, study_names
+from benchlib.study.trim import trim
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_a_rename_that_is_killed_is_ended_by_the_same_again(
     assert contents(StudyFolder("larger")) == before
 
 
-@pytest.mark.parametrize("change", [lambda: curate.rename("small", "x"), lambda: curate.delete("small")])
+@pytest.mark.parametrize("change", [lambda: curate.rename("small", "x"), lambda: curate.delete("small"), lambda: trim(StudyFolder("small"))])  # fmt: skip
 def test_a_study_that_is_being_run_is_left_alone(
     change, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,10 +36,9 @@ def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]
         asked = asked.lstrip("0") if asked.isdecimal() else asked
         if asked and s[key] is not None and asked != str(s[key]):
             yield f"{key} is {s[key]}, but the command line says --{option}={command[option]}"
-    reconnecting = s["average_connection_ms"] is not None
-    if command and s["initial_connection_ms"] is not None and "connect" in command:
+    if s["initial_connection_ms"] is not None and "connect" in command:
         yield "initial connection time was printed, but the command line says --connect"
-    if command and reconnecting and "connect" not in command:
+    if command and s["average_connection_ms"] is not None and "connect" not in command:
         yield "average connection time was printed, but the command line has no --connect"
     done, tps, clients = s["transactions"], s["tps"], s["clients"]
     if clients < 1 or (done == 0) != (tps == 0):
@@ -47,7 +46,7 @@ def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]
     planned, each = s["transactions_planned"], s["transactions_per_client"]
     if (planned is None) != (each is None):
         yield f"{done} transactions in all and {each} per client do not tell how many were planned"
-    if planned is not None and (done > planned or (each is not None and each * clients != planned)):
+    if planned is not None and (done > planned or each * clients != planned):
         yield f"{done}/{planned} transactions do not fit {clients} clients with {each} each"
     for row in (s, *s["scripts"]):
         yield from _shares(row)
@@ -111,20 +110,16 @@ def _rates(s: Mapping[str, Any]) -> Iterator[str]:
     if duration is None:
         return
     limited = s["rate_lag_average_ms"] is not None
-    what = (
-        f"{s['transactions']} transactions at tps = {s['tps']} took {elapsed:.3g} s of a run of {duration} s"
-    )
     # Clients that aborted end a run early; under a low rate the last wait is cut short.
     least = duration * 0.15 if limited else duration * 0.9 - 0.2
-    if elapsed < least and not s["errors"] and not (limited and s["transactions"] < 4):
-        yield what
+    stopped = elapsed < least and not s["errors"] and not (limited and s["transactions"] < 4)
     # A last transaction may outlast the run by any time, but then the clients were busy with it.
     excused = limited or s["errors"] or s["failed_transactions"] or s["average_connection_ms"] is not None
     measured = s["latency_stddev_ms"] is not None or s["latency_average_ms"] is None
-    if elapsed > 2 * duration + 5 and measured and _busy(s) < 0.3 and not excused:
-        yield what
-    if elapsed > 50 * duration + 3600:
-        yield what
+    idle = elapsed > 2 * duration + 5 and measured and _busy(s) < 0.3 and not excused
+    if stopped or idle or elapsed > 50 * duration + 3600:
+        done = f"{s['transactions']} transactions at tps = {s['tps']}"
+        yield f"{done} took {elapsed:.3g} s of a run of {duration} s"
 
 
 def _latency(s: Mapping[str, Any]) -> Iterator[str]:

@@ -110,9 +110,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     Raises ParseError when a line that every run prints is missing or torn, when lines contradict
     each other or the command line, and when the text holds two summaries.
     """
-    top, command = _read(text), options(argv)
-    tps = top.pop("tps")
-    lists = {key: top.pop(key) for key in ("scripts", "statements", "progress")}
+    (top, tps, lists), command = _read(text), options(argv)
     reconnect = "connect" in {**typed_options(text.lines), **command}
     definition = _definition(tps, reconnect, "client_version" in top, text)
     require(KIND, top, _REQUIRED, text)
@@ -147,13 +145,12 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     return {"complete": not errors and ended >= (result["transactions_planned"] or 0), **result}
 
 
-def _read(text: Text) -> dict[str, Any]:
-    """What the lines tell; each ``tps`` by its definition."""
+def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str, list[dict[str, Any]]]]:
+    """What the lines tell: of the whole run, each ``tps`` by its definition, and the lists."""
+    top: dict[str, Any] = {}
     tps: dict[str, float | None] = {}
-    scripts: list[dict[str, Any]] = []
-    statements: list[dict[str, Any]] = []
-    progress: list[dict[str, Any]] = []
-    top: dict[str, Any] = {"tps": tps, "scripts": scripts, "statements": statements, "progress": progress}
+    lists: dict[str, list[dict[str, Any]]] = {"scripts": [], "statements": [], "progress": []}
+    scripts, statements, progress = lists.values()
     rows: Line | None = None
     for once in ("transaction type: ", "number of transactions actually processed: "):
         if sum(line.startswith(once) for line in text.lines) > 1:
@@ -181,7 +178,7 @@ def _read(text: Text) -> dict[str, Any]:
                 keep(line, _SCRIPT, scripts[-1], tool=KIND)
         elif keep(line, _SUMMARY, top, tool=KIND) and _DIGITS.fullmatch(following):
             raise ParseError(f'{KIND}: "{line}" is torn: only digits follow')
-    return top
+    return top, tps, lists
 
 
 def _two_summaries(sign: str) -> ParseError:
@@ -199,17 +196,14 @@ def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
 def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, text: Text) -> str:
     """Choose the comparable tps among those printed, and refuse where it is not there whole."""
     newer = [name for name in (WITHOUT, RECONNECTING) if name in tps]
-    if len(newer) > 1 or (newer and len(tps) > 1):
+    if newer and len(tps) > 1:
         raise _two_summaries(f"tps both {' and '.join(tps)}")
     if banner and not newer and tps:
         raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
-    if newer:
-        chosen = newer[0]
-    else:
-        missing = [name for name in (INCLUDING, EXCLUDING) if name not in tps]
-        if missing:
-            raise wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
-        chosen = INCLUDING if reconnect else EXCLUDING
+    missing = [name for name in (INCLUDING, EXCLUDING) if name not in tps]
+    if missing and not newer:
+        raise wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
+    chosen = newer[0] if newer else INCLUDING if reconnect else EXCLUDING
     if tps[chosen] is None:
         raise ParseError(f'{KIND}: the line "tps = … ({chosen})" holds no number')
     return chosen

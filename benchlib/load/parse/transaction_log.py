@@ -225,8 +225,7 @@ def log_columns(columns: int, argv: Sequence[str] | None) -> tuple[str, ...]:
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """Read the log files of one run, given as one text; ``benchlib.load.parse`` lists the keys."""
-    end = "\n" if text.terminated and text.lines else ""
-    data = ("\n".join(text.lines) + end).encode()
+    data = text.body.encode()
     return parse_log(Log({"the text": lambda: pa.BufferReader(data)}, argv), argv)
 
 
@@ -253,10 +252,6 @@ def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     latencies, scripts, retries = columns["latency"], columns["script"], columns.get("retries")
     total = _figures(latencies)
-
-    def of_script(number: int) -> dict[str, Any]:
-        return _figures(latencies[scripts == number]) if scripts.any() else total
-
     detailed = statuses["serialization"] or statuses["deadlock"]
     unclear = "the seventh column is lag or retries: only the command line can tell, so neither is given"
     return {
@@ -274,7 +269,7 @@ def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
         "scripts": [
             {"script": number, "transactions": own["n"], "latency_ms": own}
             for number in range(int(scripts.max(initial=0)) + 1)
-            for own in [of_script(number)]
+            for own in [_figures(latencies[scripts == number]) if scripts.any() else total]
             if own["n"]
         ],
         "first_epoch_s": min(seconds, default=None),

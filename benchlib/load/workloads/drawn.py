@@ -82,13 +82,11 @@ def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
     """SQL that fills a table, each column by itself; one of which nothing is known is as wide where it is text, else null."""
     values = []
     for column in columns:
-        number, value = str(column["width"]), "repeat('x', {})"
+        is_text = column["type"].startswith(("text", "character")) and not column["type"].endswith("[]")
+        number, value = (str(column["width"]), "repeat('x', {})") if is_text else ("", "NULL")
         if can_draw(column):
             number, value = drawn(column, scales, "n - 1" if column["is_unique"] else "")
         text = value_of(_in_sql(number), value, column["type"])
-        is_text = column["type"].startswith(("text", "character")) and not column["type"].endswith("[]")
-        if not (can_draw(column) or is_text):
-            text = f"CAST(NULL AS {column['type']})"
         nulls = column["nulls"]
         values.append(f"CASE WHEN random() >= {nulls:.3g} THEN {text} END" if nulls else text)
     table, names = columns[0]["table"], ", ".join(column["name"] for column in columns)

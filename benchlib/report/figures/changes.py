@@ -30,6 +30,7 @@ from benchlib.report.figures.frames import (
     rows_of,
     short,
     signed,
+    standing,
     wrapped,
 )
 from benchlib.report.figures.layout import ROW, WIDTH, Label, Pair, rows, styled
@@ -92,13 +93,10 @@ def forest(
     quiet = [against_words(analysis, level) or called.get(level, "") for level in levels]
     blocks = analysis.differences[analysis.differences["level"].isin(levels)]
     dots = _factor(blocks["percent"])
-    drawing, axes, middles = _rows_of_changes(
-        changes.assign(
-            name=names, quiet=quiet, said=[_NOT_SHOWN * (level in analysis.unshown) for level in levels]
-        ),
-        f"change of {analysis.metric.title}",
-        (1 - 1.2 * margin, 1 + 1.2 * margin, *dots),
-    )
+    said = [_NOT_SHOWN * (level in analysis.unshown) for level in levels]
+    also = (1 - 1.2 * margin, 1 + 1.2 * margin, *dots)
+    named = changes.assign(name=names, quiet=quiet, said=said)
+    drawing, axes, middles = _rows_of_changes(named, f"change of {analysis.metric.title}", also)
     axes.axvspan(1 - margin, 1 + margin, color=BAND, linewidth=0, zorder=0.5)
     y = blocks["level"].map(dict(zip(levels, middles, strict=True))) + 6
     axes.plot(dots, y, ".", color=MUTED, markersize=5, markeredgewidth=0)
@@ -146,9 +144,8 @@ def _leads(analysis: Analysis, called: Mapping[str, str]) -> str:
     title = textwrap.shorten(words, TITLE - len(rest), placeholder="…") + rest
     if SAYS_BOTH in words:
         return title
-    return finding(
-        title, f" ({against_words(analysis, level) or f'against {short(analysis.against[level])}'})"
-    )
+    against = against_words(analysis, level) or f"against {short(analysis.against[level])}"
+    return finding(title, f" ({against})")
 
 
 @styled
@@ -262,8 +259,9 @@ def half_normal(effects: pd.DataFrame, *, metric: str = "tps", alpha: float = 0.
     (percent); `p_holm`. `alpha` is the error rate that it was told.
     """
     noise = _factor(effects["noise"]).to_numpy()
-    changes = _judged(effects[["percent", "ci_low", "ci_high", "p_holm"]], metric, alpha)
-    changes["name"] = effects["effect"]
+    verdicts = standing(effects["percent"], effects["p_holm"], metric, alpha)
+    changes = effects[["percent", "ci_low", "ci_high"]].set_axis(_ENDS, axis=1)
+    changes = changes.assign(name=effects["effect"], verdict=verdicts)
     drawing, axes, middles = _rows_of_changes(changes, "effect", [*noise, *1 / noise])
     axes.fill_betweenx(middles, 1 / noise, noise, color=BAND, linewidth=0, zorder=0.5)
     large = changes[changes["verdict"] != "inconclusive"]
@@ -315,11 +313,3 @@ def waterfall(
         "change, adjusted for this ladder alone."
     )
     return render(f"waterfall-{start}", drawing, title, caption, changes[["name", *_ENDS, "verdict"]])
-
-
-def _judged(table: pd.DataFrame, metric: str, alpha: float) -> pd.DataFrame:
-    """A change, its interval and its p value (four columns) as an analysis has them."""
-    changes = table.set_axis([*_ENDS, "p"], axis=1)
-    better, worse = metric_or_guess(metric).directions
-    verdicts = np.where(changes["percent_change"] < 0, worse, better)
-    return changes.assign(verdict=np.where(changes["p"] < alpha, verdicts, "inconclusive"))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchlib.plan.metrics import metric_or_guess
 from benchlib.plan.metrics import percent_words as percent_words
 from benchlib.stats import Analysis
 
@@ -99,9 +100,7 @@ def apart(level: str, other: str) -> tuple[str, str]:
 
 def by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
     """The keys of each value, in their order: `{loss: levels}` of `{level: loss}`."""
-    return {
-        value: [key for key in values if values[key] == value] for value in dict.fromkeys(values.values())
-    }
+    return {value: [key for key in values if values[key] == value] for value in values.values()}
 
 
 def guarded(cell: Any) -> Any:
@@ -132,6 +131,12 @@ def extremes(values: "pd.Series[float]", unit: str = "") -> str:
 def wrapped(text: str, chars: int = 28) -> list[str]:
     """`text` on at most three lines of `chars` characters; the rest becomes an ellipsis."""
     return textwrap.wrap(text, chars, max_lines=3, placeholder="…", break_on_hyphens=False)
+
+
+def standing(percent: "pd.Series[float]", p: "pd.Series[float]", metric: str, alpha: float) -> Any:
+    """The verdict on each change by its p value: faster or slower where it stands out of the noise, else inconclusive."""
+    words = np.where(percent > 0, *metric_or_guess(metric).directions)
+    return np.where(p < alpha, words, "inconclusive")
 
 
 def good(trials: pd.DataFrame, metric: str) -> pd.DataFrame:

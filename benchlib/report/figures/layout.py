@@ -235,9 +235,8 @@ def change_axis(axes: Axes, which: str, factors: Iterable[float], far: float = F
 
 def log_axis(axes: Axes, which: str, low: float, high: float) -> str:
     """A logarithmic axis from `low` to `high`, or a little beyond, labelled at round values; what its title adds."""
-    aside = max(
-        (FAR * low / high) ** 0.5, 1.0
-    )  # nearer ends would have one round value between them, or none
+    # nearer ends would have one round value between them, or none
+    aside = max((FAR * low / high) ** 0.5, 1.0)
     apart, axis = aside**2 * high / low, getattr(axes, f"{which}axis")
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low / aside, high * aside)})
     room = WIDTH * axes.get_position().width / 40 if which == "x" else 5.0

@@ -45,7 +45,7 @@ def costs_table(
     for metric, level, change, starred in changes[_CHANGES].itertuples(index=False):
         below[metric, level] = f"\n{signed(change)}{'*' * bool(starred)}" if known(change) else ""
     for name in map(str, costs.drop(columns=["level", "block"]).dropna(axis=1, how="all")):
-        means = zip(levels, means_in_words(costs[name], costs["level"], levels), strict=True)
+        means = zip(levels, means_in_words(costs, name, levels), strict=True)
         cells = [mean and mean + below.get((name, level), "") for level, mean in means]
         # that most are per transaction is in the table's caption
         title = opening(METRICS[name].title.removesuffix(" per transaction"))
@@ -78,11 +78,9 @@ def _sessions_in_words(means: Mapping[str, float]) -> str | None:
     return ", ".join(f"{name} {mean:.1f}" for mean, name in often) or None
 
 
-def means_in_words(
-    values: "pd.Series[float]", levels_of: "pd.Series[str]", levels: Sequence[str]
-) -> list[str | None]:
-    """The mean ± deviation of each level's values; None where it has none. `levels_of` is the level of each value."""
-    table = values.groupby(levels_of).agg(["mean", "std"]).reindex(list(levels))
+def means_in_words(frame: pd.DataFrame, column: str, levels: Sequence[str]) -> list[str | None]:
+    """The mean ± deviation of each level's values in a column; None where it has none. `frame`: columns `level` and that one."""
+    table = frame.groupby("level")[column].agg(["mean", "std"]).reindex(list(levels))
     return [mean_words(mean, sd) for mean, sd in table.itertuples(index=False)]
 
 
@@ -129,6 +127,6 @@ def statements_table(statements: pd.DataFrame, levels: Sequence[str]) -> Table:
     rows = []
     for (_, statement), of in statements.groupby(["script", "statement"], sort=False):
         name = textwrap.shorten(str(statement), 90, placeholder="…")
-        rows.append([name, *means_in_words(of["latency_ms"], of["level"], levels)])
+        rows.append([name, *means_in_words(of, "latency_ms", levels)])
     note = "Mean ± standard deviation."
     return of_levels("statement", levels, rows, "What a statement took, ms", note=note)

@@ -37,7 +37,6 @@ _SEEN = 0.02
 """Which share of a level's sessions a bar must have to be seen."""
 _HUES = ("blue", "orange", "purple", "ochre", "violet")
 _BY = ["level", "block", "second"]
-_CLOCK = "seconds since the load began"
 _SPANS = 60
 _NUMBERS = 400  # rows that a figure's numbers have at most
 
@@ -49,7 +48,7 @@ def drift(trials: pd.DataFrame, metric: str) -> Figure:
     `trials`: columns `block`, `level`, `metric`, `started_s` (seconds), and where there are several `host`: each is then shown
     apart, against its own means.
     """
-    order = trials.assign(host=trials["host"].astype(str) if "host" in trials else "")
+    order = trials.assign(host=trials["host"].fillna("") if "host" in trials else "")
     order = order.sort_values(["host", "started_s"]).assign(x=np.arange(1.0, len(trials) + 1))
     fine = good(order, metric)
     of_host = fine.assign(level=fine["host"] + " " + fine["level"])
@@ -165,7 +164,7 @@ def device_panels(
     if not recorded:
         return None
     hands, shown = looks(levels), [DEVICES[figure] for figure in recorded]
-    drawing, grid = panels(shown, 122, _CLOCK, keyed=hands, sharey=False)
+    drawing, grid = panels(shown, 122, "seconds since the load began", keyed=hands, sharey=False)
     for figure, axes in zip(recorded, grid, strict=True):
         _medians(axes, spans.rename(columns={"level": "series", figure: "value"}), hands)
         told = spans.groupby("level")[figure].median().dropna()

@@ -111,14 +111,12 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> F
     caption = _MARKS
     if len(levels) > len(hands):
         caption += f" Of {len(levels)} curves the first {len(hands)} are drawn."
-    clients = span(points["x"])
-    title = (
-        f"{measured.title}{f' of {name}' if name else ''}, {clients} clients: {(ranges or ['not known'])[0]}"
-    )
-    title = finding(title, *(f", {each}" for each in ranges[1:]))
-    return render(
-        f"clients-{name or metric}", drawing, title, caption, points.rename(columns={"x": "clients"})
-    )
+    first, *others = ranges or ["not known"]
+    of_name = f" of {name}" if name else ""
+    title = f"{measured.title}{of_name}, {span(points['x'])} clients: {first}"
+    title = finding(title, *(f", {each}" for each in others))
+    numbers = points.rename(columns={"x": "clients"})
+    return render(f"clients-{name or metric}", drawing, title, caption, numbers)
 
 
 def change_by_clients(changes: pd.DataFrame, analysis: Analysis) -> Figure:
@@ -162,6 +160,5 @@ def setting_curve(
     if len(rings):
         axes.plot(rings["x"], rings["value"], "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
         caption += f" Ring: the smallest value whose mean no larger one beats by more than {100 * margin:g} %. Shaded: that margin."
-    return render(
-        f"curve-{setting}", drawing, title, f"{caption} {note}", points.rename(columns={"x": setting})
-    )
+    numbers = points.rename(columns={"x": setting})
+    return render(f"curve-{setting}", drawing, title, f"{caption} {note}", numbers)

@@ -5,7 +5,7 @@ lightened for the dark one. A colour is never the only carrier of a meaning: ver
 by marker and by word, levels by marker and label.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,3 +114,8 @@ TEMPLATES = jinja2.Environment(
 )  # fmt: skip
 TEMPLATES.globals.update(light=LIGHT, dark=DARK, mark_of=mark_of)
 """The templates that figures, tables and pages are made from."""
+
+
+def worded(name: str, facts: Mapping[str, object]) -> str:
+    """The words of the template of that name, line by line."""
+    return TEMPLATES.get_template(f"{name}.txt.j2").render(facts).strip()

@@ -22,7 +22,7 @@ from benchlib.report.figures.frames import (
     reference_words,
     rows_of,
 )
-from benchlib.report.figures.style import TEMPLATES, mark_of
+from benchlib.report.figures.style import TEMPLATES, mark_of, worded
 from benchlib.stats import Analysis
 from benchlib.stats.compare import SAME
 
@@ -155,22 +155,12 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
             record["verdict"] = "baseline" if level == analysis.baseline else "reference"
         records.append(record)
     table = pd.DataFrame(records, dtype=object).drop(columns=["against"] if analysis.one_reference else [])
-    notes = [f"{DAGGER} gives up durability."] if lost else []
-    if twins := analysis.controls:
-        both = ", ".join(twins)
-        notes.append(
-            f"Changes against {analysis.baseline} are of the geometric mean of it and {both}, block by block, and so differ "
-            "from the ratio of the means shown."
-        )
-    costs = "; ".join(f"{', '.join(levels)} – {loss}" for loss, levels in by_value(lost).items())
-    details = f"{DAGGER} {costs}." if lost else ""
     needed = {level: row["blocks_needed"] for level, row in rows.items() if known(row["blocks_needed"])}
-    if needed:
-        counts = "; ".join(f"{level} {count:,.0f}" for level, count in needed.items())
-        details += f" So many blocks would settle what is inconclusive, by the noise that was seen: {counts}."
+    facts = {"analysis": analysis, "lost": by_value(lost), "needed": needed}
+    note, details = worded("verdict_note", facts), worded("verdict_details", facts)
     caption = f"{opening(metric.title)}, and its change against {reference_words(analysis)}"
     formats = dict.fromkeys(table.columns.difference(["level", "verdict", "against"]), str)
-    return html_table(table, caption, formats=formats, note=" ".join(notes), details=details, folded=False)
+    return html_table(table, caption, formats=formats, note=note, details=details, folded=False)
 
 
 def mean_words(mean: float, deviation: float) -> str | None:

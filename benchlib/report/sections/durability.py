@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from benchlib.report.answers import worded
 from benchlib.report.figures.frames import amount, by_value, good, quoted
+from benchlib.report.figures.style import worded
 from benchlib.report.figures.tables import Quiet, Table, html_table, mean_words
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.crashed import KINDS, POWER_CUT, kept_crashes, left_out
@@ -91,6 +91,5 @@ def flushes(experiment: Experiment) -> Table:
     note = (
         "By pg_test_fsync, a page of 8 kB, once for each place of a WAL; muted: what commits do not wait for."
     )
-    return html_table(
-        frame, "Flushes a second by method, and commits", formats=formats, labels=labels, note=note
-    )
+    caption = "Flushes a second by method, and commits"
+    return html_table(frame, caption, formats=formats, labels=labels, note=note)

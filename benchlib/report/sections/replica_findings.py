@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from benchlib.host.telemetry import processors_share
-from benchlib.report.answers import worded
 from benchlib.report.figures.frames import amount, known
+from benchlib.report.figures.style import worded
 from benchlib.report.figures.tables import Table, html_table
 from benchlib.report.sections import NothingToShowError, records, section
 from benchlib.study.experiment import Experiment
@@ -70,10 +70,8 @@ def replicas_verified(experiment: Experiment) -> Table:
         promise = _promise(replication, of_level, readings[readings["level"] == level])
         row: dict[str, Any] = {"level": level, **promise, "trials verified": f"{len(of_level)} of {len(ran)}"}
         if len(of_level):
-            held = of_level["held"].explode().dropna().value_counts().sort_index()
-            row["held at once"] = (
-                ", ".join(f"{name} in {count}" for name, count in held.items()) or "not asked"
-            )
+            held = of_level["held"].explode().dropna().value_counts().sort_index().items()
+            row["held at once"] = ", ".join(f"{name} in {count}" for name, count in held) or "not asked"
             row["rows on each, all trials"] = of_level["count"].sum(skipna=False)
         rows.append(row | _away([of for name, _, of in kept if name == level]))
     note = "Held at once: the replica had our last commit already when the primary acknowledged it."

@@ -95,9 +95,7 @@ def _bend(experiment: Experiment, points: pd.DataFrame, value_words: Words) -> t
         speed = 1 / speed
     place, last = enough(speed.to_list(), experiment.plan.margin), len(points) - 1
     texts = [value_words(value) for value in points["x"]]
-    facts = [
-        f"the means {'still improve at' if place else 'gain nothing above'} {texts[last if place else 0]}"
-    ]
+    facts = [f"the means {'still improve at' if place else 'gain nothing above'} {texts[place]}"]
     bend: int | None = None
     if place:
         row, _ = experiment.compared(points["level"][place], points["level"][place - 1], metric.name)

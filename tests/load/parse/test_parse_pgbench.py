@@ -1,5 +1,7 @@
 """Reading pgbench's reports of runs and loads, case by case."""
 
+import re
+
 import pytest
 
 from benchlib.errors import ParseError
@@ -291,6 +293,18 @@ SQL script 2: b.sql
         16.261           3  SELECT 2;
 """
 )
+
+
+def test_shares_of_many_scripts_are_rounded() -> None:
+    rows = [
+        f"SQL script {n}: s{n}.sql\n - weight: 1 (targets 1.2% of total)\n - 500 transactions (1.2% of total, tps = 8.3)\n"
+        for n in range(1, 81)
+    ]
+    head = RUN_17.replace("<builtin: TPC-B (sort of)>", "multiple scripts")
+    total = re.search(r"actually processed: (\d+)", head)
+    assert total
+    text = re.sub(r"(?<=- )500(?= trans)", str(int(total[1]) // 80), head + "".join(rows))
+    assert len(parse_text(text)["scripts"]) == 80
 
 
 def test_a_last_row_without_its_newline_keeps_its_number_and_loses_words_that_may_be_torn() -> None:

@@ -233,6 +233,19 @@ def test_the_drift_says_how_far_the_host_moved():
     assert "does not tell" in drift(trials.query("block == 1"), "tps").title
 
 
+def test_hosts_of_other_speeds_are_no_drift():
+    trials = cases.make_trials({"defaults": 0, "tuned": 20}, blocks=6)
+    moved = [drift(trials.assign(host=None), "tps"), drift(trials.assign(host="one"), "tps")]
+    assert moved[0].title == moved[1].title
+    odd = trials["block"] % 2 == 1
+    apart = trials.assign(
+        host=odd.map({True: "a", False: "b"}), tps=trials["tps"].where(odd, 3 * trials["tps"])
+    )
+    far = max(map(abs, drift(apart, "tps").numbers["percent"]))
+    assert far < 30, "each against its own host's mean"
+    assert drift(apart, "tps").numbers["block"].to_list()[:6] == [1, 1, 3, 3, 5, 5]
+
+
 def test_waits_gather_the_rare_and_say_what_was_not_sampled():
     figure = waits_by_level(cases.make_waits(LEVELS[:2]), LEVELS)
     assert re.fullmatch(r"At “defaults” \d\d % of sessions wait for IO: WALSync", figure.title)
