@@ -192,7 +192,7 @@ def test_the_grants_in_the_readme_are_what_a_server_takes(foreign: Foreign) -> N
         back="DROP DATABASE shop;DROP OWNED BY bench;DROP ROLE bench",
     ):
         foreign.cluster.execute(*statements, dbname="shop")
-    assert len(statements) == 9
+    assert len(statements) == 11
 
 
 def test_who_may_not_have_a_database_is_told_how() -> None:
