@@ -16,9 +16,9 @@ from typing import Any, Literal, Self
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from benchlib.errors import PreflightError, ServerError, SettingError
+from benchlib.errors import HostBusyError, PreflightError, ServerError, SettingError
 from benchlib.host.journal import Chapter
-from benchlib.host.shell import Shell
+from benchlib.host.shell import Shell, ticks
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import spelled
@@ -30,6 +30,9 @@ from benchlib.server.rights import Target
 from benchlib.server.server import Server, Session, asking, fetch, read_sql, reason_of
 
 _OLDEST = 10
+_RUNS = 0x62656E63
+"""The first number of the locks by which runs are known, "benc"."""
+_OTHER_RUNS = read_sql("other_runs").format(runs=_RUNS)
 _HINTS = {
     "password": "; passwords come from the service file, PGPASSWORD or .pgpass",
     "definition of service": "; services stand in ~/.pg_service.conf, or in the file that PGSERVICEFILE names",
@@ -248,6 +251,27 @@ class Remote(Server):
             "build": self.value("SELECT version()", self.maintenance),
             "checkpoints": self.query(rights.RIGHTS, self.maintenance)[0]["may_checkpoint"],
         }
+
+
+@contextlib.contextmanager
+def sole_run(server: str, number: int) -> Iterator[None]:
+    """Be known as the run of this number on somebody's server until it is left: of two at once each would give back what the other has set.
+
+    Raises:
+        HostBusyError: another run is under way there.
+        PreflightError: it cannot be reached.
+
+    """
+    with _reaching(Target(server=server)) as connection:
+        name = "idle_session_timeout"  # from 14 on
+        connection.execute("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = %s", [name])
+        connection.execute("SELECT pg_advisory_lock_shared(%s::int, %s::int)", [_RUNS, number])
+        for _ in ticks(2.0, 0.2):  # of one that was killed just now it goes at once
+            if not connection.execute(_OTHER_RUNS, [number]).fetchall():
+                break
+        else:
+            raise HostBusyError(f"another run is under way on the target “{server}”: wait for it")
+        yield
 
 
 @contextlib.contextmanager

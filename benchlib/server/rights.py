@@ -19,8 +19,8 @@ _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key"
 _GRANTABLE = 150_000
 """The version from which on other roles than superusers can be given the right to a parameter."""
 
-_OUR_SESSIONS = 4
-"""Connections beside the clients': the one that asks, those that sample, and pgbench's first."""
+_OUR_SESSIONS = 5
+"""Connections beside the clients': the one that asks, the one by which the run is known, those that sample, and pgbench's first."""
 
 RIGHTS = read_sql("rights")
 _NOT_OTHERS = f"^pg_|^information_schema$|{OURS}"

@@ -6,6 +6,7 @@ on, and loads one at a time; after so many blocks all are built anew, in another
 """
 
 import contextlib
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 
 from benchlib.errors import BenchlibError, InvariantError, StudyError
 from benchlib.levers.lever import Site
+from benchlib.levers.target import target_of
 from benchlib.load.latency import keep_log
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Connection, Job, LoadTool
@@ -24,6 +26,7 @@ from benchlib.plan.design import Trial
 from benchlib.plan.model import Load, Measurement, Plan
 from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
+from benchlib.server.remote import sole_run
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates, workshop
 from benchlib.study.at_host import PASSING
@@ -281,13 +284,18 @@ def open_bench(
     ``hosts`` are those that levels may have their load from and their replicas on.
 
     Raises:
-        PreflightError: a cluster cannot be made, or another run is under way.
+        PreflightError: a cluster cannot be made, or another run is under way, here or on a server that is not ours.
 
     """
     with (
         workshop(f"study “{name}”", plan.scale, tell, abroad=plan.abroad) as templates,
+        contextlib.ExitStack() as known,
         contextlib.closing(Bench(plan, templates, hosts)) as bench,
     ):
+        targets = filter(None, (target_of(plan.level(level_name)) for level_name in plan.factor.levels))
+        number = secrets.randbelow(2**31)
+        for server in dict.fromkeys(target.server for target in targets):
+            known.enter_context(sole_run(server, number))
         for level_name in plan.factor.levels:
             level = plan.level(level_name)
             if not level.target:  # somebody else's server has been asked by the preflight

@@ -9,10 +9,10 @@ import pytest
 from clusters import bench_plan
 from foreign import Foreign
 
-from benchlib.errors import PreflightError
+from benchlib.errors import HostBusyError, PreflightError
 from benchlib.plan.design import Trial
 from benchlib.plan.level import SettingValue
-from benchlib.server.remote import Remote
+from benchlib.server.remote import Remote, sole_run
 from benchlib.server.rights import Target
 from benchlib.study.bench import open_bench
 from benchlib.study.preflight import preflight
@@ -48,7 +48,7 @@ def test_what_the_server_offers_is_told_in_pairs_of_words(foreign: Foreign) -> N
     before = foreign.databases(), foreign.schemas(), foreign.altered(), foreign.set_for()
     offers = check(WIDE, {"work_mem": "8MB", "checkpoint_timeout": "7min"})
     assert offers[""].startswith(f"PostgreSQL {foreign.cluster.version()}, answers in ")
-    assert offers["connections"] == "8 needed of 97 (max_connections 100 less 3 reserved less 0 in use)"
+    assert offers["connections"] == "9 needed of 97 (max_connections 100 less 3 reserved less 0 in use)"
     assert (
         offers["rights"]
         == "a database of our own, CHECKPOINT, work_mem for us alone, checkpoint_timeout for everybody there"
@@ -90,14 +90,14 @@ def test_an_unknown_service_and_a_server_that_is_not_there(foreign: Foreign) -> 
 
 def test_too_many_clients(foreign: Foreign) -> None:
     foreign.wait_until_alone()
-    assert check(clients=93)["connections"].startswith("97 needed of 97")
-    assert refusal(clients=94) == (
-        "94 clients and 4 sessions of ours need 98 connections, the target has room for 97 "
-        "(max_connections 100 less 3 reserved less 0 in use): at most 93 clients, or raise the limit"
+    assert check(clients=92)["connections"].startswith("97 needed of 97")
+    assert refusal(clients=93) == (
+        "93 clients and 5 sessions of ours need 98 connections, the target has room for 97 "
+        "(max_connections 100 less 3 reserved less 0 in use): at most 92 clients, or raise the limit"
     )
     with foreign.cluster.connect("postgres"):
-        assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=93)
-        assert "room for 96" in refusal("maker", clients=93), "an ordinary role counts others' sessions too"
+        assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=92)
+        assert "room for 96" in refusal("maker", clients=92), "an ordinary role counts others' sessions too"
     with foreign.given(
         "GRANT CREATE ON DATABASE postgres TO guest",
         back="REVOKE CREATE ON DATABASE postgres FROM guest",
@@ -259,3 +259,14 @@ def test_a_server_that_forbids_alter_system(foreign: Foreign) -> None:
     finally:
         conf.write_text(former)
         foreign.cluster.execute("SELECT pg_reload_conf()", dbname="postgres")
+
+
+def test_two_runs_on_one_server_are_not_at_once() -> None:
+    with sole_run("maker", 1):
+        with sole_run("guest", 1):
+            pass  # the same run, by another service
+        busy = pytest.raises(HostBusyError, match="another run is under way on the target “guest”")
+        with busy, sole_run("guest", 2):
+            pass
+    with sole_run("guest", 2):
+        pass
