@@ -218,11 +218,15 @@ class Eavesdropper:
 
     def complaints(self) -> list[str]:
         """Where a password was seen, or that there was none to look for."""
-        files = [path for path in self._root.rglob("*") if path.is_file() and "tls" not in path.parts]
+        files = list[bytes]()
+        for path in self._root.rglob("*"):
+            if path.is_file() and "tls" not in path.parts:
+                with contextlib.suppress(FileNotFoundError):  # of a run that is being tidied up
+                    files.append(path.read_bytes())
         places = {
             "a packet": self._packets,
             "a command line": self._lines,
-            "a file": [path.read_bytes() for path in files],
+            "a file": files,
         }
         seen = [
             f"a password was in {place}"
