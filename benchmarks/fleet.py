@@ -4,16 +4,19 @@
     python benchmarks/fleet.py --hold fleet.yaml     # or only make the hosts, until Ctrl-C
 
 Two generators drive one server. A replica two namespaces away is waited for over a way of 0, 1 and 5 ms: commits wait for it, and no
-packet on the network, no file and no command line has the password. Then six blocks run on three hosts, and at a random moment one
-worker is killed with all that it started, and started again; so many times; and so often the worker of a replica's host. Each time every
-trial has to be kept once and good, each block by one host, and of what was killed nothing may be alive or left after 10 s. All run on
-one machine, so nothing here is a measurement. Needs root.
+packet on the network, no file and no command line has the password. Then six blocks run on three hosts, half of the trials on a disk that is made for them, and at a random moment one
+worker is killed, and started again; so many times; and so often the worker of a replica's host. Then by turns the scheduler, the driver,
+or any one process of a host, whichever chance takes; what has ended is started again, and so is the same study. Each time every trial
+has to be kept once and good (where a server or its load was killed, it is kept as failed), each block by one host, and nothing may be
+alive or left 10 s after the kill, or after the study where a single process was killed. All run on one machine, so nothing here is a
+measurement. Needs root.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -24,13 +27,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import psutil
 import yaml
 
+from benchlib.errors import BenchlibError
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.levers import worded
@@ -46,6 +51,7 @@ from benchlib.study.records import ReplicaReadings
 from benchlib.study.store import StudyFolder
 
 LIMIT_S = 10.0
+OTHERS = ("scheduler", "driver", "process")
 _BRIDGE, _NETWORK, _PORT = "blfleet0", "10.77.91", 8786
 
 
@@ -71,9 +77,7 @@ class Made:
             ip("link", "add", _BRIDGE, "type", "bridge")
             ip("addr", "add", f"{_NETWORK}.1/24", "dev", _BRIDGE)
             ip("link", "set", _BRIDGE, "up")
-            self._start(
-                "scheduler", [], "scheduler", "--protocol=tls", f"--host={_NETWORK}.1", f"--port={_PORT}"
-            )
+            self.start("scheduler")
             for number, (name, address) in enumerate(self.address.items()):
                 space = f"bl-{name}"
                 ip("netns", "add", space)
@@ -93,7 +97,10 @@ class Made:
             subprocess.run(["ip", "link", "del", _BRIDGE], check=False)
 
     def start(self, name: str) -> None:
-        """Start the worker of a host."""
+        """Start the worker of a host, or the scheduler."""
+        if name == "scheduler":
+            self._start(name, [], "scheduler", "--protocol=tls", f"--host={_NETWORK}.1", f"--port={_PORT}")
+            return
         space = ["ip", "netns", "exec", f"bl-{name}"]
         own = [f"--name={name}", f"--host={self.address[name]}", "--nthreads=1"]
         self._start(name, space, "worker", self.scheduler, *own)
@@ -110,14 +117,32 @@ class Made:
                 env={**os.environ, LOCK_VARIABLE: str(self.root / f"{name}.lock"), "PYTHONPATH": str(Path(__file__).parent.parent)},
             )  # fmt: skip
 
-    def kill(self, name: str) -> float:
-        """Kill the worker of a host; after how many seconds nothing of it is alive or left."""
-        os.killpg(self.processes[name].pid, signal.SIGKILL)
+    def kill(self, name: str) -> None:
+        """Kill the worker of a host, or the scheduler."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.processes[name].pid, signal.SIGKILL)
         self.processes[name].wait()
-        killed = time.monotonic()
-        while self.left(name) and time.monotonic() < killed + 60:
+
+    def start_again(self) -> None:
+        """Start what has ended; with the scheduler all, since its workers do not come back to another."""
+        if self.processes["scheduler"].poll() is not None:
+            for name in self.names:
+                self.kill(name)
+        for name, process in list(self.processes.items()):
+            if process.poll() is not None:
+                self.start(name)
+
+    def clean(self, names: Iterable[str]) -> float:
+        """After how many seconds nothing of these hosts' runs is alive or left."""
+        since, names = time.monotonic(), list(names)
+        while any(map(self.left, names)) and time.monotonic() < since + 60:
             time.sleep(0.1)
-        return time.monotonic() - killed
+        return time.monotonic() - since
+
+    def inside(self, name: str) -> list[psutil.Process]:
+        """The processes of a host: the worker's, those of runs, servers, load tools and guardians."""
+        listed = subprocess.run(["ip", "netns", "pids", f"bl-{name}"], stdout=subprocess.PIPE, check=True)
+        return [psutil.Process(int(pid)) for pid in listed.stdout.split() if psutil.pid_exists(int(pid))]
 
     def left(self, name: str) -> list[str]:
         """What of a host's runs is alive or on disk."""
@@ -127,7 +152,11 @@ class Made:
             with contextlib.suppress(psutil.Error, OSError):
                 if f"{scratch}/run-" in " ".join([*process.cmdline(), process.cwd()]):
                     alive.append(str(process.pid))
-        return alive + [path.name for path in scratch.glob("run-*")]
+        devices = list[str]()
+        for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with contextlib.suppress(OSError):
+                devices += [backing.parts[3]] if str(scratch) in backing.read_text() else []
+        return alive + devices + [path.name for path in scratch.glob("run-*")]
 
     def scratch(self, name: str) -> Path:
         """Where a host's clusters lie."""
@@ -149,6 +178,10 @@ class Made:
 
 
 TWINS = {"one": Level(), "other": Level()}
+DISKS = {
+    "one": Level(),
+    "on a disk of its own": Level(storage={"data": {"file_system": "ext4", "size": "1GB"}}),
+}
 
 
 def study(
@@ -168,12 +201,13 @@ def study(
     return folder
 
 
-def complaints(folder: StudyFolder) -> list[str]:
-    """What is wrong with a study that has run: a trial that is not there or failed, a block of two hosts."""
+def complaints(folder: StudyFolder, failures: int = 0) -> list[str]:
+    """What is wrong with a study that has run: a trial that is not there, more failed than so many, a block of two hosts."""
     planned, kept = folder.read().trials, folder.kept()
     frame = shown(folder).trials
     wrong = [f"{trial.id} is missing" for trial in planned if trial.id not in kept]
-    wrong += [str(error) for error in frame["error"].dropna()]
+    errors = [str(error) for error in frame["error"].dropna()]
+    wrong += errors if len(errors) > failures else []
     hosts = frame.groupby("block")["host"].nunique()
     return wrong + [f"block {block} ran on {count} hosts" for block, count in hosts.items() if count != 1]
 
@@ -293,11 +327,15 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=20, help="of a server's worker")
     parser.add_argument("--follower-kills", type=int, default=3, help="of a replica's worker")
+    parser.add_argument("--other-kills", type=int, default=6, help="of scheduler, driver, or any process")
     parser.add_argument("--only-kills", action="store_true")
+    parser.add_argument("--drive", type=json.loads, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hold", type=Path, metavar="FILE", help="make the hosts, write FILE, and wait")
     options = parser.parse_args()
     os.environ.pop(SCRATCH_VARIABLE, None)
+    if options.drive:
+        return drive(options.drive)
     root = Path(tempfile.mkdtemp(prefix="blf", dir="/var/tmp"))
     root.chmod(0o755)
     bad = 0
@@ -311,48 +349,102 @@ def main() -> int:
                 bad += bool(wrong)
                 print(f"{part.__name__}: {'; '.join(wrong) or 'good'}", flush=True)
             chance = random.Random(options.seed)
-            for number in range(1, options.kills + 1):
-                bad += not round_of_kills(
-                    made, f"kill {number}", chance, db1="server", db2="server", db3="server"
-                )
-            for number in range(1, options.follower_kills + 1):
-                bad += not round_of_kills(made, f"follower {number}", chance, db1="server", db3="follower")
+            servers, follower = dict.fromkeys(made.names, "server"), {"db1": "server", "db3": "follower"}
+            rounds = [("worker", servers)] * options.kills + [("worker", follower)] * options.follower_kills
+            rounds += [(chance.choice(OTHERS), servers) for _ in range(options.other_kills)]
+            for number, (what, roles) in enumerate(rounds, 1):
+                bad += not round_of_kills(made, f"kill-{number}", chance, what, roles)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return 1 if bad else 0
 
 
-def round_of_kills(made: Made, name: str, chance: random.Random, **roles: str) -> bool:
-    """Six blocks, and one host is killed at a random moment, of followers one; whether all was as it should be."""
-    hosts = made.hosts(**roles)
-    able = [host for host, role in roles.items() if role == "follower"]
-    levels = {"one": far(None), "other": far(None)} if able else TWINS
-    load = Load(clients=2, duration_s=1, warmup_s=0)
-    folder = study(name.replace(" ", "-"), made.root, 6, load, levels)
-    victim, steps, gone = chance.choice(able or [*roles]), chance.randrange(1, 30), []
-    left = steps  # of what is told of the study's way, so that a slow machine is met in the midst too
+def drive(given: Mapping[str, Any]) -> int:
+    """Run a study of a round, or what is missing of it, in a process that can be killed."""
+    made = Made(given["names"], Path(given["root"]))
+    try:
+        hosts = made.hosts(**given["roles"])
+        run_on_fleet(StudyFolder(given["study"], made.root / "data"), hosts, partial(print, flush=True))
+    except BenchlibError as reason:
+        print(reason, flush=True)
+        return 1
+    return 0
 
-    def kill() -> None:
-        gone.append(made.kill(victim))
-        made.start(victim)
 
-    killer = threading.Timer(chance.uniform(0, 3), kill)
+class Killer:
+    """Kills one thing of a round, at a random moment after so many steps of what the driver tells."""
 
-    def tell(line: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            killer.start()
+    def __init__(self, made: Made, what: str, chance: random.Random, roles: Mapping[str, str]) -> None:
+        self._made, self._what, self._chance, self._roles = made, what, chance, roles
+        able = [host for host, role in roles.items() if role == "follower"]
+        self._host = chance.choice(able or [*roles])
+        self._left = self.steps = chance.randrange(
+            1, 30
+        )  # steps, so that a slow machine is met in the midst too
+        self._timer = threading.Timer(chance.uniform(0, 3), self._kill)
+        self.victim, self.clean_s = what, 0.0
+        self.driver: subprocess.Popen[str] | None = None
 
-    run_on_fleet(folder, hosts, tell)
-    if left > 0:
-        killer.start()
-    killer.join()
-    wrong = complaints(folder) + [f"{victim} was clean only after {s:.1f} s" for s in gone if s > LIMIT_S]
+    def step(self) -> None:
+        """The driver has told one thing more."""
+        self._left -= 1
+        if self._left == 0:
+            self._timer.start()
+
+    def done(self) -> None:
+        """Wait until it has killed; at once, where there were fewer steps."""
+        if self._left > 0:
+            self._timer.start()
+        self._timer.join()
+
+    def _kill(self) -> None:
+        concerned = [self._host]
+        if self._what == "driver":
+            concerned = [*self._roles]
+            if self.driver:
+                self.driver.kill()
+        elif self._what == "process":
+            concerned = []  # the run goes on: it is clean once it has ended
+            process = self._chance.choice(self._made.inside(self._host))
+            with contextlib.suppress(psutil.Error):
+                self.victim = f"{process.name()} of {self._host} ({' '.join(process.cmdline())[-60:]})"
+                process.kill()
+            time.sleep(1)
+        else:
+            self.victim = self._host if self._what == "worker" else self._what
+            concerned = [self._host] if self._what == "worker" else [*self._roles]
+            self._made.kill(self.victim)
+        self.clean_s = self._made.clean(concerned)
+        self._made.start_again()
+
+
+def round_of_kills(made: Made, name: str, chance: random.Random, what: str, roles: Mapping[str, str]) -> bool:
+    """Six blocks, and one thing is killed at a random moment; whether all was as it should be."""
+    levels = {"one": far(None), "other": far(None)} if "follower" in roles.values() else DISKS
+    folder = study(name, made.root, 6, Load(clients=2, duration_s=1, warmup_s=0), levels)
+    given = {"names": made.names, "root": str(made.root), "study": name, "roles": dict(roles)}
+    killer, wrong = Killer(made, what, chance, roles), list[str]()
+    for _ in range(4):
+        command = [sys.executable, __file__, "--drive", json.dumps(given)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killer.driver:
+            last = ""
+            for line in killer.driver.stdout or ():
+                last = line.strip()
+                killer.step()
+        if killer.driver.returncode == 0:
+            break
+        killer.done()
+    else:
+        wrong.append(f"the study did not end: {last}")
+    killer.done()
+    end_s = made.clean(roles)
+    failed = int(shown(folder).trials["error"].notna().sum())
+    wrong += complaints(folder, failures=2 if what == "process" else 0)
+    wrong += [f"clean only after {s:.1f} s" for s in (killer.clean_s, end_s) if s > LIMIT_S]
     spoilt = len(list(folder.path.glob("spoilt/*")))
     print(
-        f"{name}: {victim} killed after {steps} steps, clean after {gone[0]:.1f} s, {spoilt} trials spoilt: "
-        f"{'; '.join(wrong) or 'good'}",
+        f"{name}: {killer.victim} killed after {killer.steps} steps, clean after {killer.clean_s:.1f} s, "
+        f"{spoilt} trials spoilt, {failed} failed: {'; '.join(wrong) or 'good'}",
         flush=True,
     )
     return not wrong

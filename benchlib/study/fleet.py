@@ -4,6 +4,7 @@ A fleet is a Dask cluster with one worker a host, whoever started it. Dask is im
 """
 
 import contextlib
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -96,6 +97,9 @@ class Hosts:
         distributed = _distributed()
         import dask  # which that needs
 
+        logging.getLogger("distributed").setLevel(
+            logging.CRITICAL
+        )  # what ends a run is said in a line of ours
         with contextlib.ExitStack() as stack:
             stack.callback(setattr, self, "_client", None)
             try:

@@ -78,6 +78,7 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
         def clock() -> float:
             return float(connection.execute(CLOCK).fetchall()[0][0])
 
+        templates.abroad = connection.pgconn.ssl_in_use  # pgbench has to encrypt, too
         run, shell = templates.run, templates.shell
         tool = load_tool(job.workload.tool, templates.pgbench())
         logs = shell.make_directory(run.folder / "log") if job.load.transaction_log else None
