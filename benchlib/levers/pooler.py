@@ -23,22 +23,7 @@ from benchlib.server.cluster import START_LIMIT_S, Cluster, superuser_session
 _PREPARING = (1, 21)
 """The first version that keeps prepared statements where a session has no connection of its own."""
 _PORT = 6432
-# nobody but the servers' user can enter the folder of the sockets; one connection a transaction would fill the log
-_INI = """\
-[databases]
-* = host='{server.sockets}' port={server.port} user={user}
-
-[pgbouncer]
-unix_socket_dir = {server.sockets}
-listen_port = {own_port}
-auth_type = any
-stats_users = {user}
-pool_mode = {pooler.mode}
-default_pool_size = {pooler.pool_size}
-max_client_conn = 10000
-log_connections = 0
-log_disconnections = 0
-"""
+_INI = Path(__file__).with_name("pgbouncer.ini")
 
 
 class Pooler(Model):
@@ -87,7 +72,9 @@ class PoolerLever(Lever):
         file, log = server.folder / "pgbouncer.ini", server.folder / "pgbouncer.log"
         site.entrance = replace(server.connection, port=_PORT)
         with open(file, "w", opener=open_plain) as out:
-            out.write(_INI.format(server=server, pooler=pooler, user=site.entrance.user, own_port=_PORT))
+            out.write(
+                _INI.read_text().format(server=server, pooler=pooler, user=site.entrance.user, own_port=_PORT)
+            )
             out.write("max_prepared_statements = 200\n" if version >= _PREPARING else "")
         site.shell.own(file)
         process = site.shell.start([program, file], log=log)

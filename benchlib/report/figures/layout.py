@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -20,7 +21,7 @@ from matplotlib.textpath import text_to_path
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from benchlib.report.figures.frames import MINUS, NOTHING, amount, known, wrapped
-from benchlib.report.figures.style import FONT, INK, MUTED, PAPER, RC, Look
+from benchlib.report.figures.style import FONT, GRID, INK, MUTED, PAPER, Look
 
 WIDTH = 504.0
 """Of every figure, in points."""
@@ -41,9 +42,20 @@ Looks = Mapping[str, Look]
 Point = tuple[float, float]
 
 
+_LOOKS: dict[Any, Any] = {
+    **matplotlib.rc_params_from_file(
+        Path(__file__).parents[1] / "template" / "charts.mplstyle", use_default_template=False
+    ),
+    **dict.fromkeys(("font.size", "axes.titlesize", "figure.labelsize"), FONT),
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), MUTED),
+    "text.color": INK,
+    "grid.color": GRID,
+}
+
+
 @contextmanager
 def _style() -> Iterator[None]:
-    with matplotlib.rc_context(RC), warnings.catch_warnings():
+    with matplotlib.rc_context(_LOOKS), warnings.catch_warnings():
         # it has the raw character in it; the reader's own fonts draw what is not in matplotlib's
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         yield

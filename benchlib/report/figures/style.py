@@ -7,7 +7,6 @@ by marker and by word, levels by marker and label.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jinja2
 
@@ -37,37 +36,6 @@ FEW = len(SERIES)
 
 FONT = 9.5
 """Size of all text, in points; a page shows a point as 1.4 pixels."""
-
-RC: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    # Shipped with matplotlib, so the layout is the same everywhere; the reader sees the system's font.
-    "font.family": ["DejaVu Sans"],
-    "font.size": FONT,
-    "axes.titlesize": FONT,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titley": 1.0,
-    "figure.labelsize": FONT,
-    "legend.frameon": False,
-    "legend.handlelength": 1.4,
-    "text.color": INK,
-    "text.parse_math": False,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": MUTED,
-    "axes.spines.left": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": GRID,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "ytick.major.size": 0,
-    "lines.markersize": 5,
-}
 
 
 @dataclass(frozen=True)
