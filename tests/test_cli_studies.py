@@ -299,6 +299,30 @@ def test_of_a_kept_study_one_s_own_workload_is_run_as_it_was(project: Path) -> N
         assert _yaml_parameters(file) == {"workload": wanted, "clients": 8}
 
 
+def test_of_a_kept_study_the_workloads_of_levels_are_run_as_they_were(project: Path, study_of) -> None:
+    works = {
+        name: load_workload(name).changed(name=title)
+        for name, title in (("insert", "theirs"), ("mixed", "mixed"))
+    }
+    plan = study_of().plan.changed(workloads={"theirs": works["insert"], "mixed": works["mixed"]})
+    levels = {
+        "a": {"workload": "theirs"},
+        "b": {"over": "a", "workload": "mixed"},
+        "never run": {"workload": "x"},
+    }
+    kept = {
+        "plan": plan.model_dump(mode="json"),
+        "trials": [],
+        "parameters": {"workload": "insert", "levels": levels},
+    }
+    file = project / "mine.study.json"
+    file.write_text(json.dumps(kept))
+    given = _yaml_parameters(file)
+    assert given["workload"] == "insert"
+    assert given["levels"] == {**levels, "a": {"workload": f"{file}#theirs"}}
+    assert load_workload(given["levels"]["a"]["workload"]) == works["insert"]
+
+
 def _repeats() -> str:
     from benchlib.report.view import View
     from benchlib.study.experiment import shown

@@ -146,9 +146,18 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
         raise InputError(
             f"{file.name}: it holds no parameters, as of a pilot or a capacity: give those of its study"
         )
-    # one's own workload has been changed since, maybe: the study holds it as it was
+    # one's own workloads have been changed since, maybe: the study holds them as they were
     library = {None, *(path.stem for path in LIBRARY.glob("*.toml"))}
-    return own if own.get("workload") in library else {**own, "workload": str(file.absolute())}
+    named = values["plan"].get("workloads", ()) if isinstance(values["plan"], dict) else ()
+    kept = {name: f"{file.absolute()}#{name}" for name in {*named} - library}
+
+    def as_kept(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: as_kept(inner, name) for name, inner in value.items()}
+        return kept.get(value, value) if key == "workload" else value
+
+    whole = {} if own.get("workload") in library else {"workload": str(file.absolute())}
+    return {**as_kept(own), **whole}
 
 
 def _progress_printer() -> Any:

@@ -4,6 +4,7 @@ One that is ``like`` another of the library has of it whatever it does not say i
 """
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from benchlib.plan.workload import Script, Workload
 
 LIBRARY = Path(__file__).parent
 """Where the library's own are."""
+_OF_STUDY = re.compile(r"(.*?[./]study\.json)(?:#(.+))?")
 
 
 def workload_paths() -> dict[str, Path]:
@@ -31,7 +33,8 @@ def workload_paths() -> dict[str, Path]:
 
 
 def load_workload(name: str) -> Workload:
-    """The workload of that name, or in the file that ``name`` is the path of: of a ``study.json`` that of the study, as it was.
+    """The workload of that name, or in the file that ``name`` is the path of: of a ``study.json`` that of the study, as it was,
+    of ``study.json#other`` the one that levels of it call ``other``.
 
     Raises:
         InputError: there is none, or the file is not a workload; the message names every fault, and for an unknown key
@@ -39,12 +42,13 @@ def load_workload(name: str) -> Workload:
 
     """
     known = workload_paths()
-    path = Path(name) if name.endswith((".toml", ".study.json", "/study.json")) else known.get(name)
+    kept, named = match.groups() if (match := _OF_STUDY.fullmatch(name)) else (None, None)
+    path = Path(kept or name) if kept or name.endswith(".toml") else known.get(name)
     if path is None or not path.is_file():
         names = ", ".join(sorted(known))
         raise InputError(f"no workload '{name}': there are {names}, or give the path of a .toml file")
     try:
-        return Workload.model_validate(_read(path))
+        return Workload.model_validate(_read(path, named))
     except ValidationError as reason:
         message = f"workload {path.name}: {'; '.join(problems(reason))}"
         if any(problem["type"] == "extra_forbidden" for problem in reason.errors()):
@@ -53,12 +57,13 @@ def load_workload(name: str) -> Workload:
         raise InputError(message) from reason
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, named: str | None = None) -> dict[str, Any]:
     """What a file says, with the text of the scripts that it names as files, and all that it does not say of what it is like."""
     try:
         if path.suffix == ".json":
-            workload: dict[str, Any] = json.loads(path.read_bytes())["plan"]["workload"]
-            return workload
+            plan = json.loads(path.read_bytes())["plan"]
+            kept: dict[str, Any] = plan["workloads"][named] if named else plan["workload"]
+            return kept
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
         for script in (*_tables(keys.get("scripts")), *_tables(keys.get("beside"))):
             if "sql" not in script and isinstance(script.get("file"), str):
