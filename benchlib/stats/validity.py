@@ -165,7 +165,7 @@ def behind_schedule(
         return None
     message = (
         f"{level!r} did not hold the rate of {rate_tps:,.4g} tps in {behind.sum()} of {len(behind)} trials: there it reached "
-        f"{reached[behind].mean():,.4g} tps and began transactions {lag[behind].mean():,.4g} ms late on average, so that "
+        f"{reached[behind].mean():,.4g} tps and began transactions {lag[behind].mean():,.0f} ms late on average, so that "
         "their latency depends on how long a trial is; ask for a lower rate, or for more clients where the server has time left"
     )
     return Concern("rate_not_held", message, grave=2 * int(behind.sum()) > len(behind), level=level)

@@ -26,6 +26,7 @@ from benchlib.report.figures.frames import (
     change_words,
     finding,
     known,
+    quoted,
     reference_words,
     rows_of,
     short,
@@ -44,6 +45,8 @@ _NOT_SHOWN = "cannot be shown"
 """What rows of figures have room for of :data:`benchlib.report.figures.frames.UNSHOWN`."""
 _CARD = 264.6  # points: WIDTH × this is 1200 × 630 pixels at the card's resolution
 _ON_CARD = 3
+_FAR = 5.0
+"""An invalid change as many times beyond all others is not drawn: the axis is for those that are to be believed."""
 
 
 def _rows_of_changes(
@@ -91,12 +94,18 @@ def forest(
     ]
     called = {level: said for level, said in words.items() if said != level}
     quiet = [against_words(analysis, level) or called.get(level, "") for level in levels]
-    blocks = analysis.differences[analysis.differences["level"].isin(levels)]
+    factors, invalid = _factor(changes[_ENDS]), changes["verdict"].eq("invalid")
+    least, most = factors[~invalid].min(axis=None), factors[~invalid].max(axis=None)
+    far = invalid & ((factors < least / _FAR) | (factors > most * _FAR)).any(axis=1)
+    near = changes["level"][~far]
+    blocks = analysis.differences[analysis.differences["level"].isin(near)]
     dots = _factor(blocks["percent"])
     said = [_NOT_SHOWN * (level in analysis.unshown) for level in levels]
     also = (1 - 1.2 * margin, 1 + 1.2 * margin, *dots)
     named = changes.assign(name=names, quiet=quiet, said=said)
-    drawing, axes, middles = _rows_of_changes(named, f"change of {analysis.metric.title}", also)
+    drawing, axes, middles = _rows_of_changes(
+        named, f"change of {analysis.metric.title}", also, factors.mask(far, axis=0)
+    )
     axes.axvspan(1 - margin, 1 + margin, color=BAND, linewidth=0, zorder=0.5)
     y = blocks["level"].map(dict(zip(levels, middles, strict=True))) + 6
     axes.plot(dots, y, ".", color=MUTED, markersize=5, markeredgewidth=0)
@@ -105,6 +114,7 @@ def forest(
         f"±{100 * margin:g} %, the smallest change that matters."
     )
     caption = f"Against {reference_words(analysis)}. {bars}{f' {DAGGER} gives up durability.' * bool(lost)}"
+    caption += f" Invalid, and too far off to be drawn: {quoted(changes['level'][far])}." * bool(far.any())
     title = _leads(analysis, words) if analysis.asked else "Nothing but the baseline was measured"
     return render("forest", drawing, title, caption, changes[["level", *_ENDS, "verdict"]])
 

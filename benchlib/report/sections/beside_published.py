@@ -63,6 +63,8 @@ def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
         names = (str(figure.level), str(figure.against))
         level, against = (_named(experiment, name) for name in names)
         unmet = experiment.analysis.unmet(level, against) if against else ""
+        if figure.metric == "tps" and experiment.plan.load.rate is not None:
+            unmet = unmet or "a rate sets how many transactions there are"
         agrees = agreement(figure, change, experiment.plan.margin, unmet) or _NO_CLAIM
         levels = " against ".join(filter(None, apart(*names))) or Quiet("none")
         row = (figure.figure, agrees, _number(figure), measured, levels, figure.source, figure.conditions)

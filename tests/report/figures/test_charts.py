@@ -146,6 +146,15 @@ def test_a_forest_claims_nothing_of_what_is_invalid(analysis):
     assert title == "Tuned, synchronous_commit on: invalid (against defaults)"
 
 
+def test_what_is_invalid_and_far_off_leaves_the_axis_to_what_is_to_be_believed(analysis):
+    table = analysis.table.set_index("level")
+    table.loc["tuned", ["percent_change", "ci_low", "ci_high", "verdict"]] = [1e5, 9e4, 1.1e5, "invalid"]
+    figure = forest(dataclasses.replace(analysis, table=table.reset_index()[[*analysis.table]]))
+    assert figure.caption.endswith("Invalid, and too far off to be drawn: “tuned”.")
+    assert "1,001 ×" in words(figure), "the row itself says what was found"
+    assert "100 ×" not in words(figure).split("|"), "the axis ends where the others do"
+
+
 def test_shares_are_sorted_by_what_each_gives_alone():
     changes = {"defaults": 0, "tuned": 95, "only a": 5, "only b": 30, "without a": 80}
     figure = shares(cases.judged(cases.make_trials(changes)), full="tuned")

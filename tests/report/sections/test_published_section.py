@@ -136,6 +136,16 @@ def test_a_condition_that_is_not_met_is_why_an_effect_could_not_be_shown(beside,
     ]
 
 
+def test_under_a_rate_no_published_speed_can_be_agreed_with(beside, experiment):
+    of = experiment()
+    assert of.experiment.analysis, "is judged as it was run"
+    load = of.experiment.plan.load.model_copy(update={"rate": 100.0})
+    plan = of.experiment.plan.model_copy(update={"load": load})
+    of.experiment.study = of.experiment.study.model_copy(update={"plan": plan})
+    rows, _ = beside({**ROW, "value": -5, "unit": "%"}, of=of)
+    assert rows[0]["agreement"] == "could not be shown here: a rate sets how many transactions there are"
+
+
 def test_twins_that_differ_leave_no_comparison_to_agree_with(beside, experiment):
     of = experiment(lambda trial: measured(trial) * (2 if trial.level == "control" else 1))
     rows, _ = beside(
