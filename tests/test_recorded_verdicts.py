@@ -52,7 +52,8 @@ def test_a_recorded_study_is_gated_as_its_verdicts_say(name: str, recorded: Reco
     analysis = recorded(name).analysis
     rows = gated(name, analysis, analysis.asked, analysis.margin)
     assert status(rows) in (0, 3, 4)
-    assert all(change.startswith("−") for outcome, _, _, change, _ in rows if outcome == SLOWER)
+    worse = "−" if analysis.metric.higher_is_better else "+"
+    assert all(change.startswith(worse) for outcome, _, _, change, _ in rows if outcome == SLOWER)
 
 
 if __name__ == "__main__":

@@ -130,3 +130,19 @@ def test_the_lean_of_an_early_stop_is_that_of_such_studies():
     lean = 100 * np.expm1(second.estimate[stopped]).mean() - 5
     assert lean > 0.4
     assert np.mean([float(points[0]) if points else 0.0 for points in told]) == pytest.approx(lean, abs=0.4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [1.0, 10.0])
+def test_absent_trials_find_no_more_differences_than_promised(ratio):
+    rng, sessions, found = np.random.default_rng(4), 2_000, 0
+    names, sd = [f"l{number}" for number in range(4)], np.array([1.0, 1.0, 1.0, ratio]) * 0.03
+    rows = pd.DataFrame({"block": np.repeat(range(5), 4), "level": names * 5})
+    for _ in range(sessions):
+        logs = rng.normal(0, sd, (5, 4)) + rng.normal(0, 0.1, (5, 1))
+        trials = rows.assign(tps=np.exp(logs).ravel()).drop(rng.choice(20, 2, replace=False))
+        verdicts = benchlib.analyze(trials, baseline="l0", controls=["l1"]).table["verdict"]
+        found += verdicts.isin(["faster", "slower"]).any()
+    assert (
+        found / sessions <= 0.07
+    )  # 0.05, and two and a half standard errors of 2,000 more, and what untidy noise costs
