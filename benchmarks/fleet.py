@@ -4,12 +4,12 @@
     python benchmarks/fleet.py --hold fleet.yaml     # or only make the hosts, until Ctrl-C
 
 Two generators drive one server. A replica two namespaces away is waited for over a way of 0, 1 and 5 ms: commits wait for it, and no
-packet on the network, no file and no command line has the password. Then six blocks run on three hosts, half of the trials on a disk that is made for them, and at a random moment one
-worker is killed, and started again; so many times; and so often the worker of a replica's host. Then by turns the scheduler, the driver,
-or any one process of a host, whichever chance takes; what has ended is started again, and so is the same study. Each time every trial
-has to be kept once and good (where a server or its load was killed, it is kept as failed), each block by one host, and nothing may be
-alive or left 10 s after the kill, or after the study where a single process was killed. All run on one machine, so nothing here is a
-measurement. Needs root.
+packet on the network, no file and no command line has the password. Then six blocks run on three hosts, half of the trials on a disk
+that is made for them, and at a random moment one worker is killed, and started again; so many times; and so often the worker of a
+replica's host. Then the scheduler, the driver, or any one process of a host, whichever chance takes; what has ended is started again,
+and so is the same study. Each time every trial has to be kept once and good (where a server or its load was killed, it is kept as
+failed), each block by one host, and nothing may be alive or left 10 s after the kill, or after the study where a single process was
+killed. All run on one machine, so nothing here is a measurement. Needs root.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,10 +29,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import yaml
+from eavesdropper import Eavesdropper
 
 from benchlib.errors import BenchlibError
 from benchlib.host.guardian import SCRATCH_VARIABLE
@@ -52,7 +52,7 @@ from benchlib.study.store import StudyFolder
 
 LIMIT_S = 10.0
 OTHERS = ("scheduler", "driver", "process")
-_BRIDGE, _NETWORK, _PORT = "blfleet0", "10.77.91", 8786
+BRIDGE, _NETWORK, _PORT = "blfleet0", "10.77.91", 8786
 
 
 def ip(*words: str) -> None:
@@ -74,15 +74,15 @@ class Made:
         """Namespaces, a scheduler and a worker each, until it is left."""
         make_certificates(self.root / "tls")
         try:
-            ip("link", "add", _BRIDGE, "type", "bridge")
-            ip("addr", "add", f"{_NETWORK}.1/24", "dev", _BRIDGE)
-            ip("link", "set", _BRIDGE, "up")
+            ip("link", "add", BRIDGE, "type", "bridge")
+            ip("addr", "add", f"{_NETWORK}.1/24", "dev", BRIDGE)
+            ip("link", "set", BRIDGE, "up")
             self.start("scheduler")
             for number, (name, address) in enumerate(self.address.items()):
                 space = f"bl-{name}"
                 ip("netns", "add", space)
                 ip("link", "add", f"blv{number}", "type", "veth", "peer", "name", "eth0", "netns", space)
-                ip("link", "set", f"blv{number}", "master", _BRIDGE, "up")
+                ip("link", "set", f"blv{number}", "master", BRIDGE, "up")
                 ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
                 for device in ("eth0", "lo"):
                     ip("-n", space, "link", "set", device, "up")
@@ -94,7 +94,7 @@ class Made:
                     os.killpg(process.pid, signal.SIGKILL)
             for name in self.names:
                 subprocess.run(["ip", "netns", "del", f"bl-{name}"], check=False)
-            subprocess.run(["ip", "link", "del", _BRIDGE], check=False)
+            subprocess.run(["ip", "link", "del", BRIDGE], check=False)
 
     def start(self, name: str) -> None:
         """Start the worker of a host, or the scheduler."""
@@ -212,64 +212,6 @@ def complaints(folder: StudyFolder, failures: int = 0) -> list[str]:
     return wrong + [f"block {block} ran on {count} hosts" for block, count in hosts.items() if count != 1]
 
 
-class Eavesdropper:
-    """Listens to what the hosts say to each other, and looks for passwords of runs: in the environment of servers they are to be
-    found, and nowhere else. ``found`` are the places where one was, ``passwords`` how many there were."""
-
-    def __init__(self, root: Path) -> None:
-        self._root, self._packets, self._secrets = root, list[bytes](), set[bytes]()
-        self._lines = set[bytes]()
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=act, daemon=True) for act in (self._capture, self._look)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _capture(self) -> None:
-        everything = socket.htons(3)  # ETH_P_ALL
-        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, everything) as tap:
-            tap.bind((_BRIDGE, 0))
-            tap.settimeout(0.5)
-            while not self._over.is_set():
-                with contextlib.suppress(TimeoutError):
-                    if len(packet := tap.recv(1 << 17)) < 2000:  # larger ones carry files and WAL
-                        self._packets.append(packet)
-
-    def _look(self) -> None:
-        while not self._over.wait(0.2):
-            for process in psutil.process_iter():
-                with contextlib.suppress(psutil.Error, OSError):
-                    self._lines.add(" ".join(process.cmdline()).encode())
-                    if secret := process.environ().get("PGPASSWORD"):
-                        self._secrets.add(secret.encode())
-
-    def complaints(self) -> list[str]:
-        """Where a password was seen, or that there was none to look for."""
-        files = list[bytes]()
-        for path in self._root.rglob("*"):
-            if path.is_file() and "tls" not in path.parts:
-                with contextlib.suppress(FileNotFoundError):  # of a run that is being tidied up
-                    files.append(path.read_bytes())
-        places = {
-            "a packet": self._packets,
-            "a command line": self._lines,
-            "a file": files,
-        }
-        seen = [
-            f"a password was in {place}"
-            for place, texts in places.items()
-            if any(secret in text for secret in self._secrets for text in texts)
-        ]
-        return seen + ([] if self._secrets and self._packets else ["nothing was heard, so nothing is known"])
-
-
 def generators(made: Made) -> list[str]:
     """Two generators against one server; what is wrong."""
     load = Load(
@@ -294,7 +236,7 @@ def followers(made: Made) -> list[str]:
         {k: far(v) for k, v in delays.items()},
     )
     folder = study("followers", made.root, 2, load, levels, "insert")
-    with Eavesdropper(made.root) as heard:
+    with Eavesdropper(made.root, BRIDGE) as heard:
         run_on_fleet(folder, made.hosts(db1="server", db3="follower"))
     wrong, frame = complaints(folder) + heard.complaints(), shown(folder).trials
     latency = frame.groupby("level")["latency_average_ms"].mean()
@@ -378,9 +320,8 @@ class Killer:
         self._made, self._what, self._chance, self._roles = made, what, chance, roles
         able = [host for host, role in roles.items() if role == "follower"]
         self._host = chance.choice(able or [*roles])
-        self._left = self.steps = chance.randrange(
-            1, 30
-        )  # steps, so that a slow machine is met in the midst too
+        # steps, so that a slow machine is met in the midst too
+        self._left = self.steps = chance.randrange(1, 30)
         self._timer = threading.Timer(chance.uniform(0, 3), self._kill)
         self.victim, self.clean_s = what, 0.0
         self.driver: subprocess.Popen[str] | None = None
@@ -401,12 +342,14 @@ class Killer:
         concerned = [self._host]
         if self._what == "driver":
             concerned = [*self._roles]
-            if self.driver:
+            if self.driver and self.driver.poll() is None:
                 self.driver.kill()
+            else:
+                self.victim += ", which had ended,"
         elif self._what == "process":
             concerned = []  # the run goes on: it is clean once it has ended
-            process = self._chance.choice(self._made.inside(self._host))
             with contextlib.suppress(psutil.Error):
+                process = self._chance.choice(self._made.inside(self._host))
                 self.victim = f"{process.name()} of {self._host} ({' '.join(process.cmdline())[-60:]})"
                 process.kill()
             time.sleep(1)

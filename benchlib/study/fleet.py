@@ -97,9 +97,8 @@ class Hosts:
         distributed = _distributed()
         import dask  # which that needs
 
-        logging.getLogger("distributed").setLevel(
-            logging.CRITICAL
-        )  # what ends a run is said in a line of ours
+        # what ends a run is said in a line of ours
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
         with contextlib.ExitStack() as stack:
             stack.callback(setattr, self, "_client", None)
             try:

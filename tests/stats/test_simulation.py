@@ -143,6 +143,5 @@ def test_absent_trials_find_no_more_differences_than_promised(ratio):
         trials = rows.assign(tps=np.exp(logs).ravel()).drop(rng.choice(20, 2, replace=False))
         verdicts = benchlib.analyze(trials, baseline="l0", controls=["l1"]).table["verdict"]
         found += verdicts.isin(["faster", "slower"]).any()
-    assert (
-        found / sessions <= 0.07
-    )  # 0.05, and two and a half standard errors of 2,000 more, and what untidy noise costs
+    # 0.05, two and a half standard errors of 2,000, and what untidy noise costs
+    assert found / sessions <= 0.07

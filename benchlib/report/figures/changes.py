@@ -34,7 +34,7 @@ from benchlib.report.figures.frames import (
     standing,
     wrapped,
 )
-from benchlib.report.figures.layout import ROW, WIDTH, Label, Pair, rows, styled
+from benchlib.report.figures.layout import FAR, ROW, WIDTH, Label, Pair, rows, styled
 from benchlib.report.figures.style import BAND, INK, MARKS, MUTED, PAPER, mark_of
 from benchlib.stats import Analysis
 
@@ -45,8 +45,6 @@ _NOT_SHOWN = "cannot be shown"
 """What rows of figures have room for of :data:`benchlib.report.figures.frames.UNSHOWN`."""
 _CARD = 264.6  # points: WIDTH × this is 1200 × 630 pixels at the card's resolution
 _ON_CARD = 3
-_FAR = 5.0
-"""An invalid change as many times beyond all others is not drawn: the axis is for those that are to be believed."""
 
 
 def _rows_of_changes(
@@ -94,9 +92,10 @@ def forest(
     ]
     called = {level: said for level, said in words.items() if said != level}
     quiet = [against_words(analysis, level) or called.get(level, "") for level in levels]
+    # the axis is for those that are to be believed
     factors, invalid = _factor(changes[_ENDS]), changes["verdict"].eq("invalid")
     least, most = factors[~invalid].min(axis=None), factors[~invalid].max(axis=None)
-    far = invalid & ((factors < least / _FAR) | (factors > most * _FAR)).any(axis=1)
+    far = invalid & ((factors < least / FAR) | (factors > most * FAR)).any(axis=1)
     near = changes["level"][~far]
     blocks = analysis.differences[analysis.differences["level"].isin(near)]
     dots = _factor(blocks["percent"])
