@@ -141,7 +141,8 @@ def test_absent_trials_find_no_more_differences_than_promised(ratio):
     for _ in range(sessions):
         logs = rng.normal(0, sd, (5, 4)) + rng.normal(0, 0.1, (5, 1))
         trials = rows.assign(tps=np.exp(logs).ravel()).drop(rng.choice(20, 2, replace=False))
-        verdicts = benchlib.analyze(trials, baseline="l0", controls=["l1"]).table["verdict"]
+        # the family is of what is compared; the control is judged by itself
+        verdicts = benchlib.analyze(trials, baseline="l0", controls=["l1"]).table["verdict"][2:]
         found += verdicts.isin(["faster", "slower"]).any()
     # 0.05, two and a half standard errors of 2,000, and what untidy noise costs
-    assert found / sessions <= 0.07
+    assert found / sessions <= 0.07, found
