@@ -34,7 +34,9 @@ def table(experiments: list[Experiment]) -> str:
             )
             change, interval = percent_words(answer.percent_change, answer.ci_low, answer.ci_high)
             metric, dagger = experiment.analysis.metric.title, DAGGER if answer.gives_up else ""
-            cells = [experiment.study.title, words + dagger, f"{change} {metric}", interval, answer.verdict]
+            # as in a headline: a figure beside "invalid" would be read as a result
+            figures = ["–", "–"] if answer.verdict == "invalid" else [f"{change} {metric}", interval]
+            cells = [experiment.study.title, words + dagger, *figures, answer.verdict]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
