@@ -6,6 +6,7 @@ concerns are handed to ``analyze``. Nothing here ever drops a trial.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -78,44 +79,61 @@ def _trends(logs: pd.DataFrame, hosts: "pd.Series[Any]") -> pd.DataFrame:
     return pd.DataFrame({"p": pd.Series(p, logs.columns).where(told, 1.0), "change": change})
 
 
-def unsteady(readings: Mapping[str, Sequence[Sequence[float]]], margin: float) -> list[Concern]:
+def unsteady(
+    readings: Mapping[str, Sequence[Sequence[float]]],
+    margin: float,
+    cycles: Mapping[str, int] = MappingProxyType({}),
+) -> list[Concern]:
     """Return the concerns about levels whose trials start or end otherwise than they run.
 
     ``readings``: of each level a series per trial. By how much the mean of a trial would change without its first, or
     its last, quarter is 0 on average where all of it is alike, however much neighbours resemble each other. Whether it
     is so over the trials (each of a block of its own) is tested by t, over all levels and both ends at a false discovery
     rate of 5 %. Grave where the mean would change by more than ``margin``.
-    A level with fewer than three trials of four readings shows neither.
+    ``cycles`` is how many whole cycles of checkpoints a level's trials are long. A quarter then differs by the phase that it
+    holds: it counts only where whole cycles differ too. With one in a trial that cannot be seen, nor anything of a level with
+    fewer than three trials of four readings.
     """
-    short, ends = list[str](), list[tuple[str, str, np.ndarray]]()
+    short, good, ends = list[str](), dict[str, list[np.ndarray]](), list[tuple[str, str, np.ndarray]]()
     for level, trials in readings.items():
         series = [x[np.isfinite(x)] for x in (np.asarray(trial, dtype=float) for trial in trials)]
-        series = [x for x in series if len(x) >= _READINGS and x.any()]
+        good[level] = series = [x for x in series if len(x) >= _READINGS and x.any()]
         if len(series) < _PROFILES:
             short.append(level)
             continue
-        for end, step in {"first": 1, "last": -1}.items():
-            ends.append((level, end, np.array([_without_first_quarter(x[::step]) for x in series])))
-    concerns = list[Concern]()
-    if short:
-        few = f"fewer than {_PROFILES} trials with at least {_READINGS} readings"
-        message = f"too short to see a steady state: {', '.join(map(repr, short))} ({few})"
-        concerns.append(Concern("too_short", message))
+        ends += [(level, end, _without(0.25, end, series)) for end in ("first", "last")]
     told = dict[str, tuple[str, float]]()
     p = benjamini_hochberg([_p_of_zero(changes) for *_, changes in ends])
     for (level, end, changes), q in zip(ends, p, strict=True):
         # an end that differs moves the mean without the other end too: the one that moves it more is told
         if q <= _UNSTEADY_ALPHA and abs(changes.mean()) > abs(told.get(level, ("", 0.0))[1]):
             told[level] = end, float(changes.mean())
+    concerns = list[Concern]()
     for level, (end, change) in told.items():
-        message = f"{level!r} was in no steady state: without the {end} quarter of each trial its mean tps changes by {100 * change:+.1f} %"
+        left_out = f"{end} quarter"
+        if count := cycles.get(level):
+            whole = max(round(count / 4), 1)
+            if whole == count:
+                short.append(level)
+                continue
+            changes = _without(whole / count, end, good[level])
+            if _p_of_zero(changes) > _UNSTEADY_ALPHA:
+                continue
+            left_out = f"{end} cycle of checkpoints" if whole == 1 else f"{end} {whole} cycles of checkpoints"
+            change = float(changes.mean())
+        message = f"{level!r} was in no steady state: without the {left_out} of each trial its mean tps changes by {100 * change:+.1f} %"
         concerns.append(Concern("no_steady_state", message, abs(change) > margin, level))
+    if short:
+        few = f"it takes {_PROFILES} trials with {_READINGS} readings, and with two checkpoints where they shape a trial"
+        message = f"too short to see a steady state: {', '.join(map(repr, short))} ({few})"
+        concerns.insert(0, Concern("too_short", message))
     return concerns
 
 
-def _without_first_quarter(series: np.ndarray) -> float:
-    """Return by which share of itself the mean would change without the first quarter."""
-    return float(series[max(round(len(series) / 4), 1) :].mean() / series.mean() - 1)
+def _without(share: float, end: str, trials: Sequence[np.ndarray]) -> np.ndarray:
+    """Return by which share of itself the mean of each trial would change without that share of it, at its first or last end."""
+    kept = [(x if end == "first" else x[::-1])[max(round(share * len(x)), 1) :] for x in trials]
+    return np.array([rest.mean() / x.mean() - 1 for rest, x in zip(kept, trials, strict=True)])
 
 
 def _p_of_zero(values: np.ndarray) -> float:

@@ -20,6 +20,7 @@ from benchlib.load.tools import misfit, read
 from benchlib.plan.level import Values
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
+from benchlib.plan.settings import quantity
 from benchlib.server.counters import server_counts
 from benchlib.stats import Concern, validity
 from benchlib.study.records import Counters, Flushes, ReplicaReadings, Samples, understood
@@ -41,9 +42,12 @@ TRIAL = ["level", "block"]
 TRIAL_COLUMNS = (
     "trial", "block", "period", "host", "position", "level", "seed", "started_s",
     *REPORTED, *LOADING, *QUANTILES, "time_to_steady_s", "rate_tps", "skipped_transactions", "clients",
-    "processors_share", "flushes_per_s", "data_bytes", "growth", "autovacuums", *COSTS, "server_version", "error",
+    "processors_share", "flushes_per_s", "data_bytes", "growth", "autovacuums", "checkpoint_cycles", *COSTS,
+    "server_version", "error",
 )  # fmt: skip
 
+_WHOLE = 0.05
+"""By so much of a cycle a trial may miss a whole number of them."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -124,7 +128,7 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
     """
     good = frames.trials[frames.trials["error"].isna()].astype({"processors_share": float})
     doubts: list[Concern | None] = []
-    readings: dict[str, list[list[float]]] = {}
+    readings, cycles = dict[str, list[list[float]]](), dict[str, int]()
     by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
     for level, rows in by_level.items():
         if rows["transactions"].isna().all():  # loading has none
@@ -142,7 +146,9 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
         of_level = frames.progress[frames.progress["level"] == level]
         # the warm-up was a run of its own, so nothing of the series is to be cut
         readings[level] = [trial.to_list() for _, trial in of_level.groupby("block")["tps"]]
-    doubts += validity.unsteady(readings, margin)
+        if (whole := rows["checkpoint_cycles"].astype(float).median()) > 0:
+            cycles[level] = round(whole)
+    doubts += validity.unsteady(readings, margin, cycles)
     doubts += validity.ceilings({name: of["processors_share"].to_list() for name, of in by_level.items()})
     doubts += [validity.client_bound(name, of["client_cpu_share"].to_list()) for name, of in by_level.items()]
     return [doubt for doubt in doubts if doubt] + _warned(frames.trials, frames.warnings)
@@ -220,6 +226,7 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
         timed, requested = counts["checkpoints_timed"], counts["checkpoints_requested"]
         if timed is not None and requested is not None:
             figures["checkpoints"] = timed + requested
+            figures["checkpoint_cycles"] = _cycles(measurement, plan, timed + requested)
         tables, later = (moment.get("tables") or {} for moment in (counters.before, counters.after))
         sizes = {"data_bytes": counters.before.get("database_bytes"), "growth": tables.get("growth")}
         figures |= {name: float(size) for name, size in sizes.items() if size is not None}
@@ -230,6 +237,18 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
         lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
         figures["replay_lag_ms"] = 1000 * lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean()
     return figures
+
+
+def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | None:
+    """From how many checkpoints by the clock to the next a trial runs; None where that is no whole number, or is not seen in their count.
+
+    The clock is set by the checkpoint before the trial, so a trial begins at the same point of a cycle as its level's others.
+    """
+    timeout_s, unit = quantity(measurement.settings.get("checkpoint_timeout", "")) or (0.0, "")
+    count = plan.level_load(measurement.trial.level).duration_s / timeout_s if unit == "s" else 0.0
+    whole = round(count)
+    seen = whole > 0 and abs(count - whole) <= _WHOLE and abs(checkpoints - whole) <= 1
+    return whole if seen else None
 
 
 def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:

@@ -76,6 +76,21 @@ def test_steady_trials_of_correlated_readings_raise_no_alarm():
     assert np.mean(alarms) < 0.1
 
 
+@pytest.mark.parametrize(("cycles", "left_out"), [(3, "cycle"), (6, "2 cycles")])
+def test_trials_of_whole_cycles_of_checkpoints_are_held_against_each_other_by_cycles(cycles, left_out):
+    rng = np.random.default_rng(6)
+    stalled = np.tile([1.0] * 8 + [0.1], cycles)  # each cycle ends in a stall
+    steady = {"x": [series(rng, 9 * cycles, 0.5) * stalled for _ in range(5)]}
+    by_quarters = [concern.grave for concern in unsteady(steady, 0.03) if concern.grave]
+    assert by_quarters == [True] * (cycles == 3)  # of which the last has half of a stall too much
+    assert not [concern for concern in unsteady(steady, 0.03, {"x": cycles}) if concern.grave]
+    rising = {"x": [trial * np.linspace(1, 2, 9 * cycles) for trial in steady["x"]]}
+    (concern,) = unsteady(rising, 0.03, {"x": cycles})
+    assert concern.grave
+    assert f" {left_out} of checkpoints of each trial" in concern.message
+    assert [concern.code for concern in unsteady(rising, 0.03, {"x": 1})] == ["too_short"]
+
+
 @pytest.mark.parametrize(
     "poor", [[], [[]] * 5, [[1.0] * 3] * 5, [[1.0] * 8] * 2, [[float("nan")] * 9] * 3, [[0.0] * 9] * 3]
 )

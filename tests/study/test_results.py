@@ -156,6 +156,23 @@ def test_a_damaged_file_is_an_error_not_a_figure(of_tuned, name: str, content: s
     assert figures(row).isna().all()
 
 
+@pytest.mark.parametrize(
+    ("timeout", "cycles"), [("3 s", 1), ("1 s", None), ("2 s", None), ("30 min", None), (None, None)]
+)
+def test_a_trial_of_whole_cycles_of_checkpoints_says_of_how_many(
+    folder_of, tmp_path, timeout, cycles
+) -> None:
+    folder = folder_of(1)  # of three seconds, in each a checkpoint
+    run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS).open)
+    settings = {} if timeout is None else {"checkpoint_timeout": timeout}
+    for trial_id, measurement in folder.kept().items():
+        told = measurement.model_copy(update={"settings": settings})
+        (folder.path / "trials" / trial_id / MEASUREMENT).write_text(told.model_dump_json())
+    seal(folder)
+    told = shown(folder).trials["checkpoint_cycles"].to_list()
+    assert all(pd.isna(told)) if cycles is None else told == [cycles] * 3
+
+
 RESET = {"lsn": "0/0", "checkpointer": {"num_timed": 0, "num_requested": 0}}
 NOT_COUNTED = {"checkpointer": None, "bgwriter": {"buffers_alloc": 3}}
 
