@@ -165,7 +165,9 @@ class View:
         if not levels:
             return None
         warnings, codes = self.experiment.analysis.warnings, ("no_steady_state", "too_short")
-        doubts = [each.message.partition(":")[0] for code in codes for each in warnings if each.code == code]
+        told = [each.message for code in codes for each in warnings if each.code == code]
+        state = " steady state"  # what follows is how it was seen
+        doubts = [message.partition(state)[0] + state for message in told]
         return over_time.timeline(
             self.experiment.progress, levels=levels, checkpoints=self.experiment.recorded.checkpoints,
             title=(doubts or ["Steady inside trials, as far as the readings tell"])[0],

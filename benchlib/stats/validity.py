@@ -124,7 +124,7 @@ def unsteady(
         message = f"{level!r} was in no steady state: without the {left_out} of each trial its mean tps changes by {100 * change:+.1f} %"
         concerns.append(Concern("no_steady_state", message, abs(change) > margin, level))
     if short:
-        few = f"it takes {_PROFILES} trials with {_READINGS} readings, and with two checkpoints where they shape a trial"
+        few = f"fewer than {_PROFILES} trials with at least {_READINGS} readings, or one cycle of checkpoints a trial"
         message = f"too short to see a steady state: {', '.join(map(repr, short))} ({few})"
         concerns.insert(0, Concern("too_short", message))
     return concerns
