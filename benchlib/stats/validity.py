@@ -21,6 +21,7 @@ _HOST_ALPHA, _DRIFT_ALPHA = 0.01, 0.001
 _READINGS, _PROFILES = 4, 3
 """How many readings a trial, and how many such trials a level, must have to show an unsteady start or end."""
 _UNSTEADY_ALPHA = 0.05
+_QUARTER = 0.25
 _TOLERATED_FAILURES = 0.001
 BUSY_CLIENT = 0.9
 FULL = 0.95
@@ -83,6 +84,7 @@ def unsteady(
     readings: Mapping[str, Sequence[Sequence[float]]],
     margin: float,
     cycles: Mapping[str, int] = MappingProxyType({}),
+    under_way: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Concern]:
     """Return the concerns about levels whose trials start or end otherwise than they run.
 
@@ -91,8 +93,9 @@ def unsteady(
     is so over the trials (each of a block of its own) is tested by t, over all levels and both ends at a false discovery
     rate of 5 %. Grave where the mean would change by more than ``margin``.
     ``cycles`` is how many whole cycles of checkpoints a level's trials are long. A quarter then differs by the phase that it
-    holds: it counts only where whole cycles differ too. With one in a trial that cannot be seen, nor anything of a level with
-    fewer than three trials of four readings.
+    holds: it counts only where whole cycles differ too. ``under_way`` is which share of a level's transactions run at once: so
+    many may have no end in a quarter, which is no change of speed. What is not more than that cannot be seen, nor anything of
+    trials of one cycle, or of a level with fewer than three trials of four readings.
     """
     short, good, ends = list[str](), dict[str, list[np.ndarray]](), list[tuple[str, str, np.ndarray]]()
     for level, trials in readings.items():
@@ -101,7 +104,7 @@ def unsteady(
         if len(series) < _PROFILES:
             short.append(level)
             continue
-        ends += [(level, end, _without(0.25, end, series)) for end in ("first", "last")]
+        ends += [(level, end, _without(_QUARTER, end, series)) for end in ("first", "last")]
     told = dict[str, tuple[str, float]]()
     p = benjamini_hochberg([_p_of_zero(changes) for *_, changes in ends])
     for (level, end, changes), q in zip(ends, p, strict=True):
@@ -111,6 +114,11 @@ def unsteady(
     concerns = list[Concern]()
     for level, (end, change) in told.items():
         left_out = f"{end} quarter"
+        if abs(change) <= under_way.get(level, 0.0) / (
+            1 - _QUARTER
+        ):  # so much the rest of a trial then has beyond its share
+            short.append(level)
+            continue
         if count := cycles.get(level):
             whole = max(round(count / 4), 1)
             if whole == count:
@@ -124,7 +132,7 @@ def unsteady(
         message = f"{level!r} was in no steady state: without the {left_out} of each trial its mean tps changes by {100 * change:+.1f} %"
         concerns.append(Concern("no_steady_state", message, abs(change) > margin, level))
     if short:
-        few = f"fewer than {_PROFILES} trials with at least {_READINGS} readings, or one cycle of checkpoints a trial"
+        few = f"fewer than {_PROFILES} trials with {_READINGS} readings, hardly more transactions than clients, or one cycle of checkpoints a trial"
         message = f"too short to see a steady state: {', '.join(map(repr, short))} ({few})"
         concerns.insert(0, Concern("too_short", message))
     return concerns

@@ -48,6 +48,8 @@ TRIAL_COLUMNS = (
 
 _WHOLE = 0.05
 """By so much of a cycle a trial may miss a whole number of them."""
+_LATE_S = 0.5
+"""So late a reading may come that is of the last second of a trial."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -85,7 +87,9 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
                 with understood(folder, trial.id):
                     report = _report(folder, plan, measurement)
                     row |= _figures(folder, plan, measurement, report)
-                    progress += [{**of, **each} for each in report["progress"]]
+                    # what is told after its time is of the transactions under way then, the last of which end alone
+                    end_s = plan.level_load(trial.level).duration_s + _LATE_S
+                    progress += [{**of, **each} for each in report["progress"] if each["elapsed_s"] <= end_s]
                     statements += [{**of, **each} for each in report["statements"]]
             except InputError as reason:
                 row["error"] = str(reason)
@@ -128,7 +132,7 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
     """
     good = frames.trials[frames.trials["error"].isna()].astype({"processors_share": float})
     doubts: list[Concern | None] = []
-    readings, cycles = dict[str, list[list[float]]](), dict[str, int]()
+    readings, cycles, under_way = dict[str, list[list[float]]](), dict[str, int](), dict[str, float]()
     by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
     for level, rows in by_level.items():
         if rows["transactions"].isna().all():  # loading has none
@@ -146,9 +150,13 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
         of_level = frames.progress[frames.progress["level"] == level]
         # the warm-up was a run of its own, so nothing of the series is to be cut
         readings[level] = [trial.to_list() for _, trial in of_level.groupby("block")["tps"]]
+        # those under way as a trial begins, or ends, are no transactions of that end
+        under_way[level] = float(
+            (rows["clients"].astype(float) / rows["transactions"].astype(float)).median()
+        )
         if (whole := rows["checkpoint_cycles"].astype(float).median()) > 0:
             cycles[level] = round(whole)
-    doubts += validity.unsteady(readings, margin, cycles)
+    doubts += validity.unsteady(readings, margin, cycles, under_way)
     doubts += validity.ceilings({name: of["processors_share"].to_list() for name, of in by_level.items()})
     doubts += [validity.client_bound(name, of["client_cpu_share"].to_list()) for name, of in by_level.items()]
     return [doubt for doubt in doubts if doubt] + _warned(frames.trials, frames.warnings)

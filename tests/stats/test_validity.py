@@ -91,6 +91,19 @@ def test_trials_of_whole_cycles_of_checkpoints_are_held_against_each_other_by_cy
     assert [concern.code for concern in unsteady(rising, 0.03, {"x": 1})] == ["too_short"]
 
 
+def test_a_transaction_that_outlasts_a_quarter_is_no_change_of_speed():
+    # one client, each of whose three transactions takes twelve seconds of thirty-six, give or take one
+    trials = {
+        "x": [
+            [0.0] * (11 + late) + [1.0] + [0.0] * 11 + [1.0] + [0.0] * (11 - late) + [1.0]
+            for late in (0, 1, -1)
+        ]
+    }
+    assert [concern.code for concern in unsteady(trials, 0.03)] == ["no_steady_state"]
+    assert [concern.code for concern in unsteady(trials, 0.03, {}, {"x": 1 / 3})] == ["too_short"]
+    assert [concern.code for concern in unsteady(trials, 0.03, {}, {"x": 1 / 30})] == ["no_steady_state"]
+
+
 @pytest.mark.parametrize(
     "poor", [[], [[]] * 5, [[1.0] * 3] * 5, [[1.0] * 8] * 2, [[float("nan")] * 9] * 3, [[0.0] * 9] * 3]
 )

@@ -156,6 +156,17 @@ def test_a_damaged_file_is_an_error_not_a_figure(of_tuned, name: str, content: s
     assert figures(row).isna().all()
 
 
+def test_what_is_told_after_a_trial_s_time_is_no_reading_of_it(run) -> None:
+    folder = run()  # of three seconds
+    for trial in folder.read().trials:
+        with (folder.path / "trials" / trial.id / "stderr").open("a") as stderr:
+            stderr.write("progress: 4.0 s, 0.0 tps, lat 0.000 ms stddev 0.000, 0 failed\n")
+    seal(folder)
+    experiment = shown(folder)
+    assert experiment.trials["error"].isna().all()
+    assert set(experiment.progress["elapsed_s"]) == {1.0, 2.0, 3.0}
+
+
 @pytest.mark.parametrize(
     ("timeout", "cycles"), [("3 s", 1), ("1 s", None), ("2 s", None), ("30 min", None), (None, None)]
 )
