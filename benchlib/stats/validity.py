@@ -114,9 +114,8 @@ def unsteady(
     concerns = list[Concern]()
     for level, (end, change) in told.items():
         left_out = f"{end} quarter"
-        if abs(change) <= under_way.get(level, 0.0) / (
-            1 - _QUARTER
-        ):  # so much the rest of a trial then has beyond its share
+        # so much the rest of a trial then has beyond its share
+        if abs(change) <= under_way.get(level, 0.0) / (1 - _QUARTER):
             short.append(level)
             continue
         if count := cycles.get(level):
