@@ -127,9 +127,10 @@ def _together(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str,
 
 def _reading(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The progress of all in one second; those that began within a millisecond print it at the same time."""
-    speeds = [row["tps"] or 0.0 for row in rows]
-    latency_ms = _weighted([row["latency_ms"] for row in rows], speeds)
-    return {**rows[0], "tps": sum(speeds), "latency_ms": latency_ms}
+    speeds = [row["tps"] for row in rows]
+    tps = _summed(speeds)
+    latency_ms = None if tps is None else _weighted([row["latency_ms"] for row in rows], speeds)
+    return {**rows[0], "tps": tps, "latency_ms": latency_ms}
 
 
 def overlap(windows: Sequence[tuple[float, float]]) -> float:

@@ -166,7 +166,8 @@ class Plan(Model):
         """In which period, counted from 1, a block's clusters stay; a server that is not ours is never built anew."""
         if self.arrangement == "fresh":
             return block
-        return 1 if self.base.target else (block - 1) // self.rebuild_every + 1
+        abroad = self.base.target or all(level.target for level in self.factor.levels.values())
+        return 1 if abroad else (block - 1) // self.rebuild_every + 1
 
     def design(self, blocks: int) -> tuple[Trial, ...]:
         """The ordered trials: every level once per block."""

@@ -82,6 +82,14 @@ def test_readings_are_put_together_by_their_seconds() -> None:
     assert [row["elapsed_s"] for row in together] == [row["elapsed_s"] for row in rows[1:]]
 
 
+def test_a_speed_that_one_of_them_does_not_tell_is_not_told_of_all() -> None:
+    one, other = report(600, 4), report(200, 4)
+    other["progress"] = [{**row, "tps": None} for row in other["progress"][:1]] + other["progress"][1:]
+    first, second, *_ = merged([one, other])["progress"]
+    assert (first["tps"], first["latency_ms"]) == (None, None)
+    assert second["tps"] == pytest.approx(800)
+
+
 def test_the_common_rate_is_of_the_time_in_which_all_measured() -> None:
     parts = [report(600, 4), report(200, 4)]
     assert common_tps(parts, [0.0, 0.0]) == pytest.approx(800)

@@ -146,3 +146,11 @@ def test_a_file_of_a_later_format_is_refused(study_of) -> None:
     later = study_of().model_dump(mode="json") | {"format": 3}
     with pytest.raises(ValidationError, match="format"):
         Study.model_validate(later)
+
+
+def test_clusters_stay_for_their_period_and_servers_that_are_not_ours_for_all(plan_of) -> None:
+    there = Level(target={"server": "there"})
+    assert [plan_of(rebuild_every=2).period(block) for block in (1, 2, 3)] == [1, 1, 2]
+    assert plan_of(base=there).period(3) == 1
+    assert plan_of(factor=factor(levels={"a": there, "b": there})).period(3) == 1
+    assert plan_of(factor=factor(levels={"a": there, "b": {}})).period(3) == 3
