@@ -1,4 +1,4 @@
-"""What a server tells of a trial: its counters and plans before and after, what sessions wait for meanwhile, and how
+"""What a server tells of a trial: its counters before and after, its plans, what sessions wait for meanwhile, and how
 often its disk can flush a write, which bounds the rate of durable commits.
 
 Each view exists from some version on; what a version lacks, or what we may not see on a server

@@ -130,7 +130,6 @@ class Bench:
         if load.fsync_test and stand.site:
             flushes = {"durability": server.durability(), "flushes": self._flushes(stand.site)}
             Flushes.model_validate(flushes).write(folder)
-        plans = {"before": statistics.explained(server, work, self.plan.scale)}
         stand.checkpoint()
         if stand.grown is None:  # which the reset forgets
             stand.grown = statistics.growth(server)
@@ -163,8 +162,7 @@ class Bench:
         Counters.model_validate({"before": before, "after": after}).write(folder)
         report = read_report()
         if work.explain:
-            plans["after"] = statistics.explained(server, work, self.plan.scale)
-            Plans.model_validate(plans).write(folder)
+            Plans(after=statistics.explained(server, work, self.plan.scale)).write(folder)
         with stand.uncapped():  # it reads whole tables, which at a cap's rate takes longer than the trial
             check_invariant(server, work, before_load, report)
         stand.check_promises(notes["warnings"], folder)

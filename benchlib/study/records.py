@@ -78,10 +78,9 @@ class Counters(Record):
 
 
 class Plans(Record):
-    """The plans of the workload's statements before and after the load: rows of ``statement`` and ``plan``."""
+    """The plans of the workload's statements after the load: rows of ``statement`` and ``plan``."""
 
     FILE = "plans.json"
-    before: Rows
     after: Rows
 
 

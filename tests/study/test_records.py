@@ -28,7 +28,7 @@ FLUSHES = {
 }
 RECORDS: list[tuple[Any, dict[str, Any]]] = [
     (Counters, counters(6000)),
-    (Plans, {"before": [], "after": [{"statement": "SELECT 1", "plan": {"Plan": {}}}]}),
+    (Plans, {"after": [{"statement": "SELECT 1", "plan": {"Plan": {}}}]}),
     (
         ReplicaReadings,
         {"lag": [{"at_s": 1.5, "replay_lag_s": None}], "elsewhere": {}, "verified": {"held": []}},

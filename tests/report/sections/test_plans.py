@@ -103,7 +103,7 @@ def study(view_of) -> Callable[..., View]:
                 "Execution Time": float(trial.block),
             }
             rows = [{"statement": "SELECT '<i>'", "plan": plan}] if plan["Plan"] else []
-            return {Plans.FILE: {"before": rows, "after": rows}}
+            return {Plans.FILE: {"after": rows}}
 
         return view_of(lambda trial: 1000.0 + trial.block, leaving=leaving, **changes)
 
