@@ -57,15 +57,16 @@ def published(experiment: Experiment) -> Table:
 
 def beside(experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
     """Each published figure in words: the columns of :data:`_COLUMNS`, and ``conditions``."""
-    rows = []
+    rows, plan = [], experiment.plan
     for figure in figures.itertuples():
         change, measured = _measured(experiment, figure)
         names = (str(figure.level), str(figure.against))
         level, against = (_named(experiment, name) for name in names)
         unmet = experiment.analysis.unmet(level, against) if against else ""
-        if figure.metric == "tps" and experiment.plan.load.rate is not None:
+        rates = [plan.level_load(name).rate for name in {level, against} & plan.factor.levels.keys()]
+        if figure.metric in ("tps", "speed") and any(rates):
             unmet = unmet or "a rate sets how many transactions there are"
-        agrees = agreement(figure, change, experiment.plan.margin, unmet) or _NO_CLAIM
+        agrees = agreement(figure, change, plan.margin, unmet) or _NO_CLAIM
         levels = " against ".join(filter(None, apart(*names))) or Quiet("none")
         row = (figure.figure, agrees, _number(figure), measured, levels, figure.source, figure.conditions)
         rows.append(row)

@@ -142,8 +142,9 @@ def test_under_a_rate_no_published_speed_can_be_agreed_with(beside, experiment):
     load = of.experiment.plan.load.model_copy(update={"rate": 100.0})
     plan = of.experiment.plan.model_copy(update={"load": load})
     of.experiment.study = of.experiment.study.model_copy(update={"plan": plan})
-    rows, _ = beside({**ROW, "value": -5, "unit": "%"}, of=of)
-    assert rows[0]["agreement"] == "could not be shown here: a rate sets how many transactions there are"
+    rows, _ = beside(*({**ROW, "metric": name, "value": -5, "unit": "%"} for name in ("tps", "speed")), of=of)
+    why = "could not be shown here: a rate sets how many transactions there are"
+    assert [row["agreement"] for row in rows] == [why, why]
 
 
 def test_twins_that_differ_leave_no_comparison_to_agree_with(beside, experiment):
