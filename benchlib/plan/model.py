@@ -6,6 +6,7 @@ all of that with its ordered trials and where they ran. The words are the same i
 data files and pages.
 """
 
+import json
 from collections.abc import Iterable
 from itertools import product
 from typing import Annotated, Any, Literal, Self
@@ -23,6 +24,9 @@ from pydantic import (
 from benchlib.plan.design import Trial, randomised_blocks
 from benchlib.plan.level import Clients, Level, LoadHosts, Model, Open, Protocol, Rate, Variables, rate_at
 from benchlib.plan.workload import Workload
+
+CLIENTS = "clients"
+"""What a load has for its number of sessions."""
 
 
 class Load(Model):
@@ -196,6 +200,16 @@ class Plan(Model):
             merged, into = parts[name], parts[other]
             parts = {level: into if part == merged else part for level, part in parts.items()}
         return parts
+
+    def alike(self, setting: str) -> list[list[str]]:
+        """The levels without the controls, those together that differ in one server parameter alone, or in ``clients`` and threads."""
+        hidden = {"load": {"clients", "threads"}} if setting == CLIENTS else {"settings": {setting}}
+        groups = dict[str, list[str]]()
+        for name in self.factor.levels:
+            if name not in self.factor.controls:
+                rest = self.level(name).model_dump(mode="json", exclude=hidden)
+                groups.setdefault(json.dumps(rest, sort_keys=True), []).append(name)
+        return list(groups.values())
 
     def asked_rate(self, name: str) -> float | str | None:
         """The rate that was asked for at a level: transactions a second, or a share of the capacity."""

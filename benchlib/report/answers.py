@@ -12,15 +12,17 @@ from pydantic import BeforeValidator
 
 from benchlib.errors import NothingToShowError
 from benchlib.plan.metrics import MOST_ANSWERS, confidence_words, percent_words
-from benchlib.plan.model import Study
+from benchlib.plan.model import CLIENTS, Study
 from benchlib.report.figures.frames import (
     SAYS_BOTH,
     UNSHOWN,
     change_words,
+    in_common,
     known,
     opening,
     quoted,
     rows_of,
+    said,
     span,
 )
 from benchlib.report.figures.style import worded
@@ -28,13 +30,14 @@ from benchlib.report.screening import combination, factorial, main_effects, stan
 from benchlib.stats.descriptive import enough
 from benchlib.study.crashed import KILLED, POWER_CUT, kept_crashes
 from benchlib.study.experiment import Experiment
+from benchlib.study.instruments import DISKS_CAP
 from benchlib.study.records import ReplicaReadings
 
-_MOST_WORDS = 60
+_MOST_WORDS = 70
 _UNCLEAR = ("not known", "on a processor", "other waits")
 """Bottlenecks that tell a reader nothing."""
 _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
-_OF_CHANGE = ["change", "percent", "ci_low", "ci_high", "verdict", "gives_up"]
+_OF_CHANGE = ["change", "percent", "ci_low", "ci_high", "verdict", "gives_up", "verdict"]
 _LEAST_WAL = 100
 """Bytes per transaction from which on a load writes, so that checkpoints matter."""
 
@@ -47,8 +50,8 @@ class Answer:
     """One comparison that answers a study's question.
 
     ``level`` is called ``words`` to a reader, ``against`` is the level that it is compared with. The change and its interval
-    are in percent, NaN where not known; ``verdict`` is one of the five words, or :data:`UNSHOWN`. ``gives_up`` is what a crash
-    may cost with the level, where that is not what it may cost with the other.
+    are in percent, NaN where not known; ``verdict`` is one of the five words, or :data:`UNSHOWN`, and ``said`` what a page says
+    of it. ``gives_up`` is what a crash may cost with the level, where that is not what it may cost with the other.
     """
 
     level: str
@@ -59,6 +62,7 @@ class Answer:
     ci_high: Number
     verdict: str
     gives_up: str
+    said: str
 
 
 def answers(experiment: Experiment) -> list[Answer]:
@@ -84,6 +88,7 @@ def answers(experiment: Experiment) -> list[Answer]:
             **{name: rows[level][name] for name in ("percent_change", "ci_low", "ci_high")},
             verdict=UNSHOWN if level in analysis.unshown else rows[level]["verdict"],
             gives_up=cost if (cost := costs.get(level, "")) != costs.get(against) else "",
+            said=said(analysis, level, rows[level]["verdict"]),
         )
         for level in answering(experiment)[:MOST_ANSWERS]
     ]
@@ -177,7 +182,7 @@ def _clients(experiment: Experiment) -> str:
     changes = [0.0 if level == analysis.baseline else rows[level]["percent_change"] for level in levels]
     valid = np.isfinite(changes).all() and "invalid" not in {rows[level]["verdict"] for level in levels}
     if not (valid and analysis.one_reference and len(set(clients)) == len(clients) > 1):
-        return ""
+        return _falls(experiment)
     sign = 1 if analysis.metric.higher_is_better else -1
     place, uncertain = enough([(1 + change / 100) ** sign for change in changes], analysis.margin), False
     if place:
@@ -191,6 +196,20 @@ def _clients(experiment: Experiment) -> str:
         last=change_words(experiment.compared(levels[-1], levels[place], plan.metric)[0]) if held else "",
         held="" if held in _UNCLEAR else held.removeprefix("the "),
     )  # fmt: skip
+
+
+def _falls(experiment: Experiment) -> str:
+    """What each series of levels that differ in the number of clients alone loses, beyond its best number, up to the most."""
+    plan, table = experiment.plan, experiment.analysis.table.set_index("level")
+    speed = table["mean"] if experiment.analysis.metric.higher_is_better else -table["mean"]
+    told = []
+    for group in plan.alike(CLIENTS):
+        if len(group) > 2 and not experiment.analysis.invalid(group):
+            best, most = speed[group].idxmax(), max(group, key=lambda level: plan.level_load(level).clients)
+            ends = [plan.level_load(str(level)).clients for level in (best, most)]
+            row = experiment.compared(most, str(best), plan.metric)[0] if best != most else {}
+            told.append({"name": in_common(group), "ends": ends, "change": change_words(row)})
+    return sentence("falls", told=told, metric=experiment.analysis.metric) if told else ""
 
 
 def _gains(experiment: Experiment) -> str:
@@ -239,7 +258,8 @@ def limits(experiment: Experiment) -> str:
     levels = list(dict.fromkeys(name for told in answers(experiment) for name in (told.against, told.level)))
     if levels == [analysis.baseline]:  # main effects, which are of all levels
         levels += analysis.asked
-    checks, figures = (of[of["level"].isin(levels)] for of in (experiment.conditions, experiment.figures))
+    tables = experiment.conditions, experiment.figures, experiment.bottlenecks
+    checks, figures, held = (of[of["level"].isin(levels)] for of in tables)
     concerned = {None, *levels, *analysis.controls}
     concerns = [concern for concern in analysis.warnings if concern.level in concerned]
     data = figures.groupby("level")["data_to_memory"].median().dropna()
@@ -251,15 +271,19 @@ def limits(experiment: Experiment) -> str:
         "unmet": {name: _few(of.unique().tolist()) for name, of in unmet},
         "levels": levels,
         "ceilings": [c.level for c in concerns if c.code == "ceiling" and c.level in (None, *levels)],
-        "grave": sum(concern.grave for concern in concerns),
+        "at_cap": int(held["bottleneck"].str.startswith(DISKS_CAP).sum()),
+        "grave": _few(sorted({c.level for c in concerns if c.grave and c.level}))
+        or "the study" * any(c.grave for c in concerns),
         "unsteady": len({c.level for c in concerns if c.code == "no_steady_state" and c.level in levels}),
+        "unseen": sum(
+            repr(level) in c.message for c in concerns if c.code == "too_short" for level in levels
+        ),
         "twins": " and ".join(map(change_words, twins)),
         "twin_of": "" if analysis.one_reference else analysis.baseline,
         "one_server": bool(plan.level(analysis.baseline).target),
         "trials": span((rows[level]["n"] for level in levels), str) or str(analysis.blocks),
         "duration_s": plan.load.duration_s,
         "data": span(data, "{:.2g}".format),
-        "cached": bool(data.max() < 1) and not any(plan.level(name).cache == "cold" for name in levels),
         "loading": any(plan.level_workload(level).tool == "pgbench-init" for level in levels),
         "checkpoints": span(written["checkpoints"], "{:.0f}".format),
         "processors": span(host.get("processors") for host in hosts.values()),
@@ -286,13 +310,12 @@ def _places(experiment: Experiment, levels: Sequence[str]) -> dict[str, object]:
     apart = any(one.get("on") for one in followed)
     ids = [trial_id for trial_id, m in experiment.kept.items() if apart and m.trial.level in levels]
     kept = [record for trial_id in ids if (record := ReplicaReadings.read(folder, trial_id))]
-    written = {experiment.study.levels_in_words.get(name, {}).get("writes", "") for name in levels}
     places = [storage["data"] for storage in storages if isinstance(storage.get("data"), dict)]
     return {
         "capped_memory": all(storage.get("memory") for storage in storages),
         "sharing": sharing if ours else [],
         "away": span(1000 * away.round_trip_s for record in kept for away in record.elsewhere.values()),
         "capped": any(storage.get(cap) for storage in storages for cap in _CAPS),
-        "cap": written.pop() if len(written) == 1 else "",
+        "caps": experiment.caps(levels),
         "loops": sum(place.get("file_system") not in (None, "tmpfs") for place in places),
     }

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 _ELEMENTS = (
     "a abbr b br caption code details div em figcaption figure i p pre small span strong sub summary sup table tbody td "
-    "tfoot th thead tr svg clippath defs g image path rect text title use"
+    "tfoot th thead tr wbr svg clippath defs g image path rect text title use"
 )
 _ATTRIBUTES = (
     "aria-label clip-path class colspan d data-csv data-figure height href id role rowspan scope style tabindex title "

@@ -12,7 +12,7 @@ from benchlib.report.answers import Answer, sentence
 from benchlib.report.entries import Entry, address_of, reports_root
 from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import DAGGER, MINUS, SAYS_BOTH, known, percent_words
+from benchlib.report.figures.frames import DAGGER, MINUS, SAYS_BOTH, known, percent_words, with_unit
 from benchlib.report.figures.style import mark_of
 from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.page import SITE, Page, render_prose
@@ -87,12 +87,14 @@ class Summary:
 
     def answers(self) -> Table | None:
         """The same in numbers, with what is given up and what was compared."""
-        rows = [_row(entry, answer) for entry in self.entries for answer in entry.answers]
+        rows = [
+            _row(entry, answer) | {"its main limit": "" if number else entry.limits.partition(" · ")[0]}
+            for entry in self.entries
+            for number, answer in enumerate(entry.answers)
+        ]
         if not rows:
             return None
         table = pd.DataFrame(rows, dtype=object)
-        if table["machine"].nunique() < 2:
-            table = table.drop(columns="machine")
         formats = dict.fromkeys(("effect", "interval"), str)
         return html_table(table, "What answers each study's question", formats=formats, folded=False)
 
@@ -101,15 +103,16 @@ def _row(entry: Entry, answer: Answer) -> dict[str, str]:
     """An answer in words."""
     change, between = percent_words(answer.percent_change, answer.ci_low, answer.ci_high)
     metric = "" if entry.metric_title == "throughput" else f" {entry.metric_title}"
+    if answer.verdict == "invalid":  # a figure beside that word would be read as a result
+        change = between = metric = ""
     has_page = (reports_root() / f"{entry.name}.html").is_file()
     link = Markup('<a href="{}.html">{}</a>').format(entry.name, entry.title)
     return {
         "study": link if has_page else entry.title,
         "effect": f"{change}{metric}",
-        "verdict": f"{mark_of(answer.verdict).sign}\u00a0{answer.verdict}",
+        "verdict": f"{mark_of(answer.verdict).sign}\u00a0{answer.said}",
         "change": f"{answer.words}{DAGGER if answer.gives_up else ''}",
-        "interval": between,
+        "interval": with_unit(change, between),
         "against": "" if SAYS_BOTH in answer.words else answer.against,
         "gives up": answer.gives_up,
-        "machine": entry.facts["Machine"],
     }

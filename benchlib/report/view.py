@@ -6,7 +6,6 @@ notebook's cells stay one line long and hold no logic.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from benchlib.plan.metrics import percent_words
-from benchlib.plan.model import Plan
+from benchlib.plan.model import CLIENTS, Plan
 from benchlib.plan.words import HOST_GRANTS, rates_words, unpublished, without
 from benchlib.report.answers import answers, headline, limits, sentence, words_of
 from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import by_value, in_common, quoted, span
+from benchlib.report.figures.frames import by_value, in_common, quoted, span, with_unit
 from benchlib.report.figures.style import FEW, TEMPLATES, worded
 from benchlib.report.figures.tables import Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.sensitivity import sensitivity
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from benchlib.study.runs import Runner
 
 _LATENCIES = ("latency_average_ms", "latency_stddev_ms", "latency_p99_ms", "latency_p999_ms")
-CLIENTS = "clients"
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,8 @@ class View:
         if rows.empty:
             return None
         ends = rows[["percent_change", "ci_low", "ci_high"]].to_numpy().tolist()
-        words = pd.DataFrame([percent_words(*row) for row in ends], rows.index, ["change", "interval"])
+        each = [(change, with_unit(change, told)) for change, told in (percent_words(*row) for row in ends)]
+        words = pd.DataFrame(each, rows.index, ["change", "interval"])
         table = rows[["level", "method"]].join(words.mask(words.isin(["", "–"]))).assign(p=rows["p_value"])
         caption = "The same by other methods (each p by itself, not adjusted for their number)"
         return html_table(table, caption, formats={"change": str, "interval": str, "p": p_words})
@@ -164,10 +163,13 @@ class View:
         levels = [name for name in self._levels if self._plan.level_workload(name).tool != "pgbench-init"]
         if not levels:
             return None
-        warnings, codes = self.experiment.analysis.warnings, ("no_steady_state", "too_short")
-        told = [each.message for code in codes for each in warnings if each.code == code]
-        state = " steady state"  # what follows is how it was seen
-        doubts = [message.partition(state)[0] + state for message in told]
+        warnings = sorted(self.experiment.analysis.warnings, key=lambda each: not each.grave)
+        told = [each for each in warnings if each.code == "no_steady_state"]
+        doubts = [
+            each.brief if each.grave else f"{each.level!r} starts or ends otherwise than it runs"
+            for each in told
+        ]
+        doubts += [each.brief for each in warnings if each.code == "too_short"]
         return over_time.timeline(
             self.experiment.progress, levels=levels, checkpoints=self.experiment.recorded.checkpoints,
             title=(doubts or ["Steady inside trials, as far as the readings tell"])[0],
@@ -274,7 +276,7 @@ class View:
     def _by_clients(self, workload: str = "") -> pd.DataFrame:
         """The levels of a workload, or of all: ``level, clients``, and as ``series`` what those that differ in it alone have in common."""
         plan = self._plan
-        groups = [g for g in alike(plan, CLIENTS) if workload in ("", plan.level_workload(g[0]).name)]
+        groups = [g for g in plan.alike(CLIENTS) if workload in ("", plan.level_workload(g[0]).name)]
         rows = [(level, plan.level_load(level).clients, in_common(g)) for g in groups for level in g]
         return pd.DataFrame(rows, columns=["level", "clients", "series"])
 
@@ -345,14 +347,3 @@ def _together(levels: list[str], every: list[str]) -> str:
     if levels == [name for name in every if name.startswith(start)] != [start]:
         return f"“{start} …”"
     return quoted(levels[:3]) + f" and {len(levels) - 3} more" * (len(levels) > 3)
-
-
-def alike(plan: Plan, setting: str) -> list[list[str]]:
-    """The levels without the controls, those together that differ in one server parameter alone, or in ``clients`` and threads."""
-    hidden = {"load": {"clients", "threads"}} if setting == CLIENTS else {"settings": {setting}}
-    rest = {
-        name: json.dumps(plan.level(name).model_dump(mode="json", exclude=hidden), sort_keys=True)
-        for name in plan.factor.levels
-        if name not in plan.factor.controls
-    }
-    return list(by_value(rest).values())

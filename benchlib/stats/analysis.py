@@ -30,6 +30,12 @@ class Concern:
     grave: bool = False
     level: str | None = None
 
+    @property
+    def brief(self) -> str:
+        """The message without what follows a colon, as long as that is in no level's name."""
+        name = repr(self.level)
+        return name.join(part.partition(": ")[0] for part in self.message.split(name)[:2])
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -141,7 +147,7 @@ class Analysis:
             if other not in ("", before):
                 clause = f"{'against' if clauses else 'Against'} {other}: "
             if row["verdict"] == "invalid":
-                reason = self.doubts(level)
+                reason = self.doubts(level, brief=True)
                 clause += f"no verdict on {name}{' either' if reason in told else f': {reason}'}"
             else:
                 reason = gives_up.get(level, "")
@@ -155,11 +161,11 @@ class Analysis:
             before = other or before
         return f"{'; '.join(clauses) or 'No level is compared with the baseline'}.".replace("\u00a0", " ")
 
-    def doubts(self, level: str) -> str:
-        """The grave reasons for doubt that make a level's comparison invalid."""
+    def doubts(self, level: str, *, brief: bool = False) -> str:
+        """The grave reasons for doubt that make a level's comparison invalid; ``brief`` without what each is read from."""
         concerned = (None, level, self.against[level], *self.controls)
-        reasons = [w.message for w in self.warnings if w.grave and w.level in concerned]
-        return "; ".join(dict.fromkeys(reasons))
+        grave = [w for w in self.warnings if w.grave and w.level in concerned]
+        return "; ".join(dict.fromkeys(w.brief if brief else w.message for w in grave))
 
     def _figures(self, row: dict[Any, Any], *, explained: bool) -> str:
         """The change and its interval; unless that is explained, with what they are of."""

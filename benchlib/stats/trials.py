@@ -93,8 +93,8 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
     values = np.full((len(blocks), len(levels)), np.nan)
     values[[row_of[block] for block in kept["block"]], pd.Index(levels).get_indexer(kept["level"])] = value
     concerns = (
-        *_left_out("failed_trials", "ended with an error", labels[failed], len(frame)),
-        *_left_out("missing_values", f"have no {metric}", labels[missing], len(frame)),
+        *_left_out("failed_trials", "that ended with an error", labels[failed], len(frame)),
+        *_left_out("missing_values", f"without {metric}", labels[missing], len(frame)),
     )
     index = pd.Index(blocks, tupleize_cols=False)
     hosts, periods = (_of_blocks(frame, column, labels["block"], index) for column in ("host", "period"))
@@ -151,7 +151,7 @@ def _left_out(code: str, why: str, labels: pd.DataFrame, total: int) -> list[Con
         return []
     shown = ", ".join(f"block {row.block} {row.level!r}" for row in labels[:_FEW_SHOWN].itertuples())
     more = f" and {len(labels) - _FEW_SHOWN} more" if len(labels) > _FEW_SHOWN else ""
-    return [Concern(code, f"{len(labels)} of {total} trials {why} and are left out: {shown}{more}")]
+    return [Concern(code, f"left out: {len(labels)} of {total} trials {why}: {shown}{more}")]
 
 
 def _level_order(

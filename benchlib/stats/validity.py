@@ -97,12 +97,12 @@ def unsteady(
     many may have no end in a quarter, which is no change of speed. What is not more than that cannot be seen, nor anything of
     trials of one cycle, or of a level with fewer than three trials of four readings.
     """
-    short, good, ends = list[str](), dict[str, list[np.ndarray]](), list[tuple[str, str, np.ndarray]]()
+    short, good, ends = dict[str, str](), dict[str, list[np.ndarray]](), list[tuple[str, str, np.ndarray]]()
     for level, trials in readings.items():
         series = [x[np.isfinite(x)] for x in (np.asarray(trial, dtype=float) for trial in trials)]
         good[level] = series = [x for x in series if len(x) >= _READINGS and x.any()]
         if len(series) < _PROFILES:
-            short.append(level)
+            short[level] = f"fewer than {_PROFILES} trials with {_READINGS} readings"
             continue
         ends += [(level, end, _without(_QUARTER, end, series)) for end in ("first", "last")]
     told = dict[str, tuple[str, float]]()
@@ -116,12 +116,12 @@ def unsteady(
         left_out = f"{end} quarter"
         # so much the rest of a trial then has beyond its share
         if abs(change) <= under_way.get(level, 0.0) / (1 - _QUARTER):
-            short.append(level)
+            short[level] = "hardly more transactions than clients"
             continue
         if count := cycles.get(level):
             whole = max(round(count / 4), 1)
             if whole == count:
-                short.append(level)
+                short[level] = "one cycle of checkpoints a trial"
                 continue
             changes = _without(whole / count, end, good[level])
             if _p_of_zero(changes) > _UNSTEADY_ALPHA:
@@ -130,10 +130,9 @@ def unsteady(
             change = float(changes.mean())
         message = f"{level!r} was in no steady state: without the {left_out} of each trial its mean tps changes by {100 * change:+.1f} %"
         concerns.append(Concern("no_steady_state", message, abs(change) > margin, level))
-    if short:
-        few = f"fewer than {_PROFILES} trials with {_READINGS} readings, hardly more transactions than clients, or one cycle of checkpoints a trial"
-        message = f"too short to see a steady state: {', '.join(map(repr, short))} ({few})"
-        concerns.insert(0, Concern("too_short", message))
+    for reason in dict.fromkeys(short.values()):
+        names = ", ".join(repr(level) for level in short if short[level] == reason)
+        concerns.append(Concern("too_short", f"too short to see a steady state: {names} ({reason})"))
     return concerns
 
 

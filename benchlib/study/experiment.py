@@ -198,7 +198,7 @@ class Experiment:
             "Machine": _machines(hosts) + " (the load tool's, not the server's)" * elsewhere,
             "Kernel": None if elsewhere else _each(host.get("kernel") for host in hosts),
             "Disk": None if elsewhere else ", ".join(filter(None, (_each(kinds), rate))) or None,
-            "Caps": self._caps() or None,
+            "Caps": self.caps(self.plan.factor.levels, ("reads", "writes", "memory")) or None,
             "Data": f"{span} × the memory" if (span := self._data_to_memory()) else None,
             "benchlib": provenance.get("benchlib"),
             "Measured": provenance.get("created", "")[:10],
@@ -211,11 +211,12 @@ class Experiment:
         ratios = sorted(self.figures.groupby("level")["data_to_memory"].median().dropna())
         return " to ".join(dict.fromkeys(f"{ratio:.2g}" for ratio in ratios[:1] + ratios[-1:]))
 
-    def _caps(self) -> str:
-        """Our caps that all levels have alike, in words."""
+    def caps(self, levels: Iterable[str], headings: Sequence[str] = ("reads", "writes")) -> str:
+        """Our caps that these levels have alike, in words."""
         told = dict[str, list[str]]()
-        for heading in ("reads", "writes", "memory"):
-            caps = {words.get(heading, "") for words in self.study.levels_in_words.values()}
+        words_of = [self.study.levels_in_words.get(level, {}) for level in levels]
+        for heading in headings:
+            caps = {words.get(heading, "") for words in words_of}
             cap = caps.pop() if len(caps) == 1 else ""
             if cap.startswith(_CAPPED):
                 told.setdefault(cap.removeprefix(_CAPPED), []).append(heading)

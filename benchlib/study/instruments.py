@@ -28,7 +28,8 @@ _SERVER_SIDE = [name for name in (*HOST, *DEVICE) if name != "network_mib_s"]
 WORKS, NO_STATEMENT = "on a processor", "load tool or a processor"
 _CPU = ("server_cpu_ms_per_transaction", "tool_cpu_ms_per_transaction")
 _DOING = dict.fromkeys(("Lock", "LWLock", "BufferPin", "Buffer"), "locks") | {"Client": NO_STATEMENT}
-_CAP, _REPLICA = "disk's cap", "replica"
+DISKS_CAP, _REPLICA = "disk's cap", "replica"
+"""The bottlenecks that are a disk whose cap is used up, with what it is on behind these words, and replicas that commits wait for."""
 _NEARLY_FULL = 0.8
 """From here on a session without a statement waits for a processor, for itself or for the load tool, rather than for the tool."""
 
@@ -136,7 +137,7 @@ def bottleneck(
         return _REPLICA
     for share, limit, name in (
         (tool, BUSY_CLIENT, "load tool"),
-        (cap, FULL, _CAP),
+        (cap, FULL, DISKS_CAP),
         (processors, FULL, "processors"),
     ):
         if share >= limit:
@@ -176,7 +177,7 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
         processors, tool = of["processors_share"].median(), of["client_cpu_share"].median()
         held = bool(len(of)) and bool((of["tps"] >= RATE_HELD * of["rate_tps"].astype(float)).all())
         name = bottleneck(processors, tool, cap, means, rate_held=held)
-        name += f" on {capped}" if name == _CAP else ""
+        name += f" on {capped}" if name == DISKS_CAP else ""
         used = [(of["tps"] * of[cost] / 1000).mean() for cost in _CPU]
         rows.append((level, name, processors, *used, cap, seconds["aqu_sz"].median(), means))
     used_of = ["processors_share", "server", "load_tool", "cap_share"]

@@ -17,6 +17,8 @@ from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import among
 from benchlib.study.store import project_root
 
+_INVALID = "cannot tell: the comparison is invalid"
+_TOO_LITTLE = " in direction, by less than matters"
 Change = Mapping[Hashable, Any]
 """A row of ``Analysis.table``."""
 NUMBERS = ("value", "low", "high")
@@ -58,7 +60,7 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: str = ""
     """What was measured says of a published comparison, from sign and interval; empty where nothing can be said.
 
     - *agrees*: the interval excludes zero in the published direction (for ``0``: it lies inside the margin);
-      *in direction, smaller* or *larger* where it misses a published percentage.
+      *in direction, smaller* or *larger* where it misses a published percentage, *by less than matters* inside the margin.
     - *contradicts*: it excludes zero in the other direction, lies inside the margin although more was published, or
       is inconclusive or equivalent and ends below the published percentage.
     - *cannot tell*: neither; with the change under which one is easily missed.
@@ -69,8 +71,9 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: str = ""
     if not figure.direction:
         return ""
     word = _compared(figure, change, margin) if change is not None else ""
-    # what has shown could be shown; that there is nothing has not
-    if unmet and (figure.direction == "0" or not word.startswith("agrees")):
+    # what has shown could be shown; that there is nothing, or too little to matter, has not
+    shown = word.startswith("agrees") and figure.direction != "0" and not word.endswith(_TOO_LITTLE)
+    if unmet and not shown and word != _INVALID:
         return f"could not be shown here: {unmet}"
     return word
 
@@ -81,7 +84,7 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
     sized = not all(map(math.isnan, (figure.value, figure.low, figure.high)))
     smaller = _size(figure, low, high).endswith("smaller")
     if verdict == "invalid":
-        return "cannot tell: the comparison is invalid"
+        return _INVALID
     if figure.direction == "0":
         if inside or verdict == "equivalent":
             return "agrees"
@@ -91,13 +94,12 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
         return "contradicts"
     if verdict not in ("inconclusive", "equivalent"):
         same = figure.direction == ("+" if low > 0 else "-")
-        return f"agrees{_size(figure, low, high)}" if same else "contradicts"
+        size = _TOO_LITTLE if inside and not sized else _size(figure, low, high)
+        return f"agrees{size}" if same else "contradicts"
     seen = change["mde_percent"]
     if not math.isfinite(seen):
         return "cannot tell"
-    if figure.direction == "-":  # the same distance from no change, downwards
-        seen = 100 * math.expm1(-math.log1p(seen / 100))
-    return f"cannot tell: changes under {percent_words(abs(seen))[0].lstrip('+')} are easily missed"
+    return f"cannot tell: changes under {percent_words(seen)[0].lstrip('+')} are easily missed"
 
 
 def _size(figure: Any, low: float, high: float) -> str:

@@ -92,7 +92,7 @@ def test_where_nothing_that_was_run_is_named_the_first_five_comparisons_answer(e
     assert [answer.words for answer in answers(study)] == ["“a”", "“b”", "“c”", "“d”", "“e”"]
     assert re.findall("“.”", headline(study)) == [f"“{name}”" for name in "abcde"]
     assert study.study.declared.panel == "changes"
-    assert limits(study).startswith("3 trials of 3 s a level")
+    assert limits(study).startswith("Too short to see a drift inside trials · 3 trials of 3 s a level")
 
 
 def test_a_kept_study_has_five_answers_at_most(experiment):
@@ -274,8 +274,8 @@ def test_limits_say_worst_first_what_the_data_tell(experiment):
     }  # fmt: skip
     study = experiment(parameters, instruments=True, leaving=left(0), about=HOST)
     assert limits(study) == (
-        "Two clusters stand in for servers · not met: a scan (at “a”) · 5 trials of 3 s a level · data 0.5 × the memory, all cached · "
-        "no checkpoint within a trial · load tool on the server's 2 processors"
+        "Two clusters stand in for servers · not met: a scan (at “a”) · too short to see a drift inside trials · 5 trials of 3 s a level · "
+        "load tool on the server's 2 processors · data 0.5 × the memory · no checkpoint within a trial"
     )
     assert answers(study)[0].verdict != UNSHOWN  # equivalent is an answer all the same
 
@@ -296,8 +296,8 @@ def test_limits_name_caps_stand_ins_and_replicas(experiment):
     levels = {"capped": Level(storage=place), "followed": Level(replication={"replicas": 1})}
     study = experiment({}, levels=levels, leaving=left(2), about=HOST)
     assert limits(study) == (
-        "5 trials of 3 s a level · data 0.5 to 2.5 × the memory · 2 checkpoints a trial · "
-        "load tool and replicas on the server's 2 processors · some disks are files with caps of ours"
+        "Too short to see a drift inside trials · 5 trials of 3 s a level · load tool and replicas on the server's 2 processors · "
+        "data 0.5 to 2.5 × the memory · 2 checkpoints a trial · some disks are files with caps of ours"
     )
 
 
@@ -311,12 +311,12 @@ def test_limits_tell_how_far_away_replicas_on_other_hosts_are(experiment):
     assert limits(study).endswith("· replicas on other hosts, 1.2 ms there and back")
 
 
-def test_limits_count_grave_doubts_and_end_at_sixty_words(experiment):
+def test_limits_name_grave_doubts_and_end_at_seventy_words(experiment):
     noisy = {"control": 3000.0}
     study = experiment({"caveat": "word " * 45}, noisy, about=HOST)
     line = limits(study)
-    assert "1 grave reason for doubt" in line
-    assert len(line.split()) <= 60
+    assert "grave doubts about “control”" in line
+    assert len(line.split()) <= 70
     assert "load tool" not in line
     assert headline(study).count("no verdict on") == 5
     assert headline(study).count("either") == 4

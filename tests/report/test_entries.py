@@ -67,7 +67,7 @@ def test_an_entry_says_what_the_page_says(keep) -> None:
 
 
 def test_what_is_not_known_is_null_in_the_file_and_no_number_afterwards(reports: Path) -> None:
-    unknown = Answer("x", "y", "x", math.nan, math.nan, 1.0, verdict="invalid", gives_up="")
+    unknown = Answer("x", "y", "x", math.nan, math.nan, 1.0, verdict="invalid", gives_up="", said="invalid")
     Entry(name="x", fingerprint="f", answers=(unknown,), assumptions={"lag": math.nan}).keep()
     kept = json.loads((reports / "x.entry.json").read_text())["answers"][0]
     assert (kept["percent_change"], kept["ci_low"], kept["ci_high"]) == (None, None, 1)

@@ -16,7 +16,7 @@ from benchlib.report.site import Summary
 
 ANSWER = Answer(
     level="tuned", against="defaults", words="the <tuned> set", percent_change=97.1, ci_low=90, ci_high=104,
-    verdict="faster", gives_up="the last commits",
+    verdict="faster", gives_up="the last commits", said="faster",
 )  # fmt: skip
 
 
@@ -51,22 +51,27 @@ def test_answers_have_their_numbers_and_link_to_their_pages(
     monkeypatch.setenv("BENCHLIB_REPORTS", str(tmp_path))
     assert parsed(Summary([entry("one", answers=(ANSWER,))]).answers()).find("a") is None, "it has no page"
     (tmp_path / "one.html").touch()
-    unknown = dataclasses.replace(ANSWER, percent_change=float("nan"), verdict="invalid", gives_up="")
+    unknown = dataclasses.replace(
+        ANSWER, percent_change=float("nan"), verdict="invalid", said="invalid", gives_up=""
+    )
     table = parsed(Summary([entry("one", answers=(ANSWER, unknown))]).answers())
     first, second = (
         [cell.get_text() for cell in row.find_all(["th", "td"])] for row in table.tbody.find_all("tr")
     )
-    assert first[:5] == ["One", "+97\u00a0%", "▲\u00a0faster", "the <tuned> set†", "90 to 104"]
+    assert first[:5] == ["One", "+97\u00a0%", "▲\u00a0faster", "the <tuned> set†", "90 to 104\u00a0%"]
     assert "the last commits" in first
     assert second[2].endswith("invalid")
     assert table.find("a")["href"] == "one.html"
 
 
-def test_machines_are_told_apart() -> None:
-    assert "machine" not in text(Summary([entry("one")]).answers())
-    both = Summary([entry("one"), entry("two", facts=FACTS | {"Machine": "4 GiB"})])
+def test_machines_are_told_apart_and_each_study_has_its_main_limit_once() -> None:
+    second = entry(
+        "two", facts=FACTS | {"Machine": "4 GiB"}, limits="one disk · 3 trials", answers=(ANSWER, ANSWER)
+    )
+    both = Summary([entry("one"), second])
     assert text(both.studies()) == "2 studies, measured 2026-01-02. 2 GiB; 4 GiB."
-    assert "machine" in text(both.answers())
+    assert text(both.answers()).count("one disk") == 1
+    assert "3 trials" not in text(both.answers())
 
 
 @pytest.mark.usefixtures("data_root")

@@ -29,6 +29,7 @@ from benchlib.report.figures.frames import (
     quoted,
     reference_words,
     rows_of,
+    said,
     short,
     signed,
     standing,
@@ -42,7 +43,8 @@ _SOUND = ["faster", "slower", "equivalent", "inconclusive"]
 """The verdicts whose numbers are to be believed."""
 _ENDS, _PLACES = ["percent_change", "ci_low", "ci_high"], ["value", "low", "high"]
 _NOT_SHOWN = "cannot be shown"
-"""What rows of figures have room for of :data:`benchlib.report.figures.frames.UNSHOWN`."""
+_SHORT = {UNSHOWN: _NOT_SHOWN}
+"""What rows of figures have room for."""
 _CARD = 264.6  # points: WIDTH × this is 1200 × 630 pixels at the card's resolution
 _ON_CARD = 3
 
@@ -71,8 +73,8 @@ def _cells(row: Row) -> list[Pair]:
         return [("–", INK), ("not measured", MUTED), ("", INK)]
     change, between = percent_words(*(float(row[end]) for end in _ENDS))
     verdict = row["verdict"] if isinstance(row["verdict"], str) else ""
-    said = row.get("said") or verdict
-    return [(change, INK), (between or "no interval", MUTED), (said, mark_of(verdict).colour)]
+    word = row.get("said") or verdict
+    return [(change, INK), (between or "no interval", MUTED), (word, mark_of(verdict).colour)]
 
 
 @styled
@@ -99,9 +101,9 @@ def forest(
     near = changes["level"][~far]
     blocks = analysis.differences[analysis.differences["level"].isin(near)]
     dots = _factor(blocks["percent"])
-    said = [_NOT_SHOWN * (level in analysis.unshown) for level in levels]
+    words_said = [said(analysis, *row) for row in zip(levels, changes["verdict"], strict=True)]
     also = (1 - 1.2 * margin, 1 + 1.2 * margin, *dots)
-    named = changes.assign(name=names, quiet=quiet, said=said)
+    named = changes.assign(name=names, quiet=quiet, said=[_SHORT.get(each, each) for each in words_said])
     drawing, axes, middles = _rows_of_changes(
         named, f"change of {analysis.metric.title}", also, factors.mask(far, axis=0)
     )

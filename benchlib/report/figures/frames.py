@@ -72,6 +72,20 @@ def reference_words(analysis: Analysis) -> str:
     return analysis.baseline if analysis.one_reference else "the level named with each"
 
 
+def said(analysis: Analysis, level: str, verdict: str) -> str:
+    """A level's verdict as a page says it: an effect that could not show, one too small to matter; of a control that it differs."""
+    if level in analysis.unshown:
+        return UNSHOWN
+    if level in analysis.controls and verdict in analysis.metric.directions:
+        return "differs"
+    return verdict + f", under {100 * analysis.margin:g} %" * (level in analysis.tiny)
+
+
+def with_unit(change: str, interval: str) -> str:
+    """An interval as it stands in a column of its own, with the unit of its change: ``5.2 to 6.2 ×``."""
+    return interval and interval + change[-2:]
+
+
 def change_words(row: Mapping[Any, Any], of: str = "") -> str:
     """A row's change and its interval, ``+5.0 % (3.1 to 7.0)``, or nothing; ``of`` is what the columns' names end with."""
     ends = (row.get(f"{end}{of}", math.nan) for end in ("percent_change", "ci_low", "ci_high"))

@@ -39,6 +39,8 @@ _HUES = ("blue", "orange", "purple", "ochre", "violet")
 _BY = ["level", "block", "second"]
 _SPANS = 60
 _NUMBERS = 400  # rows that a figure's numbers have at most
+_ALIKE = 1.1
+"""By so many times the figures of levels have to differ to be worth a title."""
 
 
 @styled
@@ -206,6 +208,8 @@ def _most_apart(medians: pd.DataFrame) -> str:
     ratios = (medians.max() / medians.min())[medians.min() > 0]
     if len(medians) < 2 or ratios.empty:
         return "Speed and devices while the load ran"
+    if ratios.max() < _ALIKE:
+        return f"The devices were alike: no figure's medians differ by {100 * _ALIKE - 100:.0f} %"
     name = str(ratios.idxmax())
     rounded, unit = medians[name].map("{:.3g}".format).astype(float), " ms" if name.endswith("_ms") else ""
     return f"Differs most, {DEVICES[name][0].lower()}: {extremes(rounded, unit)}"

@@ -12,7 +12,6 @@ from benchlib.plan.model import Study
 from benchlib.report.figures.frames import (
     DAGGER,
     NOTHING,
-    UNSHOWN,
     against_words,
     amount,
     by_value,
@@ -21,6 +20,8 @@ from benchlib.report.figures.frames import (
     percent_words,
     reference_words,
     rows_of,
+    said,
+    with_unit,
 )
 from benchlib.report.figures.style import TEMPLATES, mark_of, worded
 from benchlib.stats import Analysis
@@ -137,25 +138,28 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     records = []
     for level, row in rows.items():
         verdict = row["verdict"] if isinstance(row["verdict"], str) else None
-        word = UNSHOWN if level in analysis.unshown else verdict
+        word = verdict and said(analysis, level, verdict)
         ceiling = ", ceiling" * (level in analysis.ceilings)
         change, ends = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
         record = {
             "level": level + DAGGER * (level in lost),
             "change": change if known(row["percent_change"]) else None,
-            "verdict": verdict and f"{mark_of(word or '').sign}\u00a0{word}{ceiling}",
-            confidence: ends or None,
+            "verdict": word and f"{mark_of(word.partition(',')[0]).sign}\u00a0{word}{ceiling}",
+            confidence: with_unit(change, ends) or None,
             "against": against_words(analysis, level).removeprefix("against "),
             spread: mean_words(row["mean"], row["sd"]),
             "n": str(row["n"]),
             "adjusted p": p_words(row["p_adjusted"]),
         }
-        if level not in analysis.against:
+        if level not in analysis.against or verdict == "invalid":  # whose numbers are not to be believed
             record |= dict.fromkeys(("change", confidence, "adjusted p"), "")
+        if level not in analysis.against:
             record["verdict"] = "baseline" if level == analysis.baseline else "reference"
         records.append(record)
     table = pd.DataFrame(records, dtype=object).drop(columns=["against"] if analysis.one_reference else [])
-    needed = {level: row["blocks_needed"] for level, row in rows.items() if known(row["blocks_needed"])}
+    # what had no chance to show, more blocks will not show either
+    asked = [level for level in analysis.asked if level not in analysis.unshown]
+    needed = {level: blocks for level in asked if known(blocks := rows[level]["blocks_needed"])}
     facts = {"analysis": analysis, "lost": by_value(lost), "needed": needed}
     note, details = worded("verdict_note", facts), worded("verdict_details", facts)
     caption = f"{opening(metric.title)}, and its change against {reference_words(analysis)}"

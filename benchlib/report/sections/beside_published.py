@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from benchlib.report.figures.frames import MINUS, UNSHOWN, amount, apart, change_words, good, known, opening
+from benchlib.plan.metrics import metric_or_guess
+from benchlib.report.figures.frames import MINUS, amount, apart, change_words, good, known, opening, said
 from benchlib.report.figures.tables import Quiet, Table, html_table, mean_words
 from benchlib.report.sections import NothingToShowError, section
 from benchlib.study.experiment import Experiment
@@ -122,8 +123,10 @@ def _compared(
     of, judged = experiment.compared(level, against, row.metric)
     if not known(of["percent_change"]):
         return None, _UNMEASURED
-    verdict = UNSHOWN if level in experiment.analysis.unshown else of["verdict"]
-    change = change_words(of) + (f", {verdict}" if judged else f" {_ALONE}")
+    word = said(experiment.analysis, level, of["verdict"])
+    other = row.metric != experiment.plan.metric
+    change = change_words(of) + f" {metric_or_guess(row.metric).title}" * other
+    change += f", {word}" if judged else f" {_ALONE}"
     if row.unit not in ("", "%"):
         both = trials.pivot(index="block", columns="level", values=row.metric)[[level, against]].dropna()
         step = float((both[level] - both[against]).mean())

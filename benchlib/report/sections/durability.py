@@ -47,15 +47,15 @@ def crashes(experiment: Experiment) -> Table:
     table = found.pivot(index="level", columns="kind", values="outcome")
     frame = table.reindex(index=levels, columns=done).reset_index()
     frame["may cost"] = ["; ".join(costs.get(level, ())) or "nothing" for level in levels]
-    absent = {
-        f"{quoted(names)}: {reason}"
-        for kind in done
-        for reason, names in by_value(left_out(experiment.plan, kind)).items()
-    }
+    spared = dict[str, list[str]]()
+    for kind in done:
+        for why, names in by_value(left_out(experiment.plan, kind)).items():
+            spared.setdefault(f"{quoted(names)}: {why}", []).append(kind)
+    absent = [f"{' and '.join(kinds)} of {what}" for what, kinds in spared.items()]
     excused = left_out(experiment.plan, POWER_CUT)
     why = "; ".join(dict.fromkeys(excused.values())) if len(excused) == len(costs) else ""
     note = " ".join(worded("crash_notes", {"rows": rows, "done": done, "why": why}).split())
-    details = f"Not crashed: {'; '.join(sorted(absent))}." if absent else ""
+    details = f"Left out: {'; '.join(absent)}." if absent else ""
     return html_table(frame, "What crashes cost, found by crashing", note=note, details=details)
 
 

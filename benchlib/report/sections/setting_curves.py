@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from benchlib.plan.model import CLIENTS
 from benchlib.plan.settings import quantity
 from benchlib.plan.words import size_words
 from benchlib.report.figures.figure import Figure
@@ -11,7 +12,6 @@ from benchlib.report.figures.frames import amount, change_words, finding, in_com
 from benchlib.report.figures.responses import Words, setting_curve
 from benchlib.report.figures.style import FEW
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
-from benchlib.report.view import CLIENTS, alike
 from benchlib.stats.descriptive import enough
 from benchlib.study.experiment import Experiment
 
@@ -30,7 +30,7 @@ def curve(experiment: Experiment, setting: str) -> Figure:
     values, value_words = _values(experiment, setting)
     groups = [
         sorted((level for level in group if level in values), key=values.__getitem__)
-        for group in alike(experiment.plan, setting)
+        for group in experiment.plan.alike(setting)
     ]
     groups = [group for group in groups if len(group) > 1]
     against = experiment.analysis.against
@@ -106,8 +106,10 @@ def _bend(experiment: Experiment, points: pd.DataFrame, value_words: Words) -> t
             facts[0] = "no bend that the trials resolve"
     if place < last:
         beyond = speed[place + 1 :] / speed[place]
-        if beyond.min() < 1 - experiment.plan.margin:
-            facts[0] += f", worse beyond, most at {texts[int(beyond.idxmin())]}"
+        worse = beyond < 1 - experiment.plan.margin
+        if worse.any():
+            place_of = "beyond, most" if worse.all() else "on the way"
+            facts[0] += f", worse means {place_of} at {texts[int(beyond.idxmin())]}"
         beyond = beyond if metric.higher_is_better else 1 / beyond
         facts.append(f"means above {texts[place]}, compared with it: {span(100 * (beyond - 1), signed)}")
     return bend, facts

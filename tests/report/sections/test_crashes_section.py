@@ -91,5 +91,5 @@ def test_no_loss_is_no_proof(view) -> None:
 
 def test_who_is_left_out_is_said_with_the_reason(view) -> None:
     words = note(crashes(view(("defaults", KILLED, {}))))
-    assert "Not crashed: “control”: its server is that of “defaults”." in words
+    assert "of “control”: its server is that of “defaults”." in words
     assert "No power was cut: that takes root" in words
