@@ -122,7 +122,10 @@ class View:
             met=rows["met"].map({True: "met", False: "not met"}).fillna("not known"),
         )
         same = rows.groupby(["condition", "wanted", "met", "held"], sort=False)
-        table = same.agg(median=("median", lambda values: span(values) or "–"), level=("level", ", ".join))
+        table = same.agg(
+            median=("median", lambda values: span(values) or "–"),
+            level=("level", lambda names: ", ".join(dict.fromkeys(names))),
+        )
         table = table.reset_index().sort_values("met", key=lambda met: met == "met", kind="stable")
         labels = {"held": "trials", "median": "median of a level", "level": "levels"}
         columns = ["condition", "met", "wanted", "median", "held", "level"]

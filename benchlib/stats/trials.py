@@ -93,7 +93,9 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
     values = np.full((len(blocks), len(levels)), np.nan)
     values[[row_of[block] for block in kept["block"]], pd.Index(levels).get_indexer(kept["level"])] = value
     concerns = (
-        *_left_out("failed_trials", "that ended with an error", labels[failed], len(frame)),
+        *_left_out(
+            "failed_trials", "that ended with an error", labels[failed], len(frame), frame.get("error")
+        ),
         *_left_out("missing_values", f"without {metric}", labels[missing], len(frame)),
     )
     index = pd.Index(blocks, tupleize_cols=False)
@@ -146,12 +148,16 @@ def _where(labels: pd.DataFrame, row: int) -> str:
     return f"row {row + 1} (block {labels['block'][row]}, level {labels['level'][row]!r})"
 
 
-def _left_out(code: str, why: str, labels: pd.DataFrame, total: int) -> list[Concern]:
+def _left_out(
+    code: str, why: str, labels: pd.DataFrame, total: int, errors: "pd.Series[Any] | None" = None
+) -> list[Concern]:
     if labels.empty:
         return []
+    first = None if errors is None else errors.iloc[labels.index[0]]
+    told = f"; the first: {first}" if isinstance(first, str) else ""
     shown = ", ".join(f"block {row.block} {row.level!r}" for row in labels[:_FEW_SHOWN].itertuples())
     more = f" and {len(labels) - _FEW_SHOWN} more" if len(labels) > _FEW_SHOWN else ""
-    return [Concern(code, f"left out: {len(labels)} of {total} trials {why}: {shown}{more}")]
+    return [Concern(code, f"left out: {len(labels)} of {total} trials {why}: {shown}{more}{told}")]
 
 
 def _level_order(

@@ -199,7 +199,7 @@ class Experiment:
             "Kernel": None if elsewhere else _each(host.get("kernel") for host in hosts),
             "Disk": None if elsewhere else ", ".join(filter(None, (_each(kinds), rate))) or None,
             "Caps": self.caps(self.plan.factor.levels, ("reads", "writes", "memory")) or None,
-            "Data": f"{span} × the memory" if (span := self._data_to_memory()) else None,
+            "Data": f"{span} × the memory, before the load" if (span := self._data_to_memory()) else None,
             "benchlib": provenance.get("benchlib"),
             "Measured": provenance.get("created", "")[:10],
             "Notes": self.study.notes or None,

@@ -147,7 +147,8 @@ def bottleneck(
     most = max(sessions, key=lambda name: sessions[name], default="not known")
     if most in (WORKS, NO_STATEMENT) and math.isfinite(processors):
         return "processors" if processors >= _NEARLY_FULL else "too few clients"
-    return most
+    # which need not be used up
+    return {"disk": "waits for the disk", "locks": "waits for locks"}.get(most, most)
 
 
 def doing(event: str) -> str:

@@ -47,7 +47,7 @@ def test_rows_with_an_error_are_left_out_and_said(trials):
     frame.loc[1, "tps"] = -1.0
     analysis = benchlib.analyze(frame, baseline="a")
     assert analysis.table.n.tolist() == [3, 2, 3]
-    assert "4 of 12 trials ended with an error" in analysis.warnings[0].message
+    assert "4 of 12 trials that ended with an error" in analysis.warnings[0].message
     assert "and 1 more" in analysis.warnings[0].message
     blank = benchlib.analyze(trials.assign(error=["", np.nan, None, " "] * 3), baseline="a")
     assert blank.table.n.tolist() == [4, 4, 4]

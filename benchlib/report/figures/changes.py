@@ -74,7 +74,11 @@ def _cells(row: Row) -> list[Pair]:
     change, between = percent_words(*(float(row[end]) for end in _ENDS))
     verdict = row["verdict"] if isinstance(row["verdict"], str) else ""
     word = row.get("said") or verdict
-    return [(change, INK), (between or "no interval", MUTED), (word, mark_of(verdict).colour)]
+    return [
+        (change, INK),
+        (between or "no interval", MUTED),
+        (_SHORT.get(word, word), mark_of(verdict).colour),
+    ]
 
 
 @styled
@@ -103,7 +107,7 @@ def forest(
     dots = _factor(blocks["percent"])
     words_said = [said(analysis, *row) for row in zip(levels, changes["verdict"], strict=True)]
     also = (1 - 1.2 * margin, 1 + 1.2 * margin, *dots)
-    named = changes.assign(name=names, quiet=quiet, said=[_SHORT.get(each, each) for each in words_said])
+    named = changes.assign(name=names, quiet=quiet, said=words_said)
     drawing, axes, middles = _rows_of_changes(
         named, f"change of {analysis.metric.title}", also, factors.mask(far, axis=0)
     )

@@ -70,7 +70,8 @@ def bottlenecks_table(frame: pd.DataFrame) -> Table:
     }
     formats = dict.fromkeys(table.columns.intersection(["server", "load_tool", "queue"]), "{:.1f}".format)
     formats |= dict.fromkeys(table.columns.intersection([*shares]), "{:.0f}".format)
-    return html_table(table, "What held each level back", labels=labels, formats=formats)
+    note = "A cap holds requests back before they are in the device's queue." * ("cap_share" in table)
+    return html_table(table, "What held each level back", labels=labels, formats=formats, note=note)
 
 
 def _sessions_in_words(means: Mapping[str, float]) -> str | None:

@@ -11,7 +11,7 @@ import pandas as pd
 from benchlib.plan.metrics import confidence_words
 from benchlib.report.figures import changes
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import percent_words, with_unit
+from benchlib.report.figures.frames import UNSHOWN, percent_words, with_unit
 from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.screening import combination, factorial, main_effects, standing_out
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
@@ -91,4 +91,7 @@ def waterfall(experiment: Experiment, steps: Sequence[str]) -> Figure:
     rows = good[good["level"].isin([*measured, *controls])]
     refuse_invalid(experiment, [*measured, *controls])
     table = ladder(rows, measured, controls=controls, metric=plan.metric, alpha=alpha)
+    unshown = table["level"].isin([*experiment.analysis.unshown])
+    for of in ("step_verdict", "total_verdict"):
+        table[of] = table[of].mask(unshown & table[of].eq("inconclusive"), UNSHOWN)
     return changes.waterfall(table, start=start, metric=plan.metric, alpha=alpha)

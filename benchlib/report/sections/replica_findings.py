@@ -41,7 +41,7 @@ def replica_lag(experiment: Experiment) -> Table:
         "max": "maximum, ms",
     }
     labels |= {"kib": "most WAL not replayed, KiB", "unknown": "readings not known"}
-    note = "Of all readings and replicas. Not known: PostgreSQL told no lag at that reading."
+    note = "Of all readings and replicas. Not known: the primary shows no lag of a replica that has nothing left to replay."
     shown = table.reset_index(names="level")[["level", *labels]]
     return html_table(shown, "Replay lag", labels=labels, note=note)
 
@@ -71,7 +71,8 @@ def replicas_verified(experiment: Experiment) -> Table:
         row: dict[str, Any] = {"level": level, **promise, "trials verified": f"{len(of_level)} of {len(ran)}"}
         if len(of_level):
             held = of_level["held"].explode().dropna().value_counts().sort_index().items()
-            row["held at once"] = ", ".join(f"{name} in {count}" for name, count in held) or "not asked"
+            counts = ", ".join(f"{name} in {count} of {len(of_level)} trials" for name, count in held)
+            row["held at once"] = counts or "not asked"
             row["rows on each, all trials"] = of_level["count"].sum(skipna=False)
         rows.append(row | _away([of for name, _, of in kept if name == level]))
     note = "Held at once: the replica had our last commit already when the primary acknowledged it."
