@@ -21,6 +21,7 @@ _ATTRIBUTES = (
 )
 _INSIDE = re.compile(r"#[\w.-]+|[\w-][\w.-]*|data:image/png;base64,[\w+/=\s]+")
 """Where a link may lead: a place on the page, a file beside it; and a picture that is in the page."""
+_EMPTY = re.compile(r"></(path|use|rect|image)>")
 _LOADING = re.compile(r"url\(\s*(?!#)|image|src|position|[@\\]", re.IGNORECASE)
 
 
@@ -54,4 +55,4 @@ def cleaned(html: str, counts: Counter[str], base: str = "") -> Markup:
             link.string = f"{kind} {counts[kind]}."
             title.insert(0, " ")
             title.insert(0, link)
-    return Markup(str(soup))
+    return Markup(_EMPTY.sub("/>", str(soup)))

@@ -11,10 +11,14 @@ import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from benchlib.report.figures.frames import TITLE, guarded, opening
-from benchlib.report.figures.style import INK, LIGHT, TEMPLATES
+from benchlib.report.figures.style import FONT, INK, LIGHT, TEMPLATES
 
-_FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
+_FAMILY = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
+# A black that matplotlib leaves as SVG's default would stay black on a dark page.
+_OF_ALL = [f"font-size:{FONT}px", f"fill:var(--bl-ink,{INK})", "text-anchor:start", "stroke-linejoin:round"]
+_ROOT = ";".join([*_OF_ALL, f"font-family:{_FAMILY}"])
 _MARK = re.compile(r'<g id="bl-mark-([0-9a-f]+)">')
+_ALIKE = re.compile(r'<use [^>]*style="([^"]*)"/>(?:<use [^>]*style="\1"/>)+')
 _ALT = 400
 
 
@@ -57,8 +61,9 @@ def _inline(svg: str, alt: str) -> str:
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.S)
     body = re.sub(r' transform="rotate\(-?0 [^"]*"', "", body)
-    numeric = r' (d|x|y|points|transform|width|height)="([^"]*)"'
+    numeric = r' (x|y|points|transform|width|height)="([^"]*)"'
     body = re.sub(numeric, lambda m: f' {m[1]}="{_shorter(m[2])}"', body)
+    body = re.sub(r'(?<= d=")[^"]*', lambda m: _path(m[0]), body)
     body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
     body = re.sub(r'(?<=style=")[^"]*', lambda m: _changeable(m[0]), body)
     body = body.replace("xlink:href", "href")
@@ -66,11 +71,18 @@ def _inline(svg: str, alt: str) -> str:
     body, marks = _MARK.subn(_mark, body)
     body = re.sub(r'(<(?:g|image)\b[^>]*?) id="[^"]*"', r"\1", body)
     body = body.replace("<g></g>", "").replace("<defs></defs>", "")
+    body = re.sub(r"<g>(<text[^>]*>[^<]*</text>)</g>", r"\1", body)
+    body = _ALIKE.sub(_together, body).replace(' style=""', "")
     role = "group" if marks else "img"  # what is one picture has no parts that can be reached
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="{role}" aria-label="{html.escape(alt)}" '
-        f'viewBox="{view[1]}" style="stroke-linejoin:round;font-family:{_FONT}">{body}'
+        f'viewBox="{view[1]}" style="{_ROOT}">{body}'
     ).rstrip()
+
+
+def _together(alike: re.Match[str]) -> str:
+    style = f' style="{alike[1]}"'
+    return f"<g{style}>{alike[0].replace(style, '')}</g>"
 
 
 def _told(mark: re.Match[str]) -> str:
@@ -80,15 +92,33 @@ def _told(mark: re.Match[str]) -> str:
 
 def _mark(mark: re.Match[str]) -> str:
     text = html.escape(_told(mark))
-    return f'<g tabindex="0" class="bl-mark" role="img" aria-label="{text}"><title>{text}</title>'
+    return f'<g tabindex="0" class="bl-mark" role="img"><title>{text}</title>'
 
 
 def _shorter(numbers: str) -> str:
     return re.sub(r"(\.\d\d)\d+", r"\1", " ".join(numbers.split()))
 
 
+def _path(data: str) -> str:
+    """A path's data: of straight lines in tenths of a point, each relative to the one before; of any other with two decimals."""
+    steps = re.findall(r"([MLz])([^A-Za-z]*)", data)
+    if "".join(map("".join, steps)) != data:  # it has curves
+        return _shorter(data)
+    drawn, before, here = "", "", (0, 0)
+    for command, numbers in steps:
+        x, y = (round(10 * float(number)) for number in numbers.split()) if command != "z" else here
+        if command == "L":
+            between = " " if before == "L" else "l"
+            drawn += f"{between}{(x - here[0]) / 10:g} {(y - here[1]) / 10:g}"
+        else:
+            drawn += f"M{x / 10:g} {y / 10:g}" if command == "M" else "z"
+        before, here = command, (x, y)
+    return drawn
+
+
 def _changeable(style: str) -> str:
+    """A style whose colours a page can change, without what the whole drawing has."""
     for key, colour in LIGHT.items():
         style = style.replace(colour, f"var(--bl-{key},{colour})")
-    # A black that matplotlib leaves as SVG's default would stay black on a dark page.
-    return style if "font-size" not in style or "fill:" in style else f"{style}; fill: var(--bl-ink,{INK})"
+    parts = re.sub(r"\s*([:;])\s*", r"\1", style).split(";")
+    return ";".join(part for part in parts if part not in _OF_ALL)

@@ -72,8 +72,13 @@ def reference_words(analysis: Analysis) -> str:
     return analysis.baseline if analysis.one_reference else "the level named with each"
 
 
-def said(analysis: Analysis, level: str, verdict: str) -> str:
-    """A level's verdict as a page says it: an effect that could not show, one too small to matter; of a control that it differs."""
+def said(analysis: Analysis, level: str, verdict: object) -> str:
+    """A level's verdict as a page says it: an effect that could not show, one too small to matter; of a control that it differs.
+
+    Nothing where none was reached.
+    """
+    if not isinstance(verdict, str):
+        return ""
     if level in analysis.unshown:
         return UNSHOWN
     if level in analysis.controls and verdict in analysis.metric.directions:

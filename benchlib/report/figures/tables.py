@@ -137,8 +137,7 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     spread = f"mean ± sd, {metric.unit}".rstrip(", ")
     records = []
     for level, row in rows.items():
-        verdict = row["verdict"] if isinstance(row["verdict"], str) else None
-        word = verdict and said(analysis, level, verdict)
+        word = said(analysis, level, row["verdict"]) or None
         ceiling = ", ceiling" * (level in analysis.ceilings)
         change, ends = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
         record = {
@@ -151,7 +150,9 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
             "n": str(row["n"]),
             "adjusted p": p_words(row["p_adjusted"]),
         }
-        if level not in analysis.against or verdict == "invalid":  # whose numbers are not to be believed
+        if (
+            level not in analysis.against or row["verdict"] == "invalid"
+        ):  # whose numbers are not to be believed
             record |= dict.fromkeys(("change", confidence, "adjusted p"), "")
         if level not in analysis.against:
             record["verdict"] = "baseline" if level == analysis.baseline else "reference"

@@ -30,9 +30,7 @@ addEventListener("DOMContentLoaded", function () {
     var text = row.cells[column].textContent;
     var digits = /[+-]?\d[\d,]*(\.\d+)?/.exec(text.replace(/−/g, "-"));
     var value = digits ? parseFloat(digits[0].replace(/,/g, "")) : NaN;
-    // factors among percentages: of an interval its change tells which it is
-    var factor = /^[^(]*×/.test(text) || (/^[^×%]* to /.test(text) && /×/.test(row.textContent));
-    return factor ? 100 * (value - 1) : value;
+    return /^[^(]*×/.test(text) ? 100 * (value - 1) : value;
   }
   function sortable(table) {
     var body = table.tBodies[0], heads = Array.from(table.tHead.rows[0].cells);
@@ -89,7 +87,10 @@ addEventListener("DOMContentLoaded", function () {
     tip.style.left = scrollX + Math.max(8, Math.min(x - tip.offsetWidth / 2, right)) + "px";
     tip.style.top = scrollY + y + "px";
   }
-  document.querySelectorAll(".bl-mark > title").forEach(function (title) { title.remove(); });
+  document.querySelectorAll(".bl-mark > title").forEach(function (title) {
+    title.parentNode.setAttribute("aria-label", title.textContent);
+    title.remove();
+  });
   document.addEventListener("mouseover", show);
   document.addEventListener("focusin", show);
   document.addEventListener("mouseout", hide);

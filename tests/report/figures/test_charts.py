@@ -33,7 +33,7 @@ LEVELS = ["defaults", "control", "tuned"]
 def marks(figure):
     """What each mark says."""
     soup = BeautifulSoup(figure.svg, "html.parser")
-    return [mark["aria-label"].replace("\u00a0", " ") for mark in soup.select(".bl-mark")]
+    return [mark.find("title").get_text().replace("\u00a0", " ") for mark in soup.select(".bl-mark")]
 
 
 def words(figure):

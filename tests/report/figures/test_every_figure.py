@@ -155,7 +155,7 @@ def test_it_is_one_labelled_drawing_below_its_finding_with_its_numbers_beside_it
 def test_its_marks_say_something_each_and_can_be_reached(page):
     for mark in page.select(".bl-mark"):
         assert (mark["tabindex"], mark["role"]) == ("0", "img")
-        assert mark["aria-label"] == mark.find("title").get_text() != ""
+        assert mark.find("title").get_text()
 
 
 def test_it_loads_nothing_and_refers_to_nothing_outside(figure):
@@ -167,7 +167,7 @@ def test_it_loads_nothing_and_refers_to_nothing_outside(figure):
 
 def test_a_page_can_change_its_colours_and_its_font(figure):
     bare = re.sub(r"var\(--bl-[a-z]+,#[0-9a-f]{6}\)", "", figure.svg)
-    assert not re.search(r"(fill|stroke): #", bare)
+    assert not re.search(r"(fill|stroke): ?#", bare)
     assert "DejaVu" not in figure.svg
 
 
@@ -175,7 +175,9 @@ def test_its_text_stays_on_the_canvas_in_the_widest_common_font(page):
     svg = page.svg
     width, height = (float(n) for n in svg["viewbox"].split()[2:])
     for text in svg.find_all("text"):
-        style = dict(part.split(": ") for part in text["style"].split("; "))
+        style = dict(
+            part.split(":") for part in f"{svg['style']};{text.get('style', '')}".strip(";").split(";")
+        )
         size = float(style["font-size"].removesuffix("px"))
         assert size >= 9
         font = FontProperties(size=size, weight=int(style.get("font-weight", 400)))
@@ -210,6 +212,30 @@ def test_markup_in_words_is_escaped():
     assert page.figure["data-csv"] == "name\n'=1+1\n<b>\n"
     assert page.find("figcaption").get_text() == "<i>"
     assert "<svg" not in repr(drawn())
+
+
+def test_a_line_is_where_it_was_drawn_to_within_a_tenth_of_a_point():
+    places = np.random.default_rng(1).uniform(0, 1, (300, 2))
+
+    @styled
+    def drawn():
+        drawing = canvas(200)
+        axes = drawing.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        with matplotlib.rc_context({"path.simplify": False}):
+            axes.plot(*places.T, color="#123456")
+            return render("line", drawing, "A line", "", pd.DataFrame({"x": [1]}))
+
+    svg = drawn().svg
+    width, height = (float(number) for number in re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups())
+    (data,) = re.findall(r' d="M([^"M]*)l([^"]*)" [^>]*#123456', svg)
+    start, *steps = (
+        np.array(pair.split(), float) for pair in re.findall(r"-?[\d.]+ -?[\d.]+", " ".join(data))
+    )
+    reached = np.cumsum([start, *steps], axis=0)
+    assert reached == pytest.approx(
+        np.column_stack([places[:, 0] * width, (1 - places[:, 1]) * height]), abs=0.11
+    )
 
 
 def test_figures_of_one_page_share_no_id():

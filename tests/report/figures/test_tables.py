@@ -9,6 +9,7 @@ from bs4 import BeautifulSoup
 
 from benchlib.report.figures.frames import against_words, percent_words
 from benchlib.report.figures.tables import html_table, mean_words, of_levels, p_words, verdict_table
+from benchlib.stats.analysis import Concern
 from benchlib.stats.verdicts import analyze
 
 
@@ -82,7 +83,7 @@ def test_verdicts(analysis):
     tuned = analysis.table.set_index("level").loc["tuned"]
     change, ends = percent_words(*tuned[["percent_change", "ci_low", "ci_high"]])
     mean = mean_words(tuned["mean"], tuned["sd"])
-    assert rows["tuned†"] == [change, "▲\u00a0faster", ends, mean, "5", "< 0.001"]
+    assert rows["tuned†"] == [change, "▲\u00a0faster", f"{ends}\u00a0%", mean, "5", "< 0.001"]
     assert (
         soup.find(class_="bl-note")
         .get_text()
@@ -90,6 +91,31 @@ def test_verdicts(analysis):
     )
     assert "† tuned – the last commits." in soup.details.get_text()
     assert "mean ± sd, tps" in soup.thead.get_text()
+
+
+def test_a_difference_under_the_margin_and_a_control_that_differs_are_called_so(analysis):
+    table = analysis.table.assign(
+        verdict=["", "slower", "faster", "faster"], blocks_needed=[np.nan, np.nan, 9, np.nan]
+    )
+    tiny = dataclasses.replace(analysis, table=table, tiny=frozenset({"tuned"}))
+    soup = parsed(verdict_table(tiny))
+    words = [tr.find_all("td")[1].get_text() for tr in soup.tbody.find_all("tr")]
+    assert words == ["baseline", "–\u00a0differs", "▲\u00a0faster", "▲\u00a0faster, under 3 %"]
+    assert (
+        "settle what is inconclusive if the noise stays as it is: “tuned, synchronous_commit on” 9."
+        in soup.details.get_text()
+    )
+
+
+def test_what_is_invalid_has_no_figures_and_what_could_not_show_no_number_of_blocks(analysis):
+    verdicts = ["", "equivalent", "inconclusive", "invalid"]
+    table = analysis.table.assign(verdict=verdicts, blocks_needed=[np.nan, np.nan, 9, np.nan])
+    why = Concern("condition", "a scan", level="tuned, synchronous_commit on")
+    soup = parsed(verdict_table(dataclasses.replace(analysis, table=table, warnings=(why,))))
+    *_, unshown, invalid = ([td.get_text() for td in tr.find_all("td")] for tr in soup.tbody.find_all("tr"))
+    assert unshown[1] == "–\u00a0cannot be shown here"
+    assert [invalid[0], invalid[1], invalid[2], invalid[-1]] == ["", "✕\u00a0invalid", "", ""]
+    assert soup.details is None, "nothing is told of blocks"
 
 
 def test_a_level_without_values_is_not_measured(analysis):
