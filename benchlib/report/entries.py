@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -46,6 +47,11 @@ class Entry(BaseModel):
     higher_is_better: bool = True
     facts: dict[str, str] = {}
     assumptions: dict[str, Number] = {}
+
+    @property
+    def short_limits(self) -> str:
+        """Its limits without the levels at which a condition was not met: its page has these."""
+        return re.sub(r" \(at “[^)]*\)", "", self.limits)
 
     def page_from(self, notebook: Path) -> str:
         """The fingerprint of its page by this notebook."""

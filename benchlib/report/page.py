@@ -82,10 +82,17 @@ def _cleaned(context: Context, html: str) -> Markup:
     return cleaned(html, context["counts"], context["base"])
 
 
-_SCRIPT = (Path(__file__).parent / "template" / "page.js").read_text()
+def _dense(text: str) -> str:
+    """A script or a style without what is for us alone: indentation, empty lines, comments of a line."""
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+_SCRIPT = _dense((Path(__file__).parent / "template" / "page.js").read_text())
 
 TEMPLATES.filters.update(
     cleaned=_cleaned,
+    dense=_dense,
     markdown=_markdown,
     plain=lambda text: printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)),
     shown=pass_context(lambda context, thing: _cleaned(context, thing._repr_html_())),

@@ -66,6 +66,12 @@ def test_an_entry_says_what_the_page_says(keep) -> None:
     assert entry.facts["Study"] == "a"
 
 
+def test_the_index_leaves_the_levels_of_a_condition_to_the_page() -> None:
+    limits = "5 trials of 30 s a level · not met: reads of 64 KiB (at “a”, “b (c” and 4 more); a scan (at “d”) · ours"
+    entry = Entry(name="x", fingerprint="f", limits=limits)
+    assert entry.short_limits == "5 trials of 30 s a level · not met: reads of 64 KiB; a scan · ours"
+
+
 def test_what_is_not_known_is_null_in_the_file_and_no_number_afterwards(reports: Path) -> None:
     unknown = Answer("x", "y", "x", math.nan, math.nan, 1.0, verdict="invalid", gives_up="", said="invalid")
     Entry(name="x", fingerprint="f", answers=(unknown,), assumptions={"lag": math.nan}).keep()

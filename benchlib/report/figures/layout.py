@@ -206,7 +206,8 @@ def tell_rows(axes: Axes, texts: Sequence[str], middles: Sequence[float]) -> Non
     for text, middle in zip(texts, middles, strict=True):
         if text:
             ends = middle - ROW / 2, middle + ROW / 2
-            tell(axes.axhspan(*ends, facecolor="none", edgecolor="none", zorder=5), text)
+            area = axes.axhspan(*ends, facecolor="none", edgecolor="none", zorder=5, clip_on=False)
+            tell(area, text)
 
 
 def write(axes: Axes, text: str, at: Point, points: Point, coords: Any, **style: Any) -> None:
