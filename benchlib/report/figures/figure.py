@@ -18,7 +18,8 @@ _FAMILY = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans
 _OF_ALL = [f"font-size:{FONT}px", f"fill:var(--bl-ink,{INK})", "text-anchor:start", "stroke-linejoin:round"]
 _ROOT = ";".join([*_OF_ALL, f"font-family:{_FAMILY}"])
 _MARK = re.compile(r'<g id="bl-mark-([0-9a-f]+)">')
-_ALIKE = re.compile(r'<use [^>]*style="([^"]*)"/>(?:<use [^>]*style="\1"/>)+')
+# what others refer to keeps its own style
+_ALIKE = re.compile(r'<(use|path) (?![^>]* id=)[^>]*style="([^"]*)"/>(?:<\1 (?![^>]* id=)[^>]*style="\2"/>)+')
 _ALT = 400
 
 
@@ -81,7 +82,7 @@ def _inline(svg: str, alt: str) -> str:
 
 
 def _together(alike: re.Match[str]) -> str:
-    style = f' style="{alike[1]}"'
+    style = f' style="{alike[2]}"'
     return f"<g{style}>{alike[0].replace(style, '')}</g>"
 
 
