@@ -193,7 +193,7 @@ def of_clients(*clients):
         (
             3020.0,
             r"Throughput grows up to 16 clients; no larger number's mean is more than 3 % better; 32 instead of 16: .* "
-            r"\(.*\); the bottleneck there: disk\. Against",
+            r"\(.*\); the bottleneck there: waits for the disk\. Against",
         ),
         (2000.0, "Throughput grows up to 16 clients; no larger"),
         (3500.0, "Throughput grows up to 32 clients, the most that were tried. Against"),

@@ -23,6 +23,7 @@ ENTRY = {
     "headline": "Against “defaults”: the tuned set +118 %, faster.",
     "question": "Does tuning help?",
     "limits": "5 blocks of 30 s",
+    "short_limits": "5 blocks of 30 s",
     "facts": {"Measured": "2026-10-21", "Machine": "2 cores", "Server": "PostgreSQL 18.4", "Load": "insert"},
 }
 

@@ -56,11 +56,11 @@ def test_a_curve_bends_at_the_smallest_value_that_no_larger_one_beats(study):
     figure = curve(view, "work_mem")
     assert isinstance(figure, Figure)
     assert re.search(
-        r"work_mem: bends at 4\s?MB, worse means beyond, most at 64\s?MB; 4\s?MB instead of 1\s?MB: \+2[45]\.",
+        r"work_mem: bends at 4\s?MB, worse means on the way at 64\s?MB; 4\s?MB instead of 1\s?MB: \+2[45]\.",
         figure.caption,
     )
     assert re.search(r"means above 4\s?MB, compared with it: −[67]\.\d\s% to \+0\.\d\s%", figure.caption)
-    assert figure.title.replace("\u00a0", " ") == "work_mem: bends at 4 MB, worse means beyond, most at 64 MB"
+    assert figure.title.replace("\u00a0", " ") == "work_mem: bends at 4 MB, worse means on the way at 64 MB"
     assert "log scale" in figure.svg
     assert figure == curve(View(view.experiment), "work_mem")
 

@@ -98,7 +98,7 @@ def test_what_a_failover_loses_and_what_was_found(view) -> None:
     }
     assert both["a commit waits for"] == "ANY 1 of 2: flushed (on)"
     assert both["lost with the primary"].endswith("if the replica furthest ahead is promoted")
-    assert both["held at once"] == "replica1 in 1, replica2 in 3"
+    assert both["held at once"] == "replica1 in 1 of 3 trials, replica2 in 3 of 3 trials"
     assert local["lost with the primary"] == "the latest commits: how many is not known"
     assert local["rows on each, all trials"] == "–"
     assert "Failed" not in note(table)
