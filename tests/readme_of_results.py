@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchlib.report.answers import answers
 from benchlib.report.figures.changes import forest
-from benchlib.report.figures.frames import DAGGER, percent_words, with_unit
+from benchlib.report.figures.frames import DAGGER
 from benchlib.report.figures.style import LIGHT
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder
@@ -32,11 +32,9 @@ def table(experiments: list[Experiment]) -> str:
             words = (
                 answer.words if "instead of" in answer.words else f"{answer.words} against {answer.against}"
             )
-            change, interval = percent_words(answer.percent_change, answer.ci_low, answer.ci_high)
+            change, interval = answer.cells()
             metric, dagger = experiment.analysis.metric.title, DAGGER if answer.gives_up else ""
-            # as in a headline: a figure beside "invalid" would be read as a result
-            invalid = answer.verdict == "invalid"
-            figures = ["–", "–"] if invalid else [f"{change} {metric}", with_unit(change, interval)]
+            figures = [f"{change} {metric}", interval] if change else ["–", "–"]
             cells = [experiment.study.title, words + dagger, *figures, answer.said]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ from benchlib.plan.model import CLIENTS, Study
 from benchlib.report.figures.frames import (
     SAYS_BOTH,
     UNSHOWN,
+    change_cells,
     change_words,
     in_common,
     known,
@@ -63,6 +64,12 @@ class Answer:
     verdict: str
     gives_up: str
     said: str
+
+    def cells(self) -> tuple[str, str]:
+        """The change and its interval for a table; of an invalid comparison neither, since beside that word they would be read as a result."""
+        if self.verdict == "invalid":
+            return "", ""
+        return change_cells(self.percent_change, self.ci_low, self.ci_high)
 
 
 def answers(experiment: Experiment) -> list[Answer]:

@@ -12,7 +12,7 @@ from benchlib.report.answers import Answer, sentence
 from benchlib.report.entries import Entry, address_of, reports_root
 from benchlib.report.figures.changes import index_panels
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import DAGGER, MINUS, SAYS_BOTH, known, percent_words, with_unit
+from benchlib.report.figures.frames import DAGGER, MINUS, SAYS_BOTH, known
 from benchlib.report.figures.style import mark_of
 from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.page import SITE, Page, render_prose
@@ -101,18 +101,16 @@ class Summary:
 
 def _row(entry: Entry, answer: Answer) -> dict[str, str]:
     """An answer in words."""
-    change, between = percent_words(answer.percent_change, answer.ci_low, answer.ci_high)
+    change, interval = answer.cells()
     metric = "" if entry.metric_title == "throughput" else f" {entry.metric_title}"
-    if answer.verdict == "invalid":  # a figure beside that word would be read as a result
-        change = between = metric = ""
     has_page = (reports_root() / f"{entry.name}.html").is_file()
     link = Markup('<a href="{}.html">{}</a>').format(entry.name, entry.title)
     return {
         "study": link if has_page else entry.title,
-        "effect": f"{change}{metric}",
+        "effect": change and f"{change}{metric}",
         "verdict": f"{mark_of(answer.verdict).sign}\u00a0{answer.said}",
         "change": f"{answer.words}{DAGGER if answer.gives_up else ''}",
-        "interval": with_unit(change, between),
+        "interval": interval,
         "against": "" if SAYS_BOTH in answer.words else answer.against,
         "gives up": answer.gives_up,
     }

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import CLIENTS, Plan
 from benchlib.plan.words import HOST_GRANTS, rates_words, unpublished, without
 from benchlib.report.answers import answers, headline, limits, sentence, words_of
 from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import by_value, in_common, quoted, span, with_unit
+from benchlib.report.figures.frames import by_value, change_cells, in_common, quoted, span
 from benchlib.report.figures.style import FEW, TEMPLATES, worded
 from benchlib.report.figures.tables import Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.sensitivity import sensitivity
@@ -145,8 +144,7 @@ class View:
         if rows.empty:
             return None
         ends = rows[["percent_change", "ci_low", "ci_high"]].to_numpy().tolist()
-        each = [(change, with_unit(change, told)) for change, told in (percent_words(*row) for row in ends)]
-        words = pd.DataFrame(each, rows.index, ["change", "interval"])
+        words = pd.DataFrame([change_cells(*row) for row in ends], rows.index, ["change", "interval"])
         table = rows[["level", "method"]].join(words.mask(words.isin(["", "–"]))).assign(p=rows["p_value"])
         caption = "The same by other methods (each p by itself, not adjusted for their number)"
         return html_table(table, caption, formats={"change": str, "interval": str, "p": p_words})

@@ -86,9 +86,10 @@ def said(analysis: Analysis, level: str, verdict: object) -> str:
     return verdict + f", under {100 * analysis.margin:g} %" * (level in analysis.tiny)
 
 
-def with_unit(change: str, interval: str) -> str:
-    """An interval as it stands in a column of its own, with the unit of its change: ``5.2 to 6.2 ×``."""
-    return interval and interval + change[-2:]
+def change_cells(change: float, low: float, high: float) -> tuple[str, str]:
+    """A change and its interval as they stand in columns of their own, each with its unit: ``5.7 ×``, ``5.2 to 6.2 ×``."""
+    told, between = percent_words(change, low, high)
+    return told, between and between + told[-2:]
 
 
 def change_words(row: Mapping[Any, Any], of: str = "") -> str:

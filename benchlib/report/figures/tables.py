@@ -15,13 +15,12 @@ from benchlib.report.figures.frames import (
     against_words,
     amount,
     by_value,
+    change_cells,
     known,
     opening,
-    percent_words,
     reference_words,
     rows_of,
     said,
-    with_unit,
 )
 from benchlib.report.figures.style import TEMPLATES, mark_of, worded
 from benchlib.stats import Analysis
@@ -139,20 +138,19 @@ def verdict_table(analysis: Analysis, *, durability: Mapping[str, str] = NOTHING
     for level, row in rows.items():
         word = said(analysis, level, row["verdict"]) or None
         ceiling = ", ceiling" * (level in analysis.ceilings)
-        change, ends = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
+        change, interval = change_cells(row["percent_change"], row["ci_low"], row["ci_high"])
         record = {
             "level": level + DAGGER * (level in lost),
             "change": change if known(row["percent_change"]) else None,
             "verdict": word and f"{mark_of(word.partition(',')[0]).sign}\u00a0{word}{ceiling}",
-            confidence: with_unit(change, ends) or None,
+            confidence: interval or None,
             "against": against_words(analysis, level).removeprefix("against "),
             spread: mean_words(row["mean"], row["sd"]),
             "n": str(row["n"]),
             "adjusted p": p_words(row["p_adjusted"]),
         }
-        if (
-            level not in analysis.against or row["verdict"] == "invalid"
-        ):  # whose numbers are not to be believed
+        # beside "invalid" a figure would be read as a result
+        if level not in analysis.against or row["verdict"] == "invalid":
             record |= dict.fromkeys(("change", confidence, "adjusted p"), "")
         if level not in analysis.against:
             record["verdict"] = "baseline" if level == analysis.baseline else "reference"

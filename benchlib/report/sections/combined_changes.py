@@ -11,7 +11,7 @@ import pandas as pd
 from benchlib.plan.metrics import confidence_words
 from benchlib.report.figures import changes
 from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import UNSHOWN, percent_words, with_unit
+from benchlib.report.figures.frames import UNSHOWN, change_cells
 from benchlib.report.figures.tables import Format, Table, html_table, p_words
 from benchlib.report.screening import combination, factorial, main_effects, standing_out
 from benchlib.report.sections import NothingToShowError, refuse_invalid, section
@@ -62,10 +62,7 @@ def gains(experiment: Experiment) -> Table:
     names = {name: f"{name}: {high} instead of {low}" for name, (low, high) in ends.items()}
     alone, whole = rows.iloc[: len(ends)].replace({"what": names}), rows.iloc[len(ends) :]
     rows = pd.concat([alone, pairs.rename(columns={"effect": "what"}), whole])
-    pairs_of_words = (
-        percent_words(*row) for row in rows[["percent", "ci_low", "ci_high"]].to_numpy().tolist()
-    )
-    words = [(change, with_unit(change, ends)) for change, ends in pairs_of_words]
+    words = [change_cells(*row) for row in rows[["percent", "ci_low", "ci_high"]].to_numpy().tolist()]
     interval = f"{confidence_words(alpha)} interval"
     table = pd.DataFrame(words, columns=["change", interval]).assign(p=rows["p_value"].to_list())
     table.insert(0, "what", rows["what"].to_list())
