@@ -21,7 +21,7 @@ def make_factor(
 ) -> tuple[Factor, dict[str, str]]:
     """Return the factor and the levels that it leaves out, each with the reason.
 
-    ``only`` is what the profile runs: some of the levels, or of some dimensions of the grid some values.
+    ``only`` is what the profile runs: some of the levels, of a grid too, or of some of its dimensions some values.
 
     Raises:
         InputError: the parameters do not make a factor; the message names the one.
@@ -158,10 +158,8 @@ def _combinations(
         raise InputError("parameters levels and grid: give one of them; a grid makes the levels itself")
     if along not in ("", *grid):
         raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
-    chosen = only or {}
-    if isinstance(chosen, list) or any(
-        not set(ends) <= grid.get(name, {}).keys() for name, ends in chosen.items()
-    ):
+    chosen = only if isinstance(only, dict) else {}
+    if any(not set(ends) <= grid.get(name, {}).keys() for name, ends in chosen.items()):
         raise InputError(f"profile {declared.profile}: 'only' wants dimensions with some values")
     parts = {
         name: _whole({end: patch for end, patch in ends.items() if end in chosen.get(name, ends)})
@@ -183,7 +181,13 @@ def _combinations(
             {key: value for key, value in parts[d][end].items() if value} for d, end in cells[name].items()
         )
         levels[name] = read(name, reduce(patched, named, {}))
-    return levels, cells
+    if isinstance(only, list):
+        if unknown := set(only) - levels.keys():
+            raise InputError(
+                f"profile {declared.profile}: 'only' names “{min(unknown)}”, which is no combination"
+            )
+        levels = {name: level for name, level in levels.items() if name in only}
+    return levels, {name: cells[name] for name in levels}
 
 
 def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...], number: int) -> str:

@@ -223,7 +223,7 @@ def _gains(experiment: Experiment) -> str:
     """Whether the gains of a grid's changes add up, of those that bring one alone."""
     analysis = experiment.analysis
     try:
-        _, design, _ = factorial(experiment)
+        _, design, _ = factorial(experiment, 1)
         verdicts = analysis.table.set_index("level")["verdict"].reindex(design.index)
         if analysis.baseline not in design.index[design.lt(0).all(axis=1)] or verdicts.eq("invalid").any():
             return ""

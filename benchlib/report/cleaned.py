@@ -39,6 +39,8 @@ def cleaned(html: str, counts: Counter[str], base: str = "") -> Markup:
         if tag.name not in elements:
             tag.decompose()
             continue
+        if tag.name == "th" and not tag.get_text(strip=True):
+            tag.name = "td"  # a header that says nothing is none
         for name, value in list(tag.attrs.items()):
             leaves = name == "href" and not _INSIDE.fullmatch(str(value))
             loads = name in ("style", "clip-path") and _LOADING.search(str(value))

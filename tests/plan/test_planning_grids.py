@@ -115,6 +115,10 @@ def test_workloads_that_are_not_compared_are_parts_of_their_own() -> None:
 def test_a_profile_runs_only_a_part() -> None:
     few = {"quick": {**VALUES["profiles"]["quick"], "only": {"clients": ["8 clients"]}}}  # type: ignore[index]
     assert "slow, read/write, 4 clients" not in planned(**{**CROSSED, "profiles": few}).plan.factor.levels
+    two = {"quick": {"only": ["slow, read/write, 4 clients", "fast, read-only, 8 clients"]}}
+    factor = planned(**{**CROSSED, "along": "", "profiles": two}).plan.factor
+    assert [*factor.levels] == ["slow, read/write, 4 clients", "control", "fast, read-only, 8 clients"]
+    assert [*factor.cells] == two["quick"]["only"]
     levels = {"defaults": {}, "a": {"settings": {"jit": False}}, "b": {}, "c": {}}
     against = {"c": "b"}
     some = {"quick": {"only": ["defaults", "a", "c"]}}
@@ -132,7 +136,7 @@ def test_a_profile_runs_only_a_part() -> None:
         ({"levels": {"a": {}}}, "give one of them"),
         ({"blocks": "auto"}, "where some are compared with others give their number"),
         ({"profiles": {"quick": {"only": {"disk": ["tape"]}}}}, "'only' wants dimensions"),
-        ({"profiles": {"quick": {"only": ["slow"]}}}, "'only' wants dimensions"),
+        ({"profiles": {"quick": {"only": ["slow"]}}}, "'only' names “slow”, which is no combination"),
     ],
 )
 def test_a_grid_that_makes_no_study_is_refused(changes: dict[str, object], why: str) -> None:

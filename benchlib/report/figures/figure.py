@@ -62,7 +62,8 @@ def _inline(svg: str, alt: str) -> str:
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.S)
     body = re.sub(r' transform="rotate\(-?0 [^"]*"', "", body)
-    numeric = r' (x|y|points|transform|width|height)="([^"]*)"'
+    body = re.sub(r'(?<= [xy]=")[\d.-]+', lambda m: f"{float(m[0]):.1f}", body)
+    numeric = r' (points|transform|width|height)="([^"]*)"'
     body = re.sub(numeric, lambda m: f' {m[1]}="{_shorter(m[2])}"', body)
     body = re.sub(r'(?<= d=")[^"]*', lambda m: _path(m[0]), body)
     body = re.sub(r"font-family: [^;\"]*;? ?", "", body)

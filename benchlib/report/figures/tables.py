@@ -29,6 +29,8 @@ from benchlib.stats.compare import SAME
 Format = Callable[[Any], Any]
 Rows = list[list[Any]]
 _SEEN_AT_ONCE = 20  # rows
+_ACROSS = 10
+"""So many columns beside the first have room on a page and on paper."""
 
 
 class Quiet(str):
@@ -81,7 +83,8 @@ def of_levels(
 ) -> Table:
     """A table of rows, each with its name below `head` and a cell for each level; turned round where levels are many.
 
-    Many are more than six, and more than the rows. `numbers` aligns all but the first column right.
+    Many are more than six, and more than the rows. `numbers` aligns all but the first column right. What is still too wide
+    for a page goes below, in parts that each have the first column.
     """
     # of objects, since a column of texts would make plain ones of the muted
     frame = pd.DataFrame(rows, columns=[head, *levels], dtype=object)
@@ -91,7 +94,14 @@ def of_levels(
     formats: Mapping[str, Format] = dict.fromkeys(heads[1:], str) if numbers else NOTHING
     # a setting's or a level's name is as it is, underscores included
     labels = dict(zip(heads, heads, strict=True))
-    return html_table(frame, caption, formats=formats, labels=labels, note=note)
+    parts = max(1, math.ceil((len(heads) - 1) / _ACROSS))
+    size, shown = math.ceil((len(heads) - 1) / parts), ""
+    for part in range(parts):
+        columns = [0, *range(1 + part * size, min(1 + (part + 1) * size, len(heads)))]
+        title = f"{caption} ({part + 1} of {parts})" if parts > 1 else caption
+        below = note if part == parts - 1 else ""
+        shown += html_table(frame.iloc[:, columns], title, formats=formats, labels=labels, note=below).html
+    return Table(caption, shown)
 
 
 def levels_table(study: Study) -> Table:

@@ -51,25 +51,32 @@ def confirm(experiment: Experiment) -> Statement:
 
 @section
 def gains(experiment: Experiment) -> Table:
-    """Each change alone, how each pair of them meets, what they would bring if the gains multiplied, and what all of them bring."""
+    """Each change alone, how each pair of them meets, what they would bring if the gains multiplied, and what all of them bring.
+
+    Where only some of the combinations were run, it says nothing of pairs.
+    """
     if experiment.study.declared.screen:
         raise NothingToShowError(
             "A screening tells each change's effect alone: run those that stood out once more."
         )
-    trials, design, ends = factorial(experiment)
+    trials, design, ends = factorial(experiment, 1)
     rows, alpha = combination(experiment, design), experiment.analysis.alpha
-    pairs = effects(trials, design, metric=experiment.plan.metric, alpha=alpha).query("order == 2")
     names = {name: f"{name}: {high} instead of {low}" for name, (low, high) in ends.items()}
-    alone, whole = rows.iloc[: len(ends)].replace({"what": names}), rows.iloc[len(ends) :]
-    rows = pd.concat([alone, pairs.rename(columns={"effect": "what"}), whole])
+    parts = [rows.iloc[: len(ends)].replace({"what": names}), rows.iloc[len(ends) :]]
+    note = (
+        "Single intervals and p by one error of all levels: narrower than those of the verdicts, which stand."
+    )
+    if len(design) == 2 ** len(ends):
+        pairs = effects(trials, design, metric=experiment.plan.metric, alpha=alpha).query("order == 2")
+        parts.insert(1, pairs.rename(columns={"effect": "what"}))
+        note += (
+            " × : by how much one change raises or lowers the other's gain, halved, averaged over the rest."
+        )
+    rows = pd.concat(parts)
     words = [change_cells(*row) for row in rows[["percent", "ci_low", "ci_high"]].to_numpy().tolist()]
     interval = f"{confidence_words(alpha)} interval"
     table = pd.DataFrame(words, columns=["change", interval]).assign(p=rows["p_value"].to_list())
     table.insert(0, "what", rows["what"].to_list())
-    note = (
-        "Single intervals and p by one error of all levels: narrower than those of the verdicts, which stand. × : by how much one "
-        "change raises or lowers the other's gain, halved, averaged over the rest."
-    )
     formats: dict[str, Format] = {"change": str, interval: str, "p": p_words}
     return html_table(table, "Do the gains add up?", formats=formats, note=note)
 

@@ -139,3 +139,16 @@ def test_many_levels_have_a_row_each(levels, turned):
         [names[-1], str(levels - 1)] if turned else ["max_wal_size", "–"]
     )
     assert last.td["class"] == ["bl-number"]
+
+
+def test_a_table_of_many_levels_goes_on_below_itself():
+    levels = [f"level {number}" for number in range(13)]
+    rows = [[f"figure {row}", *[f"{row}.{number}" for number in range(13)]] for row in range(14)]
+    whole = of_levels("figure", levels, rows, "Figures", note="of all")
+    assert whole.caption == "Figures"
+    parts = parsed(whole).find_all("table")
+    assert [part.caption.get_text() for part in parts] == ["Figures (1 of 2)", "Figures (2 of 2)"]
+    heads = [[head.get_text() for head in part.thead.find_all("th")] for part in parts]
+    assert heads == [["figure", *levels[:7]], ["figure", *levels[7:]]]
+    assert [part.tbody.find_all("tr")[3].find_all("td")[-1].get_text() for part in parts] == ["3.6", "3.12"]
+    assert parsed(whole).get_text().count("of all") == 1
