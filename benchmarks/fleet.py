@@ -101,7 +101,8 @@ class Made:
         if name == "scheduler":
             self._start(name, [], "scheduler", "--protocol=tls", f"--host={_NETWORK}.1", f"--port={_PORT}")
             return
-        space = ["ip", "netns", "exec", f"bl-{name}"]
+        # not "ip netns exec", which mounts another /sys: without control groups no disk has a cap
+        space = ["nsenter", f"--net=/run/netns/bl-{name}"]
         own = [f"--name={name}", f"--host={self.address[name]}", "--nthreads=1"]
         self._start(name, space, "worker", self.scheduler, *own)
 
@@ -253,12 +254,13 @@ def followers(made: Made) -> list[str]:
 
 
 def hold(made: Made, file: Path) -> None:
-    """Write the file of a fleet of a server and two that follow or generate load, and leave it be until Ctrl-C."""
+    """Write the file of a fleet of a server and two that follow or generate load, and leave it be until Ctrl-C or SIGTERM."""
     hosts = made.hosts(db1="server", db2="follower", db3="load")
     file.write_text(yaml.safe_dump(hosts.fleet.model_dump(mode="json", exclude_defaults=True)), "utf-8")
     print(f"benchlib run … --fleet {file}; Ctrl-C here ends it", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        signal.pause()
+    ends = {signal.SIGINT, signal.SIGTERM}  # a shell's background process is deaf to the first
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    signal.sigwait(ends)
     file.unlink()
 
 
