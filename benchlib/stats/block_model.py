@@ -18,6 +18,9 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csr_array
 
+_RCOND = 1e-10
+"""What is smaller than this part of the largest eigenvalue is 0: with how much rounding it comes is the processor's."""
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -70,7 +73,7 @@ class Fit:
         """
         estimate = weights @ self.effects
         unscaled = weights @ self.unscaled @ weights.T
-        connected = np.linalg.pinv(self.unscaled, hermitian=True) @ self.unscaled
+        connected = np.linalg.pinv(self.unscaled, _RCOND, hermitian=True) @ self.unscaled
         unknown = ~np.isclose(weights @ connected, weights, atol=1e-8).all(axis=1)
         estimate[unknown] = np.nan
         unscaled[unknown, :] = unscaled[:, unknown] = np.nan
@@ -87,7 +90,7 @@ class Fit:
             used = weights[row] != 0
             logs = self.logs[:, used]
             effects, own, *_ = _additive(logs[np.isfinite(logs).any(axis=1)])
-            weight, together = weights[row][used], np.linalg.pinv(own, hermitian=True) @ own
+            weight, together = weights[row][used], np.linalg.pinv(own, _RCOND, hermitian=True) @ own
             if not np.allclose(weight @ together, weight, atol=1e-8):
                 estimate[row] = unscaled[row, :] = unscaled[:, row] = np.nan
                 continue
@@ -136,7 +139,7 @@ def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     sizes = counts.sum(axis=1, keepdims=True)
     centred = y - np.nanmean(y, axis=1, keepdims=True)
     information = np.diag(counts.sum(axis=0)) - counts.T @ (counts / sizes)
-    unscaled = np.linalg.pinv(information, rcond=1e-10, hermitian=True)
+    unscaled = np.linalg.pinv(information, _RCOND, hermitian=True)
     effects = unscaled @ np.nansum(centred, axis=0)
     residual = centred - effects + counts @ effects[:, None] / sizes
     rank = int(np.linalg.matrix_rank(information, tol=1e-8, hermitian=True))

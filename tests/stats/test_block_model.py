@@ -1,5 +1,7 @@
 """The block model against scipy's paired t and statsmodels' ordinary least squares."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,3 +45,16 @@ def test_contrasts_agree_with_statsmodels(make_trials, absent, arms):
     assert ours.residual_sd * np.sqrt(np.diag(unscaled)) == pytest.approx(test.sd, rel=1e-10)
     residual = theirs.resid.set_axis(pd.MultiIndex.from_frame(trials[["block", "level"]])).unstack()
     assert ours.residual == pytest.approx(residual.to_numpy(), abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("levels", [2, 7, 25])
+def test_what_a_processor_rounds_does_not_decide_what_is_known(levels):
+    random = np.random.default_rng(levels)
+    fit = fit_blocks(pd.DataFrame(random.normal(size=(4, levels))))
+    weights = arm_weights(levels, 1)
+    estimate, unscaled = fit.contrasts(weights)
+    rounded = random.normal(scale=1e-14, size=fit.unscaled.shape) * abs(fit.unscaled).max()
+    other, covariance = replace(fit, unscaled=fit.unscaled + rounded + rounded.T).contrasts(weights)
+    assert np.isfinite(estimate).all()
+    np.testing.assert_allclose(other, estimate)
+    np.testing.assert_allclose(covariance, unscaled, rtol=1e-9, atol=1e-12)
