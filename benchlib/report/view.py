@@ -23,6 +23,7 @@ from benchlib.report.figures.tables import Table, html_table, levels_table, p_wo
 from benchlib.stats.sensitivity import sensitivity
 from benchlib.study.experiment import Experiment
 from benchlib.study.loop import missing
+from benchlib.study.records import ReplicaReadings
 from benchlib.study.results import tunables
 from benchlib.study.store import notebooks
 
@@ -83,6 +84,27 @@ class View:
     def levels(self) -> Table:
         """What differs between the levels, and what each gives up if the machine crashes."""
         return levels_table(self.experiment.study)
+
+    def hosts(self) -> Table | None:
+        """Who ran what on a fleet, and how far from the server; None where one host did everything."""
+        rows = list[tuple[str, str, str, float | None]]()
+        for trial_id, kept in self.experiment.kept.items():
+            level, server = kept.trial.level, "server" if kept.generators else "server, load tool"
+            rows.append((kept.ran_on or "this machine", server, "all", None))
+            rows += [(one.host, "load tool", level, one.round_trip_s) for one in kept.generators]
+            if replicas := ReplicaReadings.read(self.experiment.folder, trial_id):
+                rows += [
+                    (away.host, name, level, away.round_trip_s) for name, away in replicas.elsewhere.items()
+                ]
+        frame = pd.DataFrame(rows, columns=["host", "runs", "at", "way"]).astype({"way": float})
+        if not frame["host"].nunique() > 1:
+            return None
+        # in the order of the levels, which trials are not in
+        frame["order"] = frame["at"].map({level: place for place, level in enumerate(self._levels)})
+        each = frame.sort_values("order", na_position="first").groupby(["host", "runs", "at"], sort=False)
+        told = each["way"].agg(lambda of: span(1000 * of)).replace("", None).reset_index()
+        labels = {"at": "at the levels", "way": "round trip to the server, ms"}
+        return html_table(told, "Who ran what", labels=labels)
 
     def preflight(self) -> Table | None:
         """What is to be run, and what that needs of this machine, checked; None when nothing is left to run.

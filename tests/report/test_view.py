@@ -12,12 +12,13 @@ from fakes import seal
 from page_parts import rows
 
 from benchlib.load.latency import keep_log
+from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 from benchlib.report.view import View, _together
 from benchlib.stats import Concern
-from benchlib.study.records import Samples
+from benchlib.study.records import ReplicaReadings, Samples
 from benchlib.study.store import TRANSACTION_LOG
 
 
@@ -39,6 +40,26 @@ def kept(view_of) -> Callable[..., View]:
 def test_what_the_bench_warned_of_is_a_reason_for_doubt(kept) -> None:
     reasons = kept(facts={"warnings": ["replica1 was gone"]}).validity().html.replace("&#39;", "'")
     assert re.search(r"all trials of [^:]*'tuned'[^:]*: replica1 was gone", reasons)
+
+
+def test_who_ran_what_is_told_where_several_hosts_did(view_of) -> None:
+    def leaving(trial: Trial) -> dict[str, object]:
+        away = {"replica1": {"host": "db2", "round_trip_s": 0.0012, "readings": []}}
+        return {ReplicaReadings.FILE: {"elsewhere": away}} if trial.level == "tuned" else {}
+
+    levels = {"tuned": Level(replication={"replicas": 1, "on": ["db2"]})}
+    told = view_of(
+        {"defaults": 1000.0, "control": 1001.0, "tuned": 900.0}, levels=levels, leaving=leaving
+    ).hosts()
+    assert told.caption == "Who ran what"
+    assert [[*row.values()] for row in rows(told)] == [
+        ["this machine", "server, load tool", "all", "–"],
+        ["db2", "replica1", "tuned", "1.2"],
+    ]
+
+
+def test_one_host_that_does_everything_is_not_told(kept) -> None:
+    assert kept().hosts() is None
 
 
 def test_caps_that_all_levels_have_alike_are_among_the_facts(view_of) -> None:
