@@ -83,8 +83,10 @@ def _inline(svg: str, alt: str) -> str:
 
 
 def _together(alike: re.Match[str]) -> str:
-    style = f' style="{alike[2]}"'
-    return f"<g{style}>{alike[0].replace(style, '')}</g>"
+    style, marks = f' style="{alike[2]}"', re.findall("<[a-z]+", alike[0])
+    clips = re.findall(' clip-path="[^"]*"', alike[0])
+    clip = clips[0] if len(clips) == len(marks) and len({*clips}) == 1 else ""
+    return f"<g{clip}{style}>{alike[0].replace(style, '').replace(clip, '')}</g>"
 
 
 def _told(mark: re.Match[str]) -> str:
