@@ -18,6 +18,7 @@ from benchlib.report.answers import answers, headline, limits, sentence, words_o
 from benchlib.report.figures import changes, mechanism, over_time, responses
 from benchlib.report.figures.figure import Figure
 from benchlib.report.figures.frames import by_value, change_cells, in_common, quoted, span
+from benchlib.report.figures.hosts import who_ran_what
 from benchlib.report.figures.style import FEW, TEMPLATES, worded
 from benchlib.report.figures.tables import Table, html_table, levels_table, p_words, verdict_table
 from benchlib.stats.sensitivity import sensitivity
@@ -85,26 +86,25 @@ class View:
         """What differs between the levels, and what each gives up if the machine crashes."""
         return levels_table(self.experiment.study)
 
-    def hosts(self) -> Table | None:
+    def hosts(self) -> Figure | None:
         """Who ran what on a fleet, and how far from the server; None where one host did everything."""
-        rows = list[tuple[str, str, str, float | None]]()
+        rows = list[tuple[str, str, str, str, str, float | None]]()
         for trial_id, kept in self.experiment.kept.items():
-            level, server = kept.trial.level, "server" if kept.generators else "server, load tool"
-            rows.append((kept.ran_on or "this machine", server, "all", None))
-            rows += [(one.host, "load tool", level, one.round_trip_s) for one in kept.generators]
+            server, level = kept.ran_on or "this machine", kept.trial.level
+            serves = "server" if kept.generators else "server, load tool"
+            rows.append((server, server, "server", serves, level, None))
+            for one in kept.generators:
+                rows.append((server, one.host, "load", "load tool", level, one.round_trip_s))
             if replicas := ReplicaReadings.read(self.experiment.folder, trial_id):
-                rows += [
-                    (away.host, name, level, away.round_trip_s) for name, away in replicas.elsewhere.items()
-                ]
-        frame = pd.DataFrame(rows, columns=["host", "runs", "at", "way"]).astype({"way": float})
+                for name, away in replicas.elsewhere.items():
+                    rows.append((server, away.host, "follower", name, level, away.round_trip_s))
+        columns = ["server", "host", "role", "runs", "level", "round_trip_ms"]
+        frame = pd.DataFrame(rows, columns=columns).astype({"round_trip_ms": float})
         if not frame["host"].nunique() > 1:
             return None
-        # in the order of the levels, which trials are not in
-        frame["order"] = frame["at"].map({level: place for place, level in enumerate(self._levels)})
-        each = frame.sort_values("order", na_position="first").groupby(["host", "runs", "at"], sort=False)
-        told = each["way"].agg(lambda of: span(1000 * of)).replace("", None).reset_index()
-        labels = {"at": "at the levels", "way": "round trip to the server, ms"}
-        return html_table(told, "Who ran what", labels=labels)
+        frame["round_trip_ms"] *= 1000
+        order = frame["level"].map({level: place for place, level in enumerate(self._levels)})
+        return who_ran_what(frame.iloc[order.argsort(kind="stable")])
 
     def preflight(self) -> Table | None:
         """What is to be run, and what that needs of this machine, checked; None when nothing is left to run.

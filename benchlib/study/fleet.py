@@ -98,7 +98,8 @@ class Hosts:
         import dask  # which that needs
 
         # what ends a run is said in a line of ours
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        for name in ("distributed", "distributed.client"):  # each has a level of its own
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         with contextlib.ExitStack() as stack:
             stack.callback(setattr, self, "_client", None)
             try:

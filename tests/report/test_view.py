@@ -51,11 +51,11 @@ def test_who_ran_what_is_told_where_several_hosts_did(view_of) -> None:
     told = view_of(
         {"defaults": 1000.0, "control": 1001.0, "tuned": 900.0}, levels=levels, leaving=leaving
     ).hosts()
-    assert told.caption == "Who ran what"
-    assert [[*row.values()] for row in rows(told)] == [
-        ["this machine", "server, load tool", "all", "–"],
-        ["db2", "replica1", "tuned", "1.2"],
-    ]
+    assert told.title == "Of 2 hosts 1 served, 1 followed; round trips of 1.2 ms"
+    assert "this machine: server, load tool; db2: replica1, 1.2 ms away" in told.alt
+    of_server, of_replica = told.numbers.astype(object).to_numpy().tolist()
+    assert of_server[:3] == ["this machine", "server, load tool", "all"]
+    assert of_replica == ["db2", "replica1", "tuned", 1.2, 1.2]
 
 
 def test_one_host_that_does_everything_is_not_told(kept) -> None:

@@ -19,6 +19,7 @@ from matplotlib.textpath import text_to_path
 from benchlib.report.figures.changes import forest, half_normal, index_panels, shares, waterfall
 from benchlib.report.figures.figure import render
 from benchlib.report.figures.frames import amount
+from benchlib.report.figures.hosts import who_ran_what
 from benchlib.report.figures.layout import canvas, styled
 from benchlib.report.figures.over_time import (
     device_panels,
@@ -97,6 +98,19 @@ def index_entry(title, panel, change):
     return SimpleNamespace(title=title, panel=panel, higher_is_better=True, answers=[answer])
 
 
+def on_hosts(servers):
+    """Trials on so many servers, with a load from elsewhere and two replicas on one host."""
+    rows = []
+    for place, level in enumerate(LEVELS):
+        for server in (f"db{number}" for number in range(servers)):
+            rows.append((server, server, "server", "server", level, np.nan))
+            rows.append(
+                (server, "generator-with-a-long-name.example", "load", "load tool", level, 0.2 + place)
+            )
+            rows += [(server, "db77", "follower", f"replica{number}", level, 2.0) for number in (1, 2)]
+    return pd.DataFrame(rows, columns=["server", "host", "role", "runs", "level", "round_trip_ms"])
+
+
 STEPS = ["base", "2: dirty_ratio 10, dirty_background_ratio 5", "3: scheduler mq-deadline", "4: once more"]
 CHARTS = {
     "forest": lambda: forest(ordinary()[0], durability={"tuned": "the last commits"}),
@@ -120,6 +134,9 @@ CHARTS = {
     "curve": lambda: curve(curves()[:1]),
     "curves": lambda: curve(curves()),
     "change by clients": lambda: change_by_clients(by_clients(), ordinary()[0]),
+    "hosts": lambda: who_ran_what(on_hosts(1)),
+    "many hosts": lambda: who_ran_what(on_hosts(40)),
+    "hosts that share nothing": lambda: who_ran_what(on_hosts(3).query("role == 'server'")),
     "index": lambda: index_panels([index_entry("A", "changes", 5600.0), index_entry(cases.LONG, "costs", -45.0)]),
 }  # fmt: skip
 
@@ -190,6 +207,13 @@ def test_its_text_stays_on_the_canvas_in_the_widest_common_font(page):
         low = at - long * (1 - share if turned else share)
         assert -1 <= low <= low + long <= end + 1, text.get_text()
         assert 0 <= y <= height + 1
+
+
+def test_a_host_says_how_far_it_was_at_each_level_where_that_differs():
+    texts = BeautifulSoup(CHARTS["hosts"]().svg, "html.parser").get_text("|").replace("\u00a0", " ")
+    assert "defaults: 0.2 ms|" in texts
+    assert "replica1, replica2|2 ms away" in texts
+    assert "and 34 more" in CHARTS["many hosts"]().svg
 
 
 @pytest.mark.parametrize("name", ["forest", "timeline", "waits"])
