@@ -3,17 +3,13 @@
 import gc
 import os
 import signal
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
 from functools import cache
-from importlib import import_module
 from itertools import count
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
-from coverage import Coverage
 from fakes import Outcome
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
@@ -93,13 +89,6 @@ LONG = (
 )
 """Files of few tests that take long: none is begun when the other processes are done."""
 
-OF_PURE_ROOMS = (
-    *("plan/", "stats/", "load/parse/test_parse_g", "load/parse/test_parse_l", "load/parse/test_parse_p"),
-    *("load/test_latency", "load/test_workloads.py", "levers/test_words", "study/test_results"),
-    *("host/test_host_lock", "host/test_telemetry", "server/test_counters", "server/test_checkpoints"),
-)
-"""Tests that show how much of the pure rooms is covered."""
-
 WORKLOAD = Workload(name="tpcb-like", title="TPC-B-like transactions", scripts=(Script(builtin="tpcb-like"),))
 
 
@@ -142,38 +131,6 @@ def _file(item: pytest.Item) -> str:
 
 def _apart(file: str) -> bool:
     return file.startswith(APART)
-
-
-if Coverage.current():  # what runs as a module is loaded is traced here: in the first process, in no other
-    for name in ("plan", "stats", "load.parse"):
-        room = import_module(f"benchlib.{name}")
-        for module in iter_modules(room.__path__, f"{room.__name__}."):
-            import_module(module.name)
-
-
-@contextmanager
-def untraced() -> Iterator[None]:
-    """Coverage stands still, since whatever is traced takes twice its time."""
-    tracing = Coverage.current()
-    if tracing:
-        tracing.stop()
-    yield
-    if tracing:
-        tracing.start()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect without being traced."""
-    with untraced():
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Trace the tests of pure rooms alone."""
-    with nullcontext() if _file(item).startswith(OF_PURE_ROOMS) else untraced():
-        return (yield)
 
 
 @pytest.fixture(autouse=True)
