@@ -205,6 +205,18 @@ def test_what_is_covered_and_what_is_left_out_is_said_with_the_reason(shop: Clus
     assert any("not among the 2 most called" in line for line in lines)
 
 
+def test_a_schema_that_is_closed_to_the_role_is_said_once(shop: Cluster) -> None:
+    shop.execute(
+        "DROP ROLE IF EXISTS reader", "CREATE ROLE reader", "GRANT pg_read_all_stats TO reader",
+        "ALTER DATABASE shop SET role = reader",
+    )  # fmt: skip
+    try:
+        _, lines = workload_of(shop, "shop", 20, writes=False)
+    finally:
+        shop.execute("ALTER DATABASE shop RESET role", dbname="postgres")
+    assert any("permission denied for schema app (a GRANT opens it): 2 (" in line for line in lines), lines
+
+
 def test_statements_that_write_are_taken_if_asked_for(
     shop: Cluster, elsewhere: tuple[Cluster, Path], tmp_path: Path, shelter: Path
 ) -> None:

@@ -118,8 +118,11 @@ class _Reader:
             self.connection.execute(f"PREPARE benchlib AS {sql}", prepare=True)
             parameters = self.rows("prepared")
             self.connection.execute("DEALLOCATE benchlib")
+        except psycopg.errors.InsufficientPrivilege as reason:
+            raise _LeftOutError(f"{reason.diag.message_primary} (a GRANT opens it)") from None
         except (InputError, psycopg.Error) as reason:
-            raise _LeftOutError(f"they cannot be prepared: {str(reason).partition(chr(10))[0]}") from None
+            said = reason.diag.message_primary if isinstance(reason, psycopg.Error) else None
+            raise _LeftOutError(f"they cannot be prepared: {said or reason}") from None
         names, tables = self._tables(texts)
         if not tables or len(parameters) > _MOST_PARAMETERS:
             raise _LeftOutError(
