@@ -34,9 +34,7 @@ class TargetLever(Lever):
         if target is None:
             return []
         if target.own_schema and _MAKES_SCHEMA.search(plan.level_workload(wish.name).load_sql):
-            raise PreflightError(
-                f"the workload of “{wish.name}” makes schemas, which 'own_schema' cannot hold: leave that out"
-            )
+            raise PreflightError("its workload makes schemas, which 'own_schema' cannot hold: leave that out")
         clients = plan.level_load(wish.name).clients + plan.level_workload(wish.name).clients_beside
         return Remote(target).preflight(
             clients=clients, settings=wish.level.settings, needs_mib=wish.data_mib
