@@ -18,6 +18,7 @@ from benchlib.study.bench import check_invariant
 from benchlib.study.stand import build, written
 
 _ONCE = Load(clients=1, threads=1, duration_s=1)
+_LONG_LIST = re.compile(r"(ARRAY\[[^]]{40})[^]]{40,}(?=\])")
 _LOGGED = re.compile(r"LOG:  statement: (.*(?:\n\t.*)*)")
 
 
@@ -61,5 +62,6 @@ def _plans(server: Cluster, log: str) -> list[str]:
             with contextlib.suppress(psycopg.Error):
                 # prepared, so that the server refuses a second statement behind the first
                 rows = connection.execute(f"EXPLAIN {statement}", prepare=True).fetchall()
-                plans.append("\n  ".join([statement, *(str(row[0]) for row in rows)]))
+                shown = _LONG_LIST.sub(r"\1…", statement)
+                plans.append("\n  ".join([shown, *(str(row[0]) for row in rows)]))
     return plans

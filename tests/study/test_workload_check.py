@@ -18,7 +18,7 @@ pgbench_tables = false
 load_sql = "CREATE TABLE t AS SELECT i FROM generate_series(1, 1000 * :scale) AS i; CREATE INDEX ON t (i)"
 vacuum = ["t"]
 scripts = [
-  {sql = "\\\\set i random(1, 1000 * :scale)\\nSELECT * FROM t\\nWHERE i = :i;"},
+  {sql = "\\\\set i random(1, 1000 * :scale)\\nSELECT * FROM t\\nWHERE i = :i AND i = ANY (ARRAY[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]);"},
   {sql = "INSERT INTO t VALUES (0);", weight = 3},
   {sql = "SELECT * FROM missing;"},
   {sql = "BEGIN; INSERT INTO t VALUES (1); INSERT INTO t VALUES (2); END;"},
@@ -44,6 +44,7 @@ def test_each_script_is_tried_with_the_plans_of_what_the_server_got(own: None) -
     (plan,) = plans
     assert "WHERE i = " in plan
     assert "Index" in plan
+    assert "11, 12, 1…])" in plan.splitlines()[1], "a long list is cut"
     assert "missing" in fails
     assert none == []
     assert "holds 2 new rows (wanted 1)" in lies
