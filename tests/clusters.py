@@ -104,7 +104,8 @@ def created(
         installation = runnable(find_installation(version))
         if installation.bindir not in made:
             cluster = Cluster(Shell(server_user()), installation, shelter / f"v{len(made)}")
-            cluster.create()
+            # of small segments, since to copy large ones takes longer than most tests
+            cluster.create(["--wal-segsize=2"] if installation.major > 10 else [])
             made[installation.bindir] = cluster
         return made[installation.bindir]
 
