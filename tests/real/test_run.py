@@ -17,6 +17,8 @@ import nbformat
 import psutil
 import pytest
 
+from benchlib.host.lock import LOCK_VARIABLE
+
 pytestmark = [pytest.mark.pg, pytest.mark.slow]
 
 ROOT = Path(__file__).parent.parent.parent
@@ -326,6 +328,7 @@ def test_an_ordinary_user_runs_it_as_well(project: Project, ordinary_user: str) 
             shutil.chown(path, ordinary_user)
     project.environment["HOME"] = str(project.folder)
     project.environment["MPLCONFIGDIR"] = str(project.folder / "mpl")
+    project.environment[LOCK_VARIABLE] = str(project.folder / "lock")  # that of the tests is root's
     done = project.run(user=ordinary_user)
     assert done.returncode == 0, done.stderr
     assert len(project.kept()) == 9
