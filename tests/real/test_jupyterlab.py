@@ -86,7 +86,8 @@ def test_run_all_cells_makes_a_study_and_shows_it(project: Path, lab: str) -> No
         tab = browser.new_page()
         tab.goto(f"{lab}/lab/tree/notebooks/template.ipynb")
         tab.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
-        tab.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for(timeout=60_000)
+        # a notebook that has no kernel yet calls itself idle, too, and runs nothing
+        tab.get_by_text("(ipykernel) | Idle").wait_for(timeout=120_000)
         tab.get_by_role("menuitem", name="Run", exact=True).click()
         tab.get_by_text("Run All Cells", exact=True).click()
         until = time.monotonic() + LIMIT_S
