@@ -29,7 +29,7 @@ demo: $(READY)  ## a real study on the embedded PostgreSQL: under five minutes, 
 lab: $(READY)  ## JupyterLab at notebooks/
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
-test: check  ## lint, types, layers and tests: under five minutes on two cores
+test: check  ## lint, types, layers and tests: five to six minutes on two cores
 	@$(BIN)/python -m pytest -n 4
 
 check: $(READY)
