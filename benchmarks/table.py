@@ -35,7 +35,7 @@ from benchlib.study.store import DATA_VARIABLE, StudyFolder
 HERE = Path(__file__).parent
 BENCHLIB = Path(sys.executable).with_name("benchlib")
 LEVELS = (
-    "{question: Does more memory help?, levels: {defaults: {}, more memory: {settings: {work_mem: 8MB}}}}\n"
+    "{question: 'Does more memory help?', levels: {defaults: {}, more memory: {settings: {work_mem: 8MB}}}}\n"
 )
 BLOCKS, ARMS = 9, 7
 
