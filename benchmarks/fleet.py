@@ -92,9 +92,8 @@ class Made:
             for process in self.processes.values():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-            self.clean(
-                self.names
-            )  # a study that was under way is undone by its guardian, which needs its folder
+            # a study that was under way is undone by its guardian, which needs its folder
+            self.clean(self.names)
             for name in self.names:
                 subprocess.run(["ip", "netns", "del", f"bl-{name}"], check=False)
             subprocess.run(["ip", "link", "del", BRIDGE], check=False)

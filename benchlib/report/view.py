@@ -91,7 +91,8 @@ class View:
         rows = list[tuple[str, str, str, str, str, float | None]]()
         for trial_id, kept in self.experiment.kept.items():
             server, level = kept.ran_on or "this machine", kept.trial.level
-            serves = "server" if kept.generators else "server, load tool"
+            # as planned: a trial that failed may tell of no generator
+            serves = "server" if self._plan.level_load(level).generators else "server, load tool"
             rows.append((server, server, "server", serves, level, None))
             for one in kept.generators:
                 rows.append((server, one.host, "load", "load tool", level, one.round_trip_s))

@@ -64,12 +64,12 @@ def trial(trials: Trials) -> Callable[[Plan], tuple[Measurement, Path]]:
     return lambda its_plan: trials.run(trials.bench(its_plan), "other")
 
 
-def writes_capped_at_400() -> bool:
+def writes_capped_at_50() -> bool:
     """Whether a loop device's writes are, in a control group of ours or in the one of all."""
     groups = Path("/sys/fs/cgroup")
     files = [*groups.rglob("io.max"), *groups.rglob("blkio.throttle.write_iops_device")]
     lines = [line for file in files for line in file.read_text().splitlines()]
-    return any(line.startswith("7:") and line.endswith((" 400", "wiops=400")) for line in lines)
+    return any(line.startswith("7:") and line.endswith((" 50", "wiops=50")) for line in lines)
 
 
 def mounts_of(scratch: Path) -> list[str]:
@@ -158,12 +158,12 @@ def test_a_memory_that_the_data_exceed_is_filled_before_the_warm_up_without_the_
     warm = Bench._warm
 
     def recorded(bench: Bench, stand: Stand, load: Load, *, seed: int) -> None:
-        caps.append(writes_capped_at_400())
+        caps.append(writes_capped_at_50())
         warm(bench, stand, load, seed=seed)
 
     monkeypatch.setattr(Bench, "_warm", recorded)
     monkeypatch.setattr(Workload, "data_mib", lambda self, scale: data_mib)
-    disk = {"data": {"file_system": "ext4", "size": "300MB"}, "write_iops": 400, "memory": "256MB"}
+    disk = {"data": {"file_system": "ext4", "size": "300MB"}, "write_iops": 50, "memory": "256MB"}
     measurement, _ = trial(plan({"storage": disk}))
     assert measurement.error is None
     assert caps == capped

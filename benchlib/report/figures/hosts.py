@@ -54,13 +54,12 @@ def who_ran_what(rows: pd.DataFrame) -> Figure:
             axes.plot(*zip(*ends, strict=True), color=MUTED, linewidth=1.2)
     counts = rows.groupby("role")["host"].nunique()
     did = ", ".join(f"{counts[role]} {_COLUMNS[role]}" for role in columns)
-    away = f"; round trips of {_way(rows['round_trip_ms'])}" * (len(columns) > 1)
+    away = f"; round trips of {_way(rows['round_trip_ms'])}" * bool(rows["round_trip_ms"].notna().any())
     title = finding(f"Of {rows['host'].nunique()} hosts {did}", away)
     caption = "Lines: who talked to whom. Times: round trips to the server, the fastest of twenty."
     told = rows.assign(level=rows["level"].mask(rows["role"] == "server", "all"))
-    numbers = (
-        told.groupby(["host", "runs", "level"], sort=False)["round_trip_ms"].agg(["min", "max"]).reset_index()
-    )
+    ways = told.groupby(["host", "runs", "level"], sort=False)["round_trip_ms"]
+    numbers = ways.agg(round_trip_least_ms="min", round_trip_most_ms="max").reset_index()
     return render("hosts", drawing, title, caption, numbers)
 
 

@@ -122,7 +122,9 @@ class _Reader:
             raise _LeftOutError(f"{reason.diag.message_primary} (a GRANT opens it)") from None
         except (InputError, psycopg.Error) as reason:
             said = reason.diag.message_primary if isinstance(reason, psycopg.Error) else None
-            raise _LeftOutError(f"they cannot be prepared: {said or reason}") from None
+            raise _LeftOutError(
+                f"they cannot be prepared: {said or str(reason).partition(chr(10))[0]}"
+            ) from None
         names, tables = self._tables(texts)
         if not tables or len(parameters) > _MOST_PARAMETERS:
             raise _LeftOutError(
