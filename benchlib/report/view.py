@@ -90,10 +90,14 @@ class View:
         """Who ran what on a fleet, and how far from the server; None where one host did everything."""
         rows = list[tuple[str, str, str, str, str, float | None]]()
         for trial_id, kept in self.experiment.kept.items():
-            server, level = kept.ran_on or "this machine", kept.trial.level
+            here, level = kept.ran_on or "this machine", kept.trial.level
+            server = "the target" if self._plan.level(level).target else here
             # as planned: a trial that failed may tell of no generator
-            serves = "server" if self._plan.level_load(level).generators else "server, load tool"
+            by_itself = not self._plan.level_load(level).generators
+            serves = "server, load tool" if by_itself and server == here else "server"
             rows.append((server, server, "server", serves, level, None))
+            if by_itself and server != here:
+                rows.append((server, here, "load", "load tool", level, None))
             for one in kept.generators:
                 rows.append((server, one.host, "load", "load tool", level, one.round_trip_s))
             if replicas := ReplicaReadings.read(self.experiment.folder, trial_id):

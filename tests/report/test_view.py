@@ -58,6 +58,21 @@ def test_who_ran_what_is_told_where_several_hosts_did(view_of) -> None:
     assert of_replica == ["db2", "replica1", "tuned", 1.2, 1.2]
 
 
+def test_a_server_that_is_not_ours_serves_and_a_failed_trial_s_generators_are_not_its_servers(
+    view_of,
+) -> None:
+    levels = {"tuned": Level(target="shop"), "far": Level(load={"from": ["gen1"]})}
+    told = view_of(
+        {"defaults": 1000.0, "control": 1001.0, "tuned": 900.0, "far": 900.0}, levels=levels
+    ).hosts()
+    assert told.title == "Of 2 hosts 1 made the load, 2 served"
+    ran = {tuple(row) for row in told.numbers[["host", "runs"]].to_numpy().tolist()}
+    assert ran == {
+        ("this machine", "server, load tool"), ("this machine", "server"),
+        ("this machine", "load tool"), ("the target", "server"),
+    }  # fmt: skip
+
+
 def test_one_host_that_does_everything_is_not_told(kept) -> None:
     assert kept().hosts() is None
 
