@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-slow coverage check format reports readme calibrate bench kills fleet-test fleet-scale restore clean
+.PHONY: help setup demo lab test test-all coverage check format reports readme calibrate bench kills fleet-test fleet-scale restore clean
 
 ifneq ($(findstring $$,$(CURDIR))$(findstring :,$(CURDIR)),)
 $(error the path of this checkout has a "$$" or ":" in it, with which no virtual environment can be made: move it)
@@ -29,26 +29,22 @@ demo: $(READY)  ## a real study on the embedded PostgreSQL: under five minutes, 
 lab: $(READY)  ## JupyterLab at notebooks/
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
-test: check  ## lint, types, layers and tests: five to six minutes on two cores
-	@$(BIN)/python -m pytest -n 4
+test: check  ## lint, types, layers, tests without a server, and one example of each real thing: three minutes
+	@$(BIN)/python -m pytest -n auto
 
-check: $(READY)
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+PIECES := root fleet browser pg statistics long
+test-all: $(PIECES:%=test-%)  ## all the rest, in pieces that run alone, too (make test-pg): half an hour
 
-PURE := errors plan stats load.parse host.telemetry server.counters server.checkpoints
-OF_PURE := plan stats load/parse load/test_latency.py load/test_workloads.py levers/test_words.py study/test_results.py \
-	host/test_host_lock.py host/test_telemetry.py server/test_counters.py server/test_checkpoints.py
-
-# apart from the tests: what is traced takes twice its time
-coverage: $(READY)  ## how much of the pure rooms their tests reach: 95 % at least
-	@$(BIN)/python -m pytest -n 3 $(OF_PURE:%=tests/%) $(PURE:%=--cov=benchlib.%) --cov-report=json:.coverage.json --cov-report=
-	@$(BIN)/python tests/coverage_of_pure_layers.py .coverage.json
-
-test-slow: $(READY)  ## what is too long for every day: real studies, kills, the browser
-	@$(BIN)/python -m pytest -m slow
+# a test that belongs to two pieces runs in the first; tests that change the host run one after the other
+test-root:       NOT := example
+test-fleet:      NOT := example or root
+test-browser:    NOT := example or root or fleet
+test-pg:         NOT := example or root or fleet or browser
+test-statistics: NOT := example or root or fleet or browser or pg
+test-long:       NOT := example or root or fleet or browser or pg or statistics
+test-root test-fleet: PROCESSES := 0
+test-%: $(READY)
+	@$(BIN)/python -m pytest -n $(or $(PROCESSES),auto) -m "$* and not ($(NOT))"
 
 format: $(READY)  ## put the code into the common form
 	@$(BIN)/ruff format .

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from fakes import Outcome
 from hypothesis import settings
-from xdist.scheduler import LoadScopeScheduling
+from needs import missing
 
 from benchlib.cli import main
 from benchlib.host.lock import LOCK_VARIABLE
@@ -36,108 +37,54 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 HERE = Path(__file__).parent
 pytest_plugins = ["clusters", "foreign"]
 
-APART = (
-    *(
-        "plan/",
-        "benchmarks/",
-        "stats/",
-        "report/",
-        "load/parse/",
-        "load/test_latency",
-        "load/test_shared",
-        "load/test_workloads.py",
-        "load/test_drawn",
-        "load/test_sql",
-        "test_cli",
-        "test_notebooks",
-    ),
-    *(
-        "test_project",
-        "test_recorded_verdicts",
-        "test_readme_results",
-        "study/test_curate",
-        "study/test_driver",
-        "study/test_fleet",
-        "study/test_generators",
-        "study/test_instruments",
-        "study/test_loop",
-    ),
-    *(
-        "study/test_published",
-        "study/test_records",
-        "study/test_results",
-        "study/test_store",
-        "study/test_trim",
-    ),
-    *("study/test_bottlenecks", "study/test_conditions", "study/test_fuzz", "study/test_lying_files"),
-    *("host/test_telemetry", "levers/test_keys", "levers/test_words"),
-    *("server/test_checkpoints", "server/test_counters", "server/test_fetch"),
-)
-"""Tests that leave the host alone: no server, no mount, no control group."""
+PIECES = ("pg", "root", "browser", "fleet", "statistics", "long")
+"""Parts of ``make test-all`` that run alone (``-m pg``); ``make test`` runs the rest, and one example of each."""
 
-TOGETHER = {
-    "recorded": ("test_readme_results", "test_recorded_verdicts"),
-    "statsmodels": ("stats/test_block_model", "stats/test_crossed", "stats/test_hosts"),
-    "looks": ("stats/test_sequential", "stats/test_simulation"),
-}
-"""Tests that share what takes long: what they have read and judged (:func:`recorded`), an import, planned looks."""
-
-LONG = (
-    *("report/test_hostile_study", "report/test_view", "report/test_runs", "test_cli_studies"),
-    *("report/figures/test_every", "report/sections/test_screened", "report/test_trends", "study/test_fleet"),
-    *("test_readme_results", "test_recorded_verdicts", "stats/test_simulation", "load/parse/test_parse_time"),
-)
-"""Files of few tests that take long: none is begun when the other processes are done."""
+OF_SERVERS = {"created", "new_cluster", "ready_clusters", "foreign"}
+"""Fixtures that start a real server: what uses them belongs to the piece ``pg``."""
 
 WORKLOAD = Workload(name="tpcb-like", title="TPC-B-like transactions", scripts=(Script(builtin="tpcb-like"),))
 
 
-class OneHost(LoadScopeScheduling):  # type: ignore[misc]
-    """Of several processes (``-n 2``) one has all tests that change the host: there is one host; another those of servers alone."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0].removeprefix("tests/")
-        for name, files in TOGETHER.items():
-            if file.startswith(files):
-                return name
-        return file if _apart(file) else "servers" if file.startswith("server/") else "host"
+def pytest_xdist_auto_num_workers() -> int:
+    """Run a process for each processor that this one may use (``-n auto``), as ``taskset`` and containers limit them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneHost:
-    """Hand out tests by what they use, in the order in which they were collected."""
-    config.option.loadscopereorder = False
-    return OneHost(config, log)
-
-
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the host's tests, which one process runs, then with what takes long; else the order stays."""
-
-    def turn(item: pytest.Item) -> tuple[bool, bool]:
-        file = _file(item)
-        return _apart(file), not file.startswith(LONG)
-
-    items.sort(key=turn)
+    """Mark what starts servers, and skip what this machine lacks the means for."""
+    for item in items:
+        if OF_SERVERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker("pg")
+        for piece in PIECES:
+            if item.get_closest_marker(piece) and (reason := missing(piece)):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_collection_finish() -> None:
-    """What is there by now stays, and is not searched for garbage."""
+    """Exempt what is there by now from the search for garbage."""
     gc.freeze()
 
 
-def _file(item: pytest.Item) -> str:
-    return item.path.relative_to(HERE).as_posix()
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many tests were skipped for what."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped")
+    )
+    for reason, times in reasons.most_common():
+        terminalreporter.write_line(f"skipped {times}: {reason}")
 
 
-def _apart(file: str) -> bool:
-    return file.startswith(APART)
+def uses_the_host(request: pytest.FixtureRequest) -> bool:
+    """Whether the test starts servers or changes the host."""
+    return any(request.node.get_closest_marker(name) for name in ("pg", "root", "fleet"))
 
 
 @pytest.fixture(autouse=True)
 def own_scratch(request: pytest.FixtureRequest) -> None:
     """A scratch folder of its own for each test that uses the host."""
-    file = request.path.relative_to(HERE)
-    if len(file.parts) > 1 and file.parts[0] != "real" and not _apart(file.as_posix()):
+    if uses_the_host(request):
         request.getfixturevalue("scratch")
 
 
@@ -159,7 +106,7 @@ def lock(locks: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def unsynced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test that leaves the host alone waits for its disk: none of them cuts the power."""
-    if _apart(request.path.relative_to(HERE).as_posix()):
+    if not uses_the_host(request):
         monkeypatch.setattr(os, "fsync", lambda _: None)
 
 

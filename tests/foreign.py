@@ -114,7 +114,7 @@ def foreign_server(empty: Cluster) -> Iterator[Foreign]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="session", params=["18", pytest.param("16", marks=pytest.mark.slow)])
+@pytest.fixture(scope="session", params=["18", pytest.param("16", marks=pytest.mark.long)])
 def foreign(request: pytest.FixtureRequest, created: Callable[[str], Cluster]) -> Iterator[Foreign]:
     """One server for all tests, each of which leaves it as it was."""
     with foreign_server(created(request.param)) as server:

@@ -28,7 +28,7 @@ TINY = [
 
 
 @pytest.mark.pg
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_table_of_what_the_suite_costs(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}

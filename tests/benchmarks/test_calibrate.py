@@ -67,7 +67,7 @@ def test_it_refuses_what_it_cannot_do(words, data_root):
     assert ended.output.splitlines()[-1].startswith("Error: ")
 
 
-@pytest.mark.slow
+@pytest.mark.statistics
 def test_it_simulates_and_shows_the_page(data_root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notebooks").mkdir()

@@ -116,7 +116,7 @@ def traces(scratch: Path, study: Study) -> list[str]:
     return left
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, pytest.param(100, marks=pytest.mark.long)])
 def test_studies_killed_at_random_moments_leave_the_host_as_it_was(times: int, scratch: Path) -> None:
     for attempt in range(times):
         study = start(scratch)

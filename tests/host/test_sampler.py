@@ -217,7 +217,7 @@ IOSTAT = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("iostat"), reason="iostat (sysstat) is not there")
 def test_devices_as_iostat_sees_them(scratch: Path) -> None:
     """Nobody knows just when iostat reads, so we read every 20 ms, and some second must be its second.
@@ -252,7 +252,7 @@ def test_devices_as_iostat_sees_them(scratch: Path) -> None:
 
 @pytest.mark.pg
 @pytest.mark.parametrize(
-    "version", ["18", *(pytest.param(v, marks=pytest.mark.slow) for v in ("11", "15", "16"))]
+    "version", ["18", *(pytest.param(v, marks=pytest.mark.long) for v in ("11", "15", "16"))]
 )
 def test_a_trial_and_a_server_that_vanishes(
     version: str,

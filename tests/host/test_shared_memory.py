@@ -35,7 +35,7 @@ def segments() -> set[str]:
     return {*(row.split()[1] for row in rows), *(path.name for path in Path("/dev/shm").iterdir())}
 
 
-@pytest.mark.parametrize("version", [pytest.param("16", marks=pytest.mark.slow), "18"])
+@pytest.mark.parametrize("version", [pytest.param("16", marks=pytest.mark.long), "18"])
 def test_all_of_a_killed_server_is_removed_and_nothing_of_a_living_one(
     version: str, new_cluster: Callable[[str], Cluster]
 ) -> None:

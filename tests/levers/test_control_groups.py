@@ -21,6 +21,8 @@ from benchlib.levers import control_groups
 from benchlib.levers.control_groups import Caps, Group, check, make, remarks
 from benchlib.levers.lever import refusal
 
+pytestmark = pytest.mark.root
+
 MIB = 1 << 20
 NAME = f"test-{os.getpid()}"
 

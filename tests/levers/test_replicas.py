@@ -349,7 +349,7 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_stops_a_load_that_wou
 
 
 @pg
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
     follow: Follow, pgbench: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,7 +387,7 @@ def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follo
 
 
 @pg
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("version", [*map(str, range(10, 18))])
 def test_older_versions_have_replicas_too(follow: Follow, version: str) -> None:
     try:

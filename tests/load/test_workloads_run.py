@@ -85,9 +85,9 @@ def violations(workload: Workload, ask: Callable[[str], Any]) -> int:
     return int(ask(workload.invariant.violations))
 
 
-@pytest.mark.parametrize("protocol", ["simple", pytest.param("prepared", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("protocol", ["simple", pytest.param("prepared", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in ALL if n not in QUICK and isinstance(n, str))]
+    "name", [*QUICK, *(pytest.param(n, marks=pytest.mark.long) for n in ALL if n not in QUICK and isinstance(n, str))]
 )  # fmt: skip
 def test_its_invariant_holds_after_a_second_of_it(name: str, protocol: str, databases: Databases) -> None:
     workload = load_workload(name)
@@ -103,7 +103,7 @@ def test_its_invariant_holds_after_a_second_of_it(name: str, protocol: str, data
 
 
 @pytest.mark.parametrize(
-    "name", ["select-scan", pytest.param("mixed-scan", marks=pytest.mark.slow), "tpcb-bulk"]
+    "name", ["select-scan", pytest.param("mixed-scan", marks=pytest.mark.long), "tpcb-bulk"]
 )
 def test_what_runs_beside_can_run_and_takes_no_more_disk_than_it_may(name: str, databases: Databases) -> None:
     workload = load_workload(name)
@@ -120,7 +120,7 @@ def test_what_runs_beside_can_run_and_takes_no_more_disk_than_it_may(name: str, 
         server.execute(f"TRUNCATE {table}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_sysbench
 def test_sysbench_reads_and_writes(databases: Databases) -> None:
     workload = load_workload("sysbench-read-write")
@@ -167,8 +167,8 @@ BATCH = "SELECT mixed_insert(); "
         ("latest-temporary", WRONG_LATEST),
         ("load", "DELETE FROM pgbench_accounts WHERE aid = 5"),
         ("load", "ALTER TABLE pgbench_accounts DROP CONSTRAINT pgbench_accounts_pkey"),
-        pytest.param("sysbench-write-only", "DELETE FROM sbtest250 WHERE id = 1", marks=[needs_sysbench, pytest.mark.slow]),
-        pytest.param("sysbench-read-write", "UPDATE sbtest1 SET id = 46 WHERE id = 1", marks=[needs_sysbench, pytest.mark.slow]),
+        pytest.param("sysbench-write-only", "DELETE FROM sbtest250 WHERE id = 1", marks=[needs_sysbench, pytest.mark.long]),
+        pytest.param("sysbench-read-write", "UPDATE sbtest1 SET id = 46 WHERE id = 1", marks=[needs_sysbench, pytest.mark.long]),
     ],
 )  # fmt: skip
 def test_its_invariant_does_not_hold_when_it_is_meddled_with(
@@ -246,7 +246,7 @@ def test_a_rewrite_is_seen_in_its_plan(databases: Databases) -> None:
     assert any(node.endswith("latest") for node in shape("latest-temporary"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_little_memory_makes_a_vacuum_read_the_indexes_again(new_cluster: Callable[[str], Cluster]) -> None:
     """200,000 dead rows of six bytes each; since version 17 they take far less."""
     cluster = new_cluster("16")

@@ -13,7 +13,7 @@ from test_run import Project, eventually, project
 from benchlib.server.cluster import Cluster
 
 __all__ = ["project"]
-pytestmark = [pytest.mark.pg, pytest.mark.slow]
+pytestmark = [pytest.mark.pg, pytest.mark.long]
 
 LEVELS = """\
 question: What does the way to another server cost?

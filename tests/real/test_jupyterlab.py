@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 300
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.browser,
     pytest.mark.pg,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
 ]

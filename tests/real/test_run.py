@@ -19,7 +19,7 @@ import pytest
 
 from benchlib.host.lock import LOCK_VARIABLE
 
-pytestmark = [pytest.mark.pg, pytest.mark.slow]
+pytestmark = [pytest.mark.pg, pytest.mark.long]
 
 ROOT = Path(__file__).parent.parent.parent
 LEVELS = """\

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))

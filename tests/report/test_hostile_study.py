@@ -138,7 +138,7 @@ class Elements(HTMLParser):
 
 
 @pytest.mark.parametrize(
-    "keys", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["values", "keys too"]
+    "keys", [False, pytest.param(True, marks=pytest.mark.long)], ids=["values", "keys too"]
 )
 def test_nothing_that_a_study_says_lives(study, tmp_path, capsys, keys):
     benign = rendered(study, tmp_path / "benign")
@@ -169,7 +169,7 @@ def test_nothing_that_a_study_says_lives(study, tmp_path, capsys, keys):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", words)
 
 
-@pytest.mark.slow
+@pytest.mark.browser
 @pytest.mark.filterwarnings("ignore:constrained_layout")
 def test_in_a_browser_nothing_that_a_study_says_lives(study, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")

@@ -186,7 +186,7 @@ def test_a_site_of_the_studies_that_are_named(template, notebook, call, keep, tm
     assert line.startswith("benchlib: cannot write pages into ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pages_are_the_same_however_many_are_made_at_a_time(notebook, call, keep, tmp_path):
     keep("alone", notebook=None)
     notebook("slow", "import time; time.sleep(0.5); print('slow', run)")
@@ -206,7 +206,7 @@ def test_pages_are_the_same_however_many_are_made_at_a_time(notebook, call, keep
     assert b"slow False" in made[0]["slow.html"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_overview_is_run_as_a_study_is(notebook, call, tmp_path):
     notebook("overview", "print('shown', run, question)")
     page, index = call("run", "overview", "-p", "question", "Why?")

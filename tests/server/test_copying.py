@@ -89,7 +89,7 @@ def test_a_copy_is_the_same(ground: Path, shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "size"),
-    [("xfs", "304MB"), pytest.param("btrfs", "256MB", marks=pytest.mark.slow), ("ext4", "128MB")],
+    [("xfs", "304MB"), pytest.param("btrfs", "256MB", marks=pytest.mark.long), ("ext4", "128MB")],
 )
 def test_a_copy_shares_blocks_where_it_can_and_no_later_change(
     kind: FileSystem, size: str, shell: Shell, provide: Provide

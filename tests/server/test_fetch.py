@@ -295,7 +295,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(registry: Registry) -> None:
 
 
 @pytest.mark.pg
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_real_11_22_is_fetched_and_started(
     tmp_path: Path, scratch: Path, shelter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

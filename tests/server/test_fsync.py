@@ -12,7 +12,7 @@ from benchlib.server.statistics import fsync_rates
 
 
 @pytest.mark.pg
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_folder_s_device_is_measured_and_nothing_is_left(
     installed: Callable[[str], Installation], scratch: Path
 ) -> None:

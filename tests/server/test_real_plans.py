@@ -19,7 +19,7 @@ LOAD = "CREATE TABLE t AS SELECT n % 20000 AS x, n AS y FROM generate_series(1, 
 
 
 @pytest.mark.pg
-@pytest.mark.parametrize("version", [pytest.param("16", marks=pytest.mark.slow), "18"])
+@pytest.mark.parametrize("version", [pytest.param("16", marks=pytest.mark.long), "18"])
 def test_a_real_servers_plans(version: str, new_cluster: Callable[[str], Cluster]) -> None:
     cluster = new_cluster(version)
     plans = {}

@@ -14,7 +14,7 @@ from benchlib.plan.model import Factor, Load, Plan
 from benchlib.study.bench import open_bench
 from benchlib.study.records import Parameters
 
-pytestmark = [pytest.mark.pg, pytest.mark.slow]
+pytestmark = [pytest.mark.pg, pytest.mark.long]
 
 RUN, LOAD, SYSBENCH = "tpcb-like-90", "load", "sysbench-write-only"
 needs_sysbench = pytest.mark.skipif(which("sysbench") is None, reason="no sysbench on the PATH")

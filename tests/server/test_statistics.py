@@ -13,7 +13,7 @@ from benchlib.server.statistics import snapshot
 
 pytestmark = pytest.mark.pg
 
-OLDER = [pytest.param(version, marks=pytest.mark.slow) for version in ("11", "13", "15", "17")]
+OLDER = [pytest.param(version, marks=pytest.mark.long) for version in ("11", "13", "15", "17")]
 
 
 @pytest.fixture

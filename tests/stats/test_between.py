@@ -69,7 +69,7 @@ def test_without_noise_nothing_can_be_told(make_trials):
     assert between(one, one)["verdict"].to_list() == ["cannot tell"]
 
 
-@pytest.mark.slow
+@pytest.mark.statistics
 def test_effects_that_are_the_same_differ_in_one_pair_of_twenty_at_most(make_trials):
     levels, differ, sessions = ["defaults", "control", "a", "b", "c"], 0, 300
     trials = [make_trials(levels, seed=seed, blocks=5, sd=0.03) for seed in range(2 * sessions)]

@@ -132,7 +132,7 @@ def test_the_lean_of_an_early_stop_is_that_of_such_studies():
     assert np.mean([float(points[0]) if points else 0.0 for points in told]) == pytest.approx(lean, abs=0.4)
 
 
-@pytest.mark.slow
+@pytest.mark.statistics
 @pytest.mark.parametrize("ratio", [1.0, 10.0])
 def test_absent_trials_find_no_more_differences_than_promised(ratio):
     rng, sessions, found = np.random.default_rng(4), 2_000, 0

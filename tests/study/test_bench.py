@@ -134,7 +134,7 @@ def test_a_cluster_of_one_block_stands_for_its_trial_alone(trials: Trials) -> No
     assert list(bench.workspace.glob("c*")) == []
 
 
-@pytest.mark.parametrize("arrangement", [pytest.param("standing", marks=pytest.mark.slow), "fresh"])
+@pytest.mark.parametrize("arrangement", [pytest.param("standing", marks=pytest.mark.long), "fresh"])
 def test_a_server_killed_in_a_trial_costs_that_trial_only(
     arrangement: str, trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +159,7 @@ def test_a_server_killed_in_a_trial_costs_that_trial_only(
     assert again.load_argv[1] != measurement.load_argv[1], "on a new cluster"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_load_that_hangs_ends_at_its_limit(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = trials.bench(bench_plan(TWO))
     with bench._stand_for(Trial(1, 1, "first", seed=1)):

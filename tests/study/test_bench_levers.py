@@ -129,7 +129,7 @@ def test_the_folder_that_a_level_names_holds_the_data_and_the_instruments_read_i
     assert telemetry(raw)["w_iops"].notna().all() or block_devices(folder) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @root_only
 def test_a_capped_server_runs_inside_a_control_group_with_all_its_processes(trial, scratch: Path) -> None:
     def group() -> str | None:
@@ -215,7 +215,7 @@ def test_replicas_have_places_caps_and_a_way_of_their_own_for_as_long_as_they_st
     assert str(scratch) not in subprocess.run(["losetup", "-a"], capture_output=True, text=True).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials: Trials, scratch: Path) -> None:
     elsewhere = scratch / "elsewhere"
     elsewhere.mkdir(mode=0o755)

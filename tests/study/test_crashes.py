@@ -52,7 +52,7 @@ def crashed(folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: p
     return make
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.pg
 def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed: Crashed) -> None:
     late = {"synchronous_commit": "off", "wal_writer_delay": "1s"}
@@ -66,7 +66,7 @@ def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed: Crashed) ->
 
 
 @pytest.mark.pg
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_power_cut_loses_nothing_that_was_promised(crashed: Crashed) -> None:
     for each in crashed(POWER_CUT, 3, defaults={}):
         assert (each.lost, each.damage) == (0, ())
@@ -74,13 +74,13 @@ def test_a_power_cut_loses_nothing_that_was_promised(crashed: Crashed) -> None:
 
 
 @pytest.mark.pg
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_power_cut_shows_what_fsync_is_for(crashed: Crashed) -> None:
     assert all(each.lost or each.damage for each in crashed(POWER_CUT, 2, unsafe={"fsync": "off"}))
 
 
 @pytest.mark.pg
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_power_cut_tears_pages_that_nobody_wrote_to_the_wal(crashed: Crashed) -> None:
     found = crashed(POWER_CUT, 12, torn={"full_page_writes": "off"})
     damage = [words for each in found for words in each.damage]
@@ -204,7 +204,7 @@ crashes.crash_missing(StudyFolder("small"), 8, lambda line: print(line, flush=Tr
 
 
 @pytest.mark.pg
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_kill_amid_power_cuts_leaves_nothing(
     folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

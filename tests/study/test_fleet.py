@@ -210,7 +210,7 @@ def test_certificates_are_closed_to_others_and_never_overwritten(certificates: P
         make_certificates(certificates)
 
 
-@pytest.mark.slow
+@pytest.mark.fleet
 class TestEncrypted:
     """A scheduler and workers as somebody would start them by hand."""
 

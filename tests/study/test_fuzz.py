@@ -23,7 +23,7 @@ from benchlib.study.results import tunables
 from benchlib.study.store import CHECKSUMS, StudyFolder
 from benchlib.study.trim import trim
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 SCALE = float(os.environ.get("BENCHLIB_FUZZ", "1"))
 CORPUS = sorted((Path(__file__).parents[1] / "load" / "parse" / "corpus").rglob("*.*"))
 ODD: tuple[Any, ...] = (

@@ -75,7 +75,7 @@ def everything(folder: StudyFolder) -> dict[str, bytes]:
     return {str(path.relative_to(folder.path)): path.read_bytes() for path in paths}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_page_of_a_trimmed_study_is_the_same_but_for_a_line(study: StudyFolder) -> None:
     before, weighed = page(study), size(study)
     assert {"forest", "waits", "devices", "latency_ladder"} <= before.keys()

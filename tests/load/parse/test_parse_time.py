@@ -66,7 +66,7 @@ def test_so_are_hostile_texts_of_any_kind() -> None:
         check(random.choice(BEGINNINGS), random.choice(REPEATED))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 def test_so_are_all_of_them(beginning: str) -> None:
     for repeated in REPEATED:
