@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all coverage check format reports readme calibrate bench kills fleet-test fleet-scale restore clean
+.PHONY: help setup demo lab test test-all steady coverage check format reports readme calibrate bench kills fleet-test fleet-scale restore clean
 
 ifneq ($(findstring $$,$(CURDIR))$(findstring :,$(CURDIR)),)
 $(error the path of this checkout has a "$$" or ":" in it, with which no virtual environment can be made: move it)
@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## a real study on the embedded PostgreSQL: under five minutes, a verdict and a page
+demo: $(READY)  ## a real study on the embedded PostgreSQL: two and a half minutes, a verdict and a page
 	@$(BIN)/benchlib run configuration --profile quick $(DEMO_OPTIONS)
 
 lab: $(READY)  ## JupyterLab at notebooks/
@@ -45,6 +45,9 @@ test-long:       NOT := example or root or fleet or browser or pg or statistics
 test-root test-fleet: PROCESSES := 0
 test-%: $(READY)
 	@$(BIN)/python -m pytest -n $(or $(PROCESSES),auto) -m "$* and not ($(NOT))"
+
+steady: $(READY)  ## make test ten times: both users, busy processors and disk, strange paths, a coarse clock, little memory
+	@$(BIN)/python benchmarks/steady.py $(BENCH_OPTIONS)
 
 format: $(READY)  ## put the code into the common form
 	@$(BIN)/ruff format .

@@ -211,9 +211,14 @@ class Runner:
             try:
                 if self.hosts:
                     with folder.held():
-                        run_on_fleet(folder, self.hosts, tell, self._enough)
+                        run_on_fleet(folder, self.hosts, tell, partial(self._enough, tell))
                 else:
-                    run_study(folder, partial(open_bench, experiment.plan, folder.name), tell, self._enough)
+                    run_study(
+                        folder,
+                        partial(open_bench, experiment.plan, folder.name),
+                        tell,
+                        partial(self._enough, tell),
+                    )
             except (PreflightError, StudyError) as reason:
                 if new and not isinstance(reason, Interrupted):
                     with contextlib.suppress(HostBusyError):  # another start of it goes on with what is there
@@ -363,8 +368,10 @@ class Runner:
         advice = "it goes on where it began, with the same hosts; else choose another name (-p study NAME)"
         raise InputError(f"study '{name}' was begun on {where}: {advice}")
 
-    def _enough(self) -> str | None:
+    def _enough(self, tell: Tell) -> str | None:
         self.experiment.forget()
+        if effects := self.experiment.so_far():
+            tell(effects)
         return self.experiment.settled()
 
 
