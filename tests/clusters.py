@@ -123,7 +123,7 @@ def hurried_basebackup(basebackup: Path, folder: Path) -> Path:
     """A pg_basebackup that does not wait for the disk either."""
     program = folder / "-".join(basebackup.parts[1:])
     if not program.exists():
-        program.write_text(f'#!/bin/sh\nexec {basebackup} --no-sync "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{basebackup}" --no-sync "$@"\n')
         program.chmod(0o755)
     return program
 

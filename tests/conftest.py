@@ -40,6 +40,9 @@ pytest_plugins = ["clusters", "foreign"]
 PIECES = ("pg", "root", "browser", "fleet", "statistics", "long")
 """Parts of ``make test-all`` that run alone (``-m pg``); ``make test`` runs the rest, and one example of each."""
 
+OF_ROOT = {"strangers", "mount", "mounted", "loop", "as_user"}
+"""Fixtures that change the host, or make users: what uses them belongs to the piece ``root``."""
+
 OF_SERVERS = {"created", "new_cluster", "ready_clusters", "foreign"}
 """Fixtures that start a real server: what uses them belongs to the piece ``pg``."""
 
@@ -55,8 +58,11 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts servers, and skip what this machine lacks the means for."""
     for item in items:
-        if OF_SERVERS & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if OF_SERVERS & fixtures:
             item.add_marker("pg")
+        if OF_ROOT & fixtures:
+            item.add_marker("root")
         for piece in PIECES:
             if item.get_closest_marker(piece) and (reason := missing(piece)):
                 item.add_marker(pytest.mark.skip(reason=reason))

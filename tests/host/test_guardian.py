@@ -100,6 +100,7 @@ def kill_its_tree(study: Doomed) -> None:
         process.kill()
 
 
+@pytest.mark.example
 @pytest.mark.parametrize("kill", [kill_it_after_what_a_terminal_sends, kill_its_tree])
 def test_nothing_of_a_killed_study_is_left(kill: Callable[[Doomed], None], doomed: Doomed) -> None:
     assert len(doomed.alive()) == 3

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import needs
 import psutil
 import pytest
 
@@ -24,10 +25,13 @@ ABOVE_GROUPS = [
     if (folder / "cgroup.procs").is_file() and os.access(folder, os.W_OK)
 ]
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/loop-control").exists() or not ABOVE_GROUPS,
-    reason="needs root, loop devices and control groups",
-)
+pytestmark = [
+    *needs.ROOT,
+    pytest.mark.skipif(
+        not Path("/dev/loop-control").exists() or not ABOVE_GROUPS,
+        reason="needs loop devices and control groups",
+    ),
+]
 
 # What a study does, in fast motion, over and over; it prints its folder.
 STUDY = """

@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from needs import root
 from pydantic import ValidationError
 
 from benchlib.errors import StudyError
@@ -25,9 +25,6 @@ from benchlib.host.changes import (
 from benchlib.host.journal import Change
 from benchlib.host.shell import ticks
 
-root = pytest.mark.skipif(
-    os.geteuid() != 0 or not sys.platform.startswith("linux"), reason="needs root on Linux"
-)
 HARMLESS = Path("/proc/sys/fs/lease-break-time")
 GROUPS = [
     folder

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import needs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,7 +162,7 @@ def test_what_cannot_be_noted_must_not_be_changed(
     assert journal.undo() == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@needs.root
 def test_a_journal_that_somebody_else_wrote_is_not_followed(
     journal: Journal, tunable: Callable[[str], Path]
 ) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import needs
 import psutil
 import pytest
 
@@ -19,7 +20,7 @@ from benchlib.host.shell import USER_VARIABLE, Shell, allow_open_files, known, s
 
 SH = "/bin/sh"
 PATIENCE_S = 60.0
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+as_root = needs.root
 
 
 def eventually_dead(pid: int) -> bool:
@@ -46,7 +47,7 @@ def pids(tmp_path: Path) -> Iterator[Path]:
 def test_output_comes_back_as_text_with_the_status() -> None:
     done = Shell().run([SH, "-c", r"cat; printf 'a\r\nb\377'; printf 'oh' >&2; exit 3"])
     assert (done.returncode, done.stdout, done.stderr) == (3, "a\r\nb�", "oh")
-    assert done.wall_s > 0
+    assert done.wall_s >= 0
     assert Shell().run([SH, "-c", "kill -9 $$"]).returncode == -9
 
 
@@ -66,9 +67,10 @@ def test_what_cannot_be_started_is_a_trial_s_error() -> None:
 
 
 def test_cpu_time_of_the_process_and_its_children_is_counted() -> None:
-    burn = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
+    # by the clock that counts a child's time; so that only what is rounded can be missing
+    burn = "import os\nwhile sum(os.times()[:2]) < 0.2: pass"
     done = Shell().run([SH, "-c", f"'{sys.executable}' -S -c '{burn}'; true"])
-    assert done.cpu_s > 0.15
+    assert done.cpu_s > 0.1
 
 
 # --- stopping ----------------------------------------------------------------------
@@ -87,10 +89,11 @@ def test_a_watcher_that_raises_stops_the_whole_group_even_who_does_not_listen(
         if len(pids.read_text().split()) == 3 and (tmp_path / "deaf").exists():
             raise TrialError("it stalls")
 
-    deaf = f"(trap '' TERM; echo > {tmp_path}/deaf; exec sleep 60) & echo $! >> {pids}"
-    plain = f"sleep 60 & echo $! >> {pids}"
+    deaf = '(trap \'\' TERM; echo > "$2"; exec sleep 60) & echo $! >> "$1"'
+    plain = 'sleep 60 & echo $! >> "$1"'
+    argv = [SH, "-c", f'echo $$ >> "$1"; {deaf}; {plain}; wait', SH, pids, tmp_path / "deaf"]
     with pytest.raises(TrialError, match=r"^it stalls$"):
-        Shell().run([SH, "-c", f"echo $$ >> {pids}; {deaf}; {plain}; wait"], watch=watch)
+        Shell().run(argv, watch=watch)
     assert all(eventually_dead(int(pid)) for pid in pids.read_text().split())
 
 

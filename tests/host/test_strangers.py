@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import needs
 import pytest
 from conftest import Stranger
 
@@ -22,7 +23,7 @@ from benchlib.host.shell import Shell, server_user
 from benchlib.host.sweep import processes_of, sweep
 from benchlib.server.installations import describe
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users")
+pytestmark = [*needs.ROOT]
 
 
 @pytest.fixture

@@ -1,20 +1,15 @@
 """What is left of a run is stopped, undone and removed in an order that harms nobody."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from needs import root
 
 from benchlib.host.changes import Made, Mounted
 from benchlib.host.journal import Journal
 from benchlib.host.sweep import JOURNAL, processes_of, sweep
-
-root = pytest.mark.skipif(
-    os.geteuid() != 0 or not sys.platform.startswith("linux"), reason="needs root on Linux"
-)
 
 
 @pytest.fixture

@@ -365,6 +365,7 @@ def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
 
 
 @pg
+@pytest.mark.example
 def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follow) -> None:
     replicas = follow("synchronous", synchronous_commit="on")
     acknowledged = 0

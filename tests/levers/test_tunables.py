@@ -14,6 +14,8 @@ from benchlib.errors import PreflightError, SettingError
 from benchlib.host.journal import Chapter, Journal
 from benchlib.levers.tunables import apply, check, survey
 
+pytestmark = pytest.mark.root
+
 PAIRS = {
     "vm.dirty_ratio": "vm.dirty_bytes",
     "vm.dirty_background_ratio": "vm.dirty_background_bytes",

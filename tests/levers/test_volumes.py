@@ -24,6 +24,7 @@ from benchlib.host.shell import Shell, server_user
 from benchlib.levers import volumes
 from benchlib.levers.volumes import FileSystem, Place
 
+pytestmark = pytest.mark.root
 SIZES = {"ext4": "32MB", "xfs": "304MB", "btrfs": "128MB", "tmpfs": "16MB"}
 GIVEN = [Place(file_system=kind, size=size, mount_options="noatime") for kind, size in SIZES.items()]
 

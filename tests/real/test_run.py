@@ -135,7 +135,8 @@ def imports_numpy(process: "subprocess.Popen[str]") -> bool:
     return any("numpy" in mapped.path for mapped in psutil.Process(process.pid).memory_maps())
 
 
-def test_a_study_from_its_notebook_to_its_page_and_on(project: Project) -> None:
+@pytest.mark.example
+def test_a_study_from_its_notebook_to_its_page(project: Project) -> None:
     first = project.run()
     assert first.returncode == 0, first.stderr
     reports = project.folder / "reports"
@@ -151,7 +152,12 @@ def test_a_study_from_its_notebook_to_its_page_and_on(project: Project) -> None:
     assert eventually(lambda: project.left() == [])
     assert {p.name for p in project.folder.iterdir()} <= {"notebooks", "data", "reports", "levels.yaml", "s"}
 
-    # the same again runs nothing and needs no server: its place is taken away
+
+def test_the_same_again_runs_nothing_and_more_blocks_extend_the_study(project: Project) -> None:
+    first, reports = project.run(), project.folder / "reports"
+    assert first.returncode == 0, first.stderr
+
+    # the same again needs no server: its place is taken away
     before = project.kept()
     pages = files(reports)
     shutil.rmtree(project.scratch)

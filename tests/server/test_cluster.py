@@ -38,7 +38,7 @@ def started(new_cluster: NewCluster) -> Callable[..., Cluster]:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    return any(condition() for _ in ticks(30))
+    return any(condition() for _ in ticks(60))
 
 
 def shows(cluster: Cluster, name: str) -> str:
@@ -49,6 +49,7 @@ def postmaster(cluster: Cluster) -> psutil.Process:
     return psutil.Process(int((cluster.data / "postmaster.pid").read_text().split()[0]))
 
 
+@pytest.mark.example
 def test_settings_are_read_back_in_the_servers_own_units(started: Callable[..., Cluster]) -> None:
     cluster = started(
         shared_buffers="64MB", checkpoint_timeout="7min", work_mem=8192, FSync=False, random_page_cost=1.1,

