@@ -232,8 +232,7 @@ def main() -> None:
     (root / "data").mkdir()
     shell = Shell(server_user())
     other = root / "other"
-    other.mkdir()
-    shell.own(other)
+    other.mkdir(mode=0o755)
     server = Cluster(shell, runnable_by(shell, find_installation("18"), other), other / "c")
     server.create()
     server.configure({})

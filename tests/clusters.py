@@ -75,8 +75,6 @@ def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def shelter() -> Iterator[Path]:
     folder = short_folder()
-    if user := server_user():
-        shutil.chown(folder, user)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -131,8 +129,6 @@ def hurried_basebackup(basebackup: Path, folder: Path) -> Path:
 @pytest.fixture
 def new_cluster(created: Callable[[str], Cluster], scratch: Path) -> Iterator[Callable[[str], Cluster]]:
     """Makes clusters, and stops them after the test."""
-    if user := server_user():
-        shutil.chown(scratch, user)
     made: list[Cluster] = []
 
     def make(version: str = "18") -> Cluster:

@@ -91,7 +91,6 @@ def foreign_server(empty: Cluster) -> Iterator[Foreign]:
     """The server on a copy of an empty cluster."""
     folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
     folder.chmod(0o755)
-    empty.shell.own(folder)
     cluster = empty.clone(folder / "c")
     try:
         cluster.configure({})

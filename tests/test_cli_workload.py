@@ -148,13 +148,13 @@ def test_a_later_version_touches_no_notebook_that_has_been_changed(
 def test_where_nothing_can_be_laid_out_that_is_said(here: Path) -> None:
     (here / "mine").mkdir()
     (here / "mine" / "notebooks").write_text("a file")
-    assert "cannot lay out mine: File exists" in str(run("init", "mine").exception)
+    assert "mine/notebooks is a link or no folder" in str(run("init", "mine").exception)
 
 
 def test_an_installed_library_says_how_to_get_its_notebooks(
     monkeypatch: pytest.MonkeyPatch, here: Path
 ) -> None:
-    monkeypatch.setattr("benchlib.study.store.is_ours", lambda folder: False)
+    monkeypatch.setattr("benchlib.host.files.trusted", lambda folder: False)
     message = str(run("run", "configuration").exception)
     assert message.startswith(
         "no notebook 'configuration' ('benchlib init FOLDER' makes a folder that has them)"

@@ -7,6 +7,7 @@ import click
 
 from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last, tell
 from benchlib.errors import InputError
+from benchlib.host import files
 
 _LAYOUT = Path(__file__).parent / "layout"
 _FOLDERS = {"notebooks": "*.ipynb", "workloads": "", "data/published": "*.csv", "reports": ""}
@@ -41,16 +42,16 @@ def _lay_out(folder: Path) -> list[str]:
     lines = listed.read_text().splitlines() if listed.is_file() else []
     sums = dict(line.split("  ")[::-1] for line in lines)
     for name, ends in _FOLDERS.items():
-        (folder / name).mkdir(parents=True, exist_ok=True)
+        files.make(folder / name)
         for source in sorted((_LAYOUT / name).glob(ends)) if ends else ():
             path, data = folder / name / source.name, source.read_bytes()
             file, there = f"{name}/{source.name}", path.read_bytes() if path.is_file() else data
             if there != data and _sum(there) != sums.get(file):
                 changed.append(file)
             else:
-                path.write_bytes(data)
+                files.write(path, data)
                 sums[file] = _sum(data)
-    listed.write_text("".join(f"{digest}  {file}\n" for file, digest in sorted(sums.items())))
+    files.write(listed, "".join(f"{digest}  {file}\n" for file, digest in sorted(sums.items())))
     return changed
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from benchlib.cli.terminal import echo, tell
 from benchlib.errors import InputError, os_errors_as
+from benchlib.host import files
 from benchlib.load.workloads import LIBRARY, load_workload, workload_paths
 from benchlib.load.workloads.sql import script_of
 from benchlib.plan.level import first_problem
@@ -129,8 +130,8 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
     except ValidationError as reason:
         raise InputError(f"no workload: {first_problem(reason)}") from None
     with os_errors_as(InputError, f"cannot write {path}"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(tomli_w.dumps(keys, multiline_strings=True), encoding="utf-8")
+        files.make(path.parent)
+        files.write(path, tomli_w.dumps(keys, multiline_strings=True))
     echo("\n".join([*lines, f"{path}: {count} scripts; try 'benchlib workload check {name}'"]))
 
 

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import re
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +19,9 @@ import psutil
 from pydantic import AfterValidator, model_validator
 
 from benchlib.errors import StudyError, os_errors_as
-from benchlib.host import facts
+from benchlib.host import facts, files
+from benchlib.host.files import check_folder
 from benchlib.host.journal import Change
-from benchlib.host.ours import check_folder
 from benchlib.host.shell import Shell, admit_servers, ticks
 
 OURS = "benchlib-"
@@ -240,7 +239,7 @@ class Made(Change):
 
         """
         with os_errors_as(StudyError, f"cannot make the folder {self.folder}"):
-            self.folder.mkdir(mode=0o700)
+            files.make(self.folder, mode=0o700, new=True)
             admit_servers(self.folder)
 
     def undo(self) -> None:
@@ -257,7 +256,7 @@ class Made(Change):
             raise StudyError(f"{self.folder} is not removed: a file system is mounted on {mounts[0]}")
         check_folder(self.folder)  # so nobody else can put another in its place meanwhile
         with os_errors_as(StudyError, f"the folder {self.folder} cannot be removed"):
-            shutil.rmtree(self.folder)
+            files.remove(self.folder)
 
 
 def is_mounted(folder: Path) -> bool:

@@ -24,10 +24,11 @@ from importlib import import_module
 from pathlib import Path
 
 from benchlib.errors import PreflightError, StudyError
+from benchlib.host import files
 from benchlib.host.facts import existing
+from benchlib.host.files import check_folder
 from benchlib.host.journal import MODULES_OF_CHANGES, Journal
 from benchlib.host.lock import host_lock
-from benchlib.host.ours import check_folder
 from benchlib.host.shell import admit_servers, allow_open_files, ticks
 from benchlib.host.sweep import JOURNAL, Swept, sweep
 
@@ -142,11 +143,11 @@ def recover(scratch: Path, tell: Callable[[str], None] = lambda message: None) -
 def _make_root(scratch: Path) -> None:
     try:
         check_folder(existing(scratch.parent))  # before anything is made or changed there
-        scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
+        files.make(scratch, mode=0o711)
         status = scratch.lstat()
         ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
         if ours and not status.st_mode & stat.S_ISVTX:
-            scratch.chmod(0o711 if os.geteuid() == 0 else 0o700)
+            files.give(scratch, mode=0o711 if os.geteuid() == 0 else 0o700)
         check_folder(scratch)
         with tempfile.TemporaryFile(dir=scratch):
             pass

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError, model_serializer
 
 from benchlib.errors import PreflightError, StudyError, os_errors_as
-from benchlib.host.ours import open_ours
+from benchlib.host.files import open_ours, sync
 from benchlib.plan.level import Model
 
 MODULES_OF_CHANGES = ("benchlib.host.changes", "benchlib.server.changes")
@@ -189,12 +189,3 @@ def cut_torn_end(descriptor: int) -> None:
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
         os.ftruncate(descriptor, os.pread(descriptor, size, 0).rfind(b"\n") + 1)
-
-
-def sync(path: Path) -> None:
-    """Write a file, or the names in a folder, to disk, so that it survives a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

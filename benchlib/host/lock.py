@@ -21,7 +21,7 @@ from typing import IO
 import psutil
 
 from benchlib.errors import HostBusyError, PreflightError
-from benchlib.host.ours import one_line, open_plain
+from benchlib.host.files import one_line, open_plain
 from benchlib.host.shell import known, ticks
 
 LOCK_VARIABLE = "BENCHLIB_LOCK"

@@ -3,15 +3,11 @@
 import ctypes
 import mmap
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
+from benchlib.host import files
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """The files in a folder and in those below it; no links to folders are followed."""
-    return filter(Path.is_file, folder.rglob("*"))
 
 
 def evict(folder: Path) -> None:
@@ -21,24 +17,19 @@ def evict(folder: Path) -> None:
         OSError: the kernel could not write all.
 
     """
-    home = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with files.folder(folder, foreign=True) as home:
         # once for all: a file system's journal takes milliseconds for each file by itself
         if _LIBC.syncfs(home):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    finally:
-        os.close(home)
-    for path in files_below(folder):
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    for file in files.plain_files(folder):
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def fill(folder: Path) -> None:
     """Read the files below a folder, so that the page cache has as much of them as it has room for."""
-    for path in files_below(folder):
-        with path.open("rb", buffering=0) as file:
-            while file.read(1 << 20):
-                pass
+    for file in files.plain_files(folder):
+        while os.read(file, 1 << 20):
+            pass
 
 
 def resident_share(folder: Path) -> float:
@@ -49,10 +40,10 @@ def resident_share(folder: Path) -> float:
 
     """
     cached = pages = 0
-    for path in files_below(folder):
-        if not path.stat().st_size:
+    for file in files.plain_files(folder):
+        if not os.fstat(file).st_size:
             continue
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as view:
+        with mmap.mmap(file, 0, access=mmap.ACCESS_COPY) as view:
             seen = (ctypes.c_ubyte * -(-len(view) // mmap.PAGESIZE))()
             start = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(view)))
             if _LIBC.mincore(start, ctypes.c_size_t(len(view)), seen):

@@ -13,16 +13,17 @@ import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import psutil
 
 from benchlib.errors import BenchlibError, PreflightError, TrialError, os_errors_as
-from benchlib.host.ours import open_plain
+from benchlib.host import files
 
 USER_VARIABLE = "BENCHLIB_USER"
 _OPEN_FILES = 256
@@ -137,8 +138,7 @@ def allow_open_files() -> None:
 def admit_servers(folder: Path) -> None:
     """Let those who run the servers pass through a folder of our own, and nobody else."""
     if user := server_user():
-        os.chown(folder, -1, pwd.getpwnam(user).pw_gid)
-        folder.chmod(0o710)
+        files.give(folder, group=pwd.getpwnam(user).pw_gid, mode=0o710)
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,7 @@ class Shell:
         *,
         stdout: Path | None = None,
         stderr: Path | None = None,
+        stdin: IO[bytes] | None = None,
         cwd: Path | None = None,
         timeout_s: float = math.inf,
         watch: Callable[[], None] | None = None,
@@ -170,9 +171,11 @@ class Shell:
         """
         with contextlib.ExitStack() as stack:
             to = [
-                stack.enter_context(path.open("wb")) if path else subprocess.PIPE for path in (stdout, stderr)
+                stack.enter_context(_emptied(path)) if path else subprocess.PIPE for path in (stdout, stderr)
             ]
-            process = self._popen(argv, stdout=to[0], stderr=to[1], cwd=cwd or "/")
+            process = self._popen(
+                argv, stdout=to[0], stderr=to[1], stdin=stdin or subprocess.DEVNULL, cwd=cwd or "/"
+            )
         # the kernel adds a child's CPU time to its parent's total (of those that have ended, the third and the
         # fourth) when the child is reaped, so the total is read before and after: nothing else of ours ends meanwhile
         before, started = sum(os.times()[2:4]), time.monotonic()
@@ -210,15 +213,17 @@ class Shell:
                 gid = pwd.getpwnam(self.user).pw_gid
                 become = ["setpriv", f"--reuid={self.user}", f"--regid={gid}", "--clear-groups"]
             return replace(self, user=None).start([*_ENTER, *groups, "--", *become, *argv], log=log)
-        with open(log, "ab", opener=open_plain) as out:  # in a folder that is not root's
-            return self._popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd="/")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with os_errors_as(TrialError, f"cannot write {log}"):
+            descriptor = files.opened(log, flags, owner=self.uid)
+        with os.fdopen(descriptor, "ab") as out:
+            return self._popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd="/")
 
     def _popen(self, argv: Sequence[str | Path], **where: Any) -> Process:
         with os_errors_as(TrialError, f"cannot start {argv[0]}"):
             # a session of its own: a Ctrl-C at the terminal is ours to pass on, in order
             process: Process = subprocess.Popen(
                 [*map(str, argv)],
-                stdin=subprocess.DEVNULL,
                 **where,
                 env=clean_environment(self.environment),
                 start_new_session=True,
@@ -228,21 +233,75 @@ class Shell:
             )
             return process
 
+    @property
+    def uid(self) -> int:
+        """The number of the user that this shell runs as."""
+        return pwd.getpwnam(self.user).pw_uid if self.user else os.geteuid()
+
     def own(self, path: Path) -> None:
-        """Give a file or folder, with all in it, to the user that this shell runs as."""
-        if self.user and not path.is_symlink():
+        """Give a file or folder of a trusted folder to the user that this shell runs as."""
+        if self.user:
             entry = pwd.getpwnam(self.user)
-            for each in (path, *path.rglob("*")):
-                # a link itself, never the file of somebody else's that it leads to
-                os.chown(each, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+            files.give(path, user=entry.pw_uid, group=entry.pw_gid)
 
     def make_directory(self, path: Path) -> Path:
-        """A private folder (0700) of the user that this shell runs as, made if it is missing."""
-        path.mkdir(mode=0o700, exist_ok=True)
-        if path.is_symlink():
-            raise TrialError(f"{path} is a link, which nobody of ours has made")
-        self.own(path)
+        """Make a private folder (0700) of the user that this shell runs as, if it is missing.
+
+        In a trusted folder it is made here and given away; in one of that user, by that user.
+
+        Raises:
+            TrialError: it cannot be made.
+
+        """
+        if not self.user or files.trusted(path.parent):
+            entry = pwd.getpwnam(self.user) if self.user else None
+            with os_errors_as(TrialError, f"cannot make {path}"):
+                return files.make(path, mode=0o700, user=entry and entry.pw_uid, group=entry and entry.pw_gid)
+        self.do("mkdir", "-p", "-m", "0700", "--", path)
         return path
+
+    def do(self, *argv: str | Path, limit_s: float = 600) -> str:
+        """Run a command as the shell's user to its end; what it printed.
+
+        Raises:
+            TrialError: it failed.
+
+        """
+        done = self.run(argv, timeout_s=limit_s)
+        done.insist(TrialError, f"{argv[0]} failed")
+        return done.stdout
+
+    def write(self, path: Path, text: str, *, append: bool = False) -> None:
+        """Write a text file (0600) in a folder of the shell's user, as that user.
+
+        Raises:
+            TrialError: it cannot be written.
+
+        """
+        # by its input, since a command line is no secret
+        with tempfile.TemporaryFile() as file:
+            file.write(text.encode())
+            file.seek(0)
+            script = f'umask 077; cat {">>" if append else ">"}"$1"'
+            self.run(["/bin/sh", "-c", script, "sh", path], stdin=file).insist(
+                TrialError, f"cannot write {path}"
+            )
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or folder, if it is there: from a trusted folder here, from one of the shell's user as that user."""
+        if not self.user or files.trusted(path.parent):
+            files.remove(path)
+        else:
+            self.run(["rm", "-rf", "--", path])
+
+    def link(self, path: Path, target: Path) -> None:
+        """Make a symbolic link in a folder of the shell's user, as that user."""
+        self.do("ln", "-s", "--", target, path)
+
+
+def _emptied(path: Path) -> IO[bytes]:
+    """Open a file of a trusted folder for writing, empty."""
+    return os.fdopen(files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
 
 
 _SCRIPT = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit; shift; done; shift; exec "$@"'

@@ -13,7 +13,6 @@ before anything else, and no more: initdb tries values of parameters so (``postg
 import contextlib
 import os
 import pwd
-import shutil
 import signal
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -21,10 +20,11 @@ from pathlib import Path
 
 import psutil
 
-from benchlib.errors import BenchlibError
+from benchlib.errors import BenchlibError, PreflightError
+from benchlib.host import files
 from benchlib.host.changes import Made, mounts_below
+from benchlib.host.files import check_run_folder, one_line
 from benchlib.host.journal import Journal
-from benchlib.host.ours import check_run_folder, one_line, open_plain
 from benchlib.host.shell import Shell, known, ticks
 
 JOURNAL = "journal"
@@ -75,7 +75,8 @@ def sweep(folder: Path) -> Swept:
     # never through a mount, and not while something resists that its journal tells of
     swept.resisting += [f"a file system is mounted on {mount}" for mount in mounts_below(folder)[:1]]
     if not swept.resisting:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            files.remove(folder)
         if folder.exists():
             swept.resisting.append(f"{folder} cannot be removed whole")
         else:
@@ -132,22 +133,25 @@ def remove_shared_memory(folder: Path) -> None:
 
     Where the program is gone or refuses, what is left stays until the machine starts again.
     """
-    for data, inner, files in os.walk(folder):
-        if "PG_VERSION" in files:
-            inner.clear()
-        if "postmaster.pid" in files:
-            with contextlib.suppress(OSError, ValueError, KeyError, BenchlibError):
-                _remove_memory_of(Path(data))
+    with contextlib.suppress(OSError, PreflightError), files.folder(folder, foreign=True) as top:
+        for below, inner, names, _ in os.fwalk(".", dir_fd=top):
+            if "PG_VERSION" in names:
+                inner.clear()
+            if "postmaster.pid" in names:
+                with contextlib.suppress(OSError, ValueError, KeyError, BenchlibError):
+                    _remove_memory_of(folder / below)
 
 
 def _remove_memory_of(data: Path) -> None:
     """Run the program that ``postmaster.opts`` names, as the user who wrote it: what that says is theirs to say."""
-    with open(data / "postmaster.opts", opener=open_plain) as options:
-        owner, program = os.fstat(options.fileno()).st_uid, options.readline(10_000).partition(' "')[0]
+    with files.folder(data, foreign=True) as folder:
+        owner = os.fstat(folder).st_uid
     if owner == 0 or os.geteuid() not in (0, owner):
         return
+    with os.fdopen(files.opened(data / "postmaster.opts", owner=owner)) as options:
+        program = options.readline(10_000).partition(' "')[0]
     shell = Shell(pwd.getpwuid(owner).pw_name if os.geteuid() == 0 else None)
-    with open(data / "PG_VERSION", opener=open_plain) as version:
+    with os.fdopen(files.opened(data / "PG_VERSION", owner=owner)) as version:
         major = int(version.read(10))
     check = ["--check"] if major >= 15 else ["--boot", "-x0"]
     # a killed process is gone from sight a moment before it has let go of its memory

@@ -13,12 +13,11 @@ import psycopg
 from pydantic import BeforeValidator, Field
 
 from benchlib.errors import PreflightError, ServerError, SettingError
-from benchlib.host.ours import open_plain
 from benchlib.host.shell import Shell, server_user, ticks, which
 from benchlib.levers.lever import Finding, Lever, Site, Wish, no_server, refusal
 from benchlib.plan.level import Level, Model
 from benchlib.plan.model import Plan
-from benchlib.server.cluster import START_LIMIT_S, Cluster, superuser_session
+from benchlib.server.cluster import START_LIMIT_S, Cluster, log_text, superuser_session
 
 _PREPARING = (1, 21)
 """The first version that keeps prepared statements where a session has no connection of its own."""
@@ -71,19 +70,15 @@ class PoolerLever(Lever):
         server, (program, version) = site.cluster, _pgbouncer()
         file, log = server.folder / "pgbouncer.ini", server.folder / "pgbouncer.log"
         site.entrance = replace(server.connection, port=_PORT)
-        with open(file, "w", opener=open_plain) as out:
-            out.write(
-                _INI.read_text().format(server=server, pooler=pooler, user=site.entrance.user, own_port=_PORT)
-            )
-            out.write("max_prepared_statements = 200\n" if version >= _PREPARING else "")
-        site.shell.own(file)
+        text = _INI.read_text().format(server=server, pooler=pooler, user=site.entrance.user, own_port=_PORT)
+        text += "max_prepared_statements = 200\n" if version >= _PREPARING else ""
+        site.shell.write(file, text)
         process = site.shell.start([program, file], log=log)
         site.processes.append(process)
 
         def check() -> None:
             if process.poll() is not None:
-                with open(log, errors="replace", opener=open_plain) as lines:
-                    *_, last = ["it said nothing", *lines]
+                *_, last = ["it said nothing", *log_text(site.shell, log).splitlines()]
                 raise ServerError(f"pgbouncer has ended: {last.strip()}")
 
         in_force: dict[str, str] = {}

@@ -19,10 +19,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from benchlib.errors import PreflightError, TrialError
-from benchlib.host import facts
+from benchlib.host import facts, files
 from benchlib.host.changes import OURS, Attached, Made, Mounted, loop_devices
+from benchlib.host.files import check_folder
 from benchlib.host.journal import Chapter
-from benchlib.host.ours import check_folder
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers.lever import Size
 from benchlib.plan.level import Model
@@ -194,7 +194,7 @@ def _image(folder: Path, size: int, scratch: Path) -> Path:
         if image.stat().st_size == size:
             return image
     for image in spare:
-        image.unlink()  # no more disk than the places of one level take
+        files.remove(image)  # no more disk than the places of one level take
     unwritten, image = folder / "unwritten", folder / f"image-{secrets.token_hex(4)}"
     # ours alone, since the server's data are nobody else's business
     _run(["install", "--mode=600", "/dev/null", unwritten], scratch)
@@ -203,9 +203,10 @@ def _image(folder: Path, size: int, scratch: Path) -> Path:
         _run(["fallocate", "--posix", f"--length={size}", unwritten], scratch)
         _run([*zeros, "oflag=direct", "conv=notrunc", "status=none"], scratch)
     except BaseException:
-        unwritten.unlink(missing_ok=True)
+        files.remove(unwritten)
         raise
-    return unwritten.rename(image)
+    files.rename(unwritten, image)
+    return image
 
 
 def _attach(image: Path, scratch: Path, chapter: Chapter) -> str:

@@ -1,6 +1,7 @@
 """The latencies of a trial's transactions: pgbench's log kept as compressed Parquet, and the figures in it."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from benchlib.errors import InputError, ParseError, StudyError, os_errors_as
+from benchlib.host import files as host_files
 from benchlib.load.parse.transaction_log import STATUSES, Log, Span, ahead, narrow, quantiles_ms
 
 _COUNTS = ("time_us", "latency_us", "schedule_lag_us", "client", "transaction", "script", "retries")
@@ -52,8 +54,24 @@ class Latency:
     transactions: int
 
 
-def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
+def client_logs(folder: Path) -> list[Path]:
+    """Return the log files in a folder of the load tool's user."""
+    return [folder / name for name in host_files.listed(folder, foreign=True)]
+
+
+def _open(path: Path, owner: int) -> pa.NativeFile:
+    """Open a log that may belong to the load tool's user, by descriptor."""
+    descriptor = host_files.opened(path, owner=owner)
+    try:
+        return pa.OSFile(f"/dev/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str], owner: int | None = None) -> None:
     """Keep the log files of all threads of one pgbench, whose command line was ``argv``, as one Parquet file.
+
+    ``owner`` is the user whose files they are, if not this one.
 
     Its columns are ``SCHEMA``. A torn last line of a file is left out, and counted in the file's note. Nothing
     is left at ``target`` when it fails.
@@ -66,7 +84,8 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
     """
     if not files:
         raise InputError("no transaction log: pgbench writes one with --log")
-    log = Log({path.name: partial(pa.OSFile, str(path)) for path in files}, argv)
+    owner = os.geteuid() if owner is None else owner
+    log = Log({path.name: partial(_open, path, owner) for path in files}, argv)
     if log.spans and not log.columns:
         raise log.fault(log.spans[0])
     if "lag_or_retries" in log.columns:
@@ -81,7 +100,7 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str]) -> None:
             for table in ahead(lambda span: _rows(log, span), log.spans):
                 writer.write_table(table)
     except BaseException:
-        target.unlink(missing_ok=True)
+        host_files.remove(target)
         raise
 
 

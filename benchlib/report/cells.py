@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import InputError
+from benchlib.host import files
 
 Node = dict[str, Any]
 """A notebook, or a part of one."""
@@ -32,7 +33,7 @@ def read_notebook(path: Path) -> Node:
 
 def write_notebook(notebook: Any, path: Path) -> None:
     """Write a notebook: the same input gives the same file."""
-    path.write_text(json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n", "utf-8")
+    files.write(path, json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
 
 
 def tags(cell: Node) -> set[str]:

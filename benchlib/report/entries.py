@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 import benchlib
 from benchlib.errors import BenchlibError, InputError, StudyError
+from benchlib.host import files
 from benchlib.report.answers import Answer, Number, answers, headline, limits
 from benchlib.stats.assumptions import assumptions_seen
 from benchlib.study.experiment import Experiment, shown
@@ -63,7 +64,7 @@ class Entry(BaseModel):
 
     def keep(self) -> None:
         """Write it beside the pages."""
-        (reports_root() / f"{self.name}.entry.json").write_text(self.model_dump_json(indent=1) + "\n")
+        files.write(reports_root() / f"{self.name}.entry.json", self.model_dump_json(indent=1) + "\n")
 
 
 def entry_of(experiment: Experiment, fingerprint: str) -> Entry:

@@ -28,6 +28,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from benchlib.errors import BenchlibError, InputError, Interrupted, StudyError
+from benchlib.host import files
 from benchlib.host.shell import allow_open_files
 from benchlib.plan.parameters import Parameter, checked, declared
 from benchlib.report.cells import Node, read_notebook, tags, write_notebook
@@ -105,7 +106,7 @@ def execute(
             if stopping or isinstance(reason, KeyboardInterrupt):
                 raise Interrupted(_STOPPED)
             if reason is not None:
-                failed.parent.mkdir(parents=True, exist_ok=True)
+                files.make(failed.parent)
                 write_notebook(notebook, failed)
                 raise StudyError(f"the notebook failed: {type(reason).__name__}: {reason} (see {failed})")
         return notebook, dict(shell.user_ns)
@@ -224,7 +225,7 @@ def _cells_of_one_notebook(listen: Listen) -> Iterator[_Shell]:
 
     with contextlib.chdir(root), matplotlib.rc_context(), warnings.catch_warnings():
         shell.reset(new_session=True)  # type: ignore[no-untyped-call]
-        sys.path.insert(0, str(root))  # modules beside notebooks/ can be imported
+        sys.path.append(str(root))  # modules beside notebooks/ can be imported, and replace none
         HEARERS.append(hear)
         try:
             yield shell

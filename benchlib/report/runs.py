@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import BenchlibError, InputError
+from benchlib.host import files
 from benchlib.load.workloads import LIBRARY, workload_paths
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
@@ -35,7 +36,7 @@ from benchlib.report.site import write_site
 from benchlib.report.view import View
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.loop import missing
-from benchlib.study.store import StudyFolder, notebooks, project_root, study_names, whole
+from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 
 _NAMING = {"run", "study", "factor", "profile", "shares_of"}
 """The parameters that say which study is shown."""
@@ -186,7 +187,7 @@ def follow(name: str) -> Iterator[str]:
     root = entries.reports_root()
     if (root / "index.html").is_file():
         for ending in ("html", "ipynb", "png", "entry.json", "study.json", "trials.csv"):
-            (root / f"{name}.{ending}").unlink(missing_ok=True)
+            files.remove(root / f"{name}.{ending}")
         yield from (line for line in report_studies(()) if not line.endswith("(as it was)"))
 
 
@@ -199,7 +200,7 @@ def _around(
         if not is_overview(notebook_parameters(path)):
             continue
         if not kept:
-            (root / f"{path.stem}.html").unlink(missing_ok=True)
+            files.remove(root / f"{path.stem}.html")
         else:
             try:
                 yield f"page: {_overview(root, path, given)}"
@@ -219,14 +220,13 @@ def is_overview(parameters: Mapping[str, Parameter]) -> bool:
 def _overview(root: Path, path: Path, given: Mapping[str, Any]) -> Path:
     """Make the page of a notebook that shows several studies; where it is."""
     executed, question = root / f"{path.stem}.ipynb", notebook_parameters(path).get("question")
-    root.mkdir(parents=True, exist_ok=True)
+    files.make(root)
     notebook, _ = execute(path, _known(path, {"run": False, **given}), executed)
     write_notebook(notebook, executed)
     title, asked = path.stem.replace("_", " ").capitalize(), str(question.default) if question else ""
     made, downloads = root / f"{path.stem}.html", {executed.name: "notebook"}
     page = Page(title, question=asked, downloads=downloads, address=entries.address_of(made.name))
-    with whole(made) as pending:
-        pending.write_text(render_page(notebook, page), "utf-8")
+    files.write(made, render_page(notebook, page))
     return made
 
 
@@ -292,16 +292,15 @@ def make_page(name: str, fingerprint: str, notebook: Path | None = None) -> Entr
     root, study = entries.reports_root(), StudyFolder(name).read()
     path, own = (notebook, True) if notebook else _showing(study.notebook)
     given = _known(path, {**(study.parameters if own else {}), "study": name, "run": False})
-    root.mkdir(parents=True, exist_ok=True)
+    files.make(root)
     executed, names = execute(path, given, root / f"{name}.ipynb", shared_alone=not own)
     # the study as the notebook's cells have read and judged it, so that nothing is judged twice
     views = (value.experiment for value in names.values() if isinstance(value, View))
     experiment = next((each for each in views if each.folder.name == name), None) or shown(StudyFolder(name))
     entry = entries.entry_of(experiment, fingerprint)
     page = page_about(entry, write_downloads(root, experiment, executed), own=own)
-    with whole(root / f"{name}.html") as pending:
-        pending.write_text(render_page(executed, page), "utf-8")
-    (root / f"{name}.png").write_bytes(card(entry))
+    files.write(root / f"{name}.html", render_page(executed, page))
+    files.write(root / f"{name}.png", card(entry))
     entry.page = entry.page_from(path)
     entry.keep()
     return entry
@@ -336,8 +335,8 @@ def write_downloads(root: Path, experiment: Experiment, notebook: Node) -> dict[
     replaced |= {path: Path(path).name for path in paths if "/" in path}
     study = without(experiment.study.model_dump(mode="json"), replaced)
     trials = experiment.trials.map(lambda cell: guarded(without(cell, replaced)))
-    trials.to_csv(root / f"{name}.trials.csv", index=False)
-    (root / f"{name}.study.json").write_text(json.dumps(study, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    files.write(root / f"{name}.trials.csv", trials.to_csv(index=False))
+    files.write(root / f"{name}.study.json", json.dumps(study, indent=2, ensure_ascii=False) + "\n")
     write_notebook(without(notebook, replaced), root / f"{name}.ipynb")
     labels = {"trials.csv": "trials (CSV)", "study.json": "study (JSON)", "ipynb": "notebook"}
     return {f"{name}.{ending}": label for ending, label in labels.items()}

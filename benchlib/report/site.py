@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from markupsafe import Markup
 
+from benchlib.host import files
 from benchlib.plan.planning import PANELS
 from benchlib.report.answers import Answer, sentence
 from benchlib.report.entries import Entry, address_of, reports_root
@@ -28,12 +29,12 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -
     ``kept`` are the studies that have a verdict, in their order, ``left_out`` the others with the reasons; a study without
     a page is named on the index, with what would make it one.
     """
-    root.mkdir(parents=True, exist_ok=True)
+    files.make(root)
     pages = {path.stem for path in root.glob("*.html")}
     about = Page("How a verdict is made", question=_ABOUT, address=address_of("methodology.html"))
     calibrated, assumptions = "calibration" in pages, assumptions_table(kept)
     methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated, assumptions=assumptions)
-    (root / "methodology.html").write_text(methodology, "utf-8")
+    files.write(root / "methodology.html", methodology)
     rendered = [entry for entry in kept if entry.name in pages]
     why = "it has no page yet: benchlib report {} makes one".format
     index = render_prose(
@@ -46,7 +47,7 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -
         pages=pages,
         left_out={**left_out, **{e.name: why(e.name) for e in kept if e not in rendered}},
     )
-    (root / "index.html").write_text(index, "utf-8")
+    files.write(root / "index.html", index)
     return root / "index.html"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchlib.errors import BenchlibError, InputError
+from benchlib.host import files
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.report.answers import answering
 from benchlib.report.entries import address_of, entries, writable_root
@@ -153,13 +154,13 @@ def _effects(experiment: Experiment, latest: Experiment, metric: str) -> pd.Data
 def _publish(name: str, title: str, parts: Sequence[object], frame: pd.DataFrame) -> Path:
     """Write a page of figures and tables and, beside it, the numbers."""
     root = writable_root()
-    root.mkdir(parents=True, exist_ok=True)
+    files.make(root)
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    frame.map(guarded).to_csv(root / f"{name}.csv", index=False)
+    files.write(root / f"{name}.csv", frame.map(guarded).to_csv(index=False))
     page, downloads = root / f"{name}.html", {f"{name}.csv": "numbers (CSV)"}
     about = Page(title, downloads=downloads, address=address_of(page.name))
     if not (root / "methodology.html").is_file():
         write_site(root, *entries())
-    page.write_text(render_prose(about, "parts.html.j2", parts=parts), "utf-8")
+    files.write(page, render_prose(about, "parts.html.j2", parts=parts))
     return page

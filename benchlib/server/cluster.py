@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,14 +22,14 @@ from typing import Self
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
 
-from benchlib.errors import ServerError, os_errors_as
-from benchlib.host.ours import open_plain
-from benchlib.host.shell import Process, Shell, error_lines, server_user, ticks
+from benchlib.errors import PreflightError, ServerError, os_errors_as
+from benchlib.host import files
+from benchlib.host.shell import Process, Shell, admit_servers, error_lines, server_user, ticks
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server.copying import copy_tree
-from benchlib.server.installations import Installation, obstacle
+from benchlib.server.installations import Installation, runnable_by
 from benchlib.server.server import Server, Session, asking, open_session
 
 SUPERUSER = "postgres"
@@ -146,7 +145,7 @@ class Cluster(Server):
             ],
             timeout_s=300,
         ).insist(ServerError, "initdb failed")  # fmt: skip
-        self.write("postgresql.conf", f"include_if_exists '{self.settings_file}'\n", "a")
+        self.write("postgresql.conf", f"include_if_exists '{self.settings_file}'\n", append=True)
 
     def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> "Cluster":
         """A copy of this stopped cluster in another folder, by the fastest way that the file system has.
@@ -161,12 +160,12 @@ class Cluster(Server):
         copy = Cluster(self.shell, self.installation, folder)
         copy.make_folders()
         if data:
-            copy.data.symlink_to(data / "data")
+            self.shell.link(copy.data, data / "data")
         copy_tree(self.shell, self.data, data / "data" if data else copy.data)
         if wal:
             copy_tree(self.shell, self.data / "pg_wal", wal / "pg_wal")
-            shutil.rmtree(copy.data / "pg_wal")
-            (copy.data / "pg_wal").symlink_to(wal / "pg_wal")
+            self.shell.remove(copy.data / "pg_wal")
+            self.shell.link(copy.data / "pg_wal", wal / "pg_wal")
         return copy
 
     def configure(self, settings: Mapping[str, SettingValue]) -> None:
@@ -175,11 +174,9 @@ class Cluster(Server):
         # the default since 15; a chart marks checkpoints
         self.write(self.settings_file, conf_text({"log_checkpoints": True, **settings}))
 
-    def write(self, name: str, text: str, mode: str = "w") -> None:
-        """Write a file of the data directory, or append to it, never to what a link leads to."""
-        with open(self.data / name, mode, opener=open_plain) as file:
-            file.write(text)
-        self.shell.own(self.data / name)
+    def write(self, name: str, text: str, *, append: bool = False) -> None:
+        """Write a file of the data directory, or append to it, as the user who runs the server."""
+        self.shell.write(self.data / name, text, append=append)
 
     def start(self, limit_s: float = START_LIMIT_S) -> None:
         """Start the server and wait until it answers.
@@ -227,16 +224,24 @@ class Cluster(Server):
 
     def log_text(self, offset: int = 0) -> str:
         """What the server has logged, from a byte offset on."""
-        try:
-            with open(self.log, "rb", opener=open_plain) as file:
-                file.seek(offset)
-                return file.read().decode(errors="replace")
-        except OSError:  # there is none, or a link in its place
-            return ""
+        return log_text(self.shell, self.log, offset)
 
     def log_size(self) -> int:
         """The length of the server's log in bytes."""
-        return self.log.stat().st_size if self.log.exists() else 0
+        with contextlib.suppress(FileNotFoundError):
+            return self.log.lstat().st_size
+        return 0
+
+
+def log_text(shell: Shell, log: Path, offset: int = 0) -> str:
+    """Return what a process of a shell's user has logged, from a byte on; empty where there is no log, or no plain file."""
+    try:
+        descriptor = files.opened(log, owner=shell.uid)
+    except (OSError, PreflightError):
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(offset)
+        return file.read().decode(errors="replace")
 
 
 def refusal(installation: Installation, settings: Mapping[str, SettingValue]) -> str | None:
@@ -245,13 +250,12 @@ def refusal(installation: Installation, settings: Mapping[str, SettingValue]) ->
     It reads them and is not started, which takes no cluster.
     """
     shell = Shell(server_user())
-    if obstacle(shell, installation):  # it lies where only we can go; with -C first root may run it too
-        shell = Shell()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "postgresql.conf").write_text(conf_text(settings), "utf-8")
-        shell.own(folder)
-        done = shell.run([installation.program("postgres"), "-C", "port", "-D", folder], timeout_s=60)
+    with tempfile.TemporaryDirectory(prefix="benchlib-", dir="/var/tmp") as name:
+        admit_servers(Path(name))
+        program = runnable_by(shell, installation, Path(name)).program("postgres")
+        folder = shell.make_directory(Path(name) / "data")
+        shell.write(folder / "postgresql.conf", conf_text(settings))
+        done = shell.run([program, "-C", "port", "-D", folder], timeout_s=60)
     return None if done.returncode == 0 else failure_reason(done.stderr)
 
 

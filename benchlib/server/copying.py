@@ -7,7 +7,6 @@ the kernel moves the bytes (``copy_file_range``). ``cp`` of the GNU coreutils do
 
 import fcntl
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def copy_tree(shell: Shell, source: Path, target: Path) -> None:
         done = shell.run([*_COPY, source, target], timeout_s=3600)
         done.insist(ServerError, "copying the loaded data set failed")
     except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
+        shell.remove(target)
         raise
 
 

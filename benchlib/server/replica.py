@@ -8,12 +8,11 @@ from pathlib import Path
 from psycopg.conninfo import make_conninfo
 
 from benchlib.errors import ServerError
-from benchlib.host.ours import open_plain
 from benchlib.host.shell import Shell, error_lines, ticks
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server import relay
-from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason
+from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason, log_text
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,9 @@ class Relay:
             if self._process.poll() is not None:
                 break
         self.stop()
-        with open(log, opener=open_plain) as file:
-            raise ServerError(f"the relay between the servers did not start: {failure_reason(file.read())}")
+        raise ServerError(
+            f"the relay between the servers did not start: {failure_reason(log_text(replica.shell, log))}"
+        )
 
     def stop(self) -> None:
         """End it at once: it holds nothing of its own."""
@@ -96,7 +96,7 @@ class Replica(Cluster):
         """
         self.make_folders()
         if "data" in self.places:
-            self.data.symlink_to(self.shell.make_directory(self.places["data"] / "data"))
+            self.shell.link(self.data, self.shell.make_directory(self.places["data"] / "data"))
         self.shell.run(
             [
                 self._basebackup, "--pgdata", self.data, "--wal-method=stream", f"--slot={self.name}", "--checkpoint=fast",

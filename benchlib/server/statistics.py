@@ -208,6 +208,6 @@ def fsync_rates(shell: Shell, program: Path, folder: Path) -> dict[str, Any]:
     try:
         done = shell.run([program, f"--filename={file}", "--secs-per-test=1"], timeout_s=110)
     finally:
-        file.unlink(missing_ok=True)
+        shell.remove(file)
     done.insist(ServerError, "pg_test_fsync failed")
     return parse_text(done.stdout, kind="pg_test_fsync")

@@ -1,7 +1,6 @@
 """Loaded data sets: stopped clusters that those of a study are copies of."""
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -86,7 +85,7 @@ class Templates:
                 finally:
                     template.stop()
             except BaseException:  # its place is that of the next
-                shutil.rmtree(template.folder, ignore_errors=True)
+                self.shell.remove(template.folder)
                 raise
             self._loaded[key] = template
         return self._loaded[key]

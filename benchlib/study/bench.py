@@ -7,7 +7,6 @@ on, and loads one at a time; after so many blocks all are built anew, in another
 
 import contextlib
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import BenchlibError, InvariantError, StudyError
+from benchlib.host import files
 from benchlib.levers.lever import Site
 from benchlib.levers.target import target_of
-from benchlib.load.latency import keep_log
+from benchlib.load.latency import client_logs, keep_log
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Connection, Job, LoadTool
 from benchlib.load.tools import load_tool
@@ -183,7 +183,7 @@ class Bench:
             return
         load = load.changed(duration_s=load.warmup_s, transaction_log=False)
         folder = self.workspace / "warm-up"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        files.make(folder, mode=0o700)
         with stand.watched([]) as watch:
             read_report = self._drive(stand, load, seed, folder, {}, watch, contextlib.nullcontext())
         if not load.generators:  # so short a load may not be measured together by all of them
@@ -213,7 +213,7 @@ class Bench:
             return lambda: put_together(generated, tool, load, folder, notes)
         logs = None
         if load.transaction_log:
-            shutil.rmtree(self.workspace / "log", ignore_errors=True)
+            stand.client.remove(self.workspace / "log")
             logs = stand.client.make_directory(self.workspace / "log")
         argv = tool.argv(replace(job, log_prefix=logs and logs / "log"))
         shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
@@ -227,7 +227,7 @@ class Bench:
             stdout, stderr = (path.read_text(errors="replace") for path in (out, err))
             report = tool.report(stdout, stderr, done.returncode, shown_argv)
             if logs:
-                keep_log(sorted(logs.iterdir()), folder / TRANSACTION_LOG, shown_argv)
+                keep_log(client_logs(logs), folder / TRANSACTION_LOG, shown_argv, stand.client.uid)
             return report
 
         return read_report

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import PositiveInt, ValidationError
 
 from benchlib.errors import InputError, os_errors_as
-from benchlib.host.ours import open_plain
+from benchlib.host.files import open_plain
 from benchlib.plan.level import Model
 from benchlib.plan.model import Plan
 from benchlib.study.store import StudyFolder

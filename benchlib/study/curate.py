@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchlib.errors import HostBusyError, InputError, os_errors_as
-from benchlib.host.journal import sync
+from benchlib.host import files
 from benchlib.host.lock import held_by
 from benchlib.plan.model import AS_RUN, Study
-from benchlib.study.store import PENDING, StudyFolder, remove, study_names, whole
+from benchlib.study.store import PENDING, StudyFolder, study_names, whole
 
 _MEMBER = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){1,3}", re.ASCII)
 """A file of a study, from its folder's name on."""
@@ -35,8 +35,8 @@ def rename(name: str, new_name: str) -> None:
     check_idle(name)
     folder.write(_named(study, new_name))
     with folder.disk():
-        folder.path.rename(renamed.path)
-        sync(renamed.path.parent)
+        files.rename(folder.path, renamed.path)
+        files.sync(renamed.path.parent)
 
 
 def delete(name: str) -> None:
@@ -52,12 +52,12 @@ def delete(name: str) -> None:
     with folder.disk():
         if name in study_names():
             check_idle(name)
-            remove(gone)
-            folder.path.rename(gone)
-            sync(folder.path.parent)
+            files.remove(gone)
+            files.rename(folder.path, gone)
+            files.sync(folder.path.parent)
         elif not gone.exists():
             folder.read()  # which says what there is
-        remove(gone)
+        files.remove(gone)
 
 
 def edit(name: str, words: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchlib.errors import BenchlibError, HostBusyError, StudyError
+from benchlib.host import files
 from benchlib.plan.fleet import pinned
 from benchlib.plan.model import Measurement
 from benchlib.study.at_host import PASSING, UnwantedError, elsewhere_of, ended, measure
@@ -190,10 +191,14 @@ class _Driver:
             else:
                 self._keep(share, Measurement.model_validate_json(message["measurement"]), message["files"])
 
-    def _keep(self, share: _Share, measurement: Measurement, files: Mapping[str, bytes]) -> None:
+    def _keep(self, share: _Share, measurement: Measurement, left: Mapping[str, bytes]) -> None:
         with tempfile.TemporaryDirectory(prefix="benchlib-") as raw:
-            for name, content in files.items():
-                (Path(raw) / Path(name).name).write_bytes(content)
+            for name, content in left.items():
+                if name.startswith(".") or "/" in name:
+                    raise StudyError(
+                        f"{share.host} sent a file named {files.one_line(name)}: want a plain name"
+                    )
+                files.write(Path(raw) / name, content)
             self._folder.keep(measurement.changed(ran_on=share.host), Path(raw))
         self._kept[measurement.trial.block].add(measurement.trial.id)
         self.progress.add(measurement)

@@ -16,6 +16,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError, os_errors_as
+from benchlib.host import files
 from benchlib.host.guardian import SCRATCH_VARIABLE
 from benchlib.host.shell import ticks
 from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
@@ -60,11 +61,9 @@ def make_certificates(folder: Path) -> None:
     security = _distributed().Security.temporary()
     contents = (security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
     with os_errors_as(InputError, f"cannot make {folder}"):
-        folder.mkdir(mode=0o700, parents=True)
+        files.make(folder, mode=0o700, new=True)
         for name, content in zip(CERTIFICATES, contents, strict=True):
-            path = folder / name
-            path.touch(mode=0o600)
-            path.write_text(content)
+            files.write(folder / name, content, mode=0o600)
 
 
 def _distributed() -> Any:

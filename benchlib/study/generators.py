@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchlib.errors import BenchlibError, LoadError
+from benchlib.host import files
 from benchlib.host.shell import Shell, ticks
 from benchlib.levers.lever import Site
-from benchlib.load.latency import keep_log
+from benchlib.load.latency import client_logs, keep_log
 from benchlib.load.shared import measured_from, merged, overlap, split
 from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
@@ -98,7 +99,7 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
         argv = [Path(argv[0]).name, *argv[1:]]
         log = run.folder / TRANSACTION_LOG
         if logs:
-            keep_log(sorted(logs.iterdir()), log, argv)
+            keep_log(client_logs(logs), log, argv, shell.uid)
         did = Generator(
             host=host, load_argv=tuple(argv), load_wall_s=done.wall_s, load_cpu_s=done.cpu_s,
             began_s=began + offset, ended_s=ended + offset, clock_offset_s=offset, round_trip_s=round_trip,
@@ -199,8 +200,8 @@ def put_together(
     """
     reports = []
     for each in generated:
-        (folder / f"stdout.{each.did.host}").write_text(each.stdout, "utf-8")
-        (folder / f"stderr.{each.did.host}").write_text(each.stderr, "utf-8")
+        files.write(folder / f"stdout.{each.did.host}", each.stdout)
+        files.write(folder / f"stderr.{each.did.host}", each.stderr)
         try:
             reports.append(tool.report(each.stdout, each.stderr, each.returncode, each.did.load_argv))
         except BenchlibError as reason:

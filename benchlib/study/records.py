@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from benchlib.errors import InputError
-from benchlib.host import telemetry
+from benchlib.host import files, telemetry
 from benchlib.plan.level import Level, Open
 from benchlib.study.store import StudyFolder
 
@@ -43,7 +43,7 @@ class Record(Open):
 
     def write(self, folder: Path) -> None:
         """Write the file into the folder of a trial that is under way."""
-        (folder / self.FILE).write_bytes(self.to_bytes())
+        files.write(folder / self.FILE, self.to_bytes())
 
     @classmethod
     def read(cls, folder: StudyFolder, trial_id: str) -> Self | None:

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from benchlib.errors import LoadError, ServerError
+from benchlib.host import files
 from benchlib.host.facts import counted_once
 from benchlib.host.guardian import Run
 from benchlib.host.journal import Chapter
@@ -134,7 +134,7 @@ class Stand:
             yield
         finally:
             if self.site:
-                path.write_text(shortened(self.site.cluster.log_text(offset), limit), "utf-8")
+                files.write(path, shortened(self.site.cluster.log_text(offset), limit))
 
     @contextlib.contextmanager
     def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Check]:
@@ -243,7 +243,7 @@ class Stand:
                 remove_shared_memory(server.data.resolve().parent)  # by one that was killed
         self.chapter.undo()
         if self.site:
-            shutil.rmtree(self.site.cluster.folder, ignore_errors=True)
+            self.site.shell.remove(self.site.cluster.folder)
 
 
 def build(
@@ -303,8 +303,7 @@ def written(workload: Workload, folder: Path, shell: Shell) -> list[tuple[Script
             digest = hashlib.sha256(script.sql.encode()).hexdigest()[:8]
             path = folder / f"{workload.name}-{number}-{digest}.sql"
             if not path.exists():
-                path.touch(mode=0o600)
-                path.write_text(script.sql, "utf-8")
+                files.write(path, script.sql, mode=0o600)
                 shell.own(path)
         pairs.append((script, path))
     return pairs

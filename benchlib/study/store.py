@@ -16,7 +16,6 @@ import fcntl
 import hashlib
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property, lru_cache
@@ -25,8 +24,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from benchlib.errors import HostBusyError, InputError, StudyError, os_errors_as
-from benchlib.host.journal import cut_torn_end, sync
-from benchlib.host.ours import is_ours, open_plain
+from benchlib.host import files
+from benchlib.host.files import PENDING as PENDING
+from benchlib.host.files import open_plain
+from benchlib.host.journal import cut_torn_end
 from benchlib.load.tools import misfit
 from benchlib.plan.design import Trial
 from benchlib.plan.level import first_problem
@@ -37,7 +38,6 @@ DATA_VARIABLE = "BENCHLIB_DATA"
 MEASUREMENT = "measurement.json"
 TRANSACTION_LOG = "transactions.parquet"
 CHECKSUMS = "SHA256SUMS"
-PENDING = ".pending-"
 _NAME = re.compile(r"(?!(index|summary|methodology|calibration)\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LISTED = re.compile(rf"([0-9a-f]{{64}})  ({PATH.pattern})", re.ASCII)
 
@@ -52,7 +52,7 @@ def project_root() -> Path:
     """
     working = Path.cwd()
     for folder in (working, *working.parents, Path(__file__).resolve().parents[2]):
-        if is_ours(folder / "notebooks"):
+        if files.trusted(folder / "notebooks"):
             return folder
     return working
 
@@ -128,9 +128,8 @@ class StudyFolder:
         """
         path = self.path / name
         with self.disk():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with whole(path) as pending, pending.open("xb") as file:
-                file.write(data)
+            files.make(path.parent)
+            files.write(path, data, synced=True)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -159,10 +158,11 @@ class StudyFolder:
 
         """
         with self.disk(), whole(self.path / "trials" / measurement.trial.id) as pending:
-            pending.mkdir(parents=True)
-            for source in folder.iterdir():
-                shutil.copyfile(source, pending / source.name)
-            (pending / MEASUREMENT).write_text(measurement.model_dump_json(indent=2) + "\n", "utf-8")
+            files.make(pending)
+            for name in files.listed(folder):
+                with os.fdopen(files.opened(folder / name), "rb") as source:
+                    files.copy(source, pending / name)
+            files.write(pending / MEASUREMENT, measurement.model_dump_json(indent=2) + "\n")
             # first, so that no trial is there without: of one that is not there they say nothing
             place = f"trials/{measurement.trial.id}"
             if measurement.trial.id in self._listed_before:  # by an attempt that was cut off here
@@ -177,7 +177,8 @@ class StudyFolder:
     def withdraw(self) -> None:
         """Remove the study again, unless a trial has been kept, or set aside as evidence."""
         if self.exists() and not self.kept() and not (self.path / "spoilt").exists():
-            shutil.rmtree(self.path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                files.remove(self.path)
 
     def set_aside(self, trial_id: str) -> None:
         """Move a kept trial out of the study, into ``spoilt/``, where it stays as evidence.
@@ -193,9 +194,9 @@ class StudyFolder:
             )
         spoilt = self.path / "spoilt"
         with self.disk():
-            spoilt.mkdir(exist_ok=True)
+            files.make(spoilt)
             number = sum(1 for _ in spoilt.glob(f"{trial_id}.*")) + 1
-            (self.path / "trials" / trial_id).rename(spoilt / f"{trial_id}.{number}")
+            files.rename(self.path / "trials" / trial_id, spoilt / f"{trial_id}.{number}")
         self._forget(trial_id)
 
     def _forget(self, trial_id: str) -> None:
@@ -316,11 +317,12 @@ class StudyFolder:
         path = self.path / CHECKSUMS
         if not path.exists():
             self.list_checksums({})
-        with self.disk():
-            with open(path, "a+b", opener=open_plain) as file:
-                cut_torn_end(file.fileno())
-                file.write(_lines(sums.items()))
-            sync(path)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        with self.disk(), os.fdopen(files.opened(path, flags), "a+b") as file:
+            cut_torn_end(file.fileno())
+            file.write(_lines(sums.items()))
+            file.flush()
+            os.fsync(file.fileno())
 
     def packed(self) -> Mapping[str, bytes]:
         """The files in the study's archive by their path in it; none where there is no archive.
@@ -364,26 +366,18 @@ def whole(path: Path) -> Iterator[Path]:
     When this is left, what was made there is on disk and gets its name; after an error it is removed.
     """
     pending = path.with_name(f"{PENDING}{path.name}")
-    remove(pending)  # left by a kill
+    files.remove(pending)  # left by a kill
     try:
         yield pending
         if pending.exists():
             for made in (*pending.rglob("*"), pending):
-                sync(made)
-            pending.rename(path)
-            sync(path.parent)
+                files.sync(made)
+            files.rename(pending, path)
+            files.sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
-            remove(pending)
+            files.remove(pending)
         raise
-
-
-def remove(path: Path) -> None:
-    """Remove a file or folder, if it is there; a link, and never what it leads to."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def checksum(path: Path) -> str:

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Container
 
 from benchlib.errors import InputError
+from benchlib.host import files
 from benchlib.load.latency import thin_log
 from benchlib.study.archive import ARCHIVE, pack
 from benchlib.study.curate import check_idle
@@ -87,10 +88,10 @@ def _pack(folder: StudyFolder, trials: Container[str]) -> None:
     folder.put(ARCHIVE, packed)
     with folder.disk():
         for name in thinned:
-            (folder.path / name).unlink()
+            files.remove(folder.path / name)
         for emptied in folders:
             if not any(emptied.iterdir()):
-                emptied.rmdir()
+                files.remove(emptied)
 
 
 def _size(folder: StudyFolder) -> int:

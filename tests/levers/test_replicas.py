@@ -144,8 +144,7 @@ def load(replicas: Replicas, seconds: int, pgbench: Path, watch: Callable[[], No
     """Two clients of pgbench that insert rows, watched."""
     primary = replicas.primary
     script = primary.folder / "insert.sql"
-    script.write_text("INSERT INTO t VALUES (1);\n")
-    primary.shell.own(script)
+    primary.shell.write(script, "INSERT INTO t VALUES (1);\n")
     way = primary.connection
     return primary.shell.run(
         [pgbench, f"-h{way.host}", f"-p{way.port}", f"-U{way.user}", "-n", "-c2", f"-T{seconds}", f"-f{script}", "bench"],

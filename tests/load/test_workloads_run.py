@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from benchlib.errors import ServerError
-from benchlib.host.shell import Shell, server_user, which
+from benchlib.host.shell import which
 from benchlib.load.tool import Job
 from benchlib.load.tools import check, load_tool
 from benchlib.load.workloads import load_workload
@@ -76,7 +76,8 @@ def databases(
     cluster.configure({"fsync": "off"})
     cluster.start()
     pgbench = installed(find_pgbench().version).program("pgbench")
-    yield Databases(cluster, pgbench, Shell(server_user()).make_directory(shelter / "scripts"))
+    (shelter / "scripts").mkdir(mode=0o711)
+    yield Databases(cluster, pgbench, shelter / "scripts")
     cluster.stop(immediately=True)
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import socket
 import stat
@@ -139,8 +138,7 @@ def test_a_server_that_never_answers_is_stopped_and_named(scratch: Path) -> None
 def test_initdb_takes_a_levels_options_or_says_why_not(
     scratch: Path, installed: Callable[[str], Installation]
 ) -> None:
-    if user := server_user():
-        shutil.chown(scratch, user)
+    user = server_user()
     cluster = Cluster(Shell(user), installed("18"), scratch / "c")
     with pytest.raises(ServerError, match=r"initdb failed: .*wal-segsize"):
         cluster.create(["--wal-segsize=7"])

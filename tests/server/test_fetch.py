@@ -313,8 +313,7 @@ def test_the_real_11_22_is_fetched_and_started(
         installations.cache_clear()
     assert (fetched.version, fetched.compiler) == ("11.22", "gcc 7.5.0 -Os")
     assert fetched.configure
-    if user := server_user():
-        shutil.chown(scratch, user)
+    user = server_user()
     cluster = Cluster(Shell(user), runnable_by(Shell(user), fetched, shelter), scratch / "c")
     cluster.create()
     cluster.configure({})

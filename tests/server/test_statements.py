@@ -140,7 +140,8 @@ def run_all(
     cluster.execute("DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop", dbname="postgres")
     cluster.database = "shop"
     load(cluster, workload, scale, cluster.shell, pgbench)
-    folder = cluster.shell.make_directory(shelter / "scripts")
+    folder = shelter / "scripts"
+    folder.mkdir(mode=0o711, exist_ok=True)
     its_load = Load(clients=1, threads=1, duration_s=1, protocol=protocol)  # type: ignore[arg-type]
     for script in written(workload, folder, cluster.shell):
         argv = Pgbench(pgbench).argv(Job(cluster.connection, workload, its_load, scale, 7, [script]))

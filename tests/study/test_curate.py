@@ -14,7 +14,7 @@ from fakes import FakeBench
 
 from benchlib.errors import HostBusyError, InputError, StudyError
 from benchlib.host import lock
-from benchlib.study import curate, store
+from benchlib.study import curate
 from benchlib.study.experiment import shown
 from benchlib.study.loop import keep_study, run_study
 from benchlib.study.store import CHECKSUMS, StudyFolder, study_names
@@ -87,15 +87,15 @@ def test_a_rename_that_is_killed_is_ended_by_the_same_again(
     study: StudyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(study)
-    rename = Path.rename
+    rename = os.rename
 
-    def killed(path: Path, target: Path) -> Path:
-        if path == study.path:
+    def killed(name: str, target: str, **folders: int) -> None:
+        if name == study.name:
             raise Killed
-        return rename(path, target)
+        rename(name, target, **folders)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", killed)
+        patched.setattr(os, "rename", killed)
         with pytest.raises(Killed):
             curate.rename("small", "larger")
     assert study_names() == ["small"]
@@ -238,14 +238,13 @@ STEPS: dict[str, Callable[[Path], object]] = {
 
 def dying(step: str, number: int, file: Path) -> None:
     """Take a step, and be gone when so many files have been put on disk; in a process of its own."""
-    calls, sync = count(), curate.sync
+    calls = count()
 
-    def dies(path: Path) -> None:
+    def dies(_: int) -> None:
         if next(calls) == number:
             os._exit(9)
-        sync(path)
 
-    curate.sync = store.sync = dies
+    os.fsync = dies  # type: ignore[assignment]  # of this process alone
     STEPS[step](file)
 
 

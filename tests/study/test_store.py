@@ -3,12 +3,13 @@
 import errno
 import json
 import os
-import shutil
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from benchlib.errors import InputError, StudyError
+from benchlib.host import files
 from benchlib.plan.design import Trial
 from benchlib.plan.model import Measurement
 from benchlib.study import store
@@ -132,14 +133,14 @@ def test_nothing_is_visible_of_a_copy_that_fails_half_way(
 ) -> None:
     folder = folder_of()
     trial = folder.read().trials[0]
-    copy = shutil.copyfile
+    copy = files.copy
 
-    def failing(source: Path, target: Path) -> None:
+    def failing(source: IO[bytes], target: Path) -> None:
         copy(source, target)
         if len(list(target.parent.iterdir())) == 2:
             full_disk()
 
-    monkeypatch.setattr(shutil, "copyfile", failing)
+    monkeypatch.setattr(files, "copy", failing)
     message = refused(StudyError, folder.keep, measurement(trial), raw)
     assert message.endswith("(No space left on device)")
     assert folder.kept() == {}
@@ -153,11 +154,11 @@ def test_nothing_is_visible_when_a_kill_comes_in_between(
     folder = folder_of()
     trial = folder.read().trials[0]
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", killed)
+        patched.setattr(os, "rename", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.keep(measurement(trial), raw)
     assert folder.kept() == {}
@@ -176,8 +177,14 @@ def test_everything_is_on_disk_before_the_name_is_given(
     synced: list[Path] = []
     before: list[Path] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink()))
-    rename = Path.rename
-    monkeypatch.setattr(Path, "rename", lambda one, other: (before.extend(synced), rename(one, other))[1])
+    rename = os.rename
+
+    def renamed(name: str, target: str, **folders: int) -> None:
+        if target == trial.id:
+            before.extend(synced)
+        rename(name, target, **folders)
+
+    monkeypatch.setattr(os, "rename", renamed)
     folder.keep(measurement(trial), raw)
     names = {path.name for path in before}
     assert names >= {"stdout", "stderr", "statistics.json", "measurement.json", f".pending-{trial.id}"}
@@ -214,6 +221,6 @@ def test_only_studies_are_listed(folder_of, data_root: Path) -> None:
     folder_of(name="a")
     (data_root / "published").mkdir()
     (data_root / "old copy").mkdir()
-    shutil.copy(data_root / "a" / "study.json", data_root / "old copy")
+    (data_root / "old copy" / "study.json").write_bytes((data_root / "a" / "study.json").read_bytes())
     assert study_names() == ["a", "b"]
     assert [folder.name for folder in walk()] == ["a", "b"]

@@ -10,6 +10,7 @@ import pytest
 from fakes import FakeBench, seal
 
 from benchlib.errors import InputError
+from benchlib.host import files
 from benchlib.load.latency import keep_log
 from benchlib.report.view import View
 from benchlib.study.archive import ARCHIVE
@@ -117,15 +118,15 @@ def test_the_same_study_gives_the_same_archive_whenever_it_is_trimmed(study: Stu
 def test_an_interruption_between_archive_and_folders_loses_nothing(
     study: StudyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, unlink, calls = derived(study), Path.unlink, count()
+    before, remove, calls = derived(study), files.remove, count()
 
-    def interrupted(path: Path, missing_ok: bool = False) -> None:
-        if path.parent.parent.name == "trials" and not path.name.startswith(".") and next(calls) == 3:
+    def interrupted(path: Path) -> None:
+        if path.parent.parent.name == "trials" and next(calls) == 3:
             raise KeyboardInterrupt
-        unlink(path, missing_ok)
+        remove(path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", interrupted)
+        patched.setattr(files, "remove", interrupted)
         with pytest.raises(KeyboardInterrupt):
             trim(study)
     assert derived(study) == before

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from benchlib.errors import InputError
-from benchlib.host.ours import is_ours
+from benchlib.host import files
 from benchlib.plan.level import problems
 from benchlib.plan.workload import Script, Workload
 
@@ -28,7 +28,7 @@ def workload_paths() -> dict[str, Path]:
     """
     working = Path.cwd()
     own = (folder / "workloads" for folder in (*reversed(working.parents), working))
-    folders = (LIBRARY, *filter(is_ours, own))
+    folders = (LIBRARY, *filter(files.trusted, own))
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 
 

@@ -20,7 +20,6 @@ Beside that, all clusters have data checksums, which tell a torn page; the level
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import groupby
@@ -30,6 +29,7 @@ from random import Random
 import psutil
 
 from benchlib.errors import BenchlibError, InputError, Interrupted, PreflightError, ServerError, StudyError
+from benchlib.host import files
 from benchlib.host.changes import OURS
 from benchlib.host.guardian import Run, scratch_root
 from benchlib.host.shell import Shell, known, ticks
@@ -273,9 +273,9 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
         with run.journal.chapter() as chapter:
             disk = volumes.mount_image(place, copy, "copy", run.folder, chapter)
             cluster.make_folders()
-            cluster.data.symlink_to(disk / "data")
+            cluster.shell.link(cluster.data, disk / "data")
             # after a power cut no process has the number that it holds; here others go on
-            (cluster.data / "postmaster.pid").unlink(missing_ok=True)
+            cluster.shell.remove(cluster.data / "postmaster.pid")
             cluster.configure(original.wanted)
             try:
                 yield cluster
@@ -283,8 +283,8 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
                 cluster.stop(immediately=True)
                 remove_shared_memory(disk)
     finally:
-        shutil.rmtree(cluster.folder, ignore_errors=True)
-        copy.unlink(missing_ok=True)
+        cluster.shell.remove(cluster.folder)
+        files.remove(copy)
     original.start()
 
 
