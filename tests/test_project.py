@@ -1,5 +1,6 @@
 """The files around the library say the same things."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -159,3 +160,58 @@ def test_every_module_reads_at_one_sitting():
         p.name: n for p in (ROOT / "benchlib").rglob("*.py") if (n := len(p.read_text().splitlines())) > 450
     }
     assert not long
+
+
+ACTS = {
+    *("write_text", "write_bytes", "unlink", "mkdir", "symlink_to", "hardlink_to", "touch", "chmod", "rmdir"),
+    *("rmtree", "copytree", "copyfile", "copy2", "move", "chown", "makedirs", "symlink", "remove", "rename"),
+}
+"""What makes, changes or removes files by name."""
+OF_THE_KERNEL = {
+    "host/files.py": ACTS,
+    "levers/control_groups.py": {"mkdir", "write_text"},
+    "host/changes.py": {"rmdir", "write_text"},
+}
+"""The one module that may, and those that write to the kernel's own file systems, which are root's."""
+
+
+def acts_on_files(source: str) -> set[str]:
+    """Names of the calls in a module that act on files, as methods of paths or functions of os and shutil."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        value = getattr(node.func, "value", None)
+        owner = getattr(value, "id", getattr(value, "attr", ""))
+        modes = [
+            a.value for a in [*node.args, *(k.value for k in node.keywords)] if isinstance(a, ast.Constant)
+        ]
+        if (
+            name == "open"
+            and owner != "tarfile"
+            and any(isinstance(mode, str) and set(mode) & set("wax+") and len(mode) < 4 for mode in modes)
+        ):
+            found.add("open")
+        elif name in ACTS and owner not in (
+            "files",
+            "host_files",
+            "curate",
+            "shell",
+            "client",
+            "path",
+            "tarfile",
+        ):
+            named = isinstance(node.args[0], ast.Constant) if node.args else name in ("rename", "remove")
+            if not named:  # a column of a frame
+                found.add(name)
+    return found
+
+
+def test_files_are_touched_in_one_module_alone():
+    others = {}
+    for path in (ROOT / "benchlib").rglob("*.py"):
+        name = path.relative_to(ROOT / "benchlib").as_posix()
+        if more := acts_on_files(path.read_text()) - OF_THE_KERNEL.get(name, set()):
+            others[name] = more
+    assert others == {}

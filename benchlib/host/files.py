@@ -288,6 +288,12 @@ def remove(path: Path) -> None:
             os.unlink(path.name, dir_fd=parent)
 
 
+def link(path: Path, to: str) -> None:
+    """Make a symbolic link in a trusted folder."""
+    with folder(path.parent) as parent:
+        os.symlink(to, path.name, dir_fd=parent)
+
+
 def rename(path: Path, target: Path) -> None:
     """Give a file or folder of a trusted folder another name, in another trusted folder or the same; an empty folder or file there goes."""
     with folder(path.parent) as source, folder(target.parent) as goal:

@@ -23,13 +23,15 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
-from benchlib.errors import PreflightError, StudyError
+import psutil
+
+from benchlib.errors import HostBusyError, PreflightError, StudyError
 from benchlib.host import files
 from benchlib.host.facts import existing
 from benchlib.host.files import check_folder
 from benchlib.host.journal import MODULES_OF_CHANGES, Journal
 from benchlib.host.lock import host_lock
-from benchlib.host.shell import admit_servers, allow_open_files, ticks
+from benchlib.host.shell import admit_servers, allow_open_files, known, ticks
 from benchlib.host.sweep import JOURNAL, Swept, sweep
 
 SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
@@ -121,9 +123,22 @@ def _sweep_all(scratch: Path) -> list[Swept]:
             status = path.lstat()
             if status.st_uid != os.geteuid():
                 swept.append(Swept(path, stranger=True))
+            elif guardian := _guardian_of(path):
+                raise HostBusyError(
+                    f"a run is under way in {path} (guardian: process {guardian}): wait for it"
+                )
             elif not stat.S_ISREG(status.st_mode):
                 swept.append(sweep(path))
     return swept
+
+
+def _guardian_of(folder: Path) -> int | None:
+    """Return the process that guards a run's folder, of this user's or root's; None where none lives."""
+    for process in psutil.process_iter():
+        argv, uids = known(process.cmdline) or [], known(process.uids)
+        if argv[-2:] == ["benchlib.host.guardian", str(folder)] and uids and uids.real in (0, os.geteuid()):
+            return process.pid
+    return None
 
 
 def recover(scratch: Path, tell: Callable[[str], None] = lambda message: None) -> list[Swept]:

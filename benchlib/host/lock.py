@@ -25,7 +25,10 @@ from benchlib.host.files import one_line, open_plain
 from benchlib.host.shell import known, ticks
 
 LOCK_VARIABLE = "BENCHLIB_LOCK"
+UNNAMED = "a run that does not say its name"
 _CLEANING_LIMIT_S = 60.0
+_OF_ROOT = Path("/var/run/benchlib.lock")
+"""What root's runs lock besides, in a folder of root's: the owner of a shared file can exchange it."""
 
 
 def lock_path() -> Path:
@@ -34,11 +37,11 @@ def lock_path() -> Path:
 
 
 def held_by() -> str | None:
-    """Who holds the lock by its content, if that is a run; nothing is locked to find out."""
+    """Return who holds the lock by its content, or :data:`UNNAMED`, if that is a run; nothing is locked to find out."""
     # no such file, or none that a run could hold
     with contextlib.suppress(OSError), open(lock_path(), opener=open_plain) as file:
         if _is_held_by_run(file.fileno()):
-            return _content(file.fileno()) or None
+            return _content(file.fileno()) or UNNAMED
     return None
 
 
@@ -55,13 +58,12 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
         PreflightError: its file cannot be used.
 
     """
-    path = lock_path()
+    path, content = lock_path(), f"{what} (process {os.getpid()}, since {time.strftime('%F %R')})"
     with contextlib.ExitStack() as files:
-        lock = files.enter_context(_open(path, tell))
-        if not _acquire(lock.fileno(), path, tell):
-            lock = files.enter_context(_own_lock(path, tell))
+        if os.geteuid() == 0 and LOCK_VARIABLE not in os.environ:
+            files.enter_context(_held_by_root(content))
+        lock = files.enter_context(_locked(path, tell))
         os.ftruncate(lock.fileno(), 0)
-        content = f"{what} (process {os.getpid()}, since {time.strftime('%F %R')})"
         os.pwrite(lock.fileno(), content.encode(), 0)
         try:
             yield lock.fileno()
@@ -69,6 +71,35 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
             os.ftruncate(lock.fileno(), 0)
         # for all who inherited it; after an error, a guardian may have to clean up and keeps it so long
         fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def _held_by_root(content: str) -> Iterator[None]:
+    """Hold the lock of root's runs."""
+    with os.fdopen(open_plain(_OF_ROOT, os.O_RDWR | os.O_CREAT), "r+b", 0) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _content(file.fileno()) or UNNAMED
+            raise HostBusyError(
+                f"{holder} is running here: two at once would measure each other; wait for it"
+            ) from None
+        os.ftruncate(file.fileno(), 0)
+        os.pwrite(file.fileno(), content.encode(), 0)
+        yield
+
+
+def _locked(path: Path, tell: Callable[[str], None]) -> IO[bytes]:
+    """Open the file and lock it; one that was exchanged for another meanwhile does not count."""
+    for _ in ticks(_CLEANING_LIMIT_S):
+        with contextlib.ExitStack() as files:
+            if (lock := _open(path)) is None or not _acquire(files.enter_context(lock).fileno(), path, tell):
+                return _own_lock(path, tell)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), path.lstat()):
+                    files.pop_all()
+                    return lock
+    raise PreflightError(f"the lock {path} is exchanged again and again: remove that file")
 
 
 def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> bool:
@@ -138,8 +169,8 @@ def _no_run_here() -> bool:
     return 1 in psutil.pids() and not _guarded_users()
 
 
-def _open(path: Path, tell: Callable[[str], None]) -> IO[bytes]:
-    """Open the file, or make it for everybody to use.
+def _open(path: Path) -> IO[bytes] | None:
+    """Open the file, or make it for everybody to use; None where somebody's who runs nothing here cannot be used.
 
     Where users share a folder (sticky, as ``/var/tmp``), the kernel may refuse to open another user's
     file with ``O_CREAT``, even to root (fs.protected_regular): so it is made only if it is missing, and
@@ -160,7 +191,7 @@ def _open(path: Path, tell: Callable[[str], None]) -> IO[bytes]:
         reason = str(error.strerror)
     with contextlib.suppress(OSError):
         if path.lstat().st_uid not in (0, os.geteuid()) and _no_run_here():
-            return _own_lock(path, tell)
+            return None
     raise PreflightError(
         f"cannot use the lock {path} ({reason}): remove that file, or name another one, the same for "
         f"every user of this host, in {LOCK_VARIABLE}"

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from benchlib.errors import ServerError
+from benchlib.host import files
 from benchlib.host.shell import Shell
 
 _FICLONE = 0x40049409
@@ -42,5 +43,6 @@ def share_blocks(source: Path, target: Path) -> None:
         OSError: the file system cannot.
 
     """
-    with source.open("rb") as original, target.open("xb") as copy:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with source.open("rb") as original, os.fdopen(files.opened(target, flags), "wb") as copy:
         fcntl.ioctl(copy, _FICLONE, original.fileno())

@@ -147,7 +147,7 @@ def _unpack(workshop: Path) -> Path:
         if not all(path.resolve().is_relative_to(native.resolve()) for path in (source, target)):
             raise InstallError(f"the package lists a link that leads outside of it: {link['target']}")
         if not target.is_symlink() and not target.exists():
-            target.symlink_to(os.path.relpath(source, target.parent))
+            files.link(target, os.path.relpath(source, target.parent))
     return native
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchlib.errors import HostBusyError, InputError, os_errors_as
 from benchlib.host import files
-from benchlib.host.lock import held_by
+from benchlib.host.lock import UNNAMED, held_by
 from benchlib.plan.model import AS_RUN, Study
 from benchlib.study.store import PENDING, StudyFolder, study_names, whole
 
@@ -149,7 +149,8 @@ def _check_free(folder: StudyFolder) -> None:
 
 def check_idle(name: str) -> None:
     """Make sure that nobody runs the study of that name, here or on a fleet; HostBusyError if somebody does."""
-    if f"“{name}”" in (holder := held_by() or ""):
+    holder = held_by() or ""
+    if f"“{name}”" in holder or holder == UNNAMED:
         raise HostBusyError(f"{holder} is running here: wait for it")
     folder = StudyFolder(name)
     if folder.path.is_dir():

@@ -1,5 +1,6 @@
 """What a server that was killed with -9 leaves in shared memory is removed; what others use is not."""
 
+import contextlib
 import re
 import sys
 from collections.abc import Callable
@@ -24,7 +25,10 @@ def processes_of(cluster: Cluster) -> list[psutil.Process]:
 
 def segments_of(cluster: Cluster) -> set[str]:
     """The System V segment of a server, and the POSIX segments that its processes have in their memory now."""
-    maps = "".join(Path(f"/proc/{process.pid}/maps").read_text() for process in processes_of(cluster))
+    maps = ""
+    for process in processes_of(cluster):
+        with contextlib.suppress(OSError):  # a worker that has ended meanwhile
+            maps += Path(f"/proc/{process.pid}/maps").read_text()
     named = (cluster.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
     return {named, *re.findall(r"/dev/shm/(PostgreSQL\.\d+)", maps)}
 
