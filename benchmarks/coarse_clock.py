@@ -10,14 +10,15 @@ class CoarseClock:
 
     def __init__(self, name: str, unit_ns: float) -> None:
         self._exact = getattr(time, f"{name.removesuffix('_ns')}_ns")
-        self._name, self._unit_ns = name, unit_ns
+        self.__name__, self._unit_ns = name, unit_ns
 
     def __call__(self) -> float:
+        """Return the time, rounded down to a step."""
         ticks = self._exact() // STEP_NS * STEP_NS
         return ticks if self._unit_ns == 1 else ticks / self._unit_ns
 
     def __reduce__(self) -> tuple[object, ...]:
-        return getattr, (time, self._name)
+        return getattr, (time, self.__name__)
 
 
 CLOCKS = {
