@@ -127,6 +127,7 @@ def run(
 
 
 def _yaml_parameters(file: Path) -> dict[str, Any]:
+    from benchlib.host import files
     from benchlib.plan.parameters import from_yaml
     from benchlib.study.store import StudyFolder
 
@@ -134,7 +135,7 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
     if file.name.endswith(".study.json") and not file.exists():
         file = StudyFolder(file.name.removesuffix(".study.json")).path / "study.json"
     try:
-        values = from_yaml(file.read_bytes(), file.name)
+        values = from_yaml(files.read_plain(file), file.name)
     except OSError as reason:
         raise InputError(f"{file.name}: cannot be read: {reason.strerror}") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):

@@ -140,7 +140,7 @@ def _of_files(folder: Path, schema: Any) -> dict[str, Any]:
     scripts = []
     for path in sorted(folder.glob("*.sql")):
         try:
-            sql = path.read_text(encoding="utf-8-sig")
+            sql = files.read_plain(path).decode("utf-8-sig")
             weight = re.search(r"--\s*weight\s*[:=]?\s*(\d+)", sql)
             scripts.append({"weight": int(weight[1]) if weight else 1, "sql": script_of(sql)})
         except (InputError, UnicodeDecodeError, OSError) as reason:

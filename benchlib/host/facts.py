@@ -77,10 +77,54 @@ def virtual() -> bool | None:
     return "hypervisor" in flags if flags and "flags" in flags else None
 
 
+_OPTIONS = {
+    *("rw", "ro", "sync", "async", "dirsync", "relatime", "noatime", "strictatime", "nodiratime", "lazytime"),
+    *(
+        "discard",
+        "nodiscard",
+        "barrier",
+        "nobarrier",
+        "data",
+        "commit",
+        "stripe",
+        "delalloc",
+        "nodelalloc",
+        "errors",
+    ),
+    *(
+        "journal_checksum",
+        "inode64",
+        "inode32",
+        "attr2",
+        "logbufs",
+        "logbsize",
+        "noquota",
+        "largeio",
+        "allocsize",
+    ),
+    *(
+        "compress",
+        "compress-force",
+        "ssd",
+        "ssd_spread",
+        "nossd",
+        "space_cache",
+        "autodefrag",
+        "datacow",
+        "nodatacow",
+    ),
+    *("size", "mode", "huge", "vers", "proto", "hard", "soft", "rsize", "wsize", "timeo", "retrans", "dax"),
+}
+"""Mount options that a page may show: they change how a file system performs, and name nobody and no place."""
+
+
 def file_system(path: Path) -> dict[str, str]:
     """Type and mount options of the file system that a path is on."""
     mount = mount_of(path)
-    return {"type": mount.fstype, "options": mount.opts} if mount else {}
+    if not mount:
+        return {}
+    known = [option for option in mount.opts.split(",") if option.partition("=")[0] in _OPTIONS]
+    return {"type": mount.fstype, "options": ",".join(known)}
 
 
 def identity() -> str:

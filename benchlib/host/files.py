@@ -13,6 +13,7 @@ Source: CERT C, rule FIO02 and POS01; ``openat(2)``, "Rationale for openat()".
 """
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -190,6 +191,23 @@ def opened(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None) ->
     raise PreflightError(
         f"{one_line(str(path))} is not followed: want a plain file of this user's with one name"
     )
+
+
+def read_plain(path: Path, most: int = 64 << 20) -> bytes:
+    """Return the content of a plain file that a user names, a link to one too; a pipe or a device is not waited for.
+
+    Raises:
+        OSError: it cannot be read, is no plain file, or is larger than ``most`` bytes.
+
+    """
+    with _closing(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as descriptor:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file")
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            return file.read()
 
 
 def write(path: Path, content: bytes | str, *, mode: int = 0o644, synced: bool = False) -> None:

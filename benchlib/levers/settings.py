@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
+from benchlib.host import files
 from benchlib.levers.lever import Lever
 from benchlib.plan.level import Level, SettingValue, is_off
 from benchlib.plan.model import Plan
@@ -43,7 +44,7 @@ def _by_name(value: object) -> object:
     if SETTINGS_FILE.fullmatch(value.strip()):
         where = f"{value.strip()}: "
         try:
-            text = decoded(Path(value.strip()).read_bytes())
+            text = decoded(files.read_plain(Path(value.strip())))
         except OSError as reason:
             raise ValueError(f"{where}it cannot be read: {reason.strerror}") from None
     settings, faults = read_conf(text)

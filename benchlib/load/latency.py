@@ -39,6 +39,7 @@ _SECOND = 1_000_000  # µs
 _MOST_SECONDS = 1_000_000
 _MOST_ROWS = 20  # of a byte: a thinned log has two
 _FEW_ROWS = 10_000_000  # of any file: of the shortest transactions a thinned log has fifty of a byte
+_FEW_BYTES, _MOST_BYTES = 256 << 20, 400  # unpacked: of any file, of a byte
 _TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 
@@ -174,8 +175,22 @@ def thin_log(path: Path, target: Path) -> bool:
 def _note(path: Path, schema: pa.Schema) -> dict[str, Any]:
     note = json.loads((schema.metadata or {})[_NOTE])
     most = max(_FEW_ROWS, _MOST_ROWS * path.stat().st_size)
-    if not isinstance(note, dict) or pq.read_metadata(path).num_rows > most:
+    about = pq.read_metadata(path)
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    rows = [group.num_rows for group in groups]
+    # a footer may say anything: what the columns' own pages hold is what is unpacked
+    values = [group.column(at).num_values for group in groups for at in range(group.num_columns)]
+    if (
+        not isinstance(note, dict)
+        or max([about.num_rows, sum(rows), *values]) > most
+        or sum(rows) != about.num_rows
+    ):
         raise ValueError("it is no log of ours")
+    unpacked = sum(
+        group.column(at).total_uncompressed_size for group in groups for at in range(group.num_columns)
+    )
+    if unpacked > max(_FEW_BYTES, _MOST_BYTES * path.stat().st_size):
+        raise ValueError("it unpacks to more than a log of ours")
     return note
 
 

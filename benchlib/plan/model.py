@@ -89,18 +89,22 @@ class Factor(Model):
     def _names_exist(self) -> Self:
         for name in (self.baseline, *self.controls, *self.against, *self.against.values()):
             if name not in self.levels:
-                raise ValueError(f"'{name}' is not among the levels: {', '.join(self.levels)}")
+                known = ", ".join([*self.levels][:20])
+                raise ValueError(f"'{name}' is not among the levels: {known}")
         for name in self.levels:
             if not name.strip() or len(name) > 80 or not name.isprintable():
                 raise ValueError(f"level name {name!r}: want 1 to 80 printable characters")
+        arms, ending = {self.baseline, *self.controls}, set[str]()
         for name in self.against:
-            if name in (self.baseline, *self.controls):
+            if name in arms:
                 raise ValueError(f"against: '{name}' is the baseline or its control")
-            chain = [name]
-            while (following := self.against.get(chain[-1])) is not None:
-                if following in chain:
+            chain, at = set[str](), name
+            while at in self.against and at not in ending:  # each link is followed once in all
+                if at in chain:
                     raise ValueError(f"against: '{name}' is in the end compared with itself")
-                chain.append(following)
+                chain.add(at)
+                at = self.against[at]
+            ending |= chain
         return self
 
     def named(self, name: str) -> str | None:

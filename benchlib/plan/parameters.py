@@ -81,8 +81,23 @@ def declared(source: str) -> dict[str, Parameter]:
     return parameters
 
 
+_MOST_ALIASES, _MOST_VALUES, _DEEPEST = 200, 100_000, 50
+
+
 class _Loader(yaml.SafeLoader):
-    """Reads the keys ``on`` and ``off`` as the words that they are, and refuses one that is there twice."""
+    """Reads the keys ``on`` and ``off`` as the words that they are, and refuses one that is there twice.
+
+    An alias stands for a whole value: of values that hold aliases of values a few lines become gigabytes, so their number is limited.
+    """
+
+    _aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self._aliases += 1
+            if self._aliases > _MOST_ALIASES:
+                raise yaml.constructor.ConstructorError(problem=f"it has more than {_MOST_ALIASES} aliases")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = set[str]()
@@ -94,10 +109,22 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _count(value: Any, depth: int = 0, counted: int = 0) -> int:
+    """Return how many values there are in a value, each alias counted; a ValueError where that is no file of a person's."""
+    if depth > _DEEPEST or counted > _MOST_VALUES:
+        raise ValueError("it holds itself, or more than a file of parameters can")
+    inner = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in inner:
+        counted = _count(each, depth + 1, counted)
+    return counted + 1
+
+
 def from_yaml(text: str | bytes, where: str) -> Any:
     """The value that a YAML text describes; ``where`` it stands is what an InputError begins with."""
     try:
-        return yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader)
+        _count(value)
+        return value
     except (yaml.YAMLError, ValueError, RecursionError) as reason:  # a 30 February is a ValueError
         raise InputError(f"{where}: not YAML: {next(iter(str(reason).splitlines()), '')}") from None
 

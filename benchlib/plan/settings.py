@@ -29,6 +29,7 @@ _CONF_LINE = re.compile(
       [ \t\r]*)?(?:\#.*)?""",
     re.VERBOSE,
 )
+_LONGEST_LINE = 8192
 _INCLUDES = ("include", "include_if_exists", "include_dir")
 _ESCAPED = re.compile(r"\\([0-7]{1,3}|.)|''")
 _ESCAPES = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
@@ -52,7 +53,7 @@ def read_conf(text: str) -> tuple[dict[str, str], list[str]]:
     """
     settings, faults = dict[str, str](), list[str]()
     for number, line in enumerate(text.split("\n"), 1):
-        match = _CONF_LINE.fullmatch(line)
+        match = _CONF_LINE.fullmatch(line) if len(line) <= _LONGEST_LINE else None
         name = (match["name"] or "").lower() if match else ""
         if match is None or name in _INCLUDES:
             faults.append(f"line {number}: {line.strip()[:60]}")

@@ -56,6 +56,47 @@ def rates_words(plan: Plan) -> str:
     return f" at {rates.pop()}" if rates != {"no limit"} else ""
 
 
+_SCRUBBED = (
+    (re.compile(r"\b\w[\w+.-]*://\S+"), "(a URI)"),
+    (re.compile(r"\b(password|passfile|host|hostaddr|user|port|service)=('[^']*'|\S+)"), r"\1=…"),
+    (re.compile(r'(server (?:at|on socket) )"[^"]*"(?: \([^)]*\))?(?:, port \d+)?'), r"\1…"),
+    (re.compile(r'\b(user|role|host|database) "[^"]*"'), r'\1 "…"'),
+    (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])"), "(an address)"),
+    (re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F:]*[0-9a-fA-F]"), "(an address)"),
+    (
+        re.compile(r"(?<![\w./~-])~?(?:/[\w.+@-]+){2,}/?"),
+        lambda match: "…/" + match[0].rstrip("/").rpartition("/")[2],
+    ),
+)
+"""What a message of a program may say of somebody's machines, and what a page shows in its place."""
+
+
+def scrubbed(text: str) -> str:
+    """Return a message without addresses, roles, connection strings and folders, which a page must not disclose."""
+    for pattern, instead in _SCRUBBED:
+        text = pattern.sub(instead, text)
+    return text
+
+
+_SECRET = re.compile(
+    r"primary_conninfo|.*_command|.*passphrase.*|.*password.*|krb_server_keyfile|ssl_.*_file|.*(secret|token|_key).*"
+)
+"""Names of settings whose values are nobody else's business."""
+
+
+def _secrets(patch: object) -> Iterator[str]:
+    """The values of secret settings in a value of plain JSON types."""
+    if isinstance(patch, Mapping):
+        for name, inner in patch.items():
+            if isinstance(inner, str) and inner and _SECRET.fullmatch(str(name).lower()):
+                yield inner
+            else:
+                yield from _secrets(inner)
+    elif isinstance(patch, list | tuple):
+        for inner in patch:
+            yield from _secrets(inner)
+
+
 def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
     """What a plan's levels name and no page repeats, with what stands for each: folders, installations' too, and URIs.
 
@@ -70,6 +111,8 @@ def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})
             kinds.setdefault(text, "given installation")
         elif text.startswith("/"):
             kinds.setdefault(text, "given folder")
+    for patch in (*levels, parameters):
+        kinds |= dict.fromkeys(_secrets(patch), "hidden value")
     alike = {kind: [text for text in kinds if kinds[text] == kind] for kind in kinds.values()}
     return {
         text: f"{kind} {alike[kind].index(text) + 1}" if len(alike[kind]) > 1 else f"a {kind}"

@@ -109,7 +109,7 @@ class Workload(Model):
     ``explain`` are the statements whose plans are kept. They are run, after ``explain_after``, and rolled back.
     """
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^[^\W_][\w .+=-]{0,79}$")]
     title: str
     prose: str = ""
     tool: Tool = "pgbench"

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchlib.errors import BenchlibError, InputError
+from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
 from benchlib.load.workloads import LIBRARY, workload_paths
 from benchlib.plan.parameters import Parameter, checked
@@ -49,6 +50,8 @@ _FILES = {
 """The parameters that may name a file, and what its name is like."""
 AT_A_TIME = 2
 """How many pages are made at a time: each keeps one processor busy."""
+_MOST_S, _MOST_MEMORY = 300, 8 << 30
+"""What one study's page may take, in seconds and bytes, where several are made at a time."""
 
 
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[str]:
@@ -265,6 +268,8 @@ def help_parent() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent is not None
+    signal.signal(signal.SIGALRM, _too_long)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
     def end_with_parent() -> None:
         parent.join()
@@ -273,12 +278,22 @@ def help_parent() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
+def _too_long(*_: object) -> None:
+    raise StudyError(f"its page takes longer than {_MOST_S} s")
+
+
 def _failure(name: str, fingerprint: str) -> BenchlibError | None:
     """Make a study's page; what failed, if it did."""
+    if multiprocessing.parent_process():
+        signal.alarm(_MOST_S)
     try:
         make_page(name, fingerprint)
     except BenchlibError as reason:
         return reason
+    except (Exception, MemoryError) as reason:  # whatever one study brings about costs that study alone
+        return StudyError(f"{name}: unexpected {type(reason).__name__}: {reason}")
+    finally:
+        signal.alarm(0)
     return None
 
 

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from benchlib.host import files
 from benchlib.plan.planning import PANELS
+from benchlib.plan.words import scrubbed
 from benchlib.report.answers import Answer, sentence
 from benchlib.report.entries import Entry, address_of, reports_root
 from benchlib.report.figures.changes import index_panels
@@ -45,7 +46,10 @@ def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -
         titles=Counter(entry.title for entry in rendered),
         figure=index_panels(rendered) if rendered else None,
         pages=pages,
-        left_out={**left_out, **{e.name: why(e.name) for e in kept if e not in rendered}},
+        left_out={
+            **{name: scrubbed(reason) for name, reason in left_out.items()},
+            **{e.name: why(e.name) for e in kept if e not in rendered},
+        },
     )
     files.write(root / "index.html", index)
     return root / "index.html"

@@ -4,6 +4,7 @@ Plan and data never change. A study is whole at any moment, here or in the file:
 it is on disk. After a kill the same again goes on from there, and what was not whole goes.
 """
 
+import lzma
 import os
 import re
 import zipfile
@@ -17,6 +18,7 @@ from benchlib.host.lock import UNNAMED, held_by
 from benchlib.plan.model import AS_RUN, Study
 from benchlib.study.store import PENDING, StudyFolder, study_names, whole
 
+_MOST_MEMBERS = 100_000
 _MEMBER = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){1,3}", re.ASCII)
 """A file of a study, from its folder's name on."""
 
@@ -118,14 +120,18 @@ def import_study(file: Path, name: str | None = None) -> StudyFolder:
                 archive.extractall(coming.path, members)
                 coming.write(_named(coming.read(), folder.name))
                 coming.kept()
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as reason:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as reason:
         raise InputError(f"{file.name} is no file of 'benchlib studies export': {reason}") from None
     return folder
 
 
 def _members(archive: zipfile.ZipFile, packed: int) -> tuple[str, list[zipfile.ZipInfo]]:
     """The folder in an archive, and its files, to be extracted without it; a ValueError where they are not those of one study, or too much for one."""
+    if len(archive.infolist()) > _MOST_MEMBERS:
+        raise ValueError(f"it has more than {_MOST_MEMBERS:,} files")
     files = [member for member in archive.infolist() if not member.is_dir()]
+    if odd := {member.compress_type for member in files} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise ValueError(f"it is compressed in a way that an export is not (method {min(odd)})")
     names = [member.filename for member in files]
     owners = {name.partition("/")[0] for name in names}
     if len(owners) != 1 or len(set(names)) < len(names) or not all(map(_MEMBER.fullmatch, names)):

@@ -43,7 +43,7 @@ def read_fleet(path: Path) -> Fleet:
 
     """
     try:
-        fleet = Fleet.model_validate(from_yaml(path.read_bytes(), path.name))
+        fleet = Fleet.model_validate(from_yaml(files.read_plain(path), path.name))
     except OSError as reason:
         raise InputError(f"{path.name}: cannot be read: {reason.strerror}") from None
     except ValidationError as reason:

@@ -21,6 +21,7 @@ from benchlib.plan.level import Values
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
 from benchlib.plan.settings import quantity
+from benchlib.plan.words import scrubbed
 from benchlib.server.counters import server_counts
 from benchlib.stats import Concern, validity
 from benchlib.study.records import Counters, Flushes, ReplicaReadings, Samples, understood
@@ -93,6 +94,7 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
                     statements += [{**of, **each} for each in report["statements"]]
             except InputError as reason:
                 row["error"] = str(reason)
+        row["error"] = row["error"] and scrubbed(row["error"])  # the raw output has it in full
         trials.append(row)
     types = {"block": int, "elapsed_s": float, "tps": float}
     return Measured(

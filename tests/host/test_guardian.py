@@ -194,3 +194,12 @@ def test_a_folder_that_will_not_do_is_refused_with_the_remedy(name: str, message
     (scratch / "file").write_text("")
     with pytest.raises(PreflightError, match=message), guarded_run(scratch / name, "test"):
         raise AssertionError("opened")
+
+
+def test_a_run_whose_guardian_lives_is_not_swept_though_its_lock_is_gone(
+    doomed: Doomed, scratch: Path, lock: Path
+) -> None:
+    lock.unlink()
+    with pytest.raises(PreflightError, match=f"guardian: process {doomed.guardian.pid}"):
+        recover(scratch)
+    assert len(doomed.alive()) == 3

@@ -166,3 +166,34 @@ def test_what_is_not_a_plain_file_is_never_written_to(
     with pytest.raises(PreflightError, match=r"cannot use the lock .*BENCHLIB_LOCK"), host_lock("x"):
         raise AssertionError("opened")
     assert precious.read_text() == "content"
+
+
+def test_a_lock_that_was_exchanged_after_it_was_opened_does_not_count(
+    lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, opens = [], module._open
+
+    def exchanged(path: Path) -> object:
+        file = opens(path)
+        if not opened:  # its owner moves it away meanwhile, and makes another
+            path.rename(path.with_name("former"))
+            path.touch()
+        opened.append(path)
+        return file
+
+    monkeypatch.setattr(module, "_open", exchanged)
+    with host_lock("study “x”"):
+        assert "study “x”" in lock.read_text()
+    assert len(opened) == 2
+
+
+def test_root_s_own_lock_holds_whatever_becomes_of_the_shared_one(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_OF_ROOT", tmp_path / "own.lock")
+    with (
+        module._held_by_root("study “first”"),
+        pytest.raises(PreflightError, match="“first” is running here"),
+        module._held_by_root("second"),
+    ):
+        raise AssertionError("two at once")

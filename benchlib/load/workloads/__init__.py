@@ -64,10 +64,10 @@ def _read(path: Path, named: str | None = None) -> dict[str, Any]:
             plan = json.loads(path.read_bytes())["plan"]
             kept: dict[str, Any] = plan["workloads"][named] if named else plan["workload"]
             return kept
-        keys = tomllib.loads(path.read_text(encoding="utf-8"))
+        keys = tomllib.loads(files.read_plain(path).decode())
         for script in (*_tables(keys.get("scripts")), *_tables(keys.get("beside"))):
             if "sql" not in script and isinstance(script.get("file"), str):
-                script["sql"] = (path.parent / script.pop("file")).read_text(encoding="utf-8")
+                script["sql"] = files.read_plain(path.parent / script.pop("file")).decode()
     # what TOML, JSON and the encoding raise are ValueErrors
     except (OSError, ValueError, LookupError, TypeError) as reason:
         raise InputError(f"workload {path.name} cannot be read: {reason}") from reason
