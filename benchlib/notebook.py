@@ -1,5 +1,6 @@
 """What a notebook calls: its parameters become an experiment, and a run shows its progress."""
 
+import math
 from typing import Any
 
 from IPython.core.getipython import get_ipython
@@ -8,7 +9,7 @@ from benchlib.errors import InputError
 from benchlib.plan.parameters import from_history
 from benchlib.plan.planning import study_name
 from benchlib.report.entries import entries
-from benchlib.report.progress import progress_line
+from benchlib.report.progress import HEARERS, progress_line
 from benchlib.report.sections.beside_published import published
 from benchlib.report.sections.combined_changes import confirm, gains, half_normal, waterfall
 from benchlib.report.sections.durability import crashes, flushes
@@ -49,7 +50,9 @@ def open_summary() -> Summary:
 
     """
     names = _parameters("open_summary").get("studies", "").split(",")
-    return Summary(entries([name.strip() for name in names if name.strip()])[0])
+    # who makes a page has had judged what is to be on it
+    most_judged = 0 if HEARERS else math.inf
+    return Summary(entries([name.strip() for name in names if name.strip()], most_judged)[0])
 
 
 def _parameters(caller: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last
-from benchlib.errors import InputError
 
 
 @click.group(invoke_without_command=True)
@@ -31,17 +30,9 @@ def studies(context: click.Context, as_json: bool) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from benchlib.study.store import walk
+    from benchlib.study.listing import listing
 
-    rows, damaged = [], []
-    for folder in walk():
-        try:
-            study, kept = folder.read(), folder.kept()
-            failed = sum(m.error is not None for m in kept.values())
-            numbers = {"trials": len(study.trials), "kept": len(kept), "failed": failed}
-            rows.append({"study": folder.name, **numbers, "title": study.title})
-        except InputError as reason:
-            damaged.append(str(reason))
+    rows, damaged = listing()
     if as_json:
         echo_json(rows)
     elif not rows and not damaged:

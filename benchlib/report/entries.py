@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import sys
@@ -95,8 +96,10 @@ def entry_of(experiment: Experiment, fingerprint: str) -> Entry:
     )  # fmt: skip
 
 
-def entries(names: Sequence[str] = ()) -> tuple[list[Entry], dict[str, str]]:
+def entries(names: Sequence[str] = (), most_judged: float = math.inf) -> tuple[list[Entry], dict[str, str]]:
     """Those of the studies of these names, or of all that are kept, by panel and title; and why others have none, by their names.
+
+    Of those that have no entry yet no more than ``most_judged`` are judged now.
 
     Those beside the pages serve as long as nothing has changed; the others are judged, and kept for the next time.
 
@@ -111,14 +114,19 @@ def entries(names: Sequence[str] = ()) -> tuple[list[Entry], dict[str, str]]:
     for folder in folders or walk():
         fingerprint = study_fingerprint(folder, code)
         try:
-            entry = kept_entry(folder.name, fingerprint) or _judged(folder, fingerprint)
-            why = entry.left_out
+            entry = kept_entry(folder.name, fingerprint)
+            if entry is None and most_judged > 0:
+                most_judged -= 1
+                entry = _judged(folder, fingerprint)
+            why = (
+                entry.left_out if entry else "it has not been judged since it changed: 'benchlib report' does"
+            )
         except BenchlibError as reason:
             why = str(reason)
-        if why:
-            left_out[folder.name] = why
-        else:
+        if entry and not why:
             kept.append(entry)
+        else:
+            left_out[folder.name] = why
     # the panels' names are in the order of the index
     return sorted(kept, key=attrgetter("panel", "title", "name")), left_out
 

@@ -7,6 +7,7 @@ none of its own, and a page that is made after theirs.
 """
 
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -50,6 +51,8 @@ _FILES = {
 """The parameters that may name a file, and what its name is like."""
 AT_A_TIME = 2
 """How many pages are made at a time: each keeps one processor busy."""
+_MOST_OTHERS = 10
+"""Studies that are judged for the index beside those whose pages were asked for."""
 _MOST_S, _MOST_MEMORY = 300, 8 << 30
 """What one study's page may take, in seconds and bytes, where several are made at a time."""
 
@@ -78,7 +81,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         execute(path, given, root / f"{name}.ipynb", listen)
     fingerprint = entries.study_fingerprint(StudyFolder(name), entries.code_fingerprint())
     entry = make_page(name, fingerprint, path)
-    *overviews, index = _around(root, *entries.entries())
+    *overviews, index = _around(root, *entries.entries(most_judged=_MOST_OTHERS))
     for line in overviews:
         listen(line)
     return [entry.headline, f"page: {root / name}.html", index]
@@ -179,7 +182,7 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
         else:
             left_out[name] = str(failure)
     of_site = names if alone else ()
-    kept_entries, others = entries.entries(of_site)
+    kept_entries, others = entries.entries(of_site, _MOST_OTHERS if names else math.inf)
     for name, why in {**left_out, **({} if names else others)}.items():
         yield f"left out: {why if name in why.split(':')[0] else f'{name}: {why}'}"
     yield from _around(root, kept_entries, others, of_site)

@@ -301,7 +301,7 @@ class StudyFolder:
             InputError: their file cannot be read.
 
         """
-        return _listed(self.path, _version(self.path / CHECKSUMS))
+        return _listed(self.path, stamp(self.path / CHECKSUMS))
 
     def list_checksums(self, sums: Sums) -> None:
         """Keep the checksums of all trials' files; errors are those of :meth:`put`."""
@@ -331,7 +331,7 @@ class StudyFolder:
             InputError: it is damaged.
 
         """
-        return _unpacked(self.path, _version(self.path / ARCHIVE))
+        return _unpacked(self.path, stamp(self.path / ARCHIVE))
 
     def disk(self) -> contextlib.AbstractContextManager[None]:
         """Turn what a disk may refuse into a StudyError, whose one line says what to do."""
@@ -410,8 +410,8 @@ def _content(folder: Path, name: str) -> bytes | None:
     return None
 
 
-def _version(path: Path) -> tuple[int, ...]:
-    """What tells a file from what it was before."""
+def stamp(path: Path) -> tuple[int, ...]:
+    """Return what tells a file from what it was before: time of change, size, inode; empty where there is none."""
     with contextlib.suppress(OSError):
         status = path.lstat()
         return status.st_mtime_ns, status.st_size, status.st_ino
@@ -419,7 +419,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4)
-def _listed(folder: Path, _version: tuple[int, ...]) -> Sums:
+def _listed(folder: Path, _stamp: tuple[int, ...]) -> Sums:
     sums: dict[str, set[str]] = {}
     for line in (_content(folder, CHECKSUMS) or b"").decode(errors="replace").splitlines():
         if match := _LISTED.fullmatch(line):
@@ -428,7 +428,7 @@ def _listed(folder: Path, _version: tuple[int, ...]) -> Sums:
 
 
 @lru_cache(maxsize=4)
-def _unpacked(folder: Path, _version: tuple[int, ...]) -> Mapping[str, bytes]:
+def _unpacked(folder: Path, _stamp: tuple[int, ...]) -> Mapping[str, bytes]:
     try:
         return unpack(_content(folder, ARCHIVE))
     except ValueError as reason:
