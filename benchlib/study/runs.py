@@ -94,6 +94,7 @@ def provenance(study: Study) -> dict[str, Any]:
         "given_folders": {alias: facts.file_system(Path(path)) for path, alias in given_folders(plan).items()},
         "servers": [
             {"label": i.label, "compiler": i.compiler, "configure": _options(i)}
+            | ({"package": i.integrity} if i.integrity else {})
             for i in sorted(set(installations(plan).values()), key=lambda i: i.label)
         ],
         "targets": {target_words(plan, target): Remote(target).identity() for target in servers},

