@@ -351,8 +351,8 @@ def test_a_hostile_file_is_refused_in_one_line(
 def test_the_direction_of_a_metric_and_how_a_file_was_read_are_said(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = TRIALS.replace(",", ";").replace("tps", "p99 (ms)")
-    words = ["analyze", "-", "--baseline", "defaults", "--metric", "p99 (ms)"]
+    text = TRIALS.replace(",", ";").replace("tps", "lat (ms)")
+    words = ["analyze", "-", "--baseline", "defaults", "--metric", "lat (ms)"]
 
     def said(*more: str) -> tuple[dict[str, str], list[str]]:
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode("utf-16")), encoding="utf-8"))
@@ -366,13 +366,14 @@ def test_the_direction_of_a_metric_and_how_a_file_was_read_are_said(
     assert verdicts["tuned"] == "slower"
     assert remarks[0] == "columns are between semicolons"
     assert remarks[1] == "the file is in UTF-16"
-    assert remarks[2].startswith("less p99 (ms) is taken to be better (by its name")
-    text = text.replace("p99 (ms)", "score")
+    assert remarks[2] == "less lat (ms) is better (by its name)"
+    text = text.replace("lat (ms)", "score")
     words[-1] = "score"
-    assert said()[0]["tuned"] == "faster"
+    assert run(*words).status == 2, "nothing tells"
+    assert said("--higher-is-better")[0]["tuned"] == "faster"
     verdicts, remarks = said("--lower-is-better")
     assert verdicts["tuned"] == "slower"
-    assert remarks[2] == "less score is taken to be better (as you say)"
+    assert remarks[2] == "less score is better (as you say)"
 
 
 # --- doctor, postgres ------------------------------------------------------

@@ -208,13 +208,20 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
 @click.option("--baseline", required=True, help="The level that the others are compared with.")
 @click.option("--control", "controls", multiple=True, help="A further arm of the baseline (A/A); repeatable.")
 @click.option("--metric", default="tps", show_default=True, help="The column to compare.")
+@click.option("--higher-is-better", is_flag=True, help="Of a metric of your own: more of it is better.")
 @click.option("--lower-is-better", is_flag=True, help="Of a metric of your own: less of it is better.")
 @click.option("--margin", default=0.03, show_default=True, help="The smallest change that matters, a share.")
 @click.option("--alpha", default=0.05, show_default=True, help="The error rate of all comparisons together.")
 @click.option("--check", is_flag=True, help="Exit 3: slower by more than the margin; 4: it cannot be said.")
 @json_option
 def analyze(
-    trials: Path, metric: str, lower_is_better: bool, check: bool, as_json: bool, **options: Any
+    trials: Path,
+    metric: str,
+    check: bool,
+    as_json: bool,
+    higher_is_better: bool,
+    lower_is_better: bool,
+    **options: Any,
 ) -> None:
     """Give verdicts on anybody's TRIALS: a CSV file with the columns block, level and the metric.
 
@@ -225,19 +232,22 @@ def analyze(
     Examples:
       benchlib analyze trials.csv --baseline defaults --control control --metric tps --json
       benchlib analyze trials.csv --baseline A --metric "p99 (ms)" --lower-is-better
+
+    A metric whose direction its name does not tell is refused without one of the two flags.
     """
-    from benchlib.plan.metrics import METRICS, metric_or_guess
+    from benchlib.plan.metrics import METRICS, foreign_metric
     from benchlib.stats import Concern
     from benchlib.stats import analyze as judge
     from benchlib.stats.trials_file import read_trials_file
 
+    said = {"higher_is_better": higher_is_better, "lower_is_better": lower_is_better}
+    of = foreign_metric(metric, **said)
     data = sys.stdin.buffer.read() if str(trials) == "-" else trials.read_bytes()
     frame, remarks = read_trials_file(data, trials.name, metric)
     if metric not in METRICS:
-        more = metric_or_guess(metric, lower_is_better=lower_is_better).higher_is_better
-        why = "as you say" if lower_is_better else "by its name; --lower-is-better says that less is"
-        remarks.append(f"{'more' if more else 'less'} {metric} is taken to be better ({why})")
-    options |= {"metric": metric, "lower_is_better": lower_is_better}
+        why = "as you say" if any(said.values()) else "by its name"
+        remarks.append(f"{'more' if of.higher_is_better else 'less'} {metric} is better ({why})")
+    options |= {"metric": metric, **said}
     analysis = judge(frame, **options, concerns=[Concern("reading", remark) for remark in remarks])
     if as_json:
         echo_json(analysis.to_dict())

@@ -66,13 +66,52 @@ _METRICS = (
 )
 METRICS = {known.name: known for known in _METRICS}
 
-# A name with one of these in it measures time or waiting: less is better.
-_LOWER = re.compile(
-    r"latency|lag|wait|delay|duration|elapsed|time|seconds|bytes|percentile|^p\d\d|(^|_)[mun]?s(ecs?)?(_|/|$)"
-)
-_RATE = re.compile(
-    r"(per_|/_?)s(ec(ond)?)?(_|$)|(^|_)(throughput|rate|[kmg]i?b|ops|rows|transactions)_s(ec)?$"
-)
+_HIGHER = {"tps", "qps", "rps", "tpm", "tpmc", "qph", "iops", "throughput"}
+_LOWER = {"latency", "latencies", "lat", "lag", "errors", "failures", "retries", "deadlocks", "timeouts"}
+"""First words of a name that tell whether more or less of it is better."""
+_TURNING = {
+    *(
+        "error",
+        "failed",
+        "fail",
+        "loss",
+        "lost",
+        "drop",
+        "dropped",
+        "decrease",
+        "increase",
+        "change",
+        "diff",
+        "delta",
+    ),
+    *(
+        "difference",
+        "gain",
+        "improvement",
+        "reduction",
+        "saved",
+        "saving",
+        "speedup",
+        "slowdown",
+        "overhead",
+        "ratio",
+    ),
+    *("degradation", "regression", "penalty", "cost", "score", "rank", "stddev", "stdev", "sd", "std", "cv"),
+    *(
+        "variance",
+        "deviation",
+        "jitter",
+        "spread",
+        "skipped",
+        "late",
+        "met",
+        "hits",
+        "within",
+        "ok",
+        "avoided",
+    ),
+}
+"""Words further on that may turn it round: such a name tells nothing."""
 
 
 def metric(name: str) -> Metric:
@@ -83,20 +122,48 @@ def metric(name: str) -> Metric:
     return METRICS[name]
 
 
-def metric_or_guess(name: str, *, lower_is_better: bool = False) -> Metric:
-    """Return the registered metric, or for a foreign name a guess unless it is known that less of it is better.
+def described(name: str) -> Metric:
+    """Return the registered metric of that name; of any other name only how it is called, which says nothing of a direction."""
+    return METRICS.get(name) or Metric(name, name)
 
-    A foreign metric counts as higher-is-better unless its name speaks of time, waiting or bytes
-    (``latency``, ``lag``, ``p99 (ms)``, ``duration``...); ``something_per_s`` is always a rate.
-    Raises InputError for a registered metric of which more is better, where less of it is said to be.
+
+def foreign_metric(name: str, *, higher_is_better: bool = False, lower_is_better: bool = False) -> Metric:
+    """Return the registered metric of that name, or a column of somebody's as a metric.
+
+    Its direction is what is said of it, or what its name begins with, by whole words (``tps``, ``latency`` …). It is
+    never guessed: a verdict the wrong way round is worse than none.
+
+    Raises:
+        InputError: the direction is not known; or what is said contradicts what is known; or both are said.
+
     """
-    if name in METRICS:
-        if lower_is_better and METRICS[name].higher_is_better:
-            raise InputError(f"more {name} is better: give a figure of your own another name")
-        return METRICS[name]
-    words = re.sub(r"[^a-z0-9/]+", "_", name.lower()).strip("_")
-    lower = lower_is_better or (bool(_LOWER.search(words)) and not _RATE.search(words))
-    return Metric(name, name, "ms" if words.endswith("_ms") else "", not lower)
+    known = METRICS[name].higher_is_better if name in METRICS else _direction(name)
+    if higher_is_better and lower_is_better:
+        raise InputError(f"metric {name!r}: say that more of it is better, or that less is, not both")
+    said = True if higher_is_better else False if lower_is_better else None
+    if said is not None and known is not None and said is not known:
+        raise InputError(
+            f"{'more' if known else 'less'} {name} is better: give a figure of your own another name"
+        )
+    higher = known if said is None else said
+    if higher is None:
+        raise InputError(
+            f"metric {name!r}: is more of it better, or less? Say --higher-is-better or --lower-is-better "
+            "(in Python higher_is_better=True or lower_is_better=True)"
+        )
+    unit = "ms" if name.lower().endswith(("_ms", "(ms)", " ms")) else ""
+    return METRICS.get(name) or Metric(name, name, unit, higher)
+
+
+def _direction(name: str) -> bool | None:
+    """Whether more of what a name begins with is better; None where the name does not tell."""
+    words = re.findall(r"[^\W\d_]+", name.casefold())
+    higher = {True: words[0] in _HIGHER, False: words[0] in _LOWER} if words else {}
+    others = {*words[1:]}
+    opposite = _LOWER if higher.get(True) else _HIGHER
+    if others & (_TURNING | opposite):
+        return None
+    return next((more for more, holds in higher.items() if holds), None)
 
 
 def confidence_words(alpha: float) -> str:

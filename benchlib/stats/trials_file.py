@@ -12,7 +12,39 @@ from benchlib.plan.words import decoded
 _COLUMNS = ("block", "level", "period", "host", "error")
 _NOTHING = ("-", "na", "n/a", "nan", "null", "none")
 _THOUSANDS = re.compile(r"-?[1-9]\d{0,2}([.,]\d{3})+")
+_SPACED = re.compile(r"-?[1-9]\d{0,2}([ \u00a0\u202f]\d{3})+([.,]\d+)?")
+_SEPARATOR = re.compile(r"(?i)sep=[,;\t|]?")
+_AVERAGE = (
+    r"average|averages|avg|mean|means|median|stddev|stdev|std|std ?dev|geomean|gmean|mittelwert|mittel|durchschnitt|moyenne|"
+    r"médiane|media|mediana|promedio|среднее|в среднем|среднее значение|медиана|平均|平均値|平均值"
+)
+_TOTAL = (
+    r"total|totals|sum|summe|sd|cv|variance|var|min|minimum|max|maximum|best|worst|count|percentile|p\d\d+|gesamt|итого|всего|сумма|"
+    r"合計|合计"
+)
+_AVERAGES, _SUMMARIES = (
+    re.compile(
+        rf"(the )?(overall |grand |arithmetic |geometric |geo ?)?({words})( (tps|value|latency|all|of .*|results?|runs?))?"
+    )
+    for words in (_AVERAGE, f"{_AVERAGE}|{_TOTAL}")
+)
+"""What a table calls its own rows of averages, and of spreads and totals."""
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+
+
+def _refuse_summaries(frame: pd.DataFrame, name: str) -> None:
+    """Refuse rows that are a summary of others, such as their average, which are no trials."""
+    rows = []
+    # a level may well be called best, or max
+    for column, known in (("block", _SUMMARIES), ("level", _AVERAGES)):
+        if column in frame and isinstance(frame[column], pd.Series):
+            cells = frame[column].dropna().str.casefold().str.strip(" .:()*_")
+            rows += [*frame[column].dropna()[cells.str.fullmatch(known)]]
+    if rows:
+        listed = ", ".join(f"'{row}'" for row in dict.fromkeys(rows))
+        raise InputError(
+            f"{name}: {len(rows)} row{'s' * (len(rows) > 1)} {listed}: a summary is no trial; leave such rows out"
+        )
 
 
 def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame, list[str]]:
@@ -23,12 +55,16 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
 
     """
     lines = [line for line in decoded(data).splitlines() if line.strip(" ,;\t\0")]
+    remarks = list[str]()
+    if lines and (said := _SEPARATOR.fullmatch(lines[0].strip())):  # as Excel begins a file
+        remarks.append(f"the first line, '{said[0]}', names the separator")
+        lines = lines[1:]
     if not lines:
         raise InputError(f"{name} is empty")
     if any("�" in line or "\0" in line for line in lines):
         raise InputError(f"{name} is neither UTF-8 nor UTF-16: save it as UTF-8")
     delimiter = max(_DELIMITERS, key=lines[0].count)
-    remarks = [] if delimiter == "," else [f"columns are between {_DELIMITERS[delimiter]}"]
+    remarks += [] if delimiter == "," else [f"columns are between {_DELIMITERS[delimiter]}"]
     try:
         raw = list(csv.reader(lines, delimiter=delimiter, strict=True))
     except csv.Error as reason:
@@ -36,6 +72,9 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
     header, *rows = ([cell.strip() for cell in row] for row in raw)
     if [header, *rows] != raw:
         remarks.append("blanks around names and values are left out")
+    if any(len(row) == len(header) + 1 and not row[-1] for row in rows):
+        rows = [row[:-1] if len(row) == len(header) + 1 and not row[-1] else row for row in rows]
+        remarks.append("an empty cell at the rows' ends is left out")
     for number, row in enumerate(rows, 1):
         if len(row) != len(header):
             hint = "with decimal commas, columns are to be between semicolons"
@@ -47,12 +86,23 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
             header[alike[0]] = wanted
     frame = pd.DataFrame(rows, columns=header, dtype=object)
     frame = frame.mask(frame == "")
+    _refuse_summaries(frame, name)
     if header.count("error") == 1:
         frame["error"] = frame["error"].mask(
             frame["error"].str.casefold().isin((*_NOTHING, "0", "0.0", "false", "no"))
         )
+        marks = frame["error"].dropna()
+        if len(marks) and marks.str.fullmatch(r"[±+-]?\d+([.,]\d+)? ?%?").all():
+            raise InputError(
+                f"{name}: the column 'error' marks trials that failed, and holds figures ('{marks.iloc[0]}'): "
+                "name a margin otherwise, such as 'plus_minus'"
+            )
     if header.count(metric) == 1:
         cells = frame[metric].mask(frame[metric].str.casefold().isin(_NOTHING))
+        spaced = cells.str.fullmatch(_SPACED).eq(True)
+        if spaced.any():
+            remarks.append(f"blanks in figures are between thousands ('{cells[spaced].iloc[0]}')")
+            cells = cells.mask(spaced, cells.str.replace(r"[\s\u00a0\u202f]", "", regex=True))
         commas = [cell for cell in cells.dropna() if "," in cell]
         # 1,234 may be either; and who writes 1.5 has no decimal commas
         points = [cell for cell in cells.dropna() if "." in cell]
@@ -64,6 +114,11 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
             raise InputError(f"{name}: is '{doubtful[0]}' with thousands? Write 1234.5, without them")
         remarks += ["commas in figures are decimal"] if commas else []
         frame[metric] = cells.str.replace(",", ".")
+    if header.count("block") == 1:
+        numbers = frame["block"].dropna().str.fullmatch(r"-?\d{1,18}")
+        if 0 < (~numbers).sum() < numbers.sum():
+            odd = frame["block"].dropna()[~numbers].unique()
+            remarks.append(f"block {', '.join(map(repr, odd[:3]))} is no number, where all others are")
     for column in ("block", "period"):
         # 1.1 and 1.10 are two labels
         if header.count(column) == 1 and frame[column].str.fullmatch(r"-?\d{1,18}").eq(True).all():

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.special import fdtrc
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import metric_or_guess
+from benchlib.plan.metrics import foreign_metric
 from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis, Concern
 from benchlib.stats.block_model import Fit, arm_weights, fit_blocks, in_blocks
@@ -39,6 +39,7 @@ def analyze(
     margin: float = 0.03,
     alpha: float = 0.05,
     lower_is_better: bool = False,
+    higher_is_better: bool = False,
     concerns: Sequence[Concern] = (),
     against: Mapping[str, str] = MappingProxyType({}),
     families: int = 1,
@@ -46,8 +47,8 @@ def analyze(
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 
     ``controls`` are further arms of the baseline (the A/A arm), declared before the run. ``margin``
-    is the smallest fraction that matters, ``alpha`` the family's error rate. ``lower_is_better`` says so of a
-    metric that this library does not know. ``concerns`` from
+    is the smallest fraction that matters, ``alpha`` the family's error rate. ``higher_is_better`` or
+    ``lower_is_better`` says so of a metric whose name does not tell (see ``foreign_metric``). ``concerns`` from
     elsewhere (telemetry, failed transactions) join the warnings and invalidate where grave.
     ``against`` names for a level another one than the baseline to be compared with; a level that is only
     named as such is not compared itself. The intervals then hold together by Sidak's inequality.
@@ -62,6 +63,7 @@ def analyze(
     Raises InputError for whatever in the frame or the parameters cannot be used (see ``read_trials``).
     """
     arms = _arms(baseline, controls, margin, alpha)
+    measured = foreign_metric(metric, higher_is_better=higher_is_better, lower_is_better=lower_is_better)
     data = read_trials(trials, arms[0], arms[1:], metric)
     pairs, weights = _contrasts(data.values.columns.tolist(), arms, against)
     fit, blocks, controls = data.fit(), len(data.values), arms[1:]
@@ -85,7 +87,7 @@ def analyze(
     rows = pd.concat([of_twins, of_others]).set_axis(list(pairs))
     warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
 
-    measured, table = metric_or_guess(metric, lower_is_better=lower_is_better), _levels(data.values)
+    table = _levels(data.values)
     few = set(table.index[table["n"] < LEAST_BLOCKS])
     changes = _changes(data.logs, pairs, weights)
     few |= set(changes.columns[changes.notna().sum() < LEAST_BLOCKS])  # in which it is beside the other

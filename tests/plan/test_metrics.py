@@ -3,7 +3,7 @@ import math
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import METRICS, confidence_words, metric, metric_or_guess, percent_words
+from benchlib.plan.metrics import METRICS, confidence_words, foreign_metric, metric, percent_words
 
 
 def test_registry():
@@ -14,14 +14,67 @@ def test_registry():
 
 @pytest.mark.parametrize(
     ("name", "higher"),
-    [("tps", True), ("qps", True), ("rows_per_s", True), ("jobs/s", True), ("score", True), ("p99_ms", False),
-     ("query_latency", False), ("elapsed_s", False), ("wait_us_total", False), ("latency_p999_ms", False),
-     ("p99 (ms)", False), ("P95", False), ("Time [s]", False), ("Rate (tx/s)", True), ("ops / s", True),
-     ("requests per s, mean", True), ("time per request, mean (s)", False)],
+    [
+        *((name, True) for name in (
+            "tps", "TPS", "qps", "tps (without initial connection time)", "tps (60 s)", "tps_excluding_connection_time",
+            "tps including connections establishing", "throughput", "Throughput [tx/s]", "iops", "tpmC",
+        )),
+        *((name, False) for name in (
+            "latency", "latency_p999_ms", "lat", "lat_p95", "lat (ms,95%)", "Latency average", "errors", "errors/s",
+            "lag_ms", "failures", "retries per s",
+        )),
+    ],
 )  # fmt: skip
-def test_direction_of_known_and_foreign_metrics(name, higher):
-    assert metric_or_guess(name).higher_is_better is higher
-    assert metric_or_guess(name).directions == (("faster", "slower") if higher else ("slower", "faster"))
+def test_the_direction_of_a_name_is_what_it_begins_with(name, higher):
+    metric = foreign_metric(name)
+    assert metric.higher_is_better is higher
+    assert metric.directions == (("faster", "slower") if higher else ("slower", "faster"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "score",
+            "p99 (ms)",
+            "elapsed_s",
+            "time",
+            "rows_per_s",
+            "ops/s",
+            "ms",
+            "среднее",
+            "",
+            "7",
+            "error",
+            "value",
+        ),
+        *(
+            "tps_loss",
+            "tps errors",
+            "latency improvement",
+            "throughput penalty",
+            "tps per latency",
+            "lat_score",
+        ),
+        *("latencytps", "atps", "latest", "laterality", "tpsx", "lattice"),
+    ],
+)
+def test_a_name_that_does_not_tell_is_refused_until_somebody_says(name):
+    with pytest.raises(InputError, match="--higher-is-better or --lower-is-better"):
+        foreign_metric(name)
+    assert foreign_metric(name, higher_is_better=True).higher_is_better
+    assert not foreign_metric(name, lower_is_better=True).higher_is_better
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("tps", "lower_is_better"), ("tps (60 s)", "lower_is_better"), ("lat_p95", "higher_is_better")],
+)
+def test_what_is_known_is_not_turned_round(name, said):
+    with pytest.raises(InputError, match="is better: give a figure of your own another name"):
+        foreign_metric(name, **{said: True})
+    with pytest.raises(InputError, match="not both"):
+        foreign_metric("score", higher_is_better=True, lower_is_better=True)
 
 
 @pytest.mark.parametrize(
@@ -29,13 +82,6 @@ def test_direction_of_known_and_foreign_metrics(name, higher):
 )
 def test_an_interval_never_covers_all(alpha, words):
     assert confidence_words(alpha) == words
-
-
-def test_who_says_that_less_is_better_is_believed_but_of_known_metrics():
-    assert not metric_or_guess("score", lower_is_better=True).higher_is_better
-    assert not metric_or_guess("latency_p99_ms", lower_is_better=True).higher_is_better
-    with pytest.raises(InputError, match="more tps is better"):
-        metric_or_guess("tps", lower_is_better=True)
 
 
 @pytest.mark.parametrize(
@@ -60,16 +106,3 @@ def test_who_says_that_less_is_better_is_believed_but_of_known_metrics():
 )
 def test_a_percentage_has_no_more_digits_than_its_interval_carries(numbers, change, interval):
     assert percent_words(*numbers) == (change.replace(" ", "\u00a0"), interval)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["usecs_per_op", "ms", "ms_per_query", "query_sec", "exec_secs", "response (msec)", "95th percentile"],
-)
-def test_names_that_speak_of_time_are_better_low(name):
-    assert not metric_or_guess(name).higher_is_better
-
-
-@pytest.mark.parametrize("name", ["requests per sec", "rows_sec", "ops/s", "score", "status"])
-def test_rates_and_what_tells_nothing_are_better_high(name):
-    assert metric_or_guess(name).higher_is_better

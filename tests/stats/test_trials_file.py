@@ -1,6 +1,7 @@
 """Files of trials as people have them: read to the same numbers, and said; or refused with what to do."""
 
 import math
+import re
 from contextlib import suppress
 
 import pandas as pd
@@ -113,3 +114,44 @@ def test_what_can_be_read_in_two_ways_or_in_none_is_refused(text: str | bytes, m
 def test_no_file_does_worse_than_being_refused(data: bytes) -> None:
     with suppress(InputError):
         read(data)
+
+
+PLAIN = "block,level,tps\n1,a,100\n1,b,110\n2,a,101\n2,b,111\n"
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["average", "Mean", "AVG", "median", "stddev", "среднее", "Итого", "total", "Durchschnitt", "(avg)"],
+)
+def test_a_row_that_is_a_summary_of_others_is_refused_by_name(word):
+    with pytest.raises(InputError, match=re.escape(word)):
+        read_trials_file(f"{PLAIN}{word},a,100.5\n".encode(), "t.csv", "tps")
+
+
+def test_a_level_may_be_called_best_and_a_block_that_is_no_number_is_told():
+    frame, remarks = read_trials_file(PLAIN.replace(",a,", ",best,").encode() + b"x,best,7\n", "t.csv", "tps")
+    assert len(frame) == 5
+    assert remarks == ["block 'x' is no number, where all others are"]
+
+
+@pytest.mark.parametrize(
+    ("text", "figures"),
+    [
+        ("block;level;tps\n1;a;3 976,44\n1;b;999,5\n", ["3976.44", "999.5"]),
+        ("block;level;tps\n1;a;3\u202f976.44\n1;b;12\u00a0345\n", ["3976.44", "12345"]),
+        ("sep=;\nblock;level;tps\n1;a;3\n1;b;4\n", ["3", "4"]),
+        ("block,level,tps\n1,a,3,\n1,b,4,\n", ["3", "4"]),
+    ],
+)
+def test_what_tools_and_continents_write_is_read_and_said(text, figures):
+    frame, remarks = read_trials_file(text.encode(), "t.csv", "tps")
+    assert frame["tps"].to_list() == figures
+    assert remarks
+
+
+def test_a_column_error_that_holds_margins_is_refused_by_name():
+    text = "block,level,tps,error\n1,a,100,±1.5\n1,b,110,2.0\n"
+    with pytest.raises(InputError, match="column 'error' marks trials that failed"):
+        read_trials_file(text.encode(), "t.csv", "tps")
+    frame, _ = read_trials_file(text.replace("±1.5", "timed out").replace("2.0", "").encode(), "t.csv", "tps")
+    assert frame["error"].notna().sum() == 1

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from benchlib.plan.metrics import confidence_words, metric_or_guess, percent_words
+from benchlib.plan.metrics import confidence_words, described, percent_words
 from benchlib.plan.planning import PANELS
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import (
@@ -311,7 +311,7 @@ def waterfall(
     boxes = _factor(changes[_ENDS]).mul(before, axis=0)
     so_far = [f"so far {signed(total)}" for total in totals["percent_change"]]
     changes["quiet"] = [*so_far, ""][: len(changes)]
-    of = metric_or_guess(metric).title
+    of = described(metric).title
     drawing, axes, middles = _rows_of_changes(changes, f"change of {of}", before, boxes)
     ends, colours = boxes["percent_change"], [mark_of(verdict).colour for verdict in changes["verdict"]]
     axes.barh(middles, ends - before, 12, left=before, facecolor=BAND, edgecolor=colours, zorder=1.6)

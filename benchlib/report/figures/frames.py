@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchlib.plan.metrics import metric_or_guess
+from benchlib.plan.metrics import described
 from benchlib.plan.metrics import percent_words as percent_words
 from benchlib.stats import Analysis
 
@@ -155,7 +155,7 @@ def wrapped(text: str, chars: int = 28) -> list[str]:
 
 def standing(percent: "pd.Series[float]", p: "pd.Series[float]", metric: str, alpha: float) -> Any:
     """The verdict on each change by its p value: faster or slower where it stands out of the noise, else inconclusive."""
-    words = np.where(percent > 0, *metric_or_guess(metric).directions)
+    words = np.where(percent > 0, *described(metric).directions)
     return np.where(p < alpha, words, "inconclusive")
 
 

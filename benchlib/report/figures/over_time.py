@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from benchlib.plan.metrics import metric_or_guess
+from benchlib.plan.metrics import described
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import amount, extremes, finding, good, short, signed, span
 from benchlib.report.figures.layout import Label, panels, row_axes, styled, tell, tell_rows, value_axis
@@ -69,7 +69,7 @@ def drift(trials: pd.DataFrame, metric: str) -> Figure:
     axes.set(xlabel="blocks, each in the order of its trials", ylabel="against the level's own mean, %")
     title = "One block does not tell how the host moved"
     if len(blocks) > 1 and (moved := span(blocks["value"], signed)):
-        title = f"{metric_or_guess(metric).title} of all levels moved by {moved} between blocks"
+        title = f"{described(metric).title} of all levels moved by {moved} between blocks"
     caption = "Dots: trials; bars: the blocks' means, which a comparison inside blocks cancels."
     numbers = fine[["x", "block", "level", "percent"]].rename(columns={"x": "trial"})
     return render(f"drift-{metric}", drawing, title, caption, numbers)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.transforms import offset_copy
 
-from benchlib.plan.metrics import confidence_words, metric_or_guess, percent_words
+from benchlib.plan.metrics import confidence_words, described, percent_words
 from benchlib.report.figures.figure import Figure, render
 from benchlib.report.figures.frames import amount, extremes, finding, good, known, short, signed, span
 from benchlib.report.figures.layout import change_axis, panels, places_axis, styled, tell, value_axis
@@ -94,7 +94,7 @@ def client_sweep(trials: pd.DataFrame, metric: str = "tps", name: str = "") -> F
     ``trials``: ``clients, level``, the metric and ``error``; a row per trial. The levels are at
     most :data:`benchlib.report.figures.style.FEW`, in the order of their first rows. ``name`` is what it is of, where there are several.
     """
-    measured, levels = metric_or_guess(metric), trials["level"].unique().tolist()
+    measured, levels = described(metric), trials["level"].unique().tolist()
     hands, fine = looks(levels), good(trials, metric)
     points = _points(fine[fine["level"].isin([*hands])], "clients", metric)
     labels = {count: amount(count) for count in sorted(trials["clients"].unique())}

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from benchlib.plan.metrics import metric_or_guess
+from benchlib.plan.metrics import described
 from benchlib.report.figures.frames import MINUS, amount, apart, change_words, good, known, opening, said
 from benchlib.report.figures.tables import Quiet, Table, html_table, mean_words
 from benchlib.report.sections import NothingToShowError, section
@@ -125,7 +125,7 @@ def _compared(
         return None, _UNMEASURED
     word = said(experiment.analysis, level, of["verdict"])
     other = row.metric != experiment.plan.metric
-    change = change_words(of) + f" {metric_or_guess(row.metric).title}" * other
+    change = change_words(of) + f" {described(row.metric).title}" * other
     change += f", {word}" if judged else f" {_ALONE}"
     if row.unit not in ("", "%"):
         both = trials.pivot(index="block", columns="level", values=row.metric)[[level, against]].dropna()
