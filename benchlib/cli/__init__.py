@@ -34,6 +34,7 @@ def cli(debug: bool) -> None:
     """
 
 
+_ONE_TEXT = 2 << 20
 _PLACES = ("BENCHLIB_DATA", "BENCHLIB_REPORTS", "BENCHLIB_SCRATCH", "BENCHLIB_CACHE", "BENCHLIB_LOCK")
 _LOOKING_BACK = [studies.check, studies.import_command, studies.studies, studies.compare, studies.history]
 for command in (ready.fleet, ready.init, ready.postgres, workload.workload, *_LOOKING_BACK):
@@ -269,11 +270,12 @@ def analyze(
     "files", nargs=-1, required=True, type=click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 )
 @click.option("--kind", help="What the text is, where it is not recognised.")
+@click.option("--sampling-rate", type=float, help="The share of transactions that a sampled log holds.")
 @json_option
-def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
+def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None, as_json: bool) -> None:
     """Show what a tool printed as data: pgbench, its logs, pg_test_fsync, sysbench.
 
-    As JSON it is one object for one file, and a list for several.
+    As JSON it is one object for one run, and a list for several files, or several runs in one file.
     Logs of two runs in one file are refused; in a log of more than 8 MiB this is checked only in samples.
 
     \b
@@ -281,14 +283,27 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
       benchlib parse run.txt --json
       pgbench -T 60 bench 2>&1 | benchlib parse -
     """
-    from benchlib.load.parse import parse_file, parse_text
+    from benchlib.load.parse import parse_file, parse_runs, parse_text
+    from benchlib.load.parse.text import Text
     from benchlib.plan.words import decoded
+
+    argv = ["pgbench", f"--sampling-rate={sampling_rate}"] if sampling_rate else None
+
+    def runs_of(text: str) -> list[dict[str, Any]]:
+        several = sum(line.startswith("transaction type: ") for line in Text(text).lines) > 1
+        return (
+            parse_runs(text)
+            if several and kind in (None, "pgbench_summary")
+            else [parse_text(text, kind=kind, argv=argv)]
+        )
 
     results, errors = [], list[str]()
     for file in files:
         try:
             if str(file) == "-":
-                results.append(parse_text(decoded(sys.stdin.buffer.read()), kind=kind))
+                results += runs_of(decoded(sys.stdin.buffer.read()))
+            elif argv or (file.is_file() and file.stat().st_size < _ONE_TEXT):
+                results += runs_of(decoded(file.read_bytes()))
             else:
                 results.append(parse_file(file, kind=kind))
         except OSError as reason:
@@ -296,7 +311,7 @@ def parse(files: tuple[Path, ...], kind: str | None, as_json: bool) -> None:
         except ParseError as reason:
             errors.append(f"{file}: {reason}")
     if as_json and results:
-        echo_json(results[0] if len(files) == 1 else results)
+        echo_json(results[0] if len(files) == len(results) == 1 else results)
     for result in [] if as_json else results:
         for name, value in result.items():
             if value is not None:

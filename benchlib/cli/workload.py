@@ -12,7 +12,7 @@ from benchlib.cli.terminal import echo, tell
 from benchlib.errors import InputError, os_errors_as
 from benchlib.host import files
 from benchlib.load.workloads import LIBRARY, load_workload, workload_paths
-from benchlib.load.workloads.sql import script_of
+from benchlib.load.workloads.sql import script_of, variables_of
 from benchlib.plan.level import first_problem
 from benchlib.plan.workload import Workload
 
@@ -123,6 +123,12 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
     try:
         if folder:
             keys = {"name": name, "title": f"The queries of {folder.name}", **_of_files(folder, schema)}
+            lacking = dict.fromkeys(v for script in keys["scripts"] for v in variables_of(script["sql"]))
+            lines += (
+                [f"variables that a level's load.variables must give: {', '.join(lacking)}"]
+                if lacking
+                else []
+            )
         else:
             keys, lines = workload_of(Remote(Target(server=service or "")), name, top, writes=writes)
             lines.append("the file holds values that pg_stats has of your tables: keep it where these may be")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlib.errors import InputError
-from benchlib.load.workloads.sql import for_pgbench, literal, script_of, spoken, tokens
+from benchlib.load.workloads.sql import for_pgbench, literal, script_of, spoken, tokens, variables_of
 
 PIECES = [
     "SELECT", " ", "\n", "'a:b'", "'it''s'", "'x", '"C:d"', '"e"', "$$f:g$$", "$t$h$t$", "$1", "$12", "::", ":", ":scale", ":i",
@@ -73,26 +73,55 @@ def test_only_parameters_take_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "sql", ["\\copy t FROM x", "SELECT 'a", "SELECT 1 /* a", '"a', "$$ :a $$", "SELECT 1 \\gx"]
-)
-def test_what_pgbench_would_read_otherwise_is_refused(sql: str) -> None:
-    with pytest.raises(InputError, match="pgbench reads"):
+    ("sql", "named"),
+    [
+        ("\\copy t FROM x", r"\\copy is no command"), ("SELECT 1 \\gx", r"\\gx is no command"), ("\\timing on\nSELECT 1", "timing"),
+        ("SELECT 'a", "pgbench reads '"), ("SELECT 1 /* a", "pgbench reads /"), ('"a', "pgbench reads"),
+        ("$$ :a $$", "pgbench reads"), ("COPY t FROM STDIN;\n1\n\\.\n", "COPY FROM STDIN"), ("-- nothing", "no statement"),
+    ],
+)  # fmt: skip
+def test_what_pgbench_cannot_run_is_refused_by_name(sql: str, named: str) -> None:
+    with pytest.raises(InputError, match=named):
         script_of(sql)
 
 
-def test_files_become_transactions() -> None:
-    assert script_of("SELECT 1") == "SELECT 1\n"
-    assert script_of(" SELECT 1; -- one\n") == "SELECT 1; -- one\n"
-    assert script_of("SELECT ';'; -- two\nSELECT 2 -- no end") == (
-        "BEGIN;\nSELECT ';'; -- two\nSELECT 2 -- no end\n;\nEND;\n"
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1",
+        "SELECT 1; SELECT 2;",
+        "SELECT ';'; -- two\nSELECT 2 -- no end",
+        "begin; SELECT 1; commit;",
+        "\\set a random(1, :scale)\nSELECT :a, ':b';",
+        "\\SET a 1\nSELECT :a;",
+        "\\set a \\\n  random(1, 9)\nSELECT :a;",
+        "SELECT n FROM t LIMIT 1 \\gset\nBEGIN;\nUPDATE t SET n = :n;\nEND;",
+        "\\startpipeline\nSELECT 1;\n\\endpipeline",
+        "\\setshell a date +%s\nSELECT :a;",
+        "INSERT INTO t VALUES (:length);",
+    ],
+)
+def test_a_file_is_run_as_pgbench_would_run_it(sql: str) -> None:
+    assert script_of(sql) == f"{sql}\n"
+
+
+def test_several_statements_are_one_transaction_where_the_file_says_so() -> None:
+    marked = "-- transaction: one\nSELECT 1;\nSELECT 2;"
+    assert script_of(marked) == f"BEGIN;\n{marked}\n;\nEND;\n"
+    for begun in (
+        "-- transaction: one\nSELECT 1;",
+        "-- transaction: one\nSELECT 1;\nBEGIN;\nSELECT 2;\nEND;",
+    ):
+        assert script_of(begun) == f"{begun}\n"
+
+
+def test_what_is_no_variable_for_a_server_is_none_for_pgbench() -> None:
+    assert script_of("SELECT a[lo:hi], b[1:n], ':x', c::int -- :y") == (
+        "SELECT a[lo: hi], b[1: n],  E'\\x3ax', c::int -- : y\n"
     )
-    assert script_of("begin; SELECT 1; commit;") == "begin; SELECT 1; commit;\n"
-    assert (
-        script_of("\\set a random(1, :scale)\nSELECT :a, ':b';")
-        == "\\set a random(1, :scale)\nSELECT :a, ':b';\n"
-    )
-    # pgbench's own shape, which is a transaction already
-    own = "\\set aid random(1, :scale)\nBEGIN;\nUPDATE t SET n = 1 WHERE aid = :aid;\nEND;\n"
-    assert script_of(own) == own
-    with pytest.raises(InputError, match="no statement"):
-        script_of("-- nothing\n")
+
+
+def test_variables_that_somebody_must_give_are_named() -> None:
+    assert variables_of("SELECT :a, :b, :scale, c::int, ':d' -- :e") == ["a", "b"]
+    assert variables_of("\\set a 1\nSELECT :a, :B;") == ["B"]
+    assert variables_of("SELECT 1 AS x \\gset\nSELECT :x;") == []

@@ -116,7 +116,7 @@ def test_no_file_does_worse_than_being_refused(data: bytes) -> None:
         read(data)
 
 
-PLAIN = "block,level,tps\n1,a,100\n1,b,110\n2,a,101\n2,b,111\n"
+ROWS = "block,level,tps\n1,a,100\n1,b,110\n2,a,101\n2,b,111\n"
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ PLAIN = "block,level,tps\n1,a,100\n1,b,110\n2,a,101\n2,b,111\n"
 )
 def test_a_row_that_is_a_summary_of_others_is_refused_by_name(word):
     with pytest.raises(InputError, match=re.escape(word)):
-        read_trials_file(f"{PLAIN}{word},a,100.5\n".encode(), "t.csv", "tps")
+        read_trials_file(f"{ROWS}{word},a,100.5\n".encode(), "t.csv", "tps")
 
 
 def test_a_level_may_be_called_best_and_a_block_that_is_no_number_is_told():
-    frame, remarks = read_trials_file(PLAIN.replace(",a,", ",best,").encode() + b"x,best,7\n", "t.csv", "tps")
+    frame, remarks = read_trials_file(ROWS.replace(",a,", ",best,").encode() + b"x,best,7\n", "t.csv", "tps")
     assert len(frame) == 5
     assert remarks == ["block 'x' is no number, where all others are"]
 

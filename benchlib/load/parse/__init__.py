@@ -63,7 +63,7 @@ from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_summary, sy
 from benchlib.load.parse.text import Text
 from benchlib.plan.words import decoded
 
-__all__ = ["KINDS", "parse_file", "parse_text"]
+__all__ = ["KINDS", "parse_file", "parse_runs", "parse_text"]
 
 _ENOUGH = 1 << 20  # bytes at a large file's beginning and end that tell its kind
 
@@ -83,11 +83,14 @@ _MARKS = {
     "pgbench_summary": r"^(?:transaction type: |number of transactions actually processed: |tps = "
     r"|progress: \d|starting vacuum|pgbench \(\d)",
     "sysbench": r"^(?:sysbench \d|(?:OLTP test|SQL|General) statistics:|\[ *\d+s ?\] (?:thds|threads): )",
-    "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$)",
+    "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$|\S+ +[\d.,]+ ops/sec)",
     "pgbench_init": r"^(?:creating tables\.|generating data|\d+ of \d+ tuples |done in \d|total time: .*insert)",
     "transaction_log": rf"^{transaction_log.LINE.pattern}$",
     "": r"^(?:pgbench[ :]|client \d+ |connection to (?:database|server))",
 }
+
+
+_AGGREGATED = re.compile(r"\d{9,10}(?: \d+){5,14}")
 
 
 def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = None) -> dict[str, Any]:
@@ -106,6 +109,40 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
     if kind not in _PARSERS:
         raise ParseError(f"unknown kind {kind!r}; the kinds are {', '.join(KINDS)}")
     return {"kind": kind, **_PARSERS[kind](clean, argv)}
+
+
+_END = re.compile(r"tps = \S+ \((?:excluding|without initial|including reconnection)")
+_BEGIN = re.compile(
+    r"pgbench \(\d|starting vacuum|progress: |transaction type: |\S*[#$%] .*pgbench |pgbench: "
+)
+
+
+def parse_runs(text: str, *, argv: list[str] | None = None) -> list[dict[str, Any]]:
+    """Read each of several pgbench runs in one text, in their order; what is between two of them belongs to none.
+
+    Raises:
+        ParseError: one of them cannot be trusted; the message says which.
+
+    """
+    lines, parts, begin = Text(text).lines, list[str](), 0
+    ends = [index for index, line in enumerate(lines) if _END.match(line)]
+    for end, following in zip(ends, [*ends[1:], len(lines)], strict=True):
+        # rows of statements and scripts follow the rate: a run goes on until the next one begins
+        own = range(end + 1, following)
+        stop = (
+            next((index for index in own if _BEGIN.match(lines[index])), following)
+            if following < len(lines)
+            else following
+        )
+        parts.append("\n".join([*lines[begin:stop], ""]))
+        begin = stop
+    runs = []
+    for number, part in enumerate(parts, 1):
+        try:
+            runs.append(parse_text(part, kind="pgbench_summary", argv=argv))
+        except ParseError as reason:
+            raise ParseError(f"run {number} of {len(parts)}: {reason}") from None
+    return runs
 
 
 def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
@@ -137,6 +174,11 @@ def _recognise(text: Text) -> str:
     for kind, mark in _MARKS.items():
         if re.search(mark, text.body, re.MULTILINE):
             return kind or "pgbench_summary"
+    if text.lines and all(map(_AGGREGATED.fullmatch, text.lines[:100])):
+        raise ParseError(
+            "it is an aggregated log of pgbench (--aggregate-interval), a line an interval, which is not read: "
+            "the summary has its totals"
+        )
     if not text.body.strip():
         raise ParseError("there is nothing in it: it is empty")
     raise ParseError(

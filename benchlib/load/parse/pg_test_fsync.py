@@ -5,6 +5,7 @@ included); releases before 9.3 print no ``usecs/op``.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from benchlib.errors import ParseError
@@ -16,7 +17,10 @@ _SECTION = re.compile(
     r"|Test if fsync on non-write file descriptor is honored|Non-sync'ed \S+ writes):",
     re.IGNORECASE,
 )
-_ROW = Line(r"(?P<method>\S.*?) (?:{ops_per_s:f} ops/sec(?: {usecs_per_op:f} usecs/op)?|n/a\*?)")
+_OTHERS = re.compile(r"\D.*[:：]$|\d+ \S{1,3} \D.*:$")
+_COMMAS = re.compile(r"(\d+),(\d+)(?= +(?:ops/sec|usecs/op))")
+_LIKE_A_ROW = re.compile(r".*\b(?:ops/sec|usecs/op)\b")
+_ROW = Line(r"(?P<method>\S.*?[^\s\d]) (?:{ops_per_s:f} ops/sec(?: {usecs_per_op:f} usecs/op)?|n/a\*?)")
 _SECONDS = re.compile(r"(\d{1,9}) seconds? per test")
 
 
@@ -27,24 +31,43 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """
     methods: list[dict[str, Any]] = []
     section = seconds = None
-    for line in text.lines:
-        if heading := _SECTION.fullmatch(line):
+    foreign = not any(map(_SECTION.fullmatch, text.lines))
+    headings = _with_rows(text.lines) if foreign else set()
+    for index, line in enumerate(text.lines):
+        if index in headings:
+            section = line.rstrip(" :：")
+        elif heading := _SECTION.fullmatch(line):
             section = heading[1].replace("Non-Sync'ed", "Non-sync'ed")  # as 9.4 spells it
         elif length := _SECONDS.fullmatch(line):
             seconds = int(length[1])
-        elif section and (row := _ROW.read(" ".join(line.split()))):
+        elif section and (row := _ROW.read(_COMMAS.sub(r"\1.\2", " ".join(line.split())))):
             _check(row, line)
             methods.append({"section": section, **row})
+        elif _LIKE_A_ROW.match(line) and not text.torn(index):
+            raise ParseError(f'{KIND}: "{line[:120]}" looks like a method\'s row, and cannot be read')
     if not methods:
         raise wanted(KIND, "METHOD  … ops/sec  … usecs/op", text)
     if len({(row["section"], row["method"]) for row in methods}) < len(methods):
         raise ParseError(f"{KIND}: the same method twice in a section: two runs in one text")
     return {
         # The last section is always printed, with one row.
-        "complete": methods[-1]["section"].startswith("Non-sync'ed"),
+        "complete": methods[-1]["section"].startswith("Non-sync'ed")
+        or (foreign and methods[-1]["method"] == "write"),
         "seconds_per_test": seconds,
         "methods": methods,
     }
+
+
+def _with_rows(lines: Sequence[str]) -> set[int]:
+    """Return which lines are headings, in whatever language: those that end with a colon and have rows below them."""
+    found, last = set(), None
+    for index, line in enumerate(lines):
+        if _OTHERS.fullmatch(line):
+            last = index
+        elif last is not None and _LIKE_A_ROW.match(line):
+            found.add(last)
+            last = None
+    return found
 
 
 def _check(row: dict[str, Any], line: str) -> None:

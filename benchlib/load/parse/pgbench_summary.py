@@ -92,7 +92,7 @@ _STATEMENTS = re.compile(
 )
 # The heading says how many counts stand between latency and statement; a row without its statement is torn.
 _ROWS = {
-    heading: Line("{latency_ms:f3} +" + counts + r"(?P<statement>(?!ms )\S.*)")
+    heading: Line("{latency_ms:f9} +" + counts + r"(?P<statement>(?!ms )\S.*)")
     for heading, counts in {
         "": "", " and failures": "{failures:d} +", ", failures and retries": "{failures:d} +{retries:d} +",
     }.items()
@@ -100,8 +100,10 @@ _ROWS = {
 _PROGRESS = Line(
     r"progress: (?:{epoch_s:f3}|{elapsed_s:f1}) s, {tps:f1} tps, lat {latency_ms:f3} ms stddev {stddev_ms:f3}"
     r"(?:, {failed:d} failed)?(?:, lag {lag_ms:f3} ms)?(?:, {skipped:d} skipped)?"
-    r"(?:, {retried:d} retried, {retries:d} retries)?(?:, .*)?"
+    r"(?:, {retried:d} retried, {retries:d} retries)?(?:(?:,| +[<#(/\[-]).*)?"
 )
+_LIKE_PROGRESS = re.compile(r"progress: [\d.]+ s, ")
+_LIKE_A_ROW = re.compile(r"\d+[.,]\d+ +(?!ms\b)\S")  # which the end of a torn reading is not
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
@@ -111,6 +113,9 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     each other or the command line, and when the text holds two summaries.
     """
     (top, tps, lists), command = _read(text), options(argv)
+    unread = text.first_unread(_LIKE_PROGRESS, _PROGRESS.read)
+    if unread and not faults(text.lines):  # an error may have broken into it
+        raise ParseError(f'{KIND}: "{unread[:120]}" looks like a line of progress, and cannot be read')
     reconnect = "connect" in {**typed_options(text.lines), **command}
     definition = _definition(tps, reconnect, "client_version" in top, text)
     require(KIND, top, _REQUIRED, text)
@@ -173,6 +178,10 @@ def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str
             rows = _ROWS[match[1]]
         elif rows and (row := rows.read(line)):
             statements.append(_statement(row, scripts, torn=text.torn(index)))
+        elif rows and _LIKE_A_ROW.match(line) and not text.torn(index):
+            raise ParseError(
+                f'{KIND}: "{line[:120]}" looks like a statement with its latency, and cannot be read'
+            )
         elif scripts:
             if not text.torn(index):
                 keep(line, _SCRIPT, scripts[-1], tool=KIND)

@@ -29,13 +29,14 @@ _LINES = [
 ]
 _READINGS = (
     Line(
-        r"\[ *{elapsed_s:d}s\] threads: {threads:d}, tps: {tps:f}, reads: {reads_per_s:f}, writes: {writes_per_s:f}, "
-        r"response time: {latency_p95_ms:f}ms \(95%\), errors: {errors_per_s:f}, reconnects: +{reconnects_per_s:f2}"
+        r"\[ *{elapsed_s:d}s\] threads: {threads:d}, tps: {tps:f}, reads(?:/s)?: {reads_per_s:f}, "
+        r"writes(?:/s)?: {writes_per_s:f},? response time: (?:{latency_p95_ms:f}ms \(95%\)|\S+ms \(\d+%\))"
+        r"(?:, errors: {errors_per_s:f}(?:, reconnects: +{reconnects_per_s:f2})?)?"
     ),
     Line(
         r"\[ *{elapsed_s:d}s \] thds: {threads:d} tps: {tps:f} qps: {queries_per_s:f} "
         r"\(r/w/o: {reads_per_s:f}/{writes_per_s:f}/{others_per_s:f}\) lat \(ms, ?(?:95%\): {latency_p95_ms:f}|\d+%\): \S+) "
-        r"err/s: {errors_per_s:f} reconn/s: {reconnects_per_s:f2}"
+        r"err/s:? {errors_per_s:f} reconn/s:? (?:{reconnects_per_s:f2}|N/A)"
     ),
 )
 _REQUIRED = {
@@ -43,6 +44,7 @@ _REQUIRED = {
     "duration_s": "total time: …s",
     "latency_average_ms": "avg: …",
 }
+_LIKE_A_READING = re.compile(r"\[ *\d+s ?\] ?\w")
 _FAULT = re.compile(r"\b(?:FATAL|ALERT): ")
 
 
@@ -58,6 +60,9 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     for line in text.lines:
         keep(line, _LINES, figures, tool=KIND)
         progress += [absent | row for reading in _READINGS if (row := reading.read(line))]
+    unread = text.first_unread(_LIKE_A_READING, lambda line: any(reading.read(line) for reading in _READINGS))
+    if unread:
+        raise ParseError(f'{KIND}: "{unread[:120]}" looks like a reading, and cannot be read')
     require(KIND, figures, _REQUIRED, text)
     _check(figures, progress)
     errors = [line for line in text.lines if _FAULT.search(line)]

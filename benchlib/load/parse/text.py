@@ -3,7 +3,8 @@
 import getopt
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,43 @@ from benchlib.errors import ParseError
 
 _SPACES = {ord(c): " " for c in "\u00a0\u2007\u202f\u2009\t"} | {ord(c): None for c in "\ufeff\u200b\0"}
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\^_()=>]B?)")
+
+
+_MARK = re.compile(
+    r"transaction type: |number of (?:clients|threads): |query mode: |scaling factor: |tps = \S+ \((?:in|ex|with)"
+    r"|progress: \d|Number of threads: |transactions: +\d|\[ *\d+s ?\] thds|done in \d|\d+ of \d+ tuples"
+    r"|Compare (?:file|open)|(?:open_)?(?:fdatasync|datasync|fsync|sync) +[\dn]"
+)
+"""What lines of tools begin with, wherever a collector of logs has put them; none that pgbench itself puts behind a hyphen."""
+_LONGEST_PREFIX, _MOST_PREFIXES = 120, 3
+
+
+def unprefixed(lines: Sequence[str]) -> Sequence[str]:
+    """Take off what a collector of logs put before each line (a container's name, a time, ``# ``) and the quotes around it.
+
+    That is what stands, digits aside, before at least three known lines, and before more of them than stand alone.
+    """
+    shapes, alone = Counter[str](), 0
+    for line in lines:
+        if len(line) < 2000 and (mark := _MARK.search(line)):
+            before = line[: mark.start()]
+            if before.strip(" >\t"):
+                shapes[re.sub(r"\d+", "0", before)] += len(before) <= _LONGEST_PREFIX
+            else:
+                alone += 1
+    common = [shape for shape, times in shapes.most_common(_MOST_PREFIXES) if times >= 3 and times > alone]
+    if not common:
+        return lines
+    # blanks at its end may be the line's own, or lost where the line is empty
+    either = "|".join(re.escape(shape.rstrip()).replace("0", r"\d+") for shape in common)
+    prefix, quoted = re.compile(rf"(?:{either})"), any(shape.rstrip().endswith('"') for shape in common)
+    stripped = []
+    for line in lines:
+        match = prefix.match(line)
+        rest = line[match.end() :] if match else line
+        rest = re.sub(r" *<br ?/?> *$", "", rest)
+        stripped.append(re.sub(r'",? *$', "", rest).replace('\\"', '"') if match and quoted else rest)
+    return stripped
 
 
 class Text:
@@ -24,10 +62,16 @@ class Text:
         body = _ESCAPES.sub("", raw) if "\x1b" in raw else raw
         body = body.translate(_SPACES).replace("\r\n", "\n").replace("\r", "\n")
         self.terminated = body.endswith("\n") or not body
-        self.lines = [line.lstrip(" >").rstrip(" ") for line in body.split("\n")]
+        lines = unprefixed(body.split("\n"))
+        self.lines = [line.lstrip(" >").rstrip(" ") for line in lines]
         self.body = "\n".join(self.lines)
         if self.terminated:
             self.lines.pop()
+
+    def first_unread(self, rows: re.Pattern[str], known: Callable[[str], object]) -> str | None:
+        """Return the first whole line that looks like one of ``rows`` and that ``known`` does not read; None if there is none."""
+        whole = (line for index, line in enumerate(self.lines) if not self.torn(index))
+        return next((line for line in whole if rows.match(line) and not known(line)), None)
 
     def torn(self, index: int) -> bool:
         """Tell whether the line at ``index`` may have lost its end."""
@@ -41,7 +85,7 @@ _FIGURE = re.compile(r"\{(\w+):(d|f)(\d?)\}")
 class Line:
     """A kind of line: a regular expression, in which ``{name:d}`` is a count and ``{name:f}`` a number.
 
-    ``{name:f3}`` wants three decimals: at the end of a line fewer mean that it is torn. Elsewhere a unit or a bracket
+    ``{name:f3}`` wants three decimals, ``{name:f9}`` three or six: at the end of a line fewer mean that it is torn. Elsewhere a unit or a bracket
     guards the number's end. ``keys`` are the names of all its groups.
     """
 
@@ -60,7 +104,10 @@ class Line:
 
 def _group(figure: re.Match[str]) -> str:
     name, kind, decimals = figure.groups()
-    fraction = rf"\.\d{{{decimals}}}" if decimals else r"(?:\.\d+)?"
+    # 9.0 to 9.5 print microseconds of statements
+    fraction = (
+        r"\.(?:\d{6}|\d{3})" if decimals == "9" else rf"\.\d{{{decimals}}}" if decimals else r"(?:\.\d+)?"
+    )
     # more digits are no figure, and no number of Python's
     return rf"(?P<{name}>\d{{1,18}})" if kind == "d" else rf"(?P<{name}>-?\d{{1,18}}{fraction}|{_NAN})"
 

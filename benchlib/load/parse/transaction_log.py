@@ -31,6 +31,7 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 LINE = re.compile(rf"\d{{1,7}} \d+ (?:\d+|{'|'.join(WORDS)}) \d+ (?:\d{{9,10}}|0) \d{{1,6}}(?: \d+){{0,2}}")
 _SAMPLED = Line("{rate:f}")
+_SAMPLED_NOTE = "the log is sampled (--sampling-rate): clients' transaction numbers jump, so it counts a part of the transactions only"
 _EXAMPLE = "0 1 1523 0 1795178920 475654"
 _FIGURES = re.compile(r"\d+(?: |$)")
 _COLUMNS = ("client", "transaction", "latency", "script", "epoch_s", "epoch_us")
@@ -238,7 +239,7 @@ def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
     """
     if not log.columns:
         raise wanted(KIND, _EXAMPLE, log.text)
-    _refuse_several_runs(log)
+    sampled = _check_numbers(log)
     names = [name for name in _COUNTED if name in log.columns]
     parts = list(ahead(lambda span: _Part(*log.columns_of(span, names)), log.spans))
     parts += [_last(log, tail) for tail in log.tails.values()]
@@ -275,7 +276,7 @@ def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
         "first_epoch_s": min(seconds, default=None),
         "last_epoch_s": max(seconds, default=None),
         "torn_lines": len(torn),
-        "notes": [unclear] if _UNCLEAR in log.columns else [],
+        "notes": [unclear] * (_UNCLEAR in log.columns) + [_SAMPLED_NOTE] * sampled,
     }
 
 
@@ -314,8 +315,8 @@ def _last(log: Log, line: str) -> _Part:
     return part
 
 
-def _refuse_several_runs(log: Log) -> None:
-    """Make sure that each client's transaction numbers rise: in a log of more than 8 MiB only in the first lines of each 8 MiB.
+def _check_numbers(log: Log) -> bool:
+    """Make sure that each client's transaction numbers rise, and tell whether most of them are left out: in a log of more than 8 MiB only in the first lines of each 8 MiB.
 
     Raises:
         ParseError: one does not.
@@ -336,6 +337,11 @@ def _refuse_several_runs(log: Log) -> None:
         raise ParseError(
             f"{KIND}: transaction {transaction[place]} of client {client[place]} twice: several runs"
         )
+    gaps = np.diff(transaction)[np.diff(client) == 0]
+    # a client's first transaction is number 0, or 1 up to 13
+    first = transaction[np.flatnonzero(np.diff(client, prepend=np.int64(-1)))]
+    steps = np.concatenate([gaps, first[first > 1]])
+    return bool(len(steps) > 2 and np.median(steps) > 1)
 
 
 def _figures(values_us: NDArray[Any]) -> dict[str, float | int | None]:

@@ -22,7 +22,17 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _VARIABLE = re.compile(r"(?<!:):(?=[^\W\d]|[^\x00-\x7f])")
-_COMMANDS = {"\\set", "\\gset", "\\aset", "\\sleep", "\\if", "\\elif", "\\else", "\\endif"}
+_COMMANDS = {
+    *("set", "gset", "aset", "sleep", "if", "elif", "else", "endif", "setshell", "shell"),
+    *("startpipeline", "syncpipeline", "endpipeline"),
+}
+"""Commands of pgbench's, which takes them in any case."""
+_CONTINUED = re.compile(r"\\[ \t]*\r?\n")
+"""How a command goes on in the next line."""
+_ONE = re.compile(r"(?im)^[ \t]*--[ \t]*transaction[ \t]*[:=][ \t]*one\b")
+_COPY = re.compile(r"(?is)\bcopy\b[^;]*\bfrom\s+stdin\b")
+_OWN = {"scale", "client_id", "random_seed", "default_seed"}
+"""Variables that pgbench always has."""
 _ESCAPES = {"\\": r"\\", "'": "''", ":": r"\x3a", "\n": r"\n", "\r": r"\r"}
 
 
@@ -62,22 +72,56 @@ def for_pgbench(sql: str, values: Mapping[str, str] | None = None) -> str:
 
 
 def script_of(sql: str) -> str:
-    """A file's SQL as a script that is one transaction: several statements between BEGIN and END.
+    """Return a file's SQL as the script that ``pgbench -f`` runs of it: each statement commits by itself, unless it says otherwise.
 
-    One with commands of pgbench's, such as ``\\set``, is a script already, and what looks like a variable is one.
+    With a line ``-- transaction: one`` several statements are put between BEGIN and END. ``:name`` is a variable, of
+    pgbench's commands or of a level's ``load.variables``; where there are no commands it is none in texts, comments and
+    brackets, as a server reads them.
 
     Raises:
         InputError: there is nothing in it, or what is neither SQL nor pgbench's.
 
     """
-    words = spoken(sql)
-    commands = {text for kind, text in words if kind == "refused"}
+    joined = _CONTINUED.sub(" ", sql)
+    words = spoken(joined)
+    commands = [text for kind, text in words if kind == "refused" and text.startswith("\\")]
     if not words:
         raise InputError("there is no statement in it")
-    if not commands or commands - _COMMANDS:
-        sql = for_pgbench(sql)
-    plain = spoken(re.sub(r"^\s*\\.*$", "", sql, flags=re.MULTILINE))  # without pgbench's own commands
+    if _COPY.search("".join(text for kind, text in tokens(joined) if kind not in ("comment", "text"))):
+        raise InputError("COPY FROM STDIN needs rows from a client, which pgbench does not send: use INSERT")
+    if strange := [text for text in commands if text[1:].lower() not in _COMMANDS]:
+        raise InputError(
+            f"{strange[0]} is no command of pgbench's (psql has others): leave it out, or write it in SQL"
+        )
+    if not commands:
+        sql = _variables_kept(sql)
+    plain = spoken(re.sub(r"^\s*\\.*$", "", joined, flags=re.MULTILINE))  # without pgbench's own commands
     several = any(text == ";" for _, text in plain[:-1])
-    if several and plain[0][1].upper() not in ("BEGIN", "START"):
+    begins = {text.upper() for _, text in plain} & {"BEGIN", "START"}
+    if _ONE.search(sql) and several and not begins:
         return f"BEGIN;\n{sql.strip()}\n;\nEND;\n"
     return f"{sql.strip()}\n"
+
+
+def variables_of(script: str) -> list[str]:
+    """Return the variables that a script names and does not set itself, in their order; those that pgbench always has aside."""
+    named = [text[1:] for text in re.findall(r"(?<!:):[^\W\d]\w*", _bare(script))]
+    made = {name.lower() for name in re.findall(r"(?im)^\s*\\(?:set|setshell)\s+(\w+)", script)}
+    gathered = re.search(r"(?i)\\[ga]set\b", script)  # whose names are those of a query's columns
+    return [] if gathered else list(dict.fromkeys(name for name in named if name.lower() not in made | _OWN))
+
+
+def _bare(script: str) -> str:
+    """A script without texts and comments."""
+    return "".join(text for kind, text in tokens(script) if kind not in ("text", "quoted", "comment"))
+
+
+def _variables_kept(sql: str) -> str:
+    """SQL as :func:`for_pgbench` writes it, but that a bare ``:name`` outside of brackets stays a variable."""
+    parts, depth = [], 0
+    for kind, text in tokens(sql):
+        depth += text.count("[") - text.count("]") if kind == "other" else 0
+        parts.append(
+            text if kind == "colon" and depth <= 0 else for_pgbench(text) if kind != "colon" else ": "
+        )
+    return "".join(parts)
