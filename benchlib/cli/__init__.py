@@ -211,6 +211,12 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
 @click.option("--metric", default="tps", show_default=True, help="The column to compare.")
 @click.option("--higher-is-better", is_flag=True, help="Of a metric of your own: more of it is better.")
 @click.option("--lower-is-better", is_flag=True, help="Of a metric of your own: less of it is better.")
+@click.option(
+    "--hosts-fixed",
+    "fixed_hosts",
+    is_flag=True,
+    help="Of several hosts: judge these alone, not hosts such as these.",
+)
 @click.option("--margin", default=0.03, show_default=True, help="The smallest change that matters, a share.")
 @click.option("--alpha", default=0.05, show_default=True, help="The error rate of all comparisons together.")
 @click.option("--check", is_flag=True, help="Exit 3: slower by more than the margin; 4: it cannot be said.")

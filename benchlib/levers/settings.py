@@ -6,15 +6,22 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
+from benchlib.errors import PreflightError
 from benchlib.host import files
-from benchlib.levers.lever import Lever
+from benchlib.host.facts import read
+from benchlib.levers.lever import Lever, Wish
 from benchlib.plan.level import Level, SettingValue, is_off
 from benchlib.plan.model import Plan
 from benchlib.plan.settings import SETTINGS_FILE, read_conf, spelled
 from benchlib.plan.words import decoded
+from benchlib.server.installations import find_installation
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
 _OF_A_CLUSTER = {"data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"}
+_REACHED_BY = {
+    *("port", "listen_addresses", "unix_socket_directories", "unix_socket_group", "unix_socket_permissions"),
+    *("logging_collector", "log_destination", "event_source"),
+}
 _CRASH_COSTS = {
     "fsync": "a power cut can corrupt the whole cluster (fsync = off)",
     "full_page_writes": "a power cut can leave torn pages (full_page_writes = off)",
@@ -53,6 +60,29 @@ def _by_name(value: object) -> object:
     return settings
 
 
+_LIBRARIES = (
+    "lib",
+    "lib/postgresql",
+    "lib64",
+    "lib64/pgsql",
+    "lib64/postgresql",
+    "lib/x86_64-linux-gnu/postgresql",
+)
+"""Where servers have the libraries that they load, beside their folder of programs."""
+
+
+def _listed(value: str) -> list[str]:
+    """The names in a list of PostgreSQL's, unquoted."""
+    return [name.strip().strip("\"'") for name in value.split(",") if name.strip().strip("\"'")]
+
+
+def _free_huge_pages() -> int | None:
+    """How many huge pages are free; None where the kernel does not tell."""
+    rows = (read("/proc/meminfo") or "").splitlines()
+    free = [line.split()[1] for line in rows if line.startswith("HugePages_Free:")]
+    return int(free[0]) if free else None
+
+
 class Settings(Lever):
     """Server parameters. The stand writes them to a file, and reads them back before each trial."""
 
@@ -64,7 +94,40 @@ class Settings(Lever):
         """Files of another cluster, as a postgresql.conf of it may name them: our server would start on its data."""
         if not level.target and (named := sorted(_OF_A_CLUSTER & level.settings.keys())):
             return f"where a server of our own has its files is not a level's to say: leave out {', '.join(named)}"
+        if not level.target and (named := sorted(_REACHED_BY & level.settings.keys())):
+            return f"benchlib decides how its own server is reached and where it logs: leave out {', '.join(named)}"
+        if (
+            not (level.target or level.replication)
+            and str(level.settings.get("synchronous_standby_names", "")).strip()
+        ):
+            return (
+                "synchronous_standby_names without standbys would have every commit wait for ever: leave it out, "
+                "or ask for them with 'replication'"
+            )
         return None
+
+    def check(self, wish: Wish) -> list[tuple[str, str]]:
+        """See whether its libraries are installed, and the huge pages that it insists on are there."""
+        level = wish.level
+        if level.target:
+            return []
+        installation = find_installation(level.postgres)
+        folders = [installation.bindir.parent / place for place in _LIBRARIES]
+        there = [folder for folder in folders if folder.is_dir()]
+        for name in _listed(str(level.settings.get("shared_preload_libraries", ""))):
+            file = f"{name.removeprefix('$libdir/').removesuffix('.so')}.so"
+            if there and "/" not in file and not any((folder / file).is_file() for folder in there):
+                raise PreflightError(
+                    f"shared_preload_libraries: {installation.label} has no library '{name}': "
+                    "install the extension for that server, or leave it out"
+                )
+        insists = str(level.settings.get("huge_pages", "")).lower() == "on"
+        if insists and not any("hugepages" in key for key in level.host) and _free_huge_pages() == 0:
+            raise PreflightError(
+                "huge_pages = on, and this host has no free huge pages: reserve some (sysctl vm.nr_hugepages, "
+                "or 'host' of the level), or take huge_pages = try"
+            )
+        return []
 
     def settings(self, level: Level) -> dict[str, SettingValue]:
         """The level's own."""

@@ -3,7 +3,7 @@
 import math
 
 from benchlib.stats.analysis import Analysis
-from benchlib.stats.verdicts import LEAST_BLOCKS
+from benchlib.stats.verdicts import BY_HOST, HOST_BY_LEVEL, LEAST_BLOCKS
 
 PASSED, SLOWER, UNKNOWN = "passed", "slower", "cannot be said"
 _MOST = 0.8
@@ -26,6 +26,9 @@ def gate(analysis: Analysis, level: str, tolerance: float) -> tuple[str, str]:
     loss, worst = sign * row["percent_change"], max(sign * row["ci_low"], sign * row["ci_high"])
     if verdict == "invalid":
         return UNKNOWN, f"invalid: {analysis.doubts(level)}"
+    if verdict == BY_HOST:
+        why = next((w.message for w in analysis.warnings if (w.code, w.level) == (HOST_BY_LEVEL, level)), "")
+        return UNKNOWN, f"{BY_HOST}: {why}"
     if verdict == "slower" and loss > most:
         return SLOWER, f"slower by more than {most:g} %"
     if unmet := analysis.unmet(level):

@@ -23,7 +23,11 @@ from benchlib.stats.trials import Trials, read_trials
 LEAST_BLOCKS = 3
 GRAVE = 0.2
 """A control that differs at alpha is told; at this share of it, it invalidates."""
-LEAST_HOSTS = 5
+_DOUBTED = 0.1
+"""A comparison whose effect is the same on all hosts with less than this p is not pooled over them."""
+BY_HOST = "differs by host"
+"""The verdict where hosts differ beyond chance: nothing is said of their average."""
+HOST_BY_LEVEL = "host_by_level"
 """So many hosts stand for others like them; fewer are all that a verdict is about."""
 POOLED_FROM = 0.5
 """Clusters that stay for several blocks are forgotten only where their luck says nothing at this p."""
@@ -40,6 +44,7 @@ def analyze(
     alpha: float = 0.05,
     lower_is_better: bool = False,
     higher_is_better: bool = False,
+    fixed_hosts: bool = False,
     concerns: Sequence[Concern] = (),
     against: Mapping[str, str] = MappingProxyType({}),
     families: int = 1,
@@ -56,7 +61,8 @@ def analyze(
     A control that differs from the baseline at ``alpha`` (over all controls) is told; at a fifth of it, it makes every
     verdict invalid. A column ``period`` tells which blocks share their clusters: each comparison is then judged by
     how it differs between the periods (see ``by_period``). A column ``host`` tells which host ran a block: several
-    decide what the verdicts are about (see ``_by_host``). Fewer than three blocks, of the study or of a level, give no verdict but
+    decide what the verdicts are about (see ``_by_host``); with ``fixed_hosts`` they are about these alone. Where an effect
+    differs from host to host beyond chance, its verdict is :data:`BY_HOST`. Fewer than three blocks, of the study or of a level, give no verdict but
     inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
     is both real and within the margin is called faster or slower, and is among ``Analysis.tiny``.
 
@@ -77,7 +83,10 @@ def analyze(
             warnings.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
         warnings += validity.drifts(data.logs, pairs, data.hosts)
     units, hosts, period_concerns = by_period(data, fit)
-    judged, host_concerns = _by_host(units, hosts, pairs, weights, alpha)
+    judged, host_concerns = _by_host(units, hosts, pairs, weights, alpha, fixed=fixed_hosts)
+    differing = {
+        concern.level for concern in host_concerns if concern.code == HOST_BY_LEVEL and not fixed_hosts
+    }
     warnings += period_concerns + host_concerns
 
     twins, others = np.split(weights, [len(controls)])
@@ -97,6 +106,7 @@ def analyze(
         # twins that differ are noise that nobody has understood, so they invalidate the others too
         "invalid" if grave & {None, name, other, *controls}
         else "inconclusive" if few & {name, other}
+        else BY_HOST if name in differing
         else up if low > 0
         else down if high < 0
         else "equivalent" if p_tost <= alpha
@@ -176,43 +186,67 @@ def leads(
 
 
 def _by_host(
-    logs: pd.DataFrame, hosts: "pd.Series[Any]", pairs: Mapping[str, str], weights: np.ndarray, alpha: float
+    logs: pd.DataFrame,
+    hosts: "pd.Series[Any]",
+    pairs: Mapping[str, str],
+    weights: np.ndarray,
+    alpha: float,
+    *,
+    fixed: bool = False,
 ) -> tuple[Fit, list[Concern]]:
     """Return the fit by which comparisons are judged where several hosts ran the blocks, and what it tells of.
 
-    Blocks nest in hosts. Few hosts are all that the verdicts are about: the noise is that inside them, with as many
-    degrees of freedom as there are blocks (rows of ``logs``) less hosts. From ``LEAST_HOSTS`` on they stand for
-    others like them: each host's mean is one observation. So it is where blocks are too few to tell more. It
-    is the design that decides, never what was measured: a test beforehand would choose the answer that looks surer.
+    Blocks nest in hosts, and the claim is about hosts such as these: each host's mean is one observation, so the error is
+    how levels differ from host to host, with hosts - 1 degrees of freedom. Only where that is no more than how they
+    differ from block to block (F over all, p over .5, and no single comparison below ``_DOUBTED``) are the blocks judged
+    as if of one host. ``fixed``: the claim is about these hosts alone, and the noise is that inside them.
     """
     count = hosts.nunique()
     if count == 1:
         return fit_blocks(logs), []
-    p, means = _host_by_level(_changes(logs, pairs, weights), hosts)
+    p, single, means = _host_by_level(_changes(logs, pairs, weights), hosts)
     differ = []
     for name in map(str, p.index[p <= alpha]):
-        extremes = means[name].dropna().sort_values().iloc[[0, -1]]
-        ends = " to ".join(f"{percent(change):+.1f} % on {host}" for host, change in extremes.items())
-        message = f"the effect of {name!r} differs from host to host (p = {p[name]:.2g}): {ends}"
-        differ.append(Concern("host_by_level", message, level=name))
+        each = means[name].dropna().sort_values()
+        listed = ", ".join(f"{percent(change):+.1f} % on {host}" for host, change in each.items())
+        message = f"the effect of {name!r} differs from host to host (p = {p[name]:.2g}): {listed}"
+        differ.append(Concern(HOST_BY_LEVEL, message, level=name))
     if differ:
         tested = "effects differ between them"
     elif p.notna().any():
         tested = f"no effect is seen to differ between them (p = {p.min():.2g})"
     else:
         tested = "whether effects differ between them cannot be seen"
-    if count >= LEAST_HOSTS or len(logs) - count < count - 1:
-        fit = fit_blocks(_means(logs, fit_blocks(logs), hosts))
-        claim = "hosts such as these, and further hosts tell more than further blocks"
+    whole = fit_blocks(logs)
+    if fixed and len(logs) - count >= 1:
+        fit, claim = fit_blocks(logs, hosts), "these hosts only, as asked"
+    elif _negligible(whole, hosts) and not (single < _DOUBTED).any():
+        fit, claim = whole, "hosts such as these"
     else:
-        fit = fit_blocks(logs, hosts)
-        claim = "these hosts only"
+        fit, claim = (
+            fit_blocks(_means(logs, whole, hosts)),
+            "hosts such as these, of which each is one observation",
+        )
+    if count == 2 and not fixed:
+        claim += "; two hosts can hardly speak for others"
     message = f"{count} hosts ran the blocks: the verdicts are about {claim}; {tested}"
     return fit, [Concern("hosts", message), *differ]
 
 
-def _host_by_level(changes: pd.DataFrame, hosts: "pd.Series[Any]") -> tuple["pd.Series[float]", pd.DataFrame]:
-    """Return of each comparison the p (F, adjusted by Holm) that it is the same on all hosts, and its mean on each (hosts, c)."""
+def _negligible(fit: Fit, groups: "pd.Series[Any]") -> bool:
+    """Whether levels differ between groups of blocks no more than between blocks (F on the residual, p over :data:`POOLED_FROM`)."""
+    spread = pd.DataFrame(fit.residual).groupby(groups.to_numpy())
+    between = float((spread.mean() ** 2 * spread.count()).to_numpy().sum())
+    inside = float(np.nansum(fit.residual**2)) - between
+    df = (groups.nunique() - 1) * (fit.residual.shape[1] - 1)
+    left = fit.df - df
+    return left > 0 and inside > 0 and fdtrc(df, left, (between / df) / (inside / left)) > POOLED_FROM
+
+
+def _host_by_level(
+    changes: pd.DataFrame, hosts: "pd.Series[Any]"
+) -> tuple["pd.Series[float]", "pd.Series[float]", pd.DataFrame]:
+    """Return of each comparison the p (F) that it is the same on all hosts, adjusted by Holm and as it is, and its mean on each (hosts, c)."""
     by_host = changes.groupby(hosts.to_numpy())
     means, counts = by_host.mean(), by_host.count()
     inside = ((changes - by_host.transform("mean")) ** 2).sum()
@@ -221,7 +255,7 @@ def _host_by_level(changes: pd.DataFrame, hosts: "pd.Series[Any]") -> tuple["pd.
     left = counts.sum() - among
     ratio = (between / (among - 1)) / (inside / left)
     single = pd.Series(fdtrc(among - 1, left, ratio), ratio.index).where(inside > left * SAME**2)
-    return pd.Series(holm(single.to_list()), single.index), means
+    return pd.Series(holm(single.to_list()), single.index), single, means
 
 
 def _means(logs: pd.DataFrame, fit: Fit, groups: "pd.Series[Any]") -> pd.DataFrame:

@@ -80,6 +80,11 @@ def test_one_storage_of_replicas_stands_for_all() -> None:
             {"replication": "synchronous", "settings": {"synchronous_standby_names": "x"}},
             "'replication' decides",
         ),
+        (
+            {"settings": {"port": 1, "listen_addresses": "*"}},
+            "benchlib decides how its own server is reached",
+        ),
+        ({"settings": {"synchronous_standby_names": "a, b"}}, "synchronous_standby_names without standbys"),
         ({"storage": {"data": "/x"}, "initdb": ["--waldir=/y"]}, "name the folder of the WAL in 'storage'"),
         ({"target": "s", "postgres": "16"}, "'postgres' is for a server of our own"),
         ({"target": "s", "host": {"vm.swappiness": 1}}, "'host' is for a server of our own"),

@@ -1,10 +1,16 @@
 """Settings as a text mean what a real server takes them for, and what it does not know is named all at once."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from clusters import bench_plan
 
+from benchlib.errors import PreflightError
 from benchlib.levers import BY_KEY
+from benchlib.levers import settings as module
+from benchlib.levers.lever import Wish
+from benchlib.levers.settings import Settings
 from benchlib.plan.level import Level
 from benchlib.plan.settings import read_conf
 from benchlib.server.cluster import Cluster, refusal
@@ -71,3 +77,20 @@ def test_files_of_another_cluster_are_no_settings_of_a_server_of_ours() -> None:
     theirs = Level(settings={"data_directory": "/var/lib/postgresql/15/main", "work_mem": "8MB"})
     assert str(BY_KEY["settings"].conflict(theirs)).endswith("leave out data_directory")
     assert BY_KEY["settings"].conflict(Level(settings={"work_mem": "8MB"})) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"shared_preload_libraries": "'no_such_library', auto_explain"}, "has no library 'no_such_library'"),
+        ({"huge_pages": "on"}, "no free huge pages"),
+    ],
+)
+def test_what_cannot_start_here_is_refused_before_a_study_does(
+    settings: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_free_huge_pages", lambda: 0)
+    plan = bench_plan({"a": {"settings": settings}, "b": {}})
+    with pytest.raises(PreflightError, match=why):
+        Settings().check(Wish(plan, "a", tmp_path))
+    assert Settings().check(Wish(plan, "b", tmp_path)) == []

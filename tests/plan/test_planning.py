@@ -67,7 +67,10 @@ def test_a_size_of_one_s_own_wins_and_zero_leaves_the_profile_s() -> None:
 
 def test_answers_are_levels_of_the_notebook_run_or_not() -> None:
     some = {**VALUES["profiles"]["quick"], "only": ["defaults", "tuned"]}  # type: ignore[index]
-    levels = {**VALUES["levels"], **{f"l{n}": {"over": "tuned", "settings": {"port": n}} for n in range(4)}}  # type: ignore[dict-item]
+    levels = {
+        **VALUES["levels"],
+        **{f"l{n}": {"over": "tuned", "settings": {"geqo_threshold": n}} for n in range(4)},
+    }  # type: ignore[dict-item]
     more = {"levels": levels, "profiles": {"quick": some}}
     named = dict.fromkeys(["tuned", *(f"l{n}" for n in range(4))], "it")
     assert planned(**more, answers=named, lead="crashes", panel="costs").parameters["answers"] == named
@@ -82,8 +85,8 @@ def test_answers_are_levels_of_the_notebook_run_or_not() -> None:
 def test_a_profile_may_scale_what_levels_and_base_say() -> None:
     scaled = {**VALUES["profiles"]["quick"], "base": {"settings": {"jit": True}}}  # type: ignore[index]
     scaled["levels"] = {"tuned": {"settings": {"work_mem": "1MB"}}}
-    plan = planned(profiles={"quick": scaled}, base={"settings": {"port": 1, "jit": False}}).plan
-    assert plan.base.settings == {"port": 1, "jit": True}
+    plan = planned(profiles={"quick": scaled}, base={"settings": {"geqo_threshold": 2, "jit": False}}).plan
+    assert plan.base.settings == {"geqo_threshold": 2, "jit": True}
     assert plan.factor.levels["tuned"].settings == {
         "shared_buffers": "1024MB",
         "jit": False,

@@ -33,7 +33,7 @@ pytestmark = [
 def project(tmp_path: Path) -> Path:
     """A folder with the notebooks, as a clone has them, and no study."""
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
-    (tmp_path / "data").mkdir()
+    (tmp_path / "data").mkdir(exist_ok=True)
     return tmp_path
 
 

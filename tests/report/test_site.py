@@ -20,7 +20,7 @@ from benchlib.report.runs import write_downloads
 from benchlib.report.site import write_site
 from benchlib.stats import sequential, validity
 from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
-from benchlib.stats.verdicts import LEAST_BLOCKS, LEAST_HOSTS
+from benchlib.stats.verdicts import LEAST_BLOCKS
 from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder
 
@@ -111,7 +111,6 @@ def test_the_methodology_says_what_the_code_does():
         f"after {', '.join(looks[:-1])} and {looks[-1]} blocks",
         f"by the power {sequential._EXPONENT} of",
         f"fewer than {LEAST_BLOCKS} usable blocks",
-        f"With fewer than {LEAST_HOSTS} hosts",
         f"more than {100 * validity._TOLERATED_FAILURES:g} % of a level's transactions failed",
         f"{100 * validity.BUSY_CLIENT:g} % or more of its threads'",
         f"kept {100 * validity.FULL:g} % or more of the machine's processors busy",

@@ -75,7 +75,7 @@ def site(tmp_path_factory, study_of, notebook, page) -> Site:
     for path in store.data_root().iterdir():
         (data / path.name).symlink_to(path)
     keep_made_up(folder, data, study_of)
-    (folder / "notebooks").symlink_to(ROOT / "notebooks")
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
     command = [sys.executable, "-c", "from benchlib.cli import main; main(['report'])"]
     environment = {**os.environ, DATA_VARIABLE: str(data)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

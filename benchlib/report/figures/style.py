@@ -60,6 +60,7 @@ MARKS = {
     "equivalent": Look("green", "s", "■"),
     "inconclusive": Look("muted", "o", "○", filled=False),
     "invalid": Look("purple", "X", "✕"),
+    "differs by host": Look("purple", "D", "◆"),
 }
 
 
