@@ -1,0 +1,87 @@
+"""A folder of outputs becomes trials: names and conditions tell level and block, or a pattern does; nothing is left out silently."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fakes import pgbench_output
+
+import benchlib
+from benchlib.errors import InputError
+from benchlib.load.collected import NOTES, Source, collect
+
+
+def outputs(names: list[str], **speeds: float) -> list[Source]:
+    """Outputs of those names, a second apart, at the speed of the first word of ``speeds`` that a name has."""
+    made = []
+    for at, name in enumerate(names):
+        tps = next((speed for word, speed in speeds.items() if word in name), 500.0)
+        stdout, stderr = pgbench_output(tps=tps + 7 * at % 5, clients=16 if "c16" in name else 4)
+        made.append(Source(name, stdout + stderr, float(at)))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("names", "levels", "blocks"),
+    [
+        (["pg16/run1.txt", "pg18/run1.txt", "pg16/run2.txt", "pg18/run2.txt"], ["pg16", "pg18"], [1, 2]),
+        (["off-1.log", "on-1.log", "off-2.log", "on-2.log"], ["off", "on"], [1, 2]),
+        (["trial_01_a.out", "trial_01_b.out", "trial_02_a.out", "trial_02_b.out"], ["a", "b"], [1, 2]),
+        (["results/x/a.txt", "results/x/a c16.txt"], ["results x a", "results x a c16"], [1]),
+    ],
+)
+def test_names_tell_level_and_block(names: list[str], levels: list[str], blocks: list[int]) -> None:
+    frame = pd.DataFrame(collect(outputs(names)).rows)
+    assert sorted(frame["level"].unique()) == levels
+    assert sorted(frame["block"].unique()) == blocks
+
+
+def test_a_pattern_tells_them_where_names_do_not() -> None:
+    names = [f"{day}/pgbench.{version}.txt" for day in ("mon", "tue", "wed") for version in ("v16", "v18")]
+    rows = collect(outputs(names), level=r"v(\d+)", block=r"^(\w+)/").rows
+    assert [(row["level"], row["block"]) for row in rows[:3]] == [("16", "mon"), ("18", "mon"), ("16", "tue")]
+    with pytest.raises(InputError, match="--level 'x' matches nothing"):
+        collect(outputs(names), level="x")
+    with pytest.raises(InputError, match="taken for one level"):
+        collect(outputs(["run1.txt", "run2.txt"]))
+    with pytest.raises(InputError, match="has block 1 twice"):
+        collect(outputs(["a/x/run1.txt", "a/y/run1.txt", "b/x/run1.txt"]), level=r"^(\w)/")
+
+
+def test_runs_of_other_clients_are_other_levels_and_many_runs_in_a_file_are_blocks() -> None:
+    one, many = (pgbench_output(tps=500, clients=clients) for clients in (1, 16))
+    text = "".join(stdout + "\n" for stdout, _ in (one, many, one, many, one, many))
+    rows = collect([Source("bench.txt", text, 0.0)]).rows
+    assert [(row["level"], row["block"]) for row in rows] == [
+        (f"bench clients={clients}", block) for block in (1, 2, 3) for clients in (1, 16)
+    ]
+
+
+def test_what_holds_no_run_is_named_and_what_cannot_be_read_is_refused() -> None:
+    more = [Source("notes.md", "# what I did", 9.0), Source("empty.txt", "", 9.0)]
+    assert sorted(collect(outputs(["a-1.txt", "b-1.txt"]) + more).passed_over) == ["empty.txt", "notes.md"]
+    torn = Source("b-2.txt", outputs(["b-2.txt"])[0].text.replace("number of clients: 4\n", ""), 9.0)
+    with pytest.raises(InputError, match=r"b-2\.txt: .*number of clients"):
+        collect([*outputs(["a-1.txt", "b-1.txt"]), torn])
+    with pytest.raises(InputError, match="no file holds the output"):
+        collect(more)
+
+
+def test_what_such_data_cannot_tell_is_said() -> None:
+    in_turn = collect(outputs([f"{level}-{n}.txt" for n in (1, 2, 3) for level in "ab"]))
+    in_a_row = collect(outputs([f"{level}-{n}.txt" for level in "ab" for n in (1, 2)]))
+    assert in_turn.notes == [NOTES["no_control"]]
+    assert in_a_row.notes == [NOTES["sequential"], NOTES["no_control"], NOTES["few"]]
+
+
+def test_from_a_folder_to_a_verdict(command_line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for source in outputs([f"{level}/run{n}.txt" for n in range(1, 6) for level in ("old", "new")], new=600):
+        (tmp_path / "runs" / source.name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "runs" / source.name).write_text(source.text)
+    done = command_line("collect", "runs")
+    assert done.status == 0
+    assert "10 trials; try: benchlib analyze trials.csv --baseline" in done.err
+    table = benchlib.analyze(pd.read_csv("trials.csv"), baseline="old").table
+    assert table["verdict"].iloc[1] == "faster"
+    assert command_line("collect", "runs", "--level", "(").status == 2
