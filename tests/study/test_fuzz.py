@@ -24,7 +24,7 @@ from benchlib.study.store import CHECKSUMS, StudyFolder
 from benchlib.study.trim import trim
 
 pytestmark = pytest.mark.long
-SCALE = float(os.environ.get("BENCHLIB_FUZZ", "1"))
+SCALE = float(os.environ.get("BENCHLIB_FUZZ", "0.01"))
 CORPUS = sorted((Path(__file__).parents[1] / "load" / "parse" / "corpus").rglob("*.*"))
 ODD: tuple[Any, ...] = (
     *(

@@ -16,11 +16,11 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\
 
 _MARK = re.compile(
     r"transaction type: |number of (?:clients|threads): |query mode: |scaling factor: |tps = \S+ \((?:in|ex|with)"
-    r"|progress: \d|Number of threads: |transactions: +\d|\[ *\d+s ?\] thds|done in \d|\d+ of \d+ tuples"
+    r"|progress: \d|Number of threads: |transactions: +\d|\[ *\d+s ?\] thds|done in \d|\d{1,12} of \d+ tuples"
     r"|Compare (?:file|open)|(?:open_)?(?:fdatasync|datasync|fsync|sync) +[\dn]"
 )
 """What lines of tools begin with, wherever a collector of logs has put them; none that pgbench itself puts behind a hyphen."""
-_LONGEST_PREFIX, _MOST_PREFIXES = 120, 3
+_LONGEST_PREFIX, _LONGEST_MARK, _FIRST_LINES, _MOST_PREFIXES = 120, 40, 5000, 3
 
 
 def unprefixed(lines: Sequence[str]) -> Sequence[str]:
@@ -29,11 +29,11 @@ def unprefixed(lines: Sequence[str]) -> Sequence[str]:
     That is what stands, digits aside, before at least three known lines, and before more of them than stand alone.
     """
     shapes, alone = Counter[str](), 0
-    for line in lines:
-        if len(line) < 2000 and (mark := _MARK.search(line)):
+    for line in lines[:_FIRST_LINES]:
+        if mark := _MARK.search(line[: _LONGEST_PREFIX + _LONGEST_MARK]):
             before = line[: mark.start()]
             if before.strip(" >\t"):
-                shapes[re.sub(r"\d+", "0", before)] += len(before) <= _LONGEST_PREFIX
+                shapes[re.sub(r"\d+", "0", before)] += 1
             else:
                 alone += 1
     common = [shape for shape, times in shapes.most_common(_MOST_PREFIXES) if times >= 3 and times > alone]
