@@ -16,6 +16,7 @@ from benchlib.plan.settings import read_conf
 from benchlib.plan.words import scrubbed, unpublished, without
 from benchlib.plan.workload import Script, Workload
 from benchlib.study import curate
+from benchlib.study.store import project_root
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
@@ -124,3 +125,16 @@ def test_mount_options_are_published_as_far_as_they_say_how_fast(monkeypatch: py
 
     monkeypatch.setattr(facts, "mount_of", lambda _: Mount)
     assert facts.file_system(Path("/")) == {"type": "overlay", "options": "rw,noatime,commit=5"}
+
+
+def test_a_project_whose_notebooks_are_a_link_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what lies beside the link, such as a ``bdb.py``, would be imported in the place of Python's own."""
+    (tmp_path / "elsewhere" / "notebooks").mkdir(parents=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notebooks").symlink_to(tmp_path / "elsewhere" / "notebooks")
+    monkeypatch.chdir(tmp_path / "mine")
+    assert project_root() not in (tmp_path / "mine", tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert project_root() == tmp_path / "elsewhere"
