@@ -13,7 +13,7 @@ import click
 
 from benchlib import __version__
 from benchlib.cli import ready, studies, workload
-from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last, tell
+from benchlib.cli.terminal import FILE, ONE_TEXT, echo, echo_json, json_option, raise_last, tell
 from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
 from benchlib.load.workloads import LIBRARY
 
@@ -34,9 +34,15 @@ def cli(debug: bool) -> None:
     """
 
 
-_ONE_TEXT = 2 << 20
 _PLACES = ("BENCHLIB_DATA", "BENCHLIB_REPORTS", "BENCHLIB_SCRATCH", "BENCHLIB_CACHE", "BENCHLIB_LOCK")
-_LOOKING_BACK = [studies.check, studies.import_command, studies.studies, studies.compare, studies.history]
+_LOOKING_BACK = [
+    studies.check,
+    studies.import_command,
+    studies.studies,
+    studies.collect,
+    studies.compare,
+    studies.history,
+]
 for command in (ready.fleet, ready.init, ready.postgres, workload.workload, *_LOOKING_BACK):
     cli.add_command(command)
 
@@ -308,7 +314,7 @@ def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None
         try:
             if str(file) == "-":
                 results += runs_of(decoded(sys.stdin.buffer.read()))
-            elif argv or (file.is_file() and file.stat().st_size < _ONE_TEXT):
+            elif argv or (file.is_file() and file.stat().st_size < ONE_TEXT):
                 results += runs_of(decoded(file.read_bytes()))
             else:
                 results.append(parse_file(file, kind=kind))
@@ -324,56 +330,6 @@ def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None
                 rows = isinstance(value, list) and len(value) > 3
                 echo(f"{name:<28} {f'{len(value)} rows (--json shows them)' if rows else value}")
     raise_last(errors)
-
-
-@cli.command()
-@click.argument("folder", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--level", help="What tells the level in a file's path: a regular expression, whose group counts."
-)
-@click.option("--block", help="What counts the runs in a file's path, likewise.")
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("trials.csv"), show_default=True
-)
-def collect(folder: Path, level: str | None, block: str | None, out: Path) -> None:
-    """Collect the outputs in FOLDER (or one file with many runs) as trials for 'benchlib analyze'.
-
-    Prints what was understood, a row a run, and what such data cannot tell. Nothing that cannot be read is left out silently.
-
-    \b
-    Examples:
-      benchlib collect results/
-      benchlib collect results/ --level 'pg(\\d+)' --block 'run(\\d+)'
-      benchlib analyze trials.csv --baseline pg16
-    """
-    import pandas as pd
-
-    from benchlib.host import files
-    from benchlib.load.collected import COLUMNS, Source, collect
-    from benchlib.plan.words import decoded
-
-    paths = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if path.is_file())
-    try:
-        found = [
-            Source(
-                path.name if path == folder else path.relative_to(folder).as_posix(),
-                decoded(files.read_plain(path)), path.stat().st_mtime,
-            )
-            for path in paths
-            if path.absolute() != out.absolute() and path.stat().st_size < _ONE_TEXT
-        ]  # fmt: skip
-        collected = collect(found, level, block)
-        frame = pd.DataFrame(collected.rows, columns=[*COLUMNS])
-        files.write(out, frame.to_csv(index=False))
-    except OSError as reason:
-        raise InputError(f"{reason.filename or out}: {reason.strerror}") from None
-    echo(frame.drop(columns="error").to_string(index=False, na_rep="-"))
-    if collected.passed_over:
-        echo(f"passed over, no output of a run: {', '.join(collected.passed_over[:10])}", err=True)
-    for note in collected.notes:
-        echo(f"note: {note}", err=True)
-    baseline = collected.rows[0]["level"]
-    echo(f"{out}: {len(frame)} trials; try: benchlib analyze {out} --baseline '{baseline}'", err=True)
 
 
 @cli.command()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last
+from benchlib.cli.terminal import FILE, ONE_TEXT, echo, echo_json, json_option, raise_last
+from benchlib.errors import InputError
 
 
 @click.group(invoke_without_command=True)
@@ -208,3 +209,58 @@ def history(notebook: str, metric: str) -> None:
 
     words, remarks, page = history(notebook, metric)
     echo("\n".join([words.to_string(index=False), *remarks, f"page: {page}"]))
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--level", help="What tells the level in a file's path: a regular expression, whose group counts."
+)
+@click.option("--block", help="What counts the runs in a file's path, likewise.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("trials.csv"),
+    show_default=True,
+    help="The file that is written.",
+)
+def collect(folder: Path, level: str | None, block: str | None, out: Path) -> None:
+    """Collect the outputs in FOLDER (or one file with many runs) as trials for 'benchlib analyze'.
+
+    Prints what was understood, a row a run, and what such data cannot tell. Nothing that cannot be read is left out silently.
+
+    \b
+    Examples:
+      benchlib collect results/
+      benchlib collect results/ --level 'pg(\\d+)' --block 'run(\\d+)'
+      benchlib analyze trials.csv --baseline pg16
+    """
+    import pandas as pd
+
+    from benchlib.host import files
+    from benchlib.load.collected import COLUMNS, Source
+    from benchlib.load.collected import collect as collected_from
+    from benchlib.plan.words import decoded
+
+    paths = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if path.is_file())
+    try:
+        found = [
+            Source(
+                path.name if path == folder else path.relative_to(folder).as_posix(),
+                decoded(files.read_plain(path)), path.stat().st_mtime,
+            )
+            for path in paths
+            if path.absolute() != out.absolute() and path.stat().st_size < ONE_TEXT
+        ]  # fmt: skip
+        collected = collected_from(found, level, block)
+        frame = pd.DataFrame(collected.rows, columns=[*COLUMNS])
+        files.write(out, frame.to_csv(index=False))
+    except OSError as reason:
+        raise InputError(f"{reason.filename or out}: {reason.strerror}") from None
+    echo(frame.drop(columns="error").to_string(index=False, na_rep="-"))
+    if collected.passed_over:
+        echo(f"passed over, no output of a run: {', '.join(collected.passed_over[:10])}", err=True)
+    for note in collected.notes:
+        echo(f"note: {note}", err=True)
+    baseline = collected.rows[0]["level"]
+    echo(f"{out}: {len(frame)} trials; try: benchlib analyze {out} --baseline '{baseline}'", err=True)

@@ -9,6 +9,8 @@ import click
 from benchlib.errors import InputError
 from benchlib.plan.words import printable
 
+ONE_TEXT = 2 << 20
+"""Bytes of a file that is read as one text."""
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
