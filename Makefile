@@ -46,6 +46,21 @@ test-root test-fleet: PROCESSES := 0
 test-%: $(READY)
 	@$(BIN)/python -m pytest -n $(or $(PROCESSES),auto) -m "$* and not ($(NOT))"
 
+check: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+PURE := errors plan stats load.parse host.telemetry server.counters server.checkpoints
+OF_PURE := plan stats load/parse load/test_latency.py load/test_workloads.py levers/test_words.py study/test_results.py \
+	host/test_host_lock.py host/test_telemetry.py server/test_counters.py server/test_checkpoints.py
+
+# apart from the tests: what is traced takes twice its time
+coverage: $(READY)  ## how much of the pure rooms their tests reach: 95 % at least
+	@$(BIN)/python -m pytest -n 3 $(OF_PURE:%=tests/%) $(PURE:%=--cov=benchlib.%) --cov-report=json:.coverage.json --cov-report=
+	@$(BIN)/python tests/coverage_of_pure_layers.py .coverage.json
+
 steady: $(READY)  ## make test ten times: both users, busy processors and disk, strange paths, a coarse clock, little memory
 	@$(BIN)/python benchmarks/steady.py $(BENCH_OPTIONS)
 
