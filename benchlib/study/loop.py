@@ -67,7 +67,8 @@ class Progress:
         """The error that Ctrl-C ends a run with."""
         path = self._folder.path
         return Interrupted(
-            f"stopped: {self.kept} of {len(self._study.trials)} trials are kept in "
+            # by what is there: the order may come when a trial is kept and not yet counted
+            f"stopped: {len(self._folder.kept())} of {len(self._study.trials)} trials are kept in "
             f"{path.parent.name}/{path.name}; run the same again to go on from there"
         )
 

@@ -44,7 +44,7 @@ _REQUIRED = {
     "duration_s": "total time: …s",
     "latency_average_ms": "avg: …",
 }
-_LIKE_A_READING = re.compile(r"\[ *\d+s ?\] ?\w")
+_LIKE_A_READING = re.compile(r"\[ *\d+s ?\] ?(?:thds|threads)\b")  # under a rate others tell of the queue
 _FAULT = re.compile(r"\b(?:FATAL|ALERT): ")
 
 
