@@ -92,10 +92,17 @@ class Settings(Lever):
 
     def conflict(self, level: Level) -> str | None:
         """Files of another cluster, as a postgresql.conf of it may name them: our server would start on its data."""
-        if not level.target and (named := sorted(_OF_A_CLUSTER & level.settings.keys())):
-            return f"where a server of our own has its files is not a level's to say: leave out {', '.join(named)}"
-        if not level.target and (named := sorted(_REACHED_BY & level.settings.keys())):
-            return f"benchlib decides how its own server is reached and where it logs: leave out {', '.join(named)}"
+        if level.target:
+            return None
+        reasons = list[str]()
+        if named := sorted(_OF_A_CLUSTER & level.settings.keys()):
+            reasons.append(
+                f"where a server of our own has its files is not a level's to say: leave out {', '.join(named)}"
+            )
+        if named := sorted(_REACHED_BY & level.settings.keys()):
+            reasons.append(
+                f"benchlib decides how its own server is reached and where it logs: leave out {', '.join(named)}"
+            )
         if (
             not (level.target or level.replication)
             and str(level.settings.get("synchronous_standby_names", "")).strip()
