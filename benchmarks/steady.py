@@ -130,14 +130,14 @@ CONDITIONS: tuple[Callable[[Run], None], ...] = (
 NEEDS_ROOT = (as_root, little_memory)
 
 
-def results(log: Path) -> dict[str, int]:
-    """Return how many tests passed, failed and were skipped, from pytest's last line."""
+def results(log: Path) -> dict[str, int | None]:
+    """Return how many tests passed, failed and were skipped, from pytest's last line; None where there is no such line."""
     lines = log.read_text(errors="replace").splitlines()
     line = next(
-        (line for line in reversed(lines) if re.search(r"\d+ (passed|failed) in|, \d+ \w+ in \d", line)), ""
+        (line for line in reversed(lines) if re.search(r"\d+ (?:passed|failed|skipped)\b.* in \d", line)), ""
     )
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped)", line)}
-    return {word: counts.get(word, 0) for word in ("passed", "failed", "skipped")}
+    return {word: counts.get(word, 0 if counts else None) for word in ("passed", "failed", "skipped")}
 
 
 @contextlib.contextmanager

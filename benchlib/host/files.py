@@ -239,14 +239,6 @@ def write(path: Path, content: bytes | str, *, mode: int = 0o644, synced: bool =
             os.fsync(parent)
 
 
-def append(path: Path, data: bytes) -> None:
-    """Append to a file of a trusted folder, and wait until it is on disk; the file is made where it is missing."""
-    with os.fdopen(opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def make(
     path: Path, *, mode: int = 0o755, user: int | None = None, group: int | None = None, new: bool = False
 ) -> Path:

@@ -103,15 +103,12 @@ class Settings(Lever):
             reasons.append(
                 f"benchlib decides how its own server is reached and where it logs: leave out {', '.join(named)}"
             )
-        if (
-            not (level.target or level.replication)
-            and str(level.settings.get("synchronous_standby_names", "")).strip()
-        ):
-            return (
+        if not level.replication and str(level.settings.get("synchronous_standby_names", "")).strip():
+            reasons.append(
                 "synchronous_standby_names without standbys would have every commit wait for ever: leave it out, "
                 "or ask for them with 'replication'"
             )
-        return None
+        return "; ".join(reasons) or None
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """See whether its libraries are installed, and the huge pages that it insists on are there."""

@@ -137,7 +137,7 @@ def _judged(folder: StudyFolder, fingerprint: str) -> Entry:
         entry = entry_of(shown(folder), fingerprint)
     except StudyError as reason:
         entry = Entry(name=folder.name, fingerprint=fingerprint, left_out=str(reason))
-    with contextlib.suppress(OSError):  # where there are no pages, or not ours to write
+    with contextlib.suppress(OSError, InputError):  # where there are no pages, or not ours to write
         entry.keep()
     return entry
 

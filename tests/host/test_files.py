@@ -13,7 +13,6 @@ from benchlib.host import files
 STRANGER = 65534
 ACTS: dict[str, Callable[[Path], object]] = {
     "write": lambda path: files.write(path, "x"),
-    "append": lambda path: files.append(path, b"x"),
     "make": files.make,
     "give": lambda path: files.give(path, user=STRANGER),
     "remove": files.remove,

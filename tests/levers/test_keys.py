@@ -85,6 +85,10 @@ def test_one_storage_of_replicas_stands_for_all() -> None:
             "benchlib decides how its own server is reached",
         ),
         ({"settings": {"synchronous_standby_names": "a, b"}}, "synchronous_standby_names without standbys"),
+        (
+            {"settings": {"port": 1, "synchronous_standby_names": "a"}},
+            "benchlib decides how its own server is reached and where it logs: leave out port; synchronous_standby_names",
+        ),
         ({"storage": {"data": "/x"}, "initdb": ["--waldir=/y"]}, "name the folder of the WAL in 'storage'"),
         ({"target": "s", "postgres": "16"}, "'postgres' is for a server of our own"),
         ({"target": "s", "host": {"vm.swappiness": 1}}, "'host' is for a server of our own"),
