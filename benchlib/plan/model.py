@@ -267,6 +267,13 @@ class Declared(BaseModel, frozen=True):
     lead: Literal["", "crashes", "clients", "gains"] = ""
     panel: Literal["changes", "costs", "hardware"] = "changes"
     caveat: str = ""
+    hosts: Literal["sample", "fixed"] = "sample"
+
+    @property
+    def stated_caveat(self) -> str:
+        """The limit that the notebook states itself, or that its profile states."""
+        profile = self.profiles.get(self.profile, {})
+        return (self.caveat or str(profile.get("caveat", ""))).rstrip(". ")
 
 
 AS_RUN = "question_as_run"

@@ -55,6 +55,34 @@ def study_name(values: Values) -> str:
     return values.get("study") or "-".join(filter(None, parts))
 
 
+SAYS_BOTH = " instead of "
+"""Words for an answer that name both sides of the comparison."""
+
+
+def answer_words(study: Study) -> dict[str, str]:
+    """Return the levels that the notebook declares as answers, with a reader's words, in its order; all where none was run."""
+    factor, words = study.plan.factor, dict[str, str]()
+    for name, called in study.declared.answers.items():
+        level = factor.named(name)
+        if level and (SAYS_BOTH not in called or _as_declared(study, level)):
+            words.setdefault(level, called)
+    asked = {level: level for level in factor.pairs() if level not in factor.controls}
+    return {level: called for level, called in words.items() if level in asked} or asked
+
+
+def _as_declared(study: Study, level: str) -> bool:
+    """Whether a level is compared with the level that the notebook declares; where others are not run, it may be another."""
+    declared, factor = study.declared, study.plan.factor
+    against = factor.pairs().get(level, "")
+    if level not in factor.cells:
+        return against == declared.against.get(level, factor.baseline)
+    # along a dimension, levels are compared with its first value
+    first = {
+        name: next(iter(ends), "") for name, ends in declared.grid.items() if declared.along in ("", name)
+    }
+    return factor.cells.get(against) == factor.cells[level] | first
+
+
 def make_study(
     values: Values,
     memory_bytes: int,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from benchlib.stats.block_model import Fit
 from benchlib.stats.dunnett import family_cut, family_tail, loadings
@@ -38,6 +38,7 @@ def compare(
 
     Columns: ``low, high``, the simultaneous interval at 1 - alpha; ``p_adjusted``;
     ``p_tost``, the larger p of the two one-sided tests against ``margin``, adjusted for the family (Sidak);
+    ``equal_low, equal_high``, the interval that lies within the margin exactly where ``p_tost`` is at most alpha;
     ``detectable``, the smallest increase that is found with 80 % power; ``blocks_needed``, in all
     to settle the contrast. The family is what has an estimate and noise.
 
@@ -58,6 +59,9 @@ def compare(
     together = -np.expm1(families * np.log1p(-np.minimum(adjusted, 1 - 1e-16)))
     beyond = np.log1p([margin, -margin])[:, None]
     tost = np.max(stdtr(df, np.array([[-1], [1]]) * (beyond - estimate) / error), axis=0)
+    # Sidak's share of one of the two one-sided tests
+    one_sided = -np.expm1(np.log1p(-alpha) / (max(count, 1) * families))
+    equal_cut = -stdtrit(df, one_sided)
     blocks = len(fit.residual)
 
     def needed(deviation: float, variance: float) -> int | None:
@@ -71,6 +75,8 @@ def compare(
         "high": estimate + cut * error,
         "p_adjusted": np.max([adjusted, together, p], axis=0),
         "p_tost": -np.expm1(count * families * np.log1p(-np.minimum(tost, 1 - 1e-16))),
+        "equal_low": estimate - equal_cut * error,
+        "equal_high": estimate + equal_cut * error,
         "detectable": np.array([detectable(*each) for each in zip(cut, df, strict=True)]) * error,
         "blocks_needed": [needed(*each) for each in zip(sd, factor * blocks, strict=True)],
     }

@@ -25,9 +25,9 @@ def gate(analysis: Analysis, level: str, tolerance: float) -> tuple[str, str]:
     verdict, sign = row["verdict"], -1 if analysis.metric.higher_is_better else 1
     loss, worst = sign * row["percent_change"], max(sign * row["ci_low"], sign * row["ci_high"])
     if verdict == "invalid":
-        return UNKNOWN, f"invalid: {analysis.doubts(level)}"
+        return UNKNOWN, f"invalid: {' '.join(doubt.text for doubt in analysis.doubts(level))}"
     if verdict == BY_HOST:
-        why = next((w.message for w in analysis.warnings if (w.code, w.level) == (HOST_BY_LEVEL, level)), "")
+        why = next((w.value for w in analysis.warnings if (w.code, w.level) == (HOST_BY_LEVEL, level)), "")
         return UNKNOWN, f"{BY_HOST}: {why}"
     if verdict == "slower" and loss > most:
         return SLOWER, f"slower by more than {most:g} %"

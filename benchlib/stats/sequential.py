@@ -16,9 +16,10 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from benchlib.plan.design import LOOKS
-from benchlib.stats.analysis import Analysis, Concern
+from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import fit_complete, prior_df
 from benchlib.stats.dunnett import complete_loadings, family_cut, family_tail
+from benchlib.stats.limits import Concern
 from benchlib.stats.verdicts import GRAVE, analyze
 
 ALPHA = 0.05
@@ -186,10 +187,8 @@ def _stopped_early(analysis: Analysis, plan: SequentialPlan, blocks: int) -> Con
         effects = measured - np.clip(lean * np.sign(measured), 0, np.abs(measured)) * np.sign(measured)
     points = table["percent_change"] - 100 * np.expm1(effects)
     leaning = ", ".join(
-        f"{name!r} by {value:+.1f} points" for name, value in points.items() if abs(value) >= 0.05
+        f"“{name}” {value:+.1f} points" for name, value in points.items() if abs(value) >= 0.05
     )
     return Concern(
-        "stopped_early",
-        f"the study stopped after {blocks} of {plan.looks[-1]} blocks, and what stops a study early leans "
-        f"outwards: in studies simulated like this one about {leaning or '0 points'}",
+        "stopped_early", f"{blocks} of {plan.looks[-1]} blocks; bias about {leaning or '0 points'}"
     )

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.stats.analysis import Analysis, Concern
+from benchlib.stats.analysis import Analysis
+from benchlib.stats.limits import Concern
 from benchlib.stats.multiple import benjamini_hochberg
 from benchlib.stats.verdicts import analyze, leads
 
@@ -37,8 +38,7 @@ def analyze_strata(
     measured = set(trials["level"]) - ({*controls} - usable)
     # without its reference a level has nothing to be compared with, least of all the baseline
     lost = [name for name, other in against.items() if name in measured and other not in usable]
-    message = "has no verdict: what it is to be compared with has no trial"
-    concerns = [*concerns, *(Concern("no_reference", f"{name!r} {message}", level=name) for name in lost)]
+    concerns = [*concerns, *(Concern("no_reference", level=name) for name in lost)]
     parts = _parts(measured, usable, strata, baseline, controls, against)
     analyses: list[Analysis] = []
     for inside, comparisons in parts:
@@ -121,8 +121,7 @@ def _joined(analyses: Sequence[Analysis]) -> Analysis:
     if analyses[0].controls:  # the others have none of their own, which needs saying once
         warnings = [c for c in warnings if c.code != "no_control"]
         names = ", ".join(analyses[0].controls)
-        message = f"the A/A control ({names}) is of one workload: for the others noise is known from the blocks alone"
-        warnings.append(Concern("control_elsewhere", message))
+        warnings.append(Concern("control_elsewhere", names))
     frames = {
         name: pd.concat([getattr(analysis, name) for analysis in analyses], ignore_index=True)
         for name in ("table", "differences", "errors")

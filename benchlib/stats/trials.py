@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.stats.analysis import Concern
 from benchlib.stats.block_model import Fit, fit_blocks
+from benchlib.stats.limits import Concern
 
 _FEW_SHOWN = 3
 
@@ -157,7 +157,7 @@ def _left_out(
     told = f"; the first: {first}" if isinstance(first, str) else ""
     shown = ", ".join(f"block {row.block} {row.level!r}" for row in labels[:_FEW_SHOWN].itertuples())
     more = f" and {len(labels) - _FEW_SHOWN} more" if len(labels) > _FEW_SHOWN else ""
-    return [Concern(code, f"left out: {len(labels)} of {total} trials {why}: {shown}{more}{told}")]
+    return [Concern(code, f"{len(labels)} of {total} ({shown}{more}){told}")]
 
 
 def _level_order(

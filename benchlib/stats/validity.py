@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
 
-from benchlib.stats.analysis import Concern
+from benchlib.stats.limits import Concern
 from benchlib.stats.multiple import benjamini_hochberg
 
 _OUTLIER_ALPHA = 0.01
@@ -56,12 +56,10 @@ def drifts(logs: pd.DataFrame, pairs: Mapping[str, str], hosts: "pd.Series[Any]"
     (p, change), *_ = _trends(logs.mean(axis=1, skipna=False).to_frame(), hosts).to_numpy()
     concerns = []
     if p <= _HOST_ALPHA:
-        message = f"the host drifted by {change:+.1f} % over the study; comparing inside blocks cancels it"
-        concerns.append(Concern("host_drift", message))
+        concerns.append(Concern("host_drift", f"{change:+.1f} %"))
     trends = _trends(logs[list(pairs)] - logs[list(pairs.values())].to_numpy(), hosts)
     for name, _, change in trends[trends["p"] * len(pairs) <= _DRIFT_ALPHA].itertuples():
-        message = f"the effect of {name!r} drifted by {change:+.1f} % from the first block to the last"
-        concerns.append(Concern("effect_drift", message, grave=True, level=str(name)))
+        concerns.append(Concern("effect_drift", f"{change:+.1f} %", grave=True, level=str(name)))
     return concerns
 
 
@@ -128,12 +126,9 @@ def unsteady(
                 continue
             left_out = f"{end} cycle of checkpoints" if whole == 1 else f"{end} {whole} cycles of checkpoints"
             change = float(changes.mean())
-        message = f"{level!r} was in no steady state: without the {left_out} of each trial its mean tps changes by {100 * change:+.1f} %"
-        concerns.append(Concern("no_steady_state", message, abs(change) > margin, level))
-    for reason in dict.fromkeys(short.values()):
-        names = ", ".join(repr(level) for level in short if short[level] == reason)
-        concerns.append(Concern("too_short", f"too short to see a steady state: {names} ({reason})"))
-    return concerns
+        value = f"its mean changes by {100 * change:+.1f} % without the {left_out} of each trial"
+        concerns.append(Concern("no_steady_state", value, abs(change) > margin, level))
+    return concerns + [Concern("too_short", reason, level=level) for level, reason in short.items()]
 
 
 def _without(share: float, end: str, trials: Sequence[np.ndarray]) -> np.ndarray:
@@ -157,14 +152,13 @@ def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Co
     """
     total = transactions + failed
     if total <= 0:
-        return Concern("no_transactions", f"{level!r} completed no transaction", grave=True, level=level)
+        return Concern("no_transactions", grave=True, level=level)
     if failed:
         share = failed / total
-        message = f"{failed} of {total} transactions of {level!r} failed ({100 * share:.2g} %)"
-        return Concern("failed_transactions", message, grave=share > _TOLERATED_FAILURES, level=level)
+        value = f"{failed} of {total} ({100 * share:.2g} %)"
+        return Concern("failed_transactions", value, grave=share > _TOLERATED_FAILURES, level=level)
     if retried > _TOLERATED_FAILURES * total:
-        message = f"{retried} of {total} transactions of {level!r} were retried"
-        return Concern("retried_transactions", message, level=level)
+        return Concern("retried_transactions", f"{retried} of {total}", level=level)
     return None
 
 
@@ -187,12 +181,11 @@ def behind_schedule(
     behind = (done < RATE_HELD * due) & (late | (done < RATE_HELD * due - _POISSON_SIGMAS * np.sqrt(due)))
     if not behind.any():
         return None
-    message = (
-        f"{level!r} did not hold the rate of {rate_tps:,.4g} tps in {behind.sum()} of {len(behind)} trials: there it reached "
-        f"{reached[behind].mean():,.4g} tps and began transactions {lag[behind].mean():,.0f} ms late on average, so that "
-        "their latency depends on how long a trial is; ask for a lower rate, or for more clients where the server has time left"
+    value = (
+        f"{reached[behind].mean():,.4g} of {rate_tps:,.4g} tps, {lag[behind].mean():,.0f} ms late, "
+        f"in {behind.sum()} of {len(behind)} trials"
     )
-    return Concern("rate_not_held", message, grave=2 * int(behind.sum()) > len(behind), level=level)
+    return Concern("rate_not_held", value, grave=2 * int(behind.sum()) > len(behind), level=level)
 
 
 def skipped(level: str, transactions: int, skipped: int) -> Concern | None:
@@ -200,11 +193,8 @@ def skipped(level: str, transactions: int, skipped: int) -> Concern | None:
     if not skipped:
         return None
     total = transactions + skipped
-    message = (
-        f"{skipped} of {total} transactions of {level!r} were skipped ({100 * skipped / total:.2g} %): "
-        "they were beyond the latency limit before they began, and no latency counts them"
-    )
-    return Concern("skipped_transactions", message, level=level)
+    value = f"{skipped} of {total} ({100 * skipped / total:.2g} %)"
+    return Concern("skipped_transactions", value, level=level)
 
 
 def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
@@ -215,8 +205,7 @@ def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
     busy = pd.Series(shares, dtype=float).median()
     if not busy >= BUSY_CLIENT:
         return None
-    message = f"the load client was the bottleneck of {level!r}: {100 * busy:.0f} % of its CPU busy"
-    return Concern("client_bound", message, grave=True, level=level)
+    return Concern("client_bound", f"{100 * busy:.0f} %", grave=True, level=level)
 
 
 def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
@@ -227,13 +216,8 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
     medians = {level: pd.Series(trials, dtype=float).median() for level, trials in shares.items()}
     full = {level: 100 * share for level, share in medians.items() if share >= FULL}
     if full and len(full) == len(shares):
-        message = f"all levels used up the processors ({min(full.values()):.0f} % busy or more): what they reach is what this machine allows"
-        return [Concern("ceiling", message)]
-    concerns = []
-    for level, busy in full.items():
-        text = f"{level!r} used up the processors ({busy:.0f} % busy): its change is what this machine allows"
-        concerns.append(Concern("ceiling", text, level=level))
-    return concerns
+        return [Concern("ceiling", f"{min(full.values()):.0f} % or more")]
+    return [Concern("ceiling", f"{busy:.0f} %", level=level) for level, busy in full.items()]
 
 
 def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:
@@ -248,8 +232,5 @@ def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: 
     most = fsyncs_per_s * clients
     if commits_per_s <= _FLUSH_NOISE * most:
         return None
-    message = (
-        f"{level!r} committed {commits_per_s:,.0f} times a second, but at {fsyncs_per_s:,.0f} flushes {clients} clients "
-        f"can commit {most:,.0f} times: not every commit was on disk when it was acknowledged, or the device has changed"
-    )
-    return Concern("implausible_commit_rate", message, level=level)
+    value = f"{commits_per_s:,.0f} commits/s, at most {most:,.0f}/s with {fsyncs_per_s:,.0f} flushes/s"
+    return Concern("implausible_commit_rate", value, level=level)

@@ -14,9 +14,10 @@ from scipy.special import fdtrc
 from benchlib.errors import InputError
 from benchlib.plan.metrics import foreign_metric
 from benchlib.stats import validity
-from benchlib.stats.analysis import Analysis, Concern
+from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import Fit, arm_weights, fit_blocks, in_blocks
 from benchlib.stats.compare import SAME, by_itself, compare
+from benchlib.stats.limits import Concern
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import Trials, read_trials
 
@@ -31,7 +32,6 @@ HOST_BY_LEVEL = "host_by_level"
 """So many hosts stand for others like them; fewer are all that a verdict is about."""
 POOLED_FROM = 0.5
 """Clusters that stay for several blocks are forgotten only where their luck says nothing at this p."""
-_REPEATED = "the trials repeat each other exactly, so there is no noise to judge by: copied, not measured?"
 
 
 def analyze(
@@ -75,12 +75,12 @@ def analyze(
     fit, blocks, controls = data.fit(), len(data.values), arms[1:]
     warnings = [*data.concerns, *concerns, *_incomplete(data)]
     if fit.residual_sd <= SAME:
-        warnings.append(Concern("no_variation", _REPEATED))
+        warnings.append(Concern("no_variation"))
     elif fit.df > 0:
         for row, column in validity.outliers(fit.residual, fit.df):
             level, value = str(data.values.columns[column]), data.values.to_numpy()[row, column]
             where = f"block {data.values.index[row]}, {level!r} at {value:.6g}"
-            warnings.append(Concern("outlier", f"an outlier, shown and kept: {where}", level=level))
+            warnings.append(Concern("outlier", where, level=level))
         warnings += validity.drifts(data.logs, pairs, data.hosts)
     units, hosts, period_concerns = by_period(data, fit)
     judged, host_concerns = _by_host(units, hosts, pairs, weights, alpha, fixed=fixed_hosts)
@@ -137,7 +137,9 @@ def analyze(
         alpha=alpha,
         warnings=tuple(warnings),
         differences=differences.rename_axis(["block", "level"]).reset_index(name="percent"),
-        errors=rows[["against", "estimate", "error", "df"]].rename_axis("level").reset_index(),
+        errors=rows[["against", "estimate", "error", "df", "equal_low", "equal_high"]]
+        .rename_axis("level")
+        .reset_index(),
         tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
         of_periods=len(units) < blocks,
@@ -157,8 +159,7 @@ def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", l
         return logs, hosts, []
     if count < LEAST_BLOCKS:
         times = "once" if count == 1 else "twice"
-        message = f"the clusters were built {times} for {len(periods)} blocks: the verdicts hold for these clusters only"
-        return logs, hosts, [Concern("clusters_stay", message)]
+        return logs, hosts, [Concern("clusters_stay", f"{times} for {len(periods)} blocks")]
     means, hosts_of_means = _means(logs, fit, periods), hosts.groupby(periods.to_numpy()).first()
     apart = fit_blocks(means, hosts_of_means)
     spread = pd.DataFrame(fit.residual).groupby(periods.to_numpy())
@@ -209,8 +210,7 @@ def _by_host(
     for name in map(str, p.index[p <= alpha]):
         each = means[name].dropna().sort_values()
         listed = ", ".join(f"{percent(change):+.1f} % on {host}" for host, change in each.items())
-        message = f"the effect of {name!r} differs from host to host (p = {p[name]:.2g}): {listed}"
-        differ.append(Concern(HOST_BY_LEVEL, message, level=name))
+        differ.append(Concern(HOST_BY_LEVEL, f"{listed} (p = {p[name]:.2g})", level=name))
     if differ:
         tested = "effects differ between them"
     elif p.notna().any():
@@ -310,29 +310,23 @@ def _incomplete(data: Trials) -> list[Concern]:
     blocks, total, counts = len(data.values), data.values.size, data.values.count()
     concerns = []
     if blocks < LEAST_BLOCKS:
-        message = f"a verdict takes at least {LEAST_BLOCKS} blocks, here are {blocks}"
-        concerns.append(Concern("few_blocks", message))
+        concerns.append(Concern("few_blocks", str(blocks)))
     if absent := total - counts.sum():
-        message = f"{absent} of {total} trials are absent: the blocks are incomplete"
-        concerns.append(Concern("incomplete_blocks", message))
+        concerns.append(Concern("incomplete_blocks", f"{absent} of {total}"))
     for name, count in counts.items() if blocks >= LEAST_BLOCKS else ():
         if count < LEAST_BLOCKS:
-            message = f"{name!r} has {count} usable trials: too few for a verdict"
-            concerns.append(Concern("few_trials", message, level=str(name)))
+            concerns.append(Concern("few_trials", str(count), level=str(name)))
     return concerns
 
 
 def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Concern]:
     if twins.empty:
-        message = "there is no A/A arm: noise between twins of the baseline was not measured"
-        return [Concern("no_control", message)]
+        return [Concern("no_control")]
     concerns = []
     for name, row in twins[twins["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
         change = f"{percent(row['estimate']):+.1f} % (p = {row['p_adjusted']:.2g})"
         grave = bool(row["p_adjusted"] <= GRAVE * alpha)
-        share = 100 * (GRAVE if grave else 1) * alpha
-        message = f"the A/A control {name!r} differs from its twin by {change}: {share:.2g} % of sound studies show as much"
-        concerns.append(Concern("control_differs", message, grave=grave, level=str(name)))
+        concerns.append(Concern("control_differs", change, grave=grave, level=str(name)))
     return concerns
 
 

@@ -118,8 +118,7 @@ def unmet(rows: pd.DataFrame) -> list[Concern]:
     return [
         Concern(
             "condition",
-            f"{row.condition}: held in {row.held} of {row.trials} trials of {row.level!r} "
-            f"({row.wanted} is wanted, the median is {row.median:.3g})",
+            f"{row.condition} ({row.wanted} is wanted, the median is {row.median:.3g})",
             level=str(row.of),
         )
         for row in rows.itertuples()

@@ -165,24 +165,14 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
 
 
 def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
-    """A concern for each warning of a level, with the number of trials; those that differ in figures are one.
-
-    What all trials of several levels have in common is said once.
-    """
-    doubts: list[Concern] = []
-    trials_of = trials["level"].value_counts()
-    for _, rows in warnings.groupby(warnings["warning"].str.replace(_NUMBER, "#", regex=True), sort=False):
-        warned = rows.groupby("level", sort=False)["block"].nunique()
-        always = warned.index[warned == trials_of[warned.index]]
-        if len(always) > 1 and rows["warning"].nunique() == 1:
-            message = f"all trials of {', '.join(map(repr, always))}: {rows['warning'].iloc[0]}"
-            doubts.append(Concern("trial_warning", message))
-            warned = warned.drop(always)
-        for level, count in zip(map(str, warned.index), warned, strict=True):
-            texts = rows.loc[rows["level"] == level, "warning"].unique()
-            more = " (the figures of the first; they differ)" if len(texts) > 1 else ""
-            message = f"{count} of {trials_of[level]} trials of {level!r}: {texts[0]}{more}"
-            doubts.append(Concern("trial_warning", message, level=level))
+    """Return a concern for each warning of a level, with the number of trials; those that differ in numbers are one."""
+    doubts, trials_of = list[Concern](), trials["level"].value_counts()
+    kinds = warnings["warning"].str.replace(_NUMBER, "#", regex=True)
+    for (_, level), rows in warnings.groupby([kinds, warnings["level"]], sort=False):
+        value = (
+            f"{rows['warning'].iloc[0].rstrip('.')} ({rows['block'].nunique()} of {trials_of[level]} trials)"
+        )
+        doubts.append(Concern("trial_warning", value, level=str(level)))
     return doubts
 
 

@@ -1,0 +1,167 @@
+"""From a frame of trials to a frame of effects: the step that every notebook shows, for anybody's trials."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchlib.errors import InputError
+from benchlib.stats.analysis import Analysis
+from benchlib.stats.limits import Concern
+from benchlib.stats.sequential import decide, plan_looks
+from benchlib.stats.strata import analyze_strata
+from benchlib.stats.verdicts import analyze
+
+EFFECTS = "effects"
+"""``attrs["kind"]`` of a frame of effects."""
+_COMPARED = [
+    "percent_change",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "p_adjusted",
+    "verdict",
+    "mde_percent",
+    "blocks_needed",
+]
+
+
+def compare(
+    trials: pd.DataFrame,
+    *,
+    baseline: str,
+    controls: Sequence[str] = (),
+    against: Mapping[str, str] = MappingProxyType({}),
+    answers: Mapping[str, str] | Sequence[str] = (),
+    metric: str = "tps",
+    margin: float = 0.03,
+    alpha: float = 0.05,
+    looks: Sequence[int] = (),
+    **options: Any,
+) -> pd.DataFrame:
+    """Return the effects of the levels of some trials, a row a comparison.
+
+    ``trials`` has a row a trial with ``block, level`` and the metric; the columns ``part, period, host, error, doubt`` count
+    where they exist (see :func:`judge`). ``answers`` are the levels that answer the question, with words for each where it is
+    a mapping. The other arguments are those of :func:`judge`.
+
+    Columns: ``level, against, answer`` (the words, empty where it is no answer), ``n``, ``base`` and ``mean`` (arithmetic means
+    of the reference and of the level, in the metric's unit), ``percent_change, ci_low, ci_high`` (percent; simultaneous
+    interval at 1 - alpha), ``equal_low, equal_high`` (percent; the interval that decides equivalence), ``p_value, p_adjusted,
+    verdict, mde_percent, blocks_needed``. ``attrs`` holds what a figure or a page needs beside the rows.
+
+    Raises:
+        InputError: the trials, or an argument, cannot be used.
+
+    """
+    analysis = judge(
+        trials, baseline=baseline, controls=controls, against=against, metric=metric, margin=margin, alpha=alpha,
+        looks=looks, **options,
+    )  # fmt: skip
+    words = dict(answers) if isinstance(answers, Mapping) else {level: level for level in answers}
+    return effects_of(analysis, words)
+
+
+def judge(
+    trials: pd.DataFrame,
+    *,
+    baseline: str,
+    controls: Sequence[str] = (),
+    against: Mapping[str, str] = MappingProxyType({}),
+    looks: Sequence[int] = (),
+    alpha: float = 0.05,
+    concerns: Sequence[Concern] = (),
+    **options: Any,
+) -> Analysis:
+    """Return the analysis of trials that may have parts, doubts, and planned looks.
+
+    ``part`` names the trials that share a noise (levels of one workload); parts are judged apart and share ``alpha``.
+    ``doubt`` is a reason, found elsewhere, for which every comparison of that trial's level is invalid. ``looks`` are the
+    numbers of blocks after which a study may stop (``blocks: auto``); alpha is then spent over them.
+    The other ``options`` are those of :func:`benchlib.stats.verdicts.analyze`.
+
+    Raises:
+        InputError: the trials, or an argument, cannot be used.
+
+    """
+    concerns = [*concerns, *_doubts(trials)]
+    arguments = {"baseline": baseline, "controls": tuple(controls), "concerns": concerns, **options}
+    if looks:
+        if against:
+            raise InputError("looks judge all levels against one baseline: leave out 'against'")
+        plan = plan_looks(trials["level"].nunique(), len(arguments["controls"]), tuple(looks))
+        return decide(trials, plan, **arguments)[0]
+    if "part" in trials and trials["part"].nunique() > 1:
+        first = trials.drop_duplicates("level")
+        parts = dict(zip(first["level"].astype(str), first["part"].astype(str), strict=True))
+        own = _against(parts, baseline, arguments["controls"], against)
+        return analyze_strata(trials, parts, against=own, alpha=alpha, **arguments)
+    return analyze(trials, against=against, alpha=alpha, **arguments)
+
+
+def _against(
+    parts: Mapping[str, str], baseline: str, controls: Sequence[str], against: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what each level is compared with: the baseline, where nothing else is named for it."""
+    references = {*against.values()} - {*against}
+    return {
+        level: against.get(level, baseline)
+        for level in parts
+        if level not in {baseline, *controls} and (level in against or level not in references)
+    }
+
+
+def _doubts(trials: pd.DataFrame) -> list[Concern]:
+    if "doubt" not in trials:
+        return []
+    rows = trials[["level", "doubt"]].dropna().drop_duplicates()
+    return [
+        Concern("doubt", str(doubt), grave=True, level=str(level))
+        for level, doubt in rows.itertuples(index=False)
+        if doubt
+    ]
+
+
+def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType({})) -> pd.DataFrame:
+    """Return the comparisons of an analysis as the frame that :func:`compare` describes; answers come first, controls last."""
+    table = analysis.table.set_index("level")
+    rows = table[table.index.isin([*analysis.against])]
+    against = pd.Series(dict(analysis.against)).reindex(rows.index)
+    errors = analysis.errors.set_index("level").reindex(rows.index)
+    equal = {name: 100 * np.expm1(errors[name]) for name in ("equal_low", "equal_high")}
+    effects = pd.DataFrame(
+        {
+            "against": against,
+            "answer": pd.Series(dict(answers), dtype=object).reindex(rows.index).fillna(""),
+            "n": rows["n"],
+            "base": table["mean"].reindex(against).to_numpy(),
+            "mean": rows["mean"],
+            **{name: rows[name] for name in _COMPARED[:3]},
+            **equal,
+            **{name: rows[name] for name in _COMPARED[3:]},
+        }
+    )
+    place = {level: number for number, level in enumerate(answers)}
+    order = [
+        (level in analysis.controls, place.get(level, len(place)), number)
+        for number, level in enumerate(effects.index)
+    ]
+    effects = (
+        effects.iloc[sorted(range(len(order)), key=order.__getitem__)].rename_axis("level").reset_index()
+    )
+    effects.attrs = {
+        "kind": EFFECTS,
+        "baseline": analysis.baseline,
+        "controls": list(analysis.controls),
+        "metric": analysis.metric.name,
+        "title": analysis.metric.title,
+        "unit": analysis.metric.unit,
+        "higher_is_better": analysis.metric.higher_is_better,
+        "margin": analysis.margin,
+        "alpha": analysis.alpha,
+        "blocks": analysis.blocks,
+        "warnings": [warning.record() for warning in analysis.warnings],
+    }
+    return effects
