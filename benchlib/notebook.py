@@ -1,94 +1,87 @@
-"""What a notebook calls: its parameters become an experiment, and a run shows its progress."""
+"""What a notebook imports: ``open_study`` makes a study of its parameters, ``compare`` and ``plot`` work on any frame."""
 
-import math
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from IPython.core.getipython import get_ipython
+from IPython.display import display
 
 from benchlib.errors import InputError
 from benchlib.plan.parameters import from_history
 from benchlib.plan.planning import study_name
-from benchlib.report.entries import entries
-from benchlib.report.progress import HEARERS, progress_line
-from benchlib.report.sections.beside_published import published
-from benchlib.report.sections.combined_changes import confirm, gains, half_normal, waterfall
-from benchlib.report.sections.durability import crashes, flushes
-from benchlib.report.sections.query_plans import plans
-from benchlib.report.sections.replica_findings import replica_lag, replicas_verified
-from benchlib.report.sections.servers import cost_per_million, server_settings
-from benchlib.report.sections.setting_curves import curve
-from benchlib.report.site import Summary
-from benchlib.report.view import View
+from benchlib.report import plot
+from benchlib.report.display import install
+from benchlib.report.execute import PROGRESS_VARIABLE
+from benchlib.report.model import PageData
+from benchlib.report.site import page_table, saved_pages
+from benchlib.stats.crossed import additivity, ladder
+from benchlib.stats.crossed import effects as main_effects
+from benchlib.stats.effects import compare
 from benchlib.study.experiment import Experiment, shown
+from benchlib.study.frames import OpenStudy
+from benchlib.study.published import beside
 from benchlib.study.store import StudyFolder
 
+__all__ = [
+    "additivity", "beside", "compare", "ladder", "main_effects", "open_study", "open_summary", "page_table", "plot",
+]  # fmt: skip
 
-def open_experiment() -> View:
-    """The experiment that this notebook's parameters describe; with ``run = False`` the one that is kept.
+
+def open_study() -> OpenStudy:
+    """Return the study that this notebook's parameters describe; with ``run = False`` the saved one.
 
     Raises:
         InputError: an unknown parameter, a value of the wrong type, or no such study.
 
     """
-    values = _parameters("open_experiment")
+    values = _parameters("open_study")
     name = study_name(values)
     if not values.get("run", True):
-        return View(shown(StudyFolder(name)))
-    from benchlib.study.fleet import hosts_of  # what is kept is shown without levers and servers
+        return OpenStudy(shown(StudyFolder(name)))
+    from benchlib.study.fleet import hosts_of  # a saved study needs no levers and servers
     from benchlib.study.runs import Runner, plan_study
 
     hosts = hosts_of(values)
     experiment = Experiment(StudyFolder(name), plan_study(values, hosts))
-    return View(experiment, Runner(experiment, retry_failed=bool(values.get("retry_failed")), hosts=hosts))
+    runner = Runner(experiment, retry_failed=bool(values.get("retry_failed")), hosts=hosts)
+    return OpenStudy(experiment, runner, progress_line)
 
 
-def open_summary() -> Summary:
-    """The kept studies that this notebook's parameter ``studies`` names, all of them if it is empty; nothing is run.
-
-    Raises:
-        InputError: an unknown parameter, a value of the wrong type, or no study of a name.
-
-    """
-    names = _parameters("open_summary").get("studies", "").split(",")
-    # who makes a page has had judged what is to be on it
-    most_judged = 0 if HEARERS else math.inf
-    return Summary(entries([name.strip() for name in names if name.strip()], most_judged)[0])
+def open_summary() -> list[PageData]:
+    """Return the pages of the saved studies that the parameter ``studies`` names, separated by commas; all if it is empty."""
+    named = _parameters("open_summary").get("studies", "")
+    return saved_pages([name.strip() for name in named.split(",") if name.strip()])
 
 
 def _parameters(caller: str) -> dict[str, Any]:
-    """The checked parameters of the notebook that this is called from."""
+    """Return the checked parameters of the notebook that calls."""
     shell = get_ipython()
     if shell is None:
         raise InputError(f"{caller}() reads a notebook's parameters: call it from one")
+    if pipe := os.environ.pop(PROGRESS_VARIABLE, ""):
+        _listener.append(Path(pipe).open("w", buffering=1))  # noqa: SIM115 - as long as the kernel lives
+        print(f"pid {os.getpid()}", file=_listener[0])
+    install(shell)
     return from_history(list(shell.user_ns["In"]), shell.user_ns)
 
 
-def run_missing(view: View) -> None:
-    """Run what is missing, showing how far it is in one line that is updated; nothing with ``run = False``.
-
-    With the parameter ``pilot`` a pilot comes first, and its sentence is shown before the study starts.
-    """
-    runner = view.runner
-    if runner is None:
-        return
-    if view.experiment.study.declared.pilot:
-        progress_line(runner.pilot(progress_line()))
-    runner.run(progress_line())
+_listener: list[Any] = []
+"""The pipe of the process that executes this notebook, where there is one."""
 
 
-def crash_missing(view: View, rounds: int) -> None:
-    """Crash each level so many times in each way, as far as that is not kept, showing how far it is.
+def progress_line() -> Callable[[object], None]:
+    """Return a function that shows how far a run is, in lines that each report replaces."""
+    lines = dict[bool, str]()
+    handle = display({"text/plain": "starting"}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
-    What this machine cannot do is left out, and the line says why.
+    def show(report: object) -> None:
+        text = str(report)
+        if _listener:
+            print(text.replace("\n", " "), file=_listener[0])
+        # the effects so far stay below the line that changes
+        lines["provisional" in text] = text
+        handle.update({"text/plain": "\n".join(lines[key] for key in sorted(lines))}, raw=True)
 
-    Raises:
-        InputError: the study has not been begun, or a kept crash is damaged.
-        StudyError: a level cannot be crashed, or Ctrl-C; what was kept before is safe.
-
-    """
-    if view.runner and view.runner.hosts:
-        progress_line()("crashes are made on one machine: with a fleet there are none")
-    elif view.runner:
-        from benchlib.study import crashes  # what is kept is shown without levers and servers
-
-        crashes.crash_missing(view.experiment.folder, rounds, progress_line(), view.runner.check_host)
+    return show

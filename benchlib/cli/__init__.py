@@ -201,8 +201,8 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
       benchlib report configuration-quick
       benchlib report --out site configuration-quick storage-quick
     """
-    from benchlib.report.entries import REPORTS_VARIABLE
     from benchlib.report.runs import report_studies
+    from benchlib.report.site import REPORTS_VARIABLE
 
     if out:
         os.environ[REPORTS_VARIABLE] = str(out.absolute())
@@ -223,6 +223,26 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
     is_flag=True,
     help="Of several hosts: judge these alone, not hosts such as these.",
 )
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="LEVEL=OTHER",
+    help="Compare LEVEL with OTHER instead of the baseline; repeatable.",
+)
+@click.option(
+    "--answer",
+    "--answers",
+    "answers",
+    multiple=True,
+    metavar="LEVEL,…",
+    help="Show and gate these comparisons only; repeatable.",
+)
+@click.option(
+    "--looks",
+    default="",
+    metavar="N,N,…",
+    help="The numbers of blocks after which the study might have stopped.",
+)
 @click.option("--margin", default=0.03, show_default=True, help="The smallest change that matters, a share.")
 @click.option("--alpha", default=0.05, show_default=True, help="The error rate of all comparisons together.")
 @click.option("--check", is_flag=True, help="Exit 3: slower by more than the margin; 4: it cannot be said.")
@@ -234,6 +254,9 @@ def analyze(
     as_json: bool,
     higher_is_better: bool,
     lower_is_better: bool,
+    against: tuple[str, ...],
+    answers: tuple[str, ...],
+    looks: str,
     **options: Any,
 ) -> None:
     """Give verdicts on anybody's TRIALS: a CSV file with the columns block, level and the metric.
@@ -250,7 +273,7 @@ def analyze(
     """
     from benchlib.plan.metrics import METRICS, foreign_metric
     from benchlib.stats import Concern
-    from benchlib.stats import analyze as judge
+    from benchlib.stats.effects import effects_of, judge
     from benchlib.stats.trials_file import read_trials_file
 
     said = {"higher_is_better": higher_is_better, "lower_is_better": lower_is_better}
@@ -260,21 +283,63 @@ def analyze(
     if metric not in METRICS:
         why = "as you say" if any(said.values()) else "by its name"
         remarks.append(f"{'more' if of.higher_is_better else 'less'} {metric} is better ({why})")
-    options |= {"metric": metric, **said}
+    pairs = dict(_pair(text) for text in against)
+    wanted = [
+        level
+        for text in answers
+        for level in ([text] if text in set(frame["level"].astype(str)) else text.split(","))
+    ]
+    if unknown := [level for level in wanted if level not in set(frame["level"].astype(str))]:
+        raise InputError(f"--answer {unknown[0]}: no level has that name")
+    options |= {"metric": metric, **said, "looks": _numbers(looks), "against": pairs}
     analysis = judge(frame, **options, concerns=[Concern("reading", remark) for remark in remarks])
+    effects = effects_of(analysis, {level: level for level in wanted})
     if as_json:
         echo_json(analysis.to_dict())
     else:
-        echo(analysis.headline())
-        echo(analysis.table.to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
+        columns = [
+            "level",
+            "against",
+            "n",
+            "base",
+            "mean",
+            "percent_change",
+            "ci_low",
+            "ci_high",
+            "p_adjusted",
+            "verdict",
+        ]
+        shown = effects[effects["answer"].ne("")] if wanted else effects
+        echo(shown[columns].to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
         for warning in analysis.warnings:
-            echo(f"{'grave' if warning.grave else 'note'}: {warning.message}")
+            echo(f"{'grave' if warning.grave else 'note'}: {warning.text}")
     if check:
         from benchlib.report.gate import gated, status, written
 
-        rows = gated(trials.name, analysis, analysis.asked, analysis.margin)
-        echo(written(rows), err=as_json)
-        sys.exit(status(rows))
+        asked = (
+            effects[effects["answer"].ne("") | effects["level"].isin(analysis.controls)]
+            if wanted
+            else effects
+        )
+        grave = {level: " ".join(doubt.text for doubt in analysis.doubts(level)) for level in asked["level"]}
+        rows = [{**row, "limit": grave[row["level"]]} for row in asked.to_dict("records")]
+        gated_rows = gated(trials.name, rows, effects.attrs, analysis.margin)
+        echo(written(gated_rows), err=as_json)
+        sys.exit(status(gated_rows))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    level, sign, other = text.partition("=")
+    if not (level and sign and other):
+        raise click.UsageError(f"--against {text}: want LEVEL=OTHER")
+    return level, other
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part)
+    except ValueError:
+        raise click.UsageError(f"--looks {text}: want numbers of blocks, such as 5,8,12") from None
 
 
 @cli.command()

@@ -168,8 +168,8 @@ def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages:
       benchlib check gate --tolerance 3
       benchlib check gate --format junit > gate.xml
     """
-    from benchlib.report.entries import address_of
     from benchlib.report.gate import gate_study, status, written
+    from benchlib.report.site import address_of
 
     rows = [row for name in dict.fromkeys(studies) for row in gate_study(name, tolerance)]
     echo(written(rows, format, f"{pages.rstrip('/')}/" if pages else address_of("")))

@@ -1,187 +1,246 @@
-"""The published pages: one HTML file per study and an index, which load nothing and need no network."""
+"""A page of a study: its data on top, below it the notebook's own outputs in their order, in one HTML file that loads nothing."""
 
 import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import itemgetter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import mistune
-from jinja2 import Template, pass_context
-from jinja2.runtime import Context
+import nh3
 from markupsafe import Markup
 
+from benchlib.plan.metrics import percent_words
 from benchlib.plan.words import printable
-from benchlib.report.cells import Node, tags
-from benchlib.report.cleaned import cleaned
-from benchlib.report.figures.style import TEMPLATES
+from benchlib.report.bars import Axis, has_bar, shown_first
+from benchlib.report.display import ABOUT, DATA
+from benchlib.report.model import PageData
+from benchlib.report.notebooks import Node, tags
+from benchlib.report.style import DARK, LIGHT, mark_of
 
 SITE = "PostgreSQL benchmarks"
+_TEMPLATES = Path(__file__).parent / "template"
+_ELEMENTS = {
+    *(
+        "a",
+        "abbr",
+        "b",
+        "br",
+        "caption",
+        "code",
+        "col",
+        "colgroup",
+        "dd",
+        "del",
+        "details",
+        "div",
+        "dl",
+        "dt",
+        "em",
+        "h2",
+        "h3",
+    ),
+    *(
+        "h4",
+        "hr",
+        "i",
+        "li",
+        "ol",
+        "p",
+        "pre",
+        "small",
+        "span",
+        "strong",
+        "sub",
+        "summary",
+        "sup",
+        "table",
+        "tbody",
+        "td",
+        "tfoot",
+    ),
+    *("th", "thead", "tr", "ul", "wbr"),
+}
+_ATTRIBUTES = {"a": {"href"}, "th": {"scope", "colspan", "rowspan"}, "td": {"colspan", "rowspan"}}
+_HIDDEN = {"injected-parameters", "remove_input"}
+_REPRS = re.compile(r"<?(Axes|Figure|AxesSubplot|Text|matplotlib\.)[^\n]*>?|\[?<matplotlib[^\n]*")
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
-# What a reader of the page has no use for; the notebook keeps it.
-_HIDDEN = {"hide", "parameters", "injected-parameters"}
-_SECTION = re.compile(r"##? .*")
+
+def cleaned(html: str) -> Markup:
+    """Return HTML from a notebook's output with nothing that runs, loads or leads out of the page's own folder."""
+    text = nh3.clean(
+        html, tags=_ELEMENTS, attributes=_ATTRIBUTES, clean_content_tags={"script", "style"}, url_schemes={"https", "http"},
+        link_rel="noopener nofollow",
+    )  # fmt: skip
+    text = text.replace("<th>", '<th scope="col">').replace('<th scope="col"></th>', "<td></td>")
+    return Markup(re.sub(r"<table>", '<table class="data">', text))
 
 
 class _Prose(mistune.HTMLRenderer):
-    """Markdown of notebooks and templates as a part of a page: HTML in it is text, and its headings have anchors.
-
-    They come below the page's own ``h1``, without gaps. ``contents`` are those of sections.
-    """
+    """Markdown as a part of a page: HTML in it is text, headings have anchors and start at level 2."""
 
     def __init__(self) -> None:
         super().__init__(escape=True)
-        self.contents: list[dict[str, Any]] = []
-        self._above = 0
+        self.contents: list[tuple[str, str]] = []
         self._anchors = Counter[str]()
-        self._tables = 0
 
     def heading(self, text: str, level: int, **attrs: Any) -> str:
-        """A heading; nothing for the first where it is the notebook's own title, which the page has."""
-        if level == 1 and not self._above:
-            self._above = 1
-            return ""
-        self._above = min(max(level, 2), max(self._above, 1) + 1)
         words = Markup(text).striptags()
+        if level == 1:  # the notebook's own title, which the page has
+            return ""
         anchor = re.sub(r"\W+", "-", words).strip("-") or "section"
         self._anchors[anchor] += 1
         if self._anchors[anchor] > 1:
             anchor = f"{anchor}-{self._anchors[anchor]}"
-        if self._above == 2:
-            self.contents.append({"anchor": anchor, "text": words})
-        return super().heading(text, self._above, id=anchor)
+        if level == 2:
+            self.contents.append((anchor, words))
+        return f'<h{min(level, 4)} id="{anchor}">{text}</h{min(level, 4)}>\n'
 
     def block_code(self, code: str, info: str | None = None) -> str:
-        """Code that can be scrolled with the keyboard, as all that may be too wide."""
         return super().block_code(code, info).replace("<pre>", '<pre tabindex="0">', 1)
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
-        """A picture that is in the page; of one elsewhere the link to it."""
-        return super().image(text, url, title) if url.startswith("data:") else self.link(text, url, title)
+        return (
+            super().image(text, url, title) if url.startswith("data:image/") else self.link(text, url, title)
+        )
 
     def table(self, text: str) -> str:
-        """A table in a region that scrolls."""
-        self._tables += 1
-        region = f'<div class="bl-scroll" role="region" tabindex="0" aria-label="table {self._tables} of the text">'
-        rows = re.sub(r"<th\b", '<th scope="col"', text)
-        return f'{region}<table class="bl-table">{rows}</table></div>'
+        return f'<div class="wide" role="region" tabindex="0" aria-label="table"><table class="data">{text}</table></div>\n'
 
 
-@pass_context
-def _markdown(context: Context, text: str) -> Markup:
-    """Markdown by the renderer of the page that is being made."""
-    return Markup(context["markdown"](str(text)))
+def _script(name: str) -> tuple[Markup, str]:
+    text = (_TEMPLATES / name).read_text()
+    return Markup(text), base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-@pass_context
-def _cleaned(context: Context, html: str) -> Markup:
-    return cleaned(html, context["counts"], context["base"])
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+)  # fmt: skip
+_ENVIRONMENT.globals.update(
+    light=LIGHT, dark=DARK, mark_of=mark_of, site=SITE, Axis=Axis, has_bar=has_bar, shown_first=shown_first,
+    script=_script("page.js"), percent_words=percent_words,
+)  # fmt: skip
+_ENVIRONMENT.filters["quantity"] = lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
 
 
-def _dense(text: str) -> str:
-    """A script or a style without what is for us alone: indentation, empty lines, comments of a line."""
-    lines = (line.strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
+def render(template: str, **values: Any) -> str:
+    """Return one of the templates as a whole page."""
+    return printable(
+        _ENVIRONMENT.get_template(template).render(**{"address": "", "base": "", "card": "", **values})
+    )
 
 
-_SCRIPT = _dense((Path(__file__).parent / "template" / "page.js").read_text())
+def render_page(
+    data: PageData, notebook: Node, downloads: Mapping[str, str], repeat: str, address: str = ""
+) -> str:
+    """Return the page of a study: the same text each time for the same input.
 
-TEMPLATES.filters.update(
-    cleaned=_cleaned,
-    dense=_dense,
-    markdown=_markdown,
-    plain=lambda text: printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)),
-    shown=pass_context(lambda context, thing: _cleaned(context, thing._repr_html_())),
-)
-_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-TEMPLATES.globals.update(script=Markup(_SCRIPT), script_hash=_HASH, site=SITE)
-
-
-@dataclass(frozen=True)
-class Page:
-    """What a page says around its notebook.
-
-    `verdicts` are among the five words, "" where none was reached; `limits` is what the headline does not show; `facts` are
-    values by label, `downloads` labels by files beside the page; `card` is the picture that a link to the page shows, `address`
-    the page's own where it is published.
+    ``downloads`` maps files beside the page to their labels, ``repeat`` is the command that gives its answers again.
     """
-
-    title: str
-    headline: str = ""
-    limits: str = ""
-    question: str = ""
-    verdicts: Sequence[str] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
-    downloads: Mapping[str, str] = field(default_factory=dict)
-    card: str = ""
-    address: str = ""
-
-
-def render_page(notebook: Node, page: Page) -> str:
-    """The executed notebook as a page: no code, and the same text each time for the same input.
-
-    Cells tagged `hide` are left out, and so is prose whose code shows nothing. A heading tagged `folded` folds what is
-    below it. What was shown before is not shown again.
-    """
-    return render_prose(page, "cells.html.j2", sections=_sections(notebook["cells"]))
+    prose = _Prose()
+    cells = _cells(notebook["cells"], prose)
+    base = "".join(address.rpartition("/")[:2])
+    return render(
+        "page.html.j2",
+        data=data,
+        cells=cells,
+        contents=prose.contents,
+        downloads=downloads,
+        repeat=repeat,
+        address=address,
+        base=base,
+    )
 
 
-def _sections(cells: Sequence[Node]) -> list[dict[str, Any]]:
-    """What is shown, by section: `heading` of a folded one ("" of the others) and `parts`, prose and what the code after it shows.
+def render_prose(title: str, markdown: str, address: str = "", **values: Any) -> str:
+    """Return a page that is a text in Markdown."""
+    prose = _Prose()
+    body = Markup(_markdown(prose)(markdown))
+    base = "".join(address.rpartition("/")[:2])
+    return render(
+        "prose.html.j2", title=title, body=body, contents=prose.contents, address=address, base=base, **values
+    )
 
-    The folded come last.
-    """
-    sections, before = list[list[dict[str, Any]]]([[]]), set[str]()
+
+def render_notebook(title: str, notebook: Node, address: str = "") -> str:
+    """Return the page of a notebook that shows several studies."""
+    prose = _Prose()
+    cells = _cells(notebook["cells"], prose)
+    base = "".join(address.rpartition("/")[:2])
+    return render(
+        "notebook.html.j2", title=title, cells=cells, contents=prose.contents, address=address, base=base
+    )
+
+
+def _markdown(prose: _Prose) -> mistune.Markdown:
+    return mistune.create_markdown(renderer=prose, plugins=["table", "strikethrough"])
+
+
+def _cells(cells: list[Node], prose: _Prose) -> list[dict[str, Any]]:
+    """Return what a page shows of each cell, in order: ``prose``, or ``code`` with ``outputs``."""
+    markdown, shown, figures = _markdown(prose), list[dict[str, Any]](), 0
     for cell in cells:
         if tags(cell) & _HIDDEN:
             continue
-        prose = cell["source"] if cell["cell_type"] == "markdown" else ""
-        if _SECTION.match(prose):
-            sections.append([])
-        if prose or not sections[-1]:
-            folded = "folded" in tags(cell)
-            sections[-1].append({"prose": prose, "folded": folded, "has_code": False, "outputs": []})
-        part = sections[-1][-1]
-        part["has_code"] |= not prose
-        part["outputs"] += [output for output in cell.get("outputs", ()) if _shows(output, before)]
-    shown = list[dict[str, Any]]()
-    for parts in sections:
-        kept = [part for part in parts if part["outputs"] or not part["has_code"]]
-        if any(part["outputs"] for part in kept) and kept[0] is not parts[0]:
-            kept.insert(0, parts[0])  # the heading of what is left
-        heading = ""
-        if kept and kept[0] is parts[0] and parts[0]["folded"]:
-            heading, _, parts[0]["prose"] = parts[0]["prose"].partition("\n")
-        shown.append({"heading": heading, "parts": kept})
-    return sorted(filter(itemgetter("parts"), shown), key=lambda section: bool(section["heading"]))
+        if cell["cell_type"] == "markdown":
+            shown.append({"prose": Markup(markdown(cell["source"]))})
+            continue
+        outputs = [part for output in cell.get("outputs", ()) if (part := output_part(output))]
+        for part in outputs:
+            if part["kind"] == "figure":
+                figures += 1
+                part["number"] = figures
+        shown.append({"code": cell["source"], "outputs": outputs, "parameters": "parameters" in tags(cell)})
+    return shown
 
 
-def _shows(output: Mapping[str, Any], before: set[str]) -> bool:
-    """Whether a page shows the output of a cell; `before` are those that it has, and gets the figures and tables of this one."""
-    if output["output_type"] == "stream":
-        return bool(output["name"] == "stdout" and output["text"].strip())
-    html = output.get("data", {}).get("text/html", "")
-    again = html in before or 'class="bl-absent"' in html
-    before |= {html} - {""}
-    return bool(output.get("data") and not again)
+def output_part(output: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a page shows of one output; None of an output that only a notebook needs."""
+    kind = output["output_type"]
+    if kind == "stream":
+        text = _ANSI.sub("", output["text"]).strip()
+        return {"kind": "text", "text": text} if text and output["name"] == "stdout" else None
+    if kind == "error":
+        return {"kind": "text", "text": _ANSI.sub("", "\n".join(output["traceback"]))}
+    data = output.get("data", {})
+    if svg := data.get("image/svg+xml"):
+        about = output.get("metadata", {}).get("image/svg+xml", {}).get(ABOUT) or output.get(
+            "metadata", {}
+        ).get(ABOUT, {})
+        title = about.get("title", "")
+        return {
+            "kind": "figure", "title": title, "caption": about.get("caption", ""), "alt": about.get("alt") or title or "figure",
+            "csv": about.get("csv", ""), "source": _data_uri("image/svg+xml", svg.encode()),
+        }  # fmt: skip
+    if png := data.get("image/png"):
+        return {
+            "kind": "figure",
+            "title": "",
+            "caption": "",
+            "alt": "figure",
+            "csv": "",
+            "source": f"data:image/png;base64,{png.strip()}",
+        }
+    if html := data.get("text/html"):
+        return {"kind": "html", "html": cleaned(html)}
+    text = data.get("text/markdown") or data.get("text/plain", "")
+    return None if not text or _REPRS.fullmatch(text.strip()) else {"kind": "text", "text": text}
 
 
-def render_prose(page: Page, template: str | Template, **values: Any) -> str:
-    """A page whose body is a template, or that of this name among ours, filled with `values`.
-
-    In it Markdown goes through the filter `markdown`, figures and tables through `shown`.
-    """
-    prose = _Prose()
-    markdown = mistune.create_markdown(renderer=prose, plugins=["table"])
-    # a page that was mailed leads to where the others are published
-    base = "".join(page.address.rpartition("/")[:2])
-    body = Markup(_render(template, **values, base=base, markdown=markdown, counts=Counter()))
-    return _render("page.html.j2", **vars(page), base=base, body=body, contents=prose.contents)
+def _data_uri(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _render(template: str | Template, **values: Any) -> str:
-    return printable(TEMPLATES.get_template(template).render(**values))
+def shown_frames(notebook: Node) -> dict[str, dict[str, Any]]:
+    """Return the frames that an executed notebook carries as data, by kind: the last of each."""
+    frames = dict[str, dict[str, Any]]()
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", ()):
+            if data := output.get("data", {}).get(DATA):
+                frames[data["kind"]] = data
+    return frames

@@ -1,121 +1,213 @@
-"""What stands around the pages of studies: the index, the summary, and how verdicts are made."""
+"""The site: pages' data beside the pages, the index, all comparisons, the method; where they lie and whether they are current."""
 
-from collections import Counter
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
-from markupsafe import Markup
+from pydantic import ValidationError
 
+import benchlib
+from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
-from benchlib.plan.planning import PANELS
 from benchlib.plan.words import scrubbed
-from benchlib.report.answers import Answer, sentence
-from benchlib.report.entries import Entry, address_of, reports_root
-from benchlib.report.figures.changes import index_panels
-from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.frames import DAGGER, MINUS, SAYS_BOTH, known
-from benchlib.report.figures.style import mark_of
-from benchlib.report.figures.tables import Format, Table, html_table, p_words
-from benchlib.report.page import SITE, Page, render_prose
-from benchlib.report.view import Statement
+from benchlib.report.model import PageData, as_data, ordered, page_data
+from benchlib.stats.effects import compare
+from benchlib.study.experiment import shown
+from benchlib.study.frames import OpenStudy
+from benchlib.study.store import StudyFolder, project_root, walk
 
-_INTRO = "Does this change make PostgreSQL faster, by how much, and how sure is that?"
-_ABOUT = "For those who do not believe benchmarks: what is measured, how it is judged, and what can bias it."
+REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
+_PACKAGES = ("jinja2", "matplotlib", "mistune", "nh3", "numpy", "pandas", "papermill", "scipy", "seaborn")
+_METHOD = Path(__file__).parent / "template" / "methodology.md"
 
 
-def write_site(root: Path, kept: Sequence[Entry], left_out: Mapping[str, str]) -> Path:
-    """Write the index and the page of methods; the index's path.
+def reports_root() -> Path:
+    """Return the folder of the site: ``reports/`` of the project, or the folder that ``BENCHLIB_REPORTS`` names."""
+    named = os.environ.get(REPORTS_VARIABLE)
+    return Path(named).absolute() if named else project_root() / "reports"
 
-    ``kept`` are the studies that have a verdict, in their order, ``left_out`` the others with the reasons; a study without
-    a page is named on the index, with what would make it one.
+
+def address_of(file: str) -> str:
+    """Return where a file of the site is published, if ``BENCHLIB_ADDRESS`` says where the site is; else nothing."""
+    site = os.environ.get(ADDRESS_VARIABLE, "")
+    return f"{site.rstrip('/')}/{file}" if site else ""
+
+
+def writable_root() -> Path:
+    """Return the folder of the site, once it is certain that it can be made and written to.
+
+    Raises:
+        InputError: nothing can be written there.
+
     """
+    root = reports_root()
+    try:
+        tempfile.TemporaryFile(dir=next(path for path in (root, *root.parents) if path.exists())).close()
+    except OSError as reason:
+        raise InputError(f"cannot write pages into {root}: {reason.strerror}; name another folder") from None
+    return root
+
+
+# --- the data of a page -----------------------------------------------------------------
+
+
+def judged(name: str, metric: str = "") -> PageData:
+    """Return what a page says of a saved study, from its trials, without a notebook; by another metric, if one is named.
+
+    Raises:
+        InputError: there is no such study, or it is damaged.
+        StudyError: too few trials are saved to compare anything.
+
+    """
+    study = OpenStudy(shown(StudyFolder(name)))
+    if not study.answers:
+        raise StudyError("it measures the baseline alone, such as the capacity for a rate")
+    effects = compare(study.trials, **{**study.comparison, **({"metric": metric} if metric else {})})
+    frames = (as_data(frame) for frame in (effects, study.limits(effects), study.setup))
+    return page_data(study.study, *frames, name=name, missing=study.missing)
+
+
+def saved_page(name: str, fingerprint: str) -> PageData | None:
+    """Return the data beside the pages, if it was made from the same study and the same code."""
+    with contextlib.suppress(OSError, ValidationError):
+        data = PageData.model_validate_json(files.read_plain(reports_root() / f"{name}.json"))
+        return data if (data.name, data.fingerprint) == (name, fingerprint) else None
+    return None
+
+
+def data_of(name: str) -> PageData:
+    """Return what is said of a saved study: what lies beside its page if that is current, else judged now and kept there.
+
+    Raises:
+        InputError: there is no such study, or it is damaged.
+        StudyError: too few trials are saved to compare anything.
+
+    """
+    folder = StudyFolder(name)
+    folder.read()
+    fingerprint = study_fingerprint(folder, code_fingerprint())
+    if data := saved_page(name, fingerprint):
+        return data
+    data = judged(name).model_copy(update={"fingerprint": fingerprint})
+    with contextlib.suppress(OSError, InputError):  # where there are no pages, or not ours to write
+        keep(data)
+    return data
+
+
+def keep(data: PageData) -> None:
+    """Write a page's data beside the pages."""
+    files.write(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
+
+
+def saved_pages(names: Sequence[str] = (), most_judged: float = float("inf")) -> list[PageData]:
+    """Return the data of the studies of these names, or of all saved ones, in the order of the index."""
+    return pages_and_others(names, most_judged)[0]
+
+
+def pages_and_others(
+    names: Sequence[str] = (), most_judged: float = float("inf")
+) -> tuple[list[PageData], dict[str, str]]:
+    """Return the data of studies, and why others have none, by name. No more than ``most_judged`` are judged now.
+
+    Raises:
+        InputError: there is no study of a name that is given.
+
+    """
+    code, pages, others = code_fingerprint(), list[PageData](), dict[str, str]()
+    for name in names:
+        StudyFolder(name).read()
+    for folder in [StudyFolder(name) for name in names] or walk():
+        try:
+            data = saved_page(folder.name, study_fingerprint(folder, code))
+            if data is None and most_judged <= 0:
+                raise StudyError("it has changed since it was judged: run 'benchlib report'")
+            most_judged -= data is None
+            pages.append(data or data_of(folder.name))
+        except BenchlibError as reason:
+            others[folder.name] = scrubbed(str(reason))
+    return ordered(pages), others
+
+
+def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
+    """Return the answers of several studies as a frame: a row an answer, with its study's name and title."""
+    rows = [
+        {"study": page.name, "title": page.title, "metric": page.metric_title, **answer.model_dump()}
+        for page in pages
+        for answer in page.answers
+    ]
+    return pd.DataFrame(rows)
+
+
+# --- pages that show several studies -----------------------------------------------------
+
+
+def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str]) -> Path:
+    """Write index, all comparisons and method; return the index's path. ``others`` are studies without data, and why."""
+    from benchlib.report.bars import Axis
+    from benchlib.report.page import render, render_prose
+
     files.make(root)
-    pages = {path.stem for path in root.glob("*.html")}
-    about = Page("How a verdict is made", question=_ABOUT, address=address_of("methodology.html"))
-    calibrated, assumptions = "calibration" in pages, assumptions_table(kept)
-    methodology = render_prose(about, "methodology.md.j2", calibrated=calibrated, assumptions=assumptions)
-    files.write(root / "methodology.html", methodology)
-    rendered = [entry for entry in kept if entry.name in pages]
-    why = "it has no page yet: benchlib report {} makes one".format
-    index = render_prose(
-        Page(SITE, question=_INTRO, address=address_of("index.html")),
-        "listing.html.j2",
-        entries=rendered,
-        panels=PANELS,
-        titles=Counter(entry.title for entry in rendered),
-        figure=index_panels(rendered) if rendered else None,
-        pages=pages,
-        left_out={
-            **{name: scrubbed(reason) for name, reason in left_out.items()},
-            **{e.name: why(e.name) for e in kept if e not in rendered},
-        },
-    )
-    files.write(root / "index.html", index)
+    there = {path.stem for path in root.glob("*.html")}
+    with_page = [page for page in pages if page.name in there]
+    by_factor = dict[str, list[PageData]]()
+    for page in with_page:
+        by_factor.setdefault(page.notebook, []).append(page)
+    counts = {
+        name: sum(len(page.comparisons) - len(page.controls) for page in of) for name, of in by_factor.items()
+    }
+    rows = [
+        {"page": of[0], "answer": of[0].answers[0], "more": counts[name] - 1}
+        for name, of in by_factor.items()
+    ]
+    every = [answer for page in with_page for answer in page.comparisons if answer.level not in page.controls]
+    verdicts = list(dict.fromkeys(answer.verdict for answer in every if answer.verdict))
+    why = "it has no page yet: run 'benchlib report {}'".format
+    left_out = {**others, **{page.name: why(page.name) for page in pages if page not in with_page}}
+    parts = {
+        "index.html": render(
+            "index.html.j2", rows=rows, axis=Axis.of([row["answer"] for row in rows]), count=len(every), pages=there, left_out=left_out,
+            address=address_of("index.html"),
+        ),
+        "comparisons.html": render(
+            "comparisons.html.j2", pages=with_page, axis=Axis.of(every), factors=list(by_factor), verdicts=verdicts,
+            address=address_of("comparisons.html"),
+        ),
+        "methodology.html": render_prose(
+            "How a verdict is made", _METHOD.read_text(), address=address_of("methodology.html")
+        ),
+    }  # fmt: skip
+    for name, text in parts.items():
+        files.write(root / name, text)
     return root / "index.html"
 
 
-def assumptions_table(entries: Sequence[Entry]) -> Table | None:
-    """How far the studies' own trials are what the model takes them for; None without a study."""
-    rows = [
-        {"study": entry.name, "blocks": entry.facts["Blocks"], **entry.assumptions}
-        for entry in entries
-        if known(entry.assumptions.get("noise"))
-    ]
-    labels = {"noise": "a trial strays by", "noisiest": "noisiest level", "luck": "luck of a cluster"}
-    formats: dict[str, Format] = {
-        "noise": lambda share: f"{100 * share:.1f} %",
-        "lag": lambda rho: f"{rho:+.2f}".replace("-", MINUS),
-    }
-    formats |= dict.fromkeys(("noisiest", "luck"), "{:.1f} ×".format)
-    formats |= dict.fromkeys(("noisiest_p", "luck_p", "position_p", "lag_p"), p_words)
-    caption = "The assumptions in the kept studies"
-    return html_table(pd.DataFrame(rows), caption, formats=formats, labels=labels) if rows else None
+# --- what pages are made from --------------------------------------------------------------
 
 
-# --- all studies side by side -----------------------------------------------------------
+def code_fingerprint() -> str:
+    """Return the fingerprint of all that judges and draws: the library, its packages, what was published, the site's address."""
+    digest = hashlib.sha256(" ".join([sys.version, *map(version, _PACKAGES), address_of("")]).encode())
+    library, published = Path(benchlib.__file__).parent, project_root() / "data" / "published"
+    beside = project_root().glob("*.py")  # which cells may import
+    for path in sorted([*library.rglob("*.*"), *published.glob("*.csv"), *beside]):
+        if path.suffix != ".pyc" and path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            digest.update(f"{path.name} {len(data)} ".encode() + data)
+    return digest.hexdigest()
 
 
-class Summary:
-    """The kept studies on one page; every method returns something that shows itself, or None where there is nothing."""
-
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self.entries = entries
-
-    def studies(self) -> Statement:
-        """How many studies there are, when and on which machines they were measured."""
-        return Statement(sentence("studies", entries=self.entries))
-
-    def panels(self) -> Figure | None:
-        """What answers each study's question, in three panels."""
-        return index_panels(self.entries) if self.entries else None
-
-    def answers(self) -> Table | None:
-        """The same in numbers, with what is given up and what was compared."""
-        rows = [
-            _row(entry, answer) | {"its main limit": "" if number else entry.limits.partition(" · ")[0]}
-            for entry in self.entries
-            for number, answer in enumerate(entry.answers)
-        ]
-        if not rows:
-            return None
-        table = pd.DataFrame(rows, dtype=object)
-        formats = dict.fromkeys(("effect", "interval"), str)
-        return html_table(table, "What answers each study's question", formats=formats, folded=False)
-
-
-def _row(entry: Entry, answer: Answer) -> dict[str, str]:
-    """An answer in words."""
-    change, interval = answer.cells()
-    metric = "" if entry.metric_title == "throughput" else f" {entry.metric_title}"
-    has_page = (reports_root() / f"{entry.name}.html").is_file()
-    link = Markup('<a href="{}.html">{}</a>').format(entry.name, entry.title)
-    return {
-        "study": link if has_page else entry.title,
-        "effect": change and f"{change}{metric}",
-        "verdict": f"{mark_of(answer.verdict).sign}\u00a0{answer.said}",
-        "change": f"{answer.words}{DAGGER if answer.gives_up else ''}",
-        "interval": interval,
-        "against": "" if SAYS_BOTH in answer.words else answer.against,
-        "gives up": answer.gives_up,
-    }
+def study_fingerprint(folder: StudyFolder, code: str) -> str:
+    """Return the fingerprint of a study and the code: names, sizes and times of its files, and of its trials' folders."""
+    digest, path = hashlib.sha256(code.encode()), folder.path
+    for file in sorted([*path.glob("*"), *path.glob("*/*")]):
+        with contextlib.suppress(OSError):
+            about = file.lstat()
+            name = file.relative_to(path).as_posix()
+            digest.update(repr((name, about.st_size, about.st_mtime_ns)).encode())
+    return digest.hexdigest()

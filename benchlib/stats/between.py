@@ -6,36 +6,32 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from benchlib.stats.analysis import Analysis
-
 ENDS = ["percent_change", "ci_low", "ci_high"]
 WITHOUT = "change points are not looked for: 'pip install --no-deps apache-otava' brings what finds them"
 """What is said where that package is missing. It pins numpy and scipy for its command line; what is used here does not mind."""
 
 
-def between(one: Analysis, other: Analysis) -> pd.DataFrame:
+def between(one: pd.DataFrame, other: pd.DataFrame, *, alpha: float, margin: float) -> pd.DataFrame:
     """Return how the effects of the second study differ from those of the first: a row for each comparison of both.
 
-    Columns: ``level, against``; those of both ``Analysis.table`` and ``errors`` with ``_first`` and ``_second`` behind
-    them; ``percent_change, ci_low, ci_high``, the ratio of the two effects as a change in percent; ``p_value``;
+    Both are frames of :func:`benchlib.compare`, without their controls. Columns: ``level, against``; those of both frames with
+    ``_first`` and ``_second`` behind them; ``percent_change, ci_low, ci_high``, the ratio of the two effects as a change in percent; ``p_value``;
     ``verdict``: *differs*, *same within ±m %*, or *cannot tell*, which is also said of what is invalid in either study.
 
     The studies are independent, so the variances of their log-ratios add up, with degrees of freedom by Welch and
-    Satterthwaite. Intervals and words are adjusted for the number of comparisons (Sidak), at the first study's error
-    rate and margin.
+    Satterthwaite. Intervals and words are adjusted for the number of comparisons (Sidak), at an error rate ``alpha``.
     """
-    first, second = (each.errors.merge(each.table, on="level") for each in (one, other))
-    both = first.merge(second, on=["level", "against"], suffixes=("_first", "_second"))
-    rows = both[both["level"].isin(one.asked)]
+    first, second = (each.assign(estimate=np.log1p(each["percent_change"] / 100)) for each in (one, other))
+    rows = first.merge(second, on=["level", "against"], suffixes=("_first", "_second"))
     squares = rows[["error_first", "error_second"]].to_numpy() ** 2
     variance = squares.sum(axis=1)
     df = variance**2 / (squares**2 / rows[["df_first", "df_second"]].to_numpy()).sum(axis=1)
     estimate, error = (rows["estimate_second"] - rows["estimate_first"]).to_numpy(), np.sqrt(variance)
-    alpha = -np.expm1(np.log1p(-one.alpha) / max(len(rows), 1))
+    alpha = -np.expm1(np.log1p(-alpha) / max(len(rows), 1))
     low, high = estimate + np.array([[-1], [1]]) * t.isf(alpha / 2, df) * error
-    inside = np.minimum(np.log1p(one.margin) - estimate, estimate - np.log1p(-one.margin))
+    inside = np.minimum(np.log1p(margin) - estimate, estimate - np.log1p(-margin))
     invalid = (rows[["verdict_first", "verdict_second"]] == "invalid").any(axis=1)
-    words = ["cannot tell", "differs", f"same within ±{100 * one.margin:g} %"]
+    words = ["cannot tell", "differs", f"same within ±{100 * margin:g} %"]
     verdict = np.select([invalid, (low > 0) | (high < 0), t.sf(inside / error, df) <= alpha], words, words[0])
     changes = dict(zip(ENDS, 100 * np.expm1([estimate, low, high]), strict=True))
     return rows.assign(**changes, p_value=2 * t.sf(abs(estimate / error), df), verdict=verdict)

@@ -47,10 +47,11 @@ def compare(
     where they exist (see :func:`judge`). ``answers`` are the levels that answer the question, with words for each where it is
     a mapping. The other arguments are those of :func:`judge`.
 
-    Columns: ``level, against, answer`` (the words, empty where it is no answer), ``n``, ``base`` and ``mean`` (arithmetic means
+    Columns: ``level, against, answer`` (the words, empty where it is no answer), ``n`` (trials of the side
+    that has fewer), ``base`` and ``mean`` (arithmetic means
     of the reference and of the level, in the metric's unit), ``percent_change, ci_low, ci_high`` (percent; simultaneous
     interval at 1 - alpha), ``equal_low, equal_high`` (percent; the interval that decides equivalence), ``p_value, p_adjusted,
-    verdict, mde_percent, blocks_needed``. ``attrs`` holds what a figure or a page needs beside the rows.
+    verdict, mde_percent, blocks_needed``, ``error, df`` (standard error of the log of the ratio, and its degrees of freedom). ``attrs`` holds what a figure or a page needs beside the rows.
 
     Raises:
         InputError: the trials, or an argument, cannot be used.
@@ -135,12 +136,14 @@ def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType
         {
             "against": against,
             "answer": pd.Series(dict(answers), dtype=object).reindex(rows.index).fillna(""),
-            "n": rows["n"],
+            "n": np.minimum(rows["n"], table["n"].reindex(against).to_numpy()),
             "base": table["mean"].reindex(against).to_numpy(),
             "mean": rows["mean"],
             **{name: rows[name] for name in _COMPARED[:3]},
             **equal,
             **{name: rows[name] for name in _COMPARED[3:]},
+            "error": errors["error"],
+            "df": errors["df"],
         }
     )
     place = {level: number for number, level in enumerate(answers)}

@@ -1,5 +1,6 @@
 """A study as data frames: what a notebook opens, runs and reads. Nothing here draws or formats."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from benchlib.plan.model import CLIENTS, Study
 from benchlib.plan.planning import answer_words
 from benchlib.plan.settings import quantity, shown
 from benchlib.plan.words import scrubbed, size_words
-from benchlib.stats.limits import SENTENCES, Concern
+from benchlib.stats.limits import Concern
 from benchlib.study.crashed import kept_crashes
 from benchlib.study.experiment import Experiment
 from benchlib.study.instruments import DISKS_CAP
@@ -30,6 +31,16 @@ MOST_LIMITS = 7
 _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
 _NAMED = 2
 """So many levels a sentence names."""
+
+
+_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
+_NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?")
+
+
+def guarded(cell: Any) -> Any:
+    """Return a cell for a CSV file, with an apostrophe before a text that a spreadsheet would take for a formula."""
+    formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
+    return f"'{cell}" if formula else cell
 
 
 class OpenStudy:
@@ -146,10 +157,14 @@ class OpenStudy:
             PreflightError: this machine cannot run the study.
 
         """
-        rows = list(self._runner.preflight()) if self._runner and self._missing() else []
+        rows = list(self._runner.preflight()) if self._runner and self.missing else []
         return pd.DataFrame(rows, columns=["check", "found"])
 
-    def _missing(self) -> int:
+    @property
+    def missing(self) -> int:
+        """The number of planned trials that are not saved; 0 where the study may stop."""
+        if self._experiment.settled():
+            return 0
         folder = self._experiment.folder
         return len(missing(self.study, folder.kept() if folder.exists() else ()))
 
@@ -190,13 +205,24 @@ class OpenStudy:
         """A row a trial and second: ``level, block, second, tps`` and the host's and devices' figures; null where not sampled."""
         told = self._experiment.progress.rename(columns={"elapsed_s": "second"})
         told = told.assign(second=told["second"].round())
-        return told.merge(self._experiment.recorded.seconds, on=["level", "block", "second"], how="outer")
+        return self._sorted(
+            told.merge(self._experiment.recorded.seconds, on=["level", "block", "second"], how="outer")
+        )
 
     def waits(self) -> pd.DataFrame:
         """Mean number of sessions per wait event: ``level, block, wait, sessions``; ``CPU`` are sessions that waited for nothing."""
         events = self._experiment.recorded.waits.drop(columns="second")
         means = events.groupby(["level", "block"], sort=False).mean()
-        return means.melt(ignore_index=False, var_name="wait", value_name="sessions").reset_index()
+        return self._sorted(
+            means.melt(ignore_index=False, var_name="wait", value_name="sessions").reset_index()
+        )
+
+    def _sorted(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return a frame with its levels in the plan's order."""
+        place = {name: number for number, name in enumerate(self.study.plan.factor.levels)}
+        return frame.sort_values("level", key=lambda names: names.map(place), kind="stable").reset_index(
+            drop=True
+        )
 
     def checkpoints(self) -> pd.DataFrame:
         """The checkpoints during trials: ``level, block, start_s, end_s, kind``, seconds from the start of the load."""
@@ -321,8 +347,10 @@ class OpenStudy:
         return pd.DataFrame(rows, columns=columns)
 
     def published(self) -> pd.DataFrame:
-        """The figures that earlier studies published for this factor: see :func:`benchlib.study.published.published_for`."""
-        return published_for(self.study.notebook or "")
+        """The figures that earlier studies published for this factor (see :func:`benchlib.study.published.published_for`)."""
+        frame, factor = published_for(self.study.notebook or ""), self.study.plan.factor
+        named = {name: factor.named(name) or name for name in {*frame["level"], *frame["against"]}}
+        return frame.assign(level=frame["level"].map(named), against=frame["against"].map(named))
 
     def by_setting(self, setting: str) -> pd.DataFrame:
         """The levels that differ in one server parameter, or in ``clients``, alone: ``series, level, value``.
@@ -350,7 +378,7 @@ class OpenStudy:
     # --- what limits the answers ------------------------------------------------------
 
     def limits(self, effects: pd.DataFrame) -> pd.DataFrame:
-        """Return at most seven limits of the answers, the worst first: ``code, level, value, text, grave, why, do``.
+        """Return at most seven limits of the answers, the worst first: ``code, level, value, text, grave``.
 
         ``effects`` is what :func:`benchlib.compare` returned. ``attrs["by_level"]`` has the worst limit of each answer.
         """
@@ -369,15 +397,21 @@ class OpenStudy:
                 None,
             )
             by_level[row["level"]] = own.text if own else ""
-        frame = pd.DataFrame(
-            [
-                {**c.record(), "why": SENTENCES[c.code].why, "do": SENTENCES[c.code].do}
-                for c in _joined(concerns)[:MOST_LIMITS]
-            ],
-            columns=["code", "level", "value", "text", "grave", "why", "do"],
-        )
-        frame.attrs = {"kind": "limits", "by_level": by_level}
+        records = [concern.record() for concern in _joined(concerns)[:MOST_LIMITS]]
+        frame = pd.DataFrame(records, columns=["code", "level", "value", "text", "grave"])
+        frame.attrs = {"kind": "limits", "by_level": by_level, "unmet": self._unmet(answers)}
         return frame
+
+    def _unmet(self, answers: pd.DataFrame) -> dict[str, str]:
+        """Return the conditions that each comparison did not meet: those of its level and of its reference, where that is compared with none."""
+        unmet, compared = (
+            [c for c in self._own_concerns if c.code == "condition"],
+            {*self.study.plan.factor.pairs()},
+        )
+        pairs = zip(answers["level"], answers["against"], strict=True)
+        named = {level: {level} if other in compared else {level, other} for level, other in pairs}
+        texts = {level: "; ".join(c.value for c in unmet if c.level in of) for level, of in named.items()}
+        return {level: text for level, text in texts.items() if text}
 
     @cached_property
     def _own_concerns(self) -> list[Concern]:

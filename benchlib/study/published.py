@@ -15,9 +15,12 @@ import pandas as pd
 from benchlib.errors import InputError
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import among
+from benchlib.stats.effects import compare
 from benchlib.study.store import project_root
 
 _INVALID = "cannot tell: the comparison is invalid"
+_SHOWN = ["figure", "level", "against", "published", "published_low", "published_high", "percent_change", "ci_low", "ci_high",
+          "measured", "agreement", "source", "conditions", "note"]  # fmt: skip
 _TOO_LITTLE = " in direction, by less than matters"
 Change = Mapping[Hashable, Any]
 """A row of ``Analysis.table``."""
@@ -54,6 +57,66 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
     changes = frame[[*NUMBERS]].bfill(axis=1)["value"].where(frame["against"].ne(""))
     signs = ["" if pd.isna(size) else "-0+"[int(size > 0) - int(size < 0) + 1] for size in changes]
     return frame.assign(direction=[sign or own for sign, own in zip(signs, frame["direction"], strict=True)])
+
+
+def beside(published: pd.DataFrame, effects: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the published figures beside what was measured, a row a figure.
+
+    ``published`` is ``study.published()``, ``effects`` what :func:`benchlib.compare` made of ``trials``. A pair of levels that the
+    study does not compare is compared alone, by the same model. Columns: ``figure, level, against, published`` (words),
+    ``published_low, published_high`` and ``percent_change, ci_low, ci_high`` (percent, of a comparison), ``measured`` (the mean
+    of a level's trials, of a figure by itself), ``agreement`` (see :func:`agreement`), ``source, conditions, note``.
+    """
+    rows = []
+    for figure in published.itertuples():
+        change, measured = _change(figure, effects, trials), None
+        if not figure.against and figure.metric in trials:
+            values = trials.loc[trials["level"].eq(figure.level), figure.metric].astype(float)
+            measured = values.mean() if len(values) else None
+        percent = figure.unit == "%" and bool(figure.against)
+        low = figure.value if math.isnan(figure.low) else figure.low
+        high = figure.value if math.isnan(figure.high) else figure.high
+        rows.append({
+            **{name: getattr(figure, name) for name in ("figure", "level", "against", "source", "conditions", "note")},
+            "published": figure.words or _number(figure),
+            "published_low": low if percent else None, "published_high": high if percent else None,
+            **{name: change[name] if change else None for name in ("percent_change", "ci_low", "ci_high")},
+            "measured": measured,
+            "agreement": agreement(figure, change, effects.attrs.get("margin", 0.03)) or "no claim",
+        })  # fmt: skip
+    numbers = dict.fromkeys(
+        ("published_low", "published_high", "percent_change", "ci_low", "ci_high", "measured"), float
+    )
+    return pd.DataFrame(rows, columns=_SHOWN).astype(numbers)
+
+
+def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change | None:
+    """Return the row of the comparison that a published figure is about: the study's own, or one of the two levels alone."""
+    names = set(trials["level"])
+    if not figure.against or not {figure.level, figure.against} <= names or figure.level == figure.against:
+        return None
+    own = effects[effects["level"].eq(figure.level) & effects["against"].eq(figure.against)]
+    if figure.metric == effects.attrs.get("metric") and len(own):
+        row: Change = own.iloc[0].to_dict()
+    else:
+        part = trials[trials["level"].isin([figure.level, figure.against])]
+        if figure.metric not in part or part[figure.metric].isna().all():
+            return None
+        try:
+            row = compare(part, baseline=figure.against, metric=figure.metric).iloc[0].to_dict()
+        except InputError:
+            return None
+    return row if math.isfinite(row["percent_change"]) else None
+
+
+def _number(figure: Any) -> str:
+    """Return a published number or range with its unit."""
+    value, low, high = (
+        f"{number:,.12g}".replace("-", "−") if math.isfinite(number) else ""
+        for number in (figure.value, figure.low, figure.high)
+    )
+    text = value or (f"{low} to {high}" if low and high else f"from {low}" if low else f"up to {high}")
+    return f"{text} {figure.unit}".strip()
 
 
 def agreement(figure: Any, change: Change | None, margin: float, unmet: str = "") -> str:

@@ -1,14 +1,12 @@
-"""One look for every figure and table: colours that survive dark mode and colour blindness, and a quiet axis.
+"""One look for every figure and page: colours that survive dark mode and colour blindness, and a quiet axis.
 
 Hues descend from Okabe and Ito's palette, darkened until each reaches 4.5:1 on the light page and
 lightened for the dark one. A colour is never the only carrier of a meaning: verdicts also differ
 by marker and by word, levels by marker and label.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import jinja2
 
 _COLOURS = {
     "ink": ("#1a1a1a", "#e8e8ea"),
@@ -75,16 +73,3 @@ def looks(levels: Sequence[str]) -> dict[str, Look]:
         level: Look(hue, marker)
         for level, hue, marker in zip(levels, SERIES, ("o", "s", "^", "D", "v", "X"), strict=False)
     }
-
-
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("benchlib.report", "template"),
-    autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-)  # fmt: skip
-TEMPLATES.globals.update(light=LIGHT, dark=DARK, mark_of=mark_of)
-"""The templates that figures, tables and pages are made from."""
-
-
-def worded(name: str, facts: Mapping[str, object]) -> str:
-    """The words of the template of that name, line by line."""
-    return TEMPLATES.get_template(f"{name}.txt.j2").render(facts).strip()

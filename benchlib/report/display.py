@@ -1,0 +1,99 @@
+"""How frames and figures show themselves in a notebook: numbers with few digits, figures as SVG with a text for those who cannot see.
+
+A frame that belongs on the page beside its table (effects, limits, setup) carries its rows as data in the output, so that the
+executed notebook alone makes the page.
+"""
+
+import io
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from IPython.core.interactiveshell import InteractiveShell
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from benchlib.report.model import as_data
+from benchlib.report.style import DARK, LIGHT
+
+DATA = "application/vnd.benchlib+json"
+"""The type of an output that holds a frame's rows: ``kind, rows, attrs``."""
+ABOUT = "benchlib"
+"""The metadata of a figure's output: ``title, caption, alt, csv``."""
+_KINDS = {
+    "effects": {"level", "against", "percent_change", "verdict"},
+    "limits": {"code", "text"},
+    "setup": {"what", "value"},
+}
+"""The frames whose rows a page needs, and the columns without which a frame is only a part of one."""
+_MOST_ALT = 600
+
+
+def install(shell: InteractiveShell) -> None:
+    """Make the frames and figures of this kernel show themselves as pages need them."""
+    plt.close("all")  # loads the backend, whose own formats are replaced here
+    pd.set_option("display.float_format", _number)
+    pd.set_option("display.max_colwidth", 120)
+    pd.set_option("display.html.border", 0)
+    formatters = shell.display_formatter.formatters  # type: ignore[union-attr]
+    formatters["image/png"].pop(Figure, None)
+    formatters["image/svg+xml"].for_type(Figure, _svg)
+    shell.display_formatter.mimebundle_formatter.for_type(pd.DataFrame, _rows)  # type: ignore[union-attr]
+
+
+def _number(value: float) -> str:
+    """A number with four digits that count: ``12,345``, ``1.234``, ``0.0001234``."""
+    digits = f"{value:,.4g}"
+    return f"{value:,.0f}" if "e" in digits and abs(value) >= 1 else digits
+
+
+def _rows(frame: pd.DataFrame, **_: Any) -> dict[str, Any] | None:
+    kind = frame.attrs.get("kind")
+    whole = kind in _KINDS and _KINDS[kind] <= {*frame.columns}
+    return {DATA: as_data(frame)} if whole else None
+
+
+def described(figure: Figure, caption: str, rows: pd.DataFrame) -> None:
+    """Give a figure its caption, and the numbers that it shows: for its text, and for a download."""
+    figure.benchlib = {"caption": caption, "rows": rows}  # type: ignore[attr-defined]
+
+
+def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
+    out = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "benchlib", "svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
+    about = getattr(figure, "benchlib", {"caption": "", "rows": pd.DataFrame()})
+    title = figure.get_suptitle() or next(
+        (axes.get_title() or axes.get_title("left") for axes in figure.axes), ""
+    )
+    rows = about["rows"]
+    told = "; ".join(
+        ", ".join(f"{name} {_cell(value)}" for name, value in row.items())
+        for row in rows.head(8).to_dict("records")
+    )
+    alt = f"{title}. {told}"[:_MOST_ALT]
+    csv = rows.to_csv(index=False, float_format="%.6g")
+    return _coloured(out.getvalue()), {
+        ABOUT: {"title": title, "caption": about["caption"], "alt": alt, "csv": csv}
+    }
+
+
+def _coloured(svg: str) -> str:
+    """Return an SVG whose colours follow the reader's light or dark setting."""
+    start = svg.index("<svg")
+    for name, colour in LIGHT.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    light, dark = ("".join(f"--{name}:{colour};" for name, colour in of.items()) for of in (LIGHT, DARK))
+    style = f"<style>:root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
+    end = svg.index(">", start) + 1
+    return svg[start:end] + style + svg[end:]
+
+
+def figure_output(axes: Any) -> dict[str, Any]:
+    """Return a figure as a notebook's output has it."""
+    svg, about = _svg(axes.get_figure())
+    return {"output_type": "display_data", "data": {"image/svg+xml": svg}, "metadata": about}
+
+
+def _cell(value: Any) -> str:
+    return _number(value) if isinstance(value, float) else str(value)

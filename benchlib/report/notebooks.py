@@ -1,0 +1,37 @@
+"""Notebooks as nbformat reads and writes them."""
+
+from pathlib import Path
+from typing import Any
+
+from benchlib.errors import InputError
+from benchlib.host import files
+
+Node = Any
+"""A notebook, or a cell of one, as nbformat has it: a dictionary with attributes."""
+
+
+def read_notebook(path: Path) -> Node:
+    """Return the notebook in a file.
+
+    Raises:
+        InputError: it is none.
+
+    """
+    import nbformat
+
+    try:
+        return nbformat.reads(files.read_plain(path).decode(), as_version=4)
+    except (OSError, ValueError, LookupError, nbformat.ValidationError) as reason:
+        raise InputError(f"{path.name} is not a notebook: {str(reason).splitlines()[0]}") from None
+
+
+def write_notebook(notebook: Node, path: Path) -> None:
+    """Write a notebook."""
+    import nbformat
+
+    files.write(path, nbformat.writes(notebook) + "\n")
+
+
+def tags(cell: Node) -> set[str]:
+    """Return the tags of a cell."""
+    return set(cell["metadata"].get("tags", []))
