@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from benchlib.load.parse import parse_text
+    from benchlib.report import plot
     from benchlib.stats import Analysis, analyze
+    from benchlib.stats.effects import compare
 
 __version__ = "0.1.0"
 
-_HOMES = {"analyze": "benchlib.stats", "Analysis": "benchlib.stats", "parse_text": "benchlib.load.parse"}
-__all__ = ["Analysis", "analyze", "parse_text"]
+_HOMES = {
+    "analyze": "benchlib.stats", "Analysis": "benchlib.stats", "compare": "benchlib.stats.effects", "parse_text": "benchlib.load.parse",
+}  # fmt: skip
+__all__ = ["Analysis", "analyze", "compare", "parse_text", "plot"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plot":
+        return import_module("benchlib.report.plot")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'benchlib' has no attribute {name!r}")

@@ -17,15 +17,14 @@ from benchlib.report.execute import PROGRESS_VARIABLE
 from benchlib.report.model import PageData
 from benchlib.report.site import page_table, saved_pages
 from benchlib.stats.crossed import additivity, ladder
-from benchlib.stats.crossed import effects as main_effects
-from benchlib.stats.effects import compare
+from benchlib.stats.effects import compare, screen
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.frames import OpenStudy
 from benchlib.study.published import beside
 from benchlib.study.store import StudyFolder
 
 __all__ = [
-    "additivity", "beside", "compare", "ladder", "main_effects", "open_study", "open_summary", "page_table", "plot",
+    "additivity", "beside", "compare", "ladder", "open_study", "open_summary", "page_table", "plot", "screen",
 ]  # fmt: skip
 
 

@@ -322,8 +322,11 @@ def analyze(
             else effects
         )
         grave = {level: " ".join(doubt.text for doubt in analysis.doubts(level)) for level in asked["level"]}
-        rows = [{**row, "limit": grave[row["level"]]} for row in asked.to_dict("records")]
-        gated_rows = gated(trials.name, rows, effects.attrs, analysis.margin)
+        rows: list[dict[str, Any]] = [
+            {**{str(name): value for name, value in row.items()}, "limit": grave[row["level"]]}
+            for row in asked.to_dict("records")
+        ]
+        gated_rows = gated(trials.name, rows, {str(k): v for k, v in effects.attrs.items()}, analysis.margin)
         echo(written(gated_rows), err=as_json)
         sys.exit(status(gated_rows))
 

@@ -20,7 +20,9 @@ def read_notebook(path: Path) -> Node:
     import nbformat
 
     try:
-        return nbformat.reads(files.read_plain(path).decode(), as_version=4)
+        return nbformat.reads(  # type: ignore[no-untyped-call]
+            files.read_plain(path).decode(), as_version=4
+        )
     except (OSError, ValueError, LookupError, nbformat.ValidationError) as reason:
         raise InputError(f"{path.name} is not a notebook: {str(reason).splitlines()[0]}") from None
 
@@ -29,7 +31,7 @@ def write_notebook(notebook: Node, path: Path) -> None:
     """Write a notebook."""
     import nbformat
 
-    files.write(path, nbformat.writes(notebook) + "\n")
+    files.write(path, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
 
 
 def tags(cell: Node) -> set[str]:

@@ -110,7 +110,7 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
     ]
     sound = rows["verdict"].ne("invalid") if "verdict" in rows else pd.Series(True, rows.index)
     factors = _scale(ax, rows.loc[sound, ["percent_change", "ci_low", "ci_high"]])
-    for place, row in rows.iterrows():
+    for place, row in enumerate(rows.to_dict("records")):
         look = mark_of(row.get("verdict"))
         x, low, high = (factors(row[name]) for name in ("percent_change", "ci_low", "ci_high"))
         ax.plot(
@@ -247,7 +247,7 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
 @styled
 def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw what the sessions did, a bar a level: mean number of sessions for each wait event, the most frequent first."""
-    means = waits.groupby(["level", "wait"], sort=False)["sessions"].mean().unstack(fill_value=0.0)
+    means = waits.groupby(["level", "wait"], sort=False)["sessions"].mean().unstack().fillna(0.0)
     means = means.reindex(_order(waits))
     top = means.mean().sort_values(ascending=False, kind="stable").index[:_MOST]
     shown = means[top].assign(**{"all others": means.drop(columns=top).sum(axis=1)})
@@ -343,7 +343,7 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
             index=down, columns=across, values="log", sort=False
         )
         logs.loc["geometric mean"], logs["geometric mean"] = logs.mean(), logs.mean(axis=1)
-        text = (100 * np.expm1(logs)).map(
+        text = (100 * logs.apply(np.expm1)).map(
             lambda value: f"{value:+.1f} %".replace("-", "−") if np.isfinite(value) else ""
         )
         sns.heatmap(
@@ -448,7 +448,7 @@ def beside(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     there = there[there["published_low"].notna()].reset_index(drop=True)
     ax = _axes(ax, 1.2 * max(len(there), 1))
     factors = _scale(ax, there[["percent_change", "ci_low", "ci_high", "published_low", "published_high"]])
-    for place, row in there.iterrows():
+    for place, row in enumerate(there.to_dict("records")):
         ax.plot(
             [factors(row["ci_low"]), factors(row["ci_high"])],
             [place, place],

@@ -77,6 +77,42 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
     return [*(text for _, text in data.sentences()), f"page: {root / name}.html", index]
 
 
+def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the grid that confirms a saved screening, as the study ``NAME-confirmed``.
+
+    The grid has all combinations of the changes that stand out, the other dimensions at their first value; the rest is
+    as it was for the screening, but for what is ``given`` now.
+
+    Raises:
+        InputError: there is no such screening, it is not complete or not valid, or nothing stands out.
+
+    """
+    from benchlib.report.site import data_of
+
+    if ignored := {"grid", "levels", "baseline", "along", "against", "answers"} & {*given}:
+        raise InputError(f"parameter {min(ignored)}: a grid that confirms a screening has its own")
+    name = study_name(checked(parameters, given))
+    study, data = StudyFolder(name).read(), data_of(name)
+    if not study.declared.screen:
+        raise InputError(f"study '{name}' is no screening: set 'screen: true' and a grid")
+    if data.complete:
+        raise InputError(f"study '{name}' is not complete: {data.complete}; run it to its end")
+    large = [answer.level for answer in data.comparisons if answer.verdict in ("faster", "slower")]
+    if not large:
+        raise InputError(f"nothing stands out of the noise in '{name}', so there is nothing to confirm")
+    cells, grid = study.plan.factor.cells.values(), dict[str, dict[str, Any]]()
+    # "on" alone means nothing in a level's name; but what a profile patches goes by that
+    bare = "levels" in study.parameters["profiles"][study.parameters["profile"]]
+    for dimension, patches in study.parameters["grid"].items():
+        ends = list(dict.fromkeys(cell[dimension] for cell in cells))[: 2 if dimension in large else 1]
+        grid[dimension] = {end if bare else f"{dimension} {end}": patches[end] for end in ends}
+    own = {
+        "study": f"{name}-confirmed", "screen": False, "levels": {}, "grid": grid,
+        "baseline": "", "along": "", "against": {}, "answers": {},
+    }  # fmt: skip
+    return {key: value for key, value in {**study.parameters, **given, **own}.items() if key in parameters}
+
+
 def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) -> None:
     """Refuse parameters that make no study, or would be ignored, before anything starts; the notebook asks this machine."""
     if not values.get("run", True):

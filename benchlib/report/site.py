@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from pydantic import ValidationError
@@ -16,8 +17,8 @@ import benchlib
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
 from benchlib.plan.words import scrubbed
-from benchlib.report.model import PageData, as_data, ordered, page_data
-from benchlib.stats.effects import compare
+from benchlib.report.model import Answer, PageData, as_data, ordered, page_data
+from benchlib.stats.effects import compare, screen
 from benchlib.study.experiment import shown
 from benchlib.study.frames import OpenStudy
 from benchlib.study.store import StudyFolder, project_root, walk
@@ -68,7 +69,11 @@ def judged(name: str, metric: str = "") -> PageData:
     study = OpenStudy(shown(StudyFolder(name)))
     if not study.answers:
         raise StudyError("it measures the baseline alone, such as the capacity for a rate")
-    effects = compare(study.trials, **{**study.comparison, **({"metric": metric} if metric else {})})
+    trials, measured = study.trials, metric or study.metric.name
+    if study.study.declared.screen:
+        effects = screen(trials, study.signs, metric=measured, margin=study.margin, alpha=study.alpha)
+    else:
+        effects = compare(trials, **{**study.comparison, "metric": measured})
     frames = (as_data(frame) for frame in (effects, study.limits(effects), study.setup))
     return page_data(study.study, *frames, name=name, missing=study.missing)
 
@@ -161,11 +166,13 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     counts = {
         name: sum(len(page.comparisons) - len(page.controls) for page in of) for name, of in by_factor.items()
     }
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"page": of[0], "answer": of[0].answers[0], "more": counts[name] - 1}
         for name, of in by_factor.items()
     ]
-    every = [answer for page in with_page for answer in page.comparisons if answer.level not in page.controls]
+    every: list[Answer] = [
+        answer for page in with_page for answer in page.comparisons if answer.level not in page.controls
+    ]
     verdicts = list(dict.fromkeys(answer.verdict for answer in every if answer.verdict))
     why = "it has no page yet: run 'benchlib report {}'".format
     left_out = {**others, **{page.name: why(page.name) for page in pages if page not in with_page}}

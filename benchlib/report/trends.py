@@ -92,20 +92,21 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
             )
             continue
         told = {
+            "study": data.name,
+            "measured": data.created,
             "machine": data.setup.get("machine", ""),
             "server": data.setup.get("server", ""),
             "benchlib": data.benchlib,
         }
-        for answer in data.answers:
-            rows.append(
-                {
-                    "comparison": f"{answer.level} against {answer.against}",
-                    "study": data.name,
-                    "measured": data.created,
-                }
-                | {name: getattr(answer, name) for name in ("level", "against", *ENDS, "verdict")}
-                | {**told, "levels": data.level_marks.get(answer.level, "")}
-            )
+        rows += [
+            answer.model_dump(include={"level", "against", *ENDS, "verdict"})
+            | told
+            | {
+                "comparison": f"{answer.level} against {answer.against}",
+                "levels": data.level_marks.get(answer.level, ""),
+            }
+            for answer in data.answers
+        ]
     if not rows:
         raise InputError("; ".join(remarks) or f"no study of '{notebook}' compares anything")
     frames, figures, places = list[pd.DataFrame](), list[Any](), None
@@ -166,7 +167,7 @@ def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -
                 {
                     "code": "",
                     "parameters": False,
-                    "outputs": [{**output_part(figure_output(part)), "number": number}],
+                    "outputs": [{**(output_part(figure_output(part)) or {}), "number": number}],
                 }
             )
     cells.append({"prose": Markup('<p><a href="{}.csv">numbers (CSV)</a></p>').format(name)})

@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
+from benchlib.plan.metrics import described
 from benchlib.stats.analysis import Analysis
+from benchlib.stats.crossed import effects as main_effects
 from benchlib.stats.limits import Concern
 from benchlib.stats.sequential import decide, plan_looks
 from benchlib.stats.strata import analyze_strata
@@ -167,4 +169,45 @@ def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType
         "blocks": analysis.blocks,
         "warnings": [warning.record() for warning in analysis.warnings],
     }
+    return effects
+
+
+def screen(
+    trials: pd.DataFrame,
+    signs: pd.DataFrame,
+    *,
+    metric: str = "tps",
+    margin: float = 0.03,
+    alpha: float = 0.05,
+) -> pd.DataFrame:
+    """Return the effect of each change of a screening as a frame of effects (see :func:`compare`), the largest first.
+
+    ``signs`` has a row a level and a column a change, −1 without it and +1 with it. ``answer`` names the changes that stand out
+    (Holm), or else the largest. Means are those of the trials without and with the change.
+
+    Raises:
+        InputError: the trials are not those of the design.
+
+    """
+    of = described(metric)
+    rows = main_effects(trials, signs, metric=metric, order=1, alpha=alpha)
+    up, down = of.directions
+    good = trials.dropna(subset=[metric]).set_index("level")[metric].astype(float)
+    out = rows["p_holm"] < alpha
+    sides = [signs.index[signs[name] == sign] for name in rows["effect"] for sign in (-1, 1)]
+    means = [good[good.index.isin(side)].mean() for side in sides]
+    named = out if out.any() else pd.Series(rows.index == 0, rows.index)
+    effects = pd.DataFrame({
+        "level": rows["effect"], "against": "without it", "answer": rows["effect"].where(named, ""),
+        "n": trials["block"].nunique(), "base": means[::2], "mean": means[1::2],
+        "percent_change": rows["percent"], "ci_low": rows["ci_low"], "ci_high": rows["ci_high"],
+        "equal_low": np.nan, "equal_high": np.nan, "p_value": rows["p_value"], "p_adjusted": rows["p_holm"],
+        "verdict": np.where(out, np.where(rows["percent"] > 0, up, down), "inconclusive"),
+        **dict.fromkeys(("mde_percent", "blocks_needed", "error", "df"), np.nan),
+    })  # fmt: skip
+    effects.attrs = {
+        "kind": EFFECTS, "baseline": "without it", "controls": [], "metric": metric, "title": of.title, "unit": of.unit,
+        "higher_is_better": of.higher_is_better, "margin": margin, "alpha": alpha,
+        "blocks": int(trials["block"].nunique()), "warnings": [],
+    }  # fmt: skip
     return effects

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from benchlib.errors import StudyError
+from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.stats import Analysis, Concern, analyze
 from benchlib.stats.sequential import EXTENSION, decide, plan_looks
@@ -21,8 +22,6 @@ from benchlib.study.store import StudyFolder
 _ALPHA = 0.05
 _MOST_EXTENSIONS = 4
 _FEW_WORKLOADS = 3
-SO_FAR = "provisional, after"
-"""How the effects of an unfinished study begin."""
 SO_FAR_FROM = 3
 _CAPPED = "capped at "
 """How words of storage begin that name a cap."""
@@ -166,6 +165,22 @@ class Experiment:
         sizes = Counter(measurement.trial.block for measurement in self.kept.values())
         whole = sum(size == len(self.plan.factor.levels) for size in sizes.values())
         return self._latest_look()[1] if whole in self.plan.looks else None
+
+    def so_far(self) -> str | None:
+        """Return the effects of an unfinished study in a line; None while fewer than three blocks are complete."""
+        names, blocks = self.plan.factor.levels, Counter(m.trial.block for m in self.kept.values())
+        complete = sum(size == len(names) for size in blocks.values())
+        if not SO_FAR_FROM <= complete < self.study.blocks:
+            return None
+        try:
+            rows = self.analysis.table.dropna(subset="percent_change").to_dict("records")
+        except StudyError:
+            return None
+        effects = []
+        for row in rows:
+            change, interval = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
+            effects.append(f"{row['level']} {change} [{interval.replace(' to ', ', ')}] {row['verdict']}")
+        return f"provisional, after {complete} of {self.study.blocks} blocks: {'; '.join(effects)}"
 
     def forget(self) -> None:
         """Derive all frames anew when they are next asked for: trials have been added."""

@@ -148,6 +148,13 @@ class OpenStudy:
             "level"
         )
 
+    @property
+    def signs(self) -> pd.DataFrame:
+        """The levels of a grid of two values a dimension as −1 (the first value) and +1, without dimensions of one value."""
+        design = self.design
+        two = design.loc[:, design.nunique() == 2]
+        return two.ne(two.iloc[0] if len(two) else 0).astype(int) * 2 - 1
+
     # --- running --------------------------------------------------------------------
 
     def preflight(self) -> pd.DataFrame:
@@ -282,9 +289,9 @@ class OpenStudy:
             if record.per_s(rate.method) == rate.ops_per_s
         ]
         frame = pd.DataFrame(rows, columns=["level", "method", "flushes_per_s", "used"])
-        return frame.groupby(["level", "method", "used"], sort=False, as_index=False)[
-            "flushes_per_s"
-        ].median()
+        return (
+            frame.groupby(["level", "method", "used"], sort=False)[["flushes_per_s"]].median().reset_index()
+        )
 
     def replicas(self) -> pd.DataFrame:
         """The replicas' lag, a row a reading: ``level, block, replica, second, replay_lag_s, replay_lag_bytes, write_lag_bytes``."""
@@ -529,9 +536,7 @@ def _joined(concerns: list[Concern]) -> list[Concern]:
             joined += of_code[:1]
             continue
         levels = list(dict.fromkeys(levels))
-        name = "”, “".join(levels[:_NAMED]) + (
-            f"” and {len(levels) - _NAMED} more “" if len(levels) > _NAMED else ""
-        )
+        name = "”, “".join([*levels[:_NAMED], *["…"] * (len(levels) > _NAMED)])
         joined.append(Concern(first.code, first.value, any(c.grave for c in of_code), name))
     return joined
 

@@ -68,6 +68,7 @@ def beside(published: pd.DataFrame, effects: pd.DataFrame, trials: pd.DataFrame)
     of a level's trials, of a figure by itself), ``agreement`` (see :func:`agreement`), ``source, conditions, note``.
     """
     rows = []
+    figure: Any
     for figure in published.itertuples():
         change, measured = _change(figure, effects, trials), None
         if not figure.against and figure.metric in trials:

@@ -169,9 +169,7 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
     doubts, trials_of = list[Concern](), trials["level"].value_counts()
     kinds = warnings["warning"].str.replace(_NUMBER, "#", regex=True)
     for (_, level), rows in warnings.groupby([kinds, warnings["level"]], sort=False):
-        value = (
-            f"{rows['warning'].iloc[0].rstrip('.')} ({rows['block'].nunique()} of {trials_of[level]} trials)"
-        )
+        value = f"{rows['warning'].iloc[0].rstrip('.')} ({rows['block'].nunique()} of {trials_of[str(level)]} trials)"
         doubts.append(Concern("trial_warning", value, level=str(level)))
     return doubts
 
