@@ -32,8 +32,7 @@ from benchlib import __version__
 from benchlib.errors import BenchlibError, InputError
 from benchlib.host.facts import load_average
 from benchlib.plan.model import Study
-from benchlib.report.entries import entries, reports_root
-from benchlib.report.site import write_site
+from benchlib.report.site import pages_and_others, reports_root, write_site
 from benchlib.stats.sequential import ALPHA, EXTENSION, SequentialPlan, plan_looks
 from benchlib.study.experiment import Experiment
 from benchlib.study.runs import Runner, plan_study
@@ -90,7 +89,7 @@ def main(simulated: bool, show: bool, seed: int, **given: Any) -> None:
             print(sentence(calibrate_here(Options(**given, seed=seed), tell)))
         reports_root().mkdir(parents=True, exist_ok=True)
         publish(reports_root())
-        write_site(reports_root(), *entries())
+        write_site(reports_root(), *pages_and_others())
     except BenchlibError as reason:
         raise click.ClickException(str(reason)) from None
     print(f"page: {reports_root() / 'calibration.html'}")

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import mistune
 import numpy as np
 import pandas as pd
+import seaborn as sns
+from markupsafe import Markup
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from scipy.stats import binom, binomtest, nct
 from simulation import SIGMA_D
 
-from benchlib.report.figures.figure import Figure, render
-from benchlib.report.figures.frames import NOTHING, guarded
-from benchlib.report.figures.layout import Label, row_axes, styled
-from benchlib.report.figures.style import BAND, BLUE, INK, PAPER, TEMPLATES
-from benchlib.report.figures.tables import html_table
-from benchlib.report.page import Page, render_prose
+from benchlib.report.display import described, figure_output
+from benchlib.report.page import cleaned, output_part, render
+from benchlib.report.plot import styled
+from benchlib.report.style import BAND, BLUE, INK
 from benchlib.stats.descriptive import geometric_mean
 from benchlib.stats.power import Plan, detectable
 from benchlib.stats.sequential import ALPHA
+from benchlib.study.frames import guarded
 from benchlib.study.store import data_root
 
 BASELINE = "baseline"
@@ -62,41 +67,37 @@ def publish(reports: Path) -> None:
 def render_calibration(
     simulated: tuple[pd.DataFrame, Mapping[str, Any]] | None,
     real: Mapping[str, Any] | None,
-    downloads: Mapping[str, str] = NOTHING,
+    downloads: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """The page, of the simulated situations with the totals of that run, of the real sessions, or of both."""
-    promises: list[Promise] = []
-    facts: dict[str, str] = {}
-    if simulated:
-        cells, totals = simulated
-        promises += simulated_promises(cells, totals)
-        facts["Simulated"] = (
-            f"{len(cells)} situations × {totals['sessions']:,} studies, seed {totals['seed']}"
-        )
-    if real:
-        promises += real_promises(real)
-        machine = f"{real['host']['processors']} × {real['host']['processor']}"
-        values = (str(real["options"]["sessions"]), real["server"], machine, real["created"][:10])
-        facts |= zip(("Real sessions", "Server", "Machine", "Measured"), values, strict=True)
+    """Return the page, of the simulated situations with the totals of that run, of the real sessions, or of both."""
+    promises = [
+        *(simulated_promises(*simulated) if simulated else []),
+        *(real_promises(real) if real else []),
+    ]
     judged = [promise.kept for promise in promises if promise.kept is not None]
-    count = f"{sum(judged)} of {len(judged)} promises kept"
-    page = Page(
-        title="The suite on trial",
-        question="How often does it see a difference where there is none, and how often does it find one that is there?",
-        headline=f"{count}." + (f" {sentence(real)}" if real else ""),
-        verdicts=[count if judged else "too few sessions"],
-        facts=facts,
-        downloads=downloads,
-    )
-    table = pd.DataFrame(promises, columns=["promise", "bar", "result", "kept?"])
-    table["kept?"] = table["kept?"].map({True: "kept", False: "not kept"}).fillna("too few to judge")
-    return render_prose(
-        page,
-        TEMPLATES.from_string(Path(__file__).with_name("calibration.md.j2").read_text()),
-        promises=html_table(table[["promise", "kept?", "result", "bar"]], "Promises"),
-        simulated=_simulated(*simulated) if simulated else None,
-        real=_real(real) if real else None,
-        marks=marks_by_row,
+    table = pd.DataFrame(promises, columns=["promise", "wanted", "result", "kept"])
+    table["kept"] = table["kept"].map({True: "kept", False: "not kept"}).fillna("too few to judge")
+    parts: list[Any] = [f"{sum(judged)} of {len(judged)} promises kept.", table]
+    parts += _simulated(*simulated) if simulated else []
+    parts += _real(real) if real else []
+    parts.append("\n".join(f"- [{label}]({name})" for name, label in downloads.items()))
+    cells, figures = list[dict[str, Any]](), 0
+    for part in parts:
+        if isinstance(part, str):
+            cells.append({"prose": Markup(mistune.html(part))})
+        elif isinstance(part, pd.DataFrame):
+            cells.append(
+                {"prose": Markup('<div class="wide">{}</div>').format(cleaned(part.to_html(index=False)))}
+            )
+        else:
+            figures += 1
+            shown = {**(output_part(figure_output(part)) or {}), "number": figures}
+            cells.append({"code": "", "parameters": False, "outputs": [shown]})
+    return render(
+        "notebook.html.j2",
+        title="Calibration: simulated and real studies with known effects",
+        cells=cells,
+        contents=[],
     )
 
 
@@ -236,83 +237,84 @@ def _effect(real: Mapping[str, Any], limit: str) -> str:
     return f"+{100 * (work['baseline'] / work['injected'] - 1):.3g} %"
 
 
-# --- what the template shows --------------------------------------------------------
+# --- what the page shows ------------------------------------------------------------
 
 
-def _simulated(cells: pd.DataFrame, totals: Mapping[str, Any]) -> dict[str, Any]:
+def _simulated(cells: pd.DataFrame, totals: Mapping[str, Any]) -> Iterator[Any]:
     stress = stress_of(cells)
     cells = cells.assign(row=stress, hollow=cells["levels"] > 4).sort_values("blocks", kind="stable")
     tidy = cells[cells["row"] == "tidy"].assign(row=lambda rows: rows["blocks"].map("{} blocks".format))
+    error = 100 * cells["error"].max()
+    yield (
+        "## Simulated studies\n\nIn a simulated study the truth is known. *Tidy*: seconds depend on each other, runs differ, hosts "
+        "drift. *Hits*: other load takes 5 to 25 % from a tenth of the trials. *Stalls*: a tenth of the trials loses ten deviations. "
+        "*Heavy tails*: Student's t with 3 degrees of freedom. *Some levels noisier*: one, half or all of them have 3 or 10 times "
+        "the noise. *Clusters differ*: by half a trial's deviation or a whole one."
+    )
+    caption = f"A mark is one situation of {totals['sessions']:,} studies (standard error {error:.2f} points); pale: more than four levels."
+    yield marks_by_row(
+        tidy.assign(value=100 * tidy["alarms"]),
+        "False alarms of one comparison",
+        "%",
+        caption + " Shaded: 4 to 5.6 %.",
+        [5],
+        (4, 5.6),
+    )
+    family = cells.sort_index().assign(value=100 * cells["family"])
+    yield marks_by_row(
+        family, "Studies with any false alarm", "%", "All situations. Shaded: at most 6 %.", [5], (0, 6)
+    )
     power, looks = pd.DataFrame(totals["power"]), pd.DataFrame(totals["looks"])
-    arms = "{} arms".format
-    wide = (100 * power.pivot(index="blocks", columns="levels", values="power")).round(1).rename(columns=arms)
+    wide = (100 * power.pivot(index="blocks", columns="levels", values="power")).round(1)
+    yield f"### Power for +5 % at σ_d {100 * SIGMA_D:.2f} %, by blocks\n\nPercent of studies that find it; a column is a number of levels."
+    yield wide.rename_axis(columns=None).reset_index()
     looks = looks.assign(**(100 * looks[["alarms", "power", "invalid"]])).round(2)
     looks["invalid"] = looks["invalid"].where(looks["controls"] > 0)
-    labels = {
-        "kind": "looks", "levels": "arms", "controls": "A/A arms", "ratio": "half the levels noisier, times", "alarms": "any false alarm, %",
-        "power": "power for +5 %, %", "blocks": "blocks used, mean", "invalid": "sound studies invalid, %",
-    }  # fmt: skip
-    note = "Percent of simulated studies whose verdict on a level found it. Two arms have no A/A arm, the others one."
-    return {
-        "sessions": totals["sessions"],
-        "error": 100 * cells["error"].max(),
-        "alarms": tidy.assign(value=100 * tidy["alarms"]),
-        "family": cells.sort_index().assign(value=100 * cells["family"]),
-        "power": html_table(wide.reset_index(), f"Power for +5 % at σ_d {100 * SIGMA_D:.2f} %, by blocks", note=note),
-        "stopping": html_table(looks, "More than one look: planned after 3, 5, 7 and 9 blocks, or extended after 5, 7 and 9", labels=labels),
-    }  # fmt: skip
+    yield "### More than one look\n\nPlanned after 3, 5, 7 and 9 blocks, or extended after 5, 7 and 9. All in percent but the blocks."
+    yield looks
 
 
-def _real(real: Mapping[str, Any]) -> dict[str, Any]:
-    sessions = {}
+def _real(real: Mapping[str, Any]) -> Iterator[Any]:
+    options = real["options"]
+    yield (
+        f"## Real servers\n\nMeasured on {real['host']['processors']} × {real['host']['processor']}, {real['created'][:10]}, with "
+        f"{options['blocks']:.0f} blocks a study and trials of {options['duration_s']:.0f} s. The control against the baseline, and "
+        f"“same” against the mean of both, are two A/A comparisons in each study. {sentence(real)}"
+    )
     for limit, verdicts in _verdicts(real).groupby("load", sort=False):
-        work = real["work"][limit]
-        sessions[limit] = {
-            "work": work,
-            "effect": _effect(real, str(limit)),
-            "true": 100 * (work["baseline"] / work["injected"] - 1),
-            "noise": 100 * float(np.sqrt(2 * (verdicts["residual_sd"] ** 2).mean())),
-            "marks": pd.DataFrame(
-                {
-                    "row": verdicts["level"],
-                    "hollow": ~verdicts["different"],
-                    "value": verdicts["percent_change"],
-                }
-            ),
-            "changes": html_table(
-                _changes(verdicts),
-                f"Over all sessions, the {limit} the limit: what the arms really differ by",
-                labels={"change": "change, %", "interval": "95 % interval"},
-                formats={"change": str, "interval": str},
-                note="Student's interval on the sessions' estimates.",
-            ),
-        }
-    return {**real, "limits": sessions}
+        work, effect = real["work"][limit], _effect(real, str(limit))
+        true = 100 * (work["baseline"] / work["injected"] - 1)
+        marks = pd.DataFrame(
+            {"row": verdicts["level"], "hollow": ~verdicts["different"], "value": verdicts["percent_change"]}
+        )
+        caption = (
+            f"A mark is one session; pale: not called different. Lines: no change, and the injected {effect}."
+        )
+        yield marks_by_row(
+            marks, f"Change against the baseline; the bottleneck is the {limit}", "%", caption, [0, true]
+        )
+        yield _changes(verdicts).rename(columns={"change": "change, %", "interval": "95 % interval"})
 
 
 @styled
 def marks_by_row(
-    name: str,
     marks: pd.DataFrame,
-    axis: str,
+    title: str,
+    unit: str,
     caption: str,
     lines: Sequence[float],
     band: tuple[float, float] = (0, 0),
-) -> Figure:
-    """Each `value` as a mark on its `row`, `hollow` or filled, with `lines` and a shaded `band`."""
-    names = marks["row"].unique().tolist()
-    drawing, axes, middles = row_axes([Label(name, chars=60) for name in names], right=16)
-    y = marks["row"].map(dict(zip(names, middles, strict=True)))
-    for hollow, face, aside in ((False, BLUE, 4), (True, PAPER, -4)):
-        of = marks["hollow"].eq(hollow)
-        axes.plot(marks["value"][of], y[of] + aside, "o", color=BLUE, markerfacecolor=face, markersize=4)
-    axes.set(xlabel=axis)
-    axes.grid(axis="x")
+) -> Axes:
+    """Draw each ``value`` as a mark on its ``row``, pale where it is ``hollow``, with ``lines`` and a shaded ``band``."""
+    figure, axes = plt.subplots(figsize=(9.6, 1.1 + 0.45 * marks["row"].nunique()), layout="constrained")
+    for hollow, alpha in ((False, 0.9), (True, 0.3)):
+        sns.stripplot(
+            marks[marks["hollow"] == hollow], x="value", y="row", color=BLUE, alpha=alpha, size=4, ax=axes
+        )
+    axes.set(xlabel=unit, ylabel="")
+    axes.set_title(title, loc="left")
     axes.axvspan(*band, color=BAND, linewidth=0, zorder=0.5)
     for line in lines:
         axes.axvline(line, color=INK, linewidth=1)
-    what, _, unit = axis.rpartition(", ")
-    ends = " to ".join(f"{end:.3g}".replace("-", "−") for end in (marks["value"].min(), marks["value"].max()))
-    return render(
-        name, drawing, f"{what}: {ends} {unit}", caption, marks[["row", "value", "hollow"]].head(400)
-    )
+    described(figure, caption, marks[["row", "value", "hollow"]].head(400))
+    return axes
