@@ -151,9 +151,7 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
     if not {"plan", "trials"} <= values.keys():
         return values
     if not isinstance(own := values.get("parameters"), dict) or not own:
-        raise InputError(
-            f"{file.name}: it holds no parameters, as of a pilot or a capacity: give those of its study"
-        )
+        raise InputError(f"{file.name}: it holds no parameters, as of a capacity: give those of its study")
     # one's own workloads have been changed since, maybe: the study holds them as they were
     library = {None, *(path.stem for path in LIBRARY.glob("*.toml"))}
     named = values["plan"].get("workloads", ()) if isinstance(values["plan"], dict) else ()
@@ -398,26 +396,6 @@ def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None
                 rows = isinstance(value, list) and len(value) > 3
                 echo(f"{name:<28} {f'{len(value)} rows (--json shows them)' if rows else value}")
     raise_last(errors)
-
-
-@cli.command()
-@click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
-def trim(studies: tuple[str, ...]) -> None:
-    """Make finished studies small enough to be kept in git; their pages stay the same.
-
-    Rewrites data/STUDY in place and leaves out what no page shows, so trim a copy where single samples
-    of wait events, or transactions client by client, are still wanted.
-
-    \b
-    Example:
-      benchlib trim configuration-quick
-    """
-    from benchlib.study.store import StudyFolder
-    from benchlib.study.trim import trim as trim_study
-
-    for name in studies:
-        before, after = trim_study(StudyFolder(name))
-        echo(f"{name}: {before / 1000:,.0f} kB before, {after / 1000:,.0f} kB now")
 
 
 @cli.command()

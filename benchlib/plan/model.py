@@ -261,7 +261,6 @@ class Declared(BaseModel, frozen=True):
     against: dict[str, str] = {}
     shares_of: str = ""
     screen: bool = False
-    pilot: bool = False
     metric: str = ""
     answers: dict[str, str] = {}
     lead: Literal["", "crashes", "clients", "gains"] = ""

@@ -215,8 +215,8 @@ def _metric(declared: Declared, load: Load, levels: Sequence[Level]) -> str:
     asked = declared.metric
     if load.rate is None and all(level.load.rate is None for level in levels):
         return known_metric(asked or "tps").name
-    if declared.pilot or asked in ("tps", "speed"):
-        raise InputError("a fixed rate gives the tps: judge by a latency ('metric'), and without a pilot")
+    if asked in ("tps", "speed"):
+        raise InputError("a fixed rate gives the tps: judge by a latency ('metric')")
     return known_metric(asked or ("latency_p99_ms" if load.transaction_log else "latency_average_ms")).name
 
 

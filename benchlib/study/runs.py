@@ -1,4 +1,4 @@
-"""Running a study on this machine: preflight, provenance, capacity, pilot, and the loop over its trials."""
+"""Running a study on this machine: preflight, provenance, capacity, and the loop over its trials."""
 
 import contextlib
 import datetime as dt
@@ -26,7 +26,6 @@ from benchlib.plan.words import given_folders
 from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.stats.pilot import size_study
 from benchlib.study.at_host import elsewhere_of
 from benchlib.study.bench import open_bench
 from benchlib.study.conditions import conditions
@@ -39,7 +38,6 @@ from benchlib.study.loop import Tell, keep_study, missing, run_study, same_study
 from benchlib.study.preflight import Pairs, builds_differ, cannot_run, check_helper, installations, preflight
 from benchlib.study.store import StudyFolder, checksum
 
-PILOT_S = 12
 _FEW_BLOCKS = 3
 CAPACITY_S = 30
 """The trials that measure the capacity are as long as the study's own, but no longer."""
@@ -262,31 +260,6 @@ class Runner:
                 f"study '{self.experiment.folder.name}' was begun with another build of “{changed[0]}”: "
                 "choose another name (-p study NAME)"
             )
-
-    def pilot(self, tell: Tell) -> str:
-        """In a sentence, from a few short trials of the baseline: how long the trials, how many blocks, what cost.
-
-        They are a study of their own, ``NAME-pilot``, so they are kept and resumed like any other.
-        """
-        plan, factor = self.experiment.plan, self.experiment.plan.factor
-        if self.experiment.folder.exists():
-            same_study(self.experiment.folder, self.experiment.study)  # or it would be refused afterwards
-        load = plan.load.changed(duration_s=PILOT_S)
-        pilot = self._baseline_alone("pilot", plan.changed(load=load), tell)
-        kept = [m for m in pilot.folder.kept().values() if m.error is None and m.load_wall_s is not None]
-        overhead = sum(m.finished_s - m.started_s - (m.load_wall_s or 0) for m in kept) / max(len(kept), 1)
-        readings = dict(list(pilot.progress.groupby(["level", "block"])["tps"]))
-        pairs = {name: other for name, other in factor.pairs().items() if name not in factor.controls}
-        size = size_study(
-            [tps.dropna().to_list() for tps in readings.values()],
-            blocks=[block for _, block in readings],
-            levels=len(factor.levels),
-            controls=len(factor.controls),
-            pairs=len(pairs) if {*pairs.values()} != {factor.baseline} else 0,
-            overhead_s=overhead,
-            margin=plan.margin,
-        )
-        return size.sentence(plan.margin)
 
     def _begun(self, tell: Tell) -> Study:
         """The study with where it runs and, where rates are shares of it, the capacity."""

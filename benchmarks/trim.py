@@ -5,6 +5,7 @@ of wait events (kept: their sum per second), and which transaction of a second w
 """
 
 import hashlib
+import sys
 from collections.abc import Container
 
 from benchlib.errors import InputError
@@ -96,3 +97,9 @@ def _pack(folder: StudyFolder, trials: Container[str]) -> None:
 
 def _size(folder: StudyFolder) -> int:
     return sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file())
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        before, after = trim(StudyFolder(name))
+        print(f"{name}: {before / 1000:,.0f} kB before, {after / 1000:,.0f} kB now")
