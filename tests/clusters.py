@@ -2,11 +2,10 @@
 
 import multiprocessing
 import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import count
 from multiprocessing.context import ForkProcess
@@ -32,6 +31,7 @@ from benchlib.study.bench import Bench, open_bench
 from benchlib.study.store import DATA_VARIABLE
 
 VERSIONS = ("16", "18")
+_LOADED: dict[tuple[object, ...], Cluster] = {}
 
 
 def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
@@ -48,11 +48,12 @@ def begun(work: Callable[..., object], *args: Any, has_helpers: bool = False) ->
     return process
 
 
-def short_folder() -> Path:
+@contextmanager
+def short_folder() -> Iterator[Path]:
     """A folder with a path short enough for sockets, which the servers' user may enter."""
-    folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
-    folder.chmod(0o755)
-    return folder
+    with tempfile.TemporaryDirectory(prefix="bl", dir="/var/tmp", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture
@@ -64,19 +65,17 @@ def kernel_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    folder = short_folder()
-    monkeypatch.setenv(SCRATCH_VARIABLE, str(folder))
     (tmp_path / "data").mkdir(exist_ok=True)
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with short_folder() as folder:
+        monkeypatch.setenv(SCRATCH_VARIABLE, str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")
 def shelter() -> Iterator[Path]:
-    folder = short_folder()
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with short_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -96,18 +95,16 @@ def created(
     shelter: Path, runnable: Callable[[Installation], Installation]
 ) -> Callable[[str | None], Cluster]:
     """An empty cluster of a version, made once and never started: tests take copies of it."""
-    made: dict[Path, Cluster] = {}
+    numbers = count()
 
-    def of(version: str | None) -> Cluster:
-        installation = runnable(find_installation(version))
-        if installation.bindir not in made:
-            cluster = Cluster(Shell(server_user()), installation, shelter / f"v{len(made)}")
-            # of small segments, since to copy large ones takes longer than most tests
-            cluster.create(["--wal-segsize=2"] if installation.major > 10 else [])
-            made[installation.bindir] = cluster
-        return made[installation.bindir]
+    @cache
+    def made(installation: Installation) -> Cluster:
+        cluster = Cluster(Shell(server_user()), installation, shelter / f"v{next(numbers)}")
+        # of small segments, since to copy large ones takes longer than most tests
+        cluster.create(["--wal-segsize=2"] if installation.major > 10 else [])
+        return cluster
 
-    return of
+    return lambda version: made(runnable(find_installation(version)))
 
 
 def hurried(cluster: Cluster) -> Cluster:
@@ -148,13 +145,9 @@ def cluster(request: pytest.FixtureRequest, new_cluster: Callable[[str], Cluster
 
 def remains(scratch: Path) -> list[str]:
     """What is still mounted or attached below a folder, and the folders of ours."""
-    mounts = map(str, mounts_below(scratch))
-    loops = [
-        file.read_text().strip()
-        for file in Path("/sys/block").glob("loop*/loop/backing_file")
-        if str(scratch) in file.read_text()
-    ]
-    return [*mounts, *loops, *(str(f) for f in scratch.rglob("benchlib-*"))]
+    attached = (file.read_text().strip() for file in Path("/sys/block").glob("loop*/loop/backing_file"))
+    loops = [file for file in attached if str(scratch) in file]
+    return [*map(str, mounts_below(scratch)), *loops, *map(str, scratch.rglob("benchlib-*"))]
 
 
 @pytest.fixture
@@ -188,9 +181,6 @@ def ready_clusters(
     monkeypatch.setattr(os, "sync", lambda: None)  # no figure of a test depends on what is dirty elsewhere
 
 
-_LOADED: dict[tuple[object, ...], Cluster] = {}
-
-
 @pytest.fixture
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs have no guardian process, where nothing of the host is changed: what they start ends with them."""
@@ -220,6 +210,10 @@ class Trials:
 
     def bench(self, plan: Plan) -> Bench:
         return self._stack.enter_context(open_bench(plan, "test"))
+
+    def close(self) -> None:
+        """Give back what the benches have."""
+        self._stack.close()
 
     def run(self, bench: Bench, level: str) -> tuple[Measurement, Path]:
         """The measurement and the raw files of one more trial."""

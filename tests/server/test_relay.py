@@ -10,7 +10,6 @@ from clusters import begun, eventually
 
 from benchlib.errors import ServerError
 from benchlib.host.guardian import guarded_run
-from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.shell import Shell, server_user
 from benchlib.host.sweep import processes_of
 from benchlib.server.cluster import Cluster
@@ -18,26 +17,28 @@ from benchlib.server.installations import find_installation
 from benchlib.server.replica import Relay, Source
 
 
-def test_a_relay_that_cannot_start_says_why(scratch: Path) -> None:
-    far = Cluster(Shell(server_user()), find_installation("18"), scratch / ("long" * 25))
-    far.shell.make_directory(far.folder)
+def relay(folder: Path, host: str) -> None:
+    """Start one, of a replica in a folder."""
+    replica = Cluster(Shell(server_user()), find_installation("18"), folder)
+    replica.shell.make_directory(folder)
+    Relay(replica, Source(host, 5432, {}, 2))
+
+
+def test_a_relay_that_cannot_start_says_why(scratch):
     with pytest.raises(ServerError, match=r"^the relay between the servers did not start: .*path too long"):
-        Relay(far, Source("/nowhere", 5432, {}, 2))
+        relay(scratch / ("long" * 25), "/nowhere")
     assert processes_of(scratch) == []
 
 
 def guarded(runs: Path, ready: Connection) -> None:
     """Start a relay in a guarded run."""
     with guarded_run(runs, "doomed") as run:
-        primary = Cluster(Shell(server_user()), find_installation("18"), run.folder / "c000")
-        primary.shell.make_directory(primary.folder)
-        Relay(primary, Source("127.0.0.1", 5432, {}, 2))
+        relay(run.folder / "c000", "127.0.0.1")
         ready.send(None)
         time.sleep(99)
 
 
-def test_a_relay_ends_with_its_run(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LOCK_VARIABLE, str(scratch / "lock"))
+def test_a_relay_ends_with_its_run(scratch):
     runs = scratch / "runs"
     told, ready = Pipe(duplex=False)
     doomed = begun(guarded, runs, ready)

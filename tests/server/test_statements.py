@@ -1,9 +1,7 @@
 """A workload of what a real server has run: typed, drawn, weighted; what cannot be is said; and it runs elsewhere."""
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +12,8 @@ from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
-from benchlib.plan.workload import Workload
 from benchlib.server.cluster import Cluster
-from benchlib.server.installations import Installation, find_pgbench
+from benchlib.server.installations import find_pgbench
 from benchlib.server.statements import workload_of
 from benchlib.server.templates import load
 from benchlib.study.stand import written
@@ -91,9 +88,7 @@ WRITES = {
 
 
 @pytest.fixture(scope="module", params=["15", "11.22", "18.6"])
-def shop(
-    request: pytest.FixtureRequest, created: Callable[[str], Cluster], shelter: Path
-) -> Iterator[Cluster]:
+def shop(request, created, shelter) -> Iterator[Cluster]:
     """Somebody's server with statements that have run; of an installation that has the extension."""
     try:
         cluster = created(request.param).clone(shelter / f"s{request.param}")
@@ -103,153 +98,120 @@ def shop(
         pytest.skip(f"no pg_stat_statements: {reason}")
     cluster.execute("CREATE DATABASE shop", dbname="postgres")
     cluster.database = "shop"
-    cluster.execute("CREATE EXTENSION pg_stat_statements", TABLES)
+    ran = READS | dict.fromkeys(LEFT_OUT, 1) | WRITES
     with cluster.connect() as connection:
-        for sql, times in (READS | dict.fromkeys(LEFT_OUT, 1)).items():
-            for _ in range(times):
-                connection.execute(sql)
-        for sql, times in WRITES.items():
-            for _ in range(times):
-                connection.execute(sql)
+        connection.execute("CREATE EXTENSION pg_stat_statements")
+        connection.execute(TABLES)
+        for sql in (sql for sql, times in ran.items() for _ in range(times)):
+            connection.execute(sql)
     yield cluster
     cluster.stop(immediately=True)
 
 
-@pytest.fixture(scope="module")
-def elsewhere(
-    created: Callable[[str], Cluster], installed: Callable[[str], Installation], shelter: Path
-) -> Iterator[tuple[Cluster, Path]]:
-    """A server of our own, and the pgbench that drives it."""
-    cluster = created("18").clone(shelter / "e")
-    cluster.configure({"fsync": "off"})
+RunAll = Callable[[dict[str, Any], str, int], Cluster]
+
+
+@pytest.fixture
+def run_all(new_cluster, installed, scratch, tmp_path) -> RunAll:
+    """Loads a workload into a database on a server of our own, and runs each of its scripts thrice."""
+    cluster, pgbench = new_cluster(), installed(find_pgbench().version).program("pgbench")
     cluster.start()
-    yield cluster, installed(find_pgbench().version).program("pgbench")
-    cluster.stop(immediately=True)
+
+    def run(keys: dict[str, Any], protocol: str, scale: int) -> Cluster:
+        cluster.database = f"{protocol}{scale}"
+        cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
+        (tmp_path / "shop.toml").write_text(tomli_w.dumps(keys))
+        workload = load_workload(str(tmp_path / "shop.toml"))
+        load(cluster, workload, scale, cluster.shell, pgbench)
+        its_load = Load(clients=1, threads=1, duration_s=1, protocol=protocol)  # type: ignore[arg-type]
+        (folder := scratch / cluster.database).mkdir(mode=0o711)
+        for script in written(workload, folder, cluster.shell):
+            argv = Pgbench(pgbench).argv(Job(cluster.connection, workload, its_load, scale, 7, [script]))
+            argv = ["--transactions=3" if word == "--time=1" else word for word in argv]
+            cluster.shell.run(argv, timeout_s=60).insist(ServerError, f"{script[0].sql}")
+        return cluster
+
+    return run
 
 
-def made(keys: dict[str, Any], folder: Path) -> Workload:
-    (folder / "shop.toml").write_text(tomli_w.dumps(keys))
-    return load_workload(str(folder / "shop.toml"))
+DRAWN = {
+    30: r"\\set p1_0 1 \+ 1 \* \(random\(0, greatest\(1, 3000 \* :scale / (.|\n)*WHERE id = CAST\(:p1_0 AS integer\)",
+    15: r"\\set (p\d_0) 5\n(.|\n)* AS mood\)(.|\n)*LIMIT CAST\(:\1 AS bigint\)",
+    12: r"AS character\(2\)\) AS ",  # as long as the column's
+    11: r"AS character varying\(8\)\) AS text\)(.|\n)*BETWEEN LEAST\(",
+    6: r"IN \(CAST\(:p1_0 AS integer\), CAST",  # a list, which 18 tells no length of
+    4: r"^[^\\]*(\\set .*\n){3}[^\\]*$",  # as many elements as rows came back
+}
+"""What a script has, by its weight."""
+
+LOADED = {
+    "SELECT count(*) > 5000 FROM orders_of": "as many as its partitions have",
+    "SELECT count(*) > 8800 FROM visits": "keys of whole numbers and of times have as many values as there are rows",
+    "SELECT count(DISTINCT country) = 5 FROM visits WHERE country LIKE 'D_'": "the values of the column",
+    "SELECT count(*) = 0 FROM visits WHERE at IS NULL OR came < '2024-01-01 00:00+00'": "in their range",
+    "SELECT avg((mood = 'glad')::int) BETWEEN 0.4 AND 0.61 FROM customers": "half of them are",
+    'SELECT avg(("Odd name" IS NULL)::int) BETWEEN 0.25 AND 0.42 FROM customers': "a third of them are",
+    'SELECT count(*) = 0 FROM "Orders" o LEFT JOIN customers c ON c.id = customer WHERE c.id IS NULL': "references lead somewhere",
+}
+"""What holds of the tables elsewhere, and why."""
 
 
-def run_all(
-    workload: Workload, elsewhere: tuple[Cluster, Path], protocol: str, scale: int, shelter: Path
-) -> Cluster:
-    """Load the workload into a database of its own and run each script thrice."""
-    cluster, pgbench = elsewhere
-    cluster.execute("DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop", dbname="postgres")
-    cluster.database = "shop"
-    load(cluster, workload, scale, cluster.shell, pgbench)
-    folder = shelter / "scripts"
-    folder.mkdir(mode=0o711, exist_ok=True)
-    its_load = Load(clients=1, threads=1, duration_s=1, protocol=protocol)  # type: ignore[arg-type]
-    for script in written(workload, folder, cluster.shell):
-        argv = Pgbench(pgbench).argv(Job(cluster.connection, workload, its_load, scale, 7, [script]))
-        argv = ["--transactions=3" if word == "--time=1" else word for word in argv]
-        done = cluster.shell.run(argv, timeout_s=60)
-        assert done.returncode == 0, f"{script[0].sql}\n{done.stderr}"
-    shutil.rmtree(folder)
-    return cluster
-
-
-def test_reading_statements_become_scripts_that_run_with_values_of_the_data(
-    shop: Cluster, elsewhere: tuple[Cluster, Path], tmp_path: Path, shelter: Path
-) -> None:
+def test_reading_statements_become_scripts_that_run_with_values_of_the_data(shop, run_all):
     keys, lines = workload_of(shop, "shop", 20, writes=False)
-    workload = made(keys, tmp_path)
-    sqls = [script.sql or "" for script in workload.scripts]
-    weights = dict(sorted((s.weight, s.sql) for s in workload.scripts))
-    assert {30, 20, 15, 14, 12, 11, 10, 6, 5, 4, 3} <= weights.keys(), lines
-    assert "\\set p1_0 1 + 1 * (random(0, greatest(1, 3000 * :scale / " in weights[30]
-    assert "WHERE id = CAST(:p1_0 AS integer)" in weights[30]
-    assert "AS mood)" in weights[15]
-    assert re.search(r"\\set (p\d_0) 5\n(.|\n)*LIMIT CAST\(:\1 AS bigint\)", weights[15])
-    assert "AS character(2)) AS " in weights[12], "as long as the column's"
-    assert "AS character varying(8)) AS text)" in weights[11]
-    assert "BETWEEN LEAST(" in weights[11]
-    assert weights[4].count("\\set") == 3, "as many elements as rows came back"
-    assert weights[6].count("\\set") in (3, 4), "a list, which 18 tells no length of"
-    assert re.search(r"IN \(CAST\(:p1_0 AS integer\), CAST", weights[6])
-    assert not any(re.search(r"\$\d", re.sub(r"'[^']*'", "", sql)) for sql in sqls), (
-        "every parameter has a value"
-    )
+    sqls = {
+        script["weight"]: script["sql"] for script in sorted(keys["scripts"], key=lambda each: each["sql"])
+    }
+    assert {*READS.values()} <= sqls.keys(), lines
+    for weight, pattern in DRAWN.items():
+        assert re.search(pattern, sqls[weight]), sqls[weight]
+    without_texts = [re.sub(r"'[^']*'", "", script["sql"]) for script in keys["scripts"]]
+    assert not any(re.search(r"\$\d", sql) for sql in without_texts), "every parameter has a value"
     for protocol in ("simple", "prepared"):
         for scale in (1, 3):
-            cluster = run_all(workload, elsewhere, protocol, scale, shelter)
-    assert cluster.value("SELECT count(*) FROM orders_of") > 5000, "as many as its partitions have"
-    # keys of whole numbers and of times have as many values as there are rows
-    assert cluster.value("SELECT count(*) FROM visits") > 8800
-    assert cluster.value("SELECT count(DISTINCT country) FROM visits WHERE country LIKE 'D_'") == 5
-    assert cluster.value("SELECT count(*) FROM visits WHERE at IS NULL OR came < '2024-01-01 00:00+00'") == 0
-    glad = cluster.value("SELECT 100 * count(*) FILTER (WHERE mood = 'glad') / count(*) FROM customers")
-    assert glad in range(40, 61), "half of them are"
-    assert (
-        cluster.value(
-            'SELECT count(*) FROM "Orders" o WHERE NOT EXISTS (SELECT FROM customers c WHERE c.id = o.customer)'
-        )
-        == 0
-    )
-    nulls = cluster.value('SELECT 100 * count(*) FILTER (WHERE "Odd name" IS NULL) / count(*) FROM customers')
-    assert nulls in range(25, 42)
+            elsewhere = run_all(keys, protocol, scale)
+    for condition, what in LOADED.items():
+        assert elsewhere.value(condition), what
 
 
-def test_what_is_covered_and_what_is_left_out_is_said_with_the_reason(shop: Cluster) -> None:
+def test_what_is_covered_and_what_is_left_out_is_said_with_the_reason(shop):
     keys, lines = workload_of(shop, "shop", 20, writes=False)
     assert re.match(r"taken: \d+ \(SELECT .* …\), [\d.]+ % of the calls, [\d.]+ % of the time$", lines[0])
     for sql, reason in LEFT_OUT.items():
         assert reason is None or any(f"left out, since {reason}" in line for line in lines), (sql, lines)
-    shares = [float(re.search(r"([\d.e+-]+) % of the calls", line)[1]) for line in lines[:-1]]  # type: ignore[index]
-    assert sum(shares) == pytest.approx(100, abs=1)
+    shares = re.findall(r"([\d.e+-]+) % of the calls", "\n".join(lines))
+    assert sum(map(float, shares)) == pytest.approx(100, abs=1)
     assert lines[0] in keys["prose"]
     keys, lines = workload_of(shop, "shop", 2, writes=False)
     assert len(keys["scripts"]) == 2
     assert any("not among the 2 most called" in line for line in lines)
 
 
-def test_a_schema_that_is_closed_to_the_role_is_said_once(shop: Cluster) -> None:
+def test_a_schema_that_is_closed_to_the_role_is_said_once(shop):
     shop.execute(
-        "DROP ROLE IF EXISTS reader", "CREATE ROLE reader", "GRANT pg_read_all_stats TO reader",
-        "ALTER DATABASE shop SET role = reader",
-    )  # fmt: skip
+        "CREATE ROLE reader", "GRANT pg_read_all_stats TO reader", "ALTER DATABASE shop SET role = reader"
+    )
     try:
         _, lines = workload_of(shop, "shop", 20, writes=False)
     finally:
-        shop.execute("ALTER DATABASE shop RESET role", dbname="postgres")
+        shop.execute("ALTER DATABASE shop RESET role", "DROP ROLE reader", dbname="postgres")
     assert any("permission denied for schema app (a GRANT opens it): 2 (" in line for line in lines), lines
 
 
-def test_statements_that_write_are_taken_if_asked_for(
-    shop: Cluster, elsewhere: tuple[Cluster, Path], tmp_path: Path, shelter: Path
-) -> None:
+def test_statements_that_write_are_taken_if_asked_for_and_nothing_is_changed_there(shop, run_all):
+    files = "SELECT relname, relfilenode FROM pg_class ORDER BY oid"
+    before = shop.query(files)
     keys, lines = workload_of(shop, "shop", 30, writes=True)
-    workload = made(keys, tmp_path)
-    assert {9, 8, 7} <= {script.weight for script in workload.scripts}, lines
+    assert shop.query(files) == before
+    assert {9, 8, 7} <= {script["weight"] for script in keys["scripts"]}, lines
     assert any("they write values of a unique column" in line for line in lines)
-    run_all(workload, elsewhere, "simple", 1, shelter)
+    run_all(keys, "simple", 1)
 
 
-def test_nothing_is_changed_or_left_there(shop: Cluster) -> None:
-    before = shop.query("SELECT relname, relfilenode FROM pg_class ORDER BY oid")
-    workload_of(shop, "shop", 20, writes=True)
-    assert shop.query("SELECT relname, relfilenode FROM pg_class ORDER BY oid") == before
-    assert shop.value("SELECT count(*) FROM pg_prepared_xacts") == 0
-
-
-def test_a_database_without_the_extension_is_told_what_it_takes(shop: Cluster) -> None:
-    shop.database = "postgres"
-    try:
-        with pytest.raises(PreflightError, match="is not in that database: it takes "):
-            workload_of(shop, "shop", 20, writes=False)
-    finally:
-        shop.database = "shop"
-
-
-def test_a_server_with_nothing_to_run_says_why(shop: Cluster) -> None:
+def test_a_database_without_the_extension_or_with_nothing_to_run_says_why(shop, monkeypatch):
+    monkeypatch.setattr(shop, "database", "bare")
     shop.execute("DROP DATABASE IF EXISTS bare", "CREATE DATABASE bare", dbname="postgres")
-    shop.database = "bare"
-    try:
-        shop.execute("CREATE EXTENSION pg_stat_statements")
-        with pytest.raises(InputError, match="nothing of pg_stat_statements can be run"):
-            workload_of(shop, "shop", 20, writes=False)
-    finally:
-        shop.database = "shop"
+    with pytest.raises(PreflightError, match="is not in that database: it takes "):
+        workload_of(shop, "shop", 20, writes=False)
+    shop.execute("CREATE EXTENSION pg_stat_statements")
+    with pytest.raises(InputError, match="nothing of pg_stat_statements can be run"):
+        workload_of(shop, "shop", 20, writes=False)
