@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +31,8 @@ from benchlib.server.templates import Templates
 from benchlib.study.bench import Bench, open_bench
 from benchlib.study.store import DATA_VARIABLE
 
-VERSIONS = ("16", "18")
+Runnable = Callable[[Installation], Installation]
+Make = Callable[..., Cluster]
 _LOADED: dict[tuple[object, ...], Cluster] = {}
 
 
@@ -51,9 +53,12 @@ def begun(work: Callable[..., object], *args: Any, has_helpers: bool = False) ->
 @contextmanager
 def short_folder() -> Iterator[Path]:
     """A folder with a path short enough for sockets, which the servers' user may enter."""
-    with tempfile.TemporaryDirectory(prefix="bl", dir="/var/tmp", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+    folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -79,21 +84,19 @@ def shelter() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def runnable(shelter: Path) -> Callable[[Installation], Installation]:
+def runnable(shelter: Path) -> Runnable:
     """An installation where the servers' user can reach it; looked at once."""
     return cache(lambda one: runnable_by(Shell(server_user()), one, shelter))
 
 
 @pytest.fixture(scope="session")
-def installed(runnable: Callable[[Installation], Installation]) -> Callable[[str | None], Installation]:
+def installed(runnable: Runnable) -> Callable[[str | None], Installation]:
     """An installation by its version, by default the newest, where the servers' user can reach it."""
     return lambda version: runnable(find_installation(version))
 
 
 @pytest.fixture(scope="session")
-def created(
-    shelter: Path, runnable: Callable[[Installation], Installation]
-) -> Callable[[str | None], Cluster]:
+def created(shelter: Path, runnable: Runnable) -> Make:
     """An empty cluster of a version, made once and never started: tests take copies of it."""
     numbers = count()
 
@@ -124,7 +127,7 @@ def hurried_basebackup(basebackup: Path, folder: Path) -> Path:
 
 
 @pytest.fixture
-def new_cluster(created: Callable[[str], Cluster], scratch: Path) -> Iterator[Callable[[str], Cluster]]:
+def new_cluster(created: Make, scratch: Path) -> Iterator[Make]:
     """Makes clusters, and stops them after the test."""
     made: list[Cluster] = []
 
@@ -137,12 +140,6 @@ def new_cluster(created: Callable[[str], Cluster], scratch: Path) -> Iterator[Ca
         cluster.stop(immediately=True)
 
 
-@pytest.fixture(params=VERSIONS)
-def cluster(request: pytest.FixtureRequest, new_cluster: Callable[[str], Cluster]) -> Cluster:
-    """A cluster of each version, not yet configured."""
-    return new_cluster(request.param)
-
-
 def remains(scratch: Path) -> list[str]:
     """What is still mounted or attached below a folder, and the folders of ours."""
     attached = (file.read_text().strip() for file in Path("/sys/block").glob("loop*/loop/backing_file"))
@@ -151,12 +148,7 @@ def remains(scratch: Path) -> list[str]:
 
 
 @pytest.fixture
-def ready_clusters(
-    shelter: Path,
-    runnable: Callable[[Installation], Installation],
-    created: Callable[[str | None], Cluster],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def ready_clusters(shelter: Path, runnable: Runnable, created: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Benches share what the first of them made: installations that run, empty and loaded clusters. Nobody waits for the disk."""
     load, make, program = Templates.loaded, Templates.empty, Templates.program
 

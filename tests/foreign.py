@@ -21,6 +21,7 @@ ROLES = {"boss": "SUPERUSER", "maker": "CREATEDB", "guest": "CONNECTION LIMIT 12
 _BACK = {
     r"GRANT (.*) TO (\w+)": r"REVOKE \1 FROM \2",
     r"CREATE (\w+) (\S+).*": r"DROP \1 \2",
+    r"ALTER ROLE (\w+) CREATEDB": r"ALTER ROLE \1 NOCREATEDB",
     r"(ALTER EXTENSION \w+) ADD": r"\1 DROP",
     r"(ALTER .*) SET ([\w.]+) = .*": r"\1 RESET \2",
 }

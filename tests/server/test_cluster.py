@@ -1,38 +1,24 @@
-"""A cluster is made, told its settings, believed only on what it says itself, and stopped."""
+"""A cluster is made, told its settings, believed only on what it says itself, and stopped; so is a relay."""
 
 import os
 import re
 import signal
 import stat
-from collections.abc import Callable
+import time
+from multiprocessing import Pipe
 
 import psutil
 import psycopg
 import pytest
-from clusters import eventually
+from clusters import begun, eventually
 
 from benchlib.errors import ServerError, SettingError
+from benchlib.host.guardian import guarded_run
 from benchlib.host.shell import Shell, server_user
-from benchlib.plan.level import SettingValue
+from benchlib.host.sweep import processes_of
 from benchlib.server.cluster import Cluster, Door, refusal
-from benchlib.server.installations import Installation
-
-pytestmark = pytest.mark.pg
-
-Make = Callable[..., Cluster]
-
-
-@pytest.fixture
-def started(new_cluster) -> Make:
-    """A running cluster with some settings."""
-
-    def make(**settings: SettingValue) -> Cluster:
-        cluster = new_cluster()
-        cluster.configure(settings)
-        cluster.start()
-        return cluster
-
-    return make
+from benchlib.server.installations import Installation, find_installation
+from benchlib.server.replica import Relay, Source
 
 
 def postmaster(cluster: Cluster) -> psutil.Process:
@@ -57,7 +43,6 @@ def test_settings_are_read_back_in_the_servers_own_units(started):
 
 def test_a_setting_that_is_overruled_changed_or_waits_for_a_restart_did_not_take(started):
     cluster = started(work_mem="8MB", synchronous_commit="on", random_page_cost=1.1, shared_buffers="64MB")
-    cluster.execute("CREATE DATABASE bench", dbname="postgres")
     cluster.execute("ALTER DATABASE bench SET synchronous_commit = off")
     assert cluster.check_settings()["work_mem"] == "8192 kB"
     with pytest.raises(SettingError, match=r"synchronous_commit: asked for on, .* with off \(database\)"):
@@ -97,24 +82,18 @@ def test_what_did_not_take_ends_the_server_with_the_reason_in_one_line(settings,
     assert cluster.running
 
 
-UNKNOWN = 'unrecognized configuration parameter "work_memory"; unrecognized configuration parameter "jitt"'
-WRONG = 'invalid value for parameter "work_mem": "8 pigs"; parameter "jit" requires a Boolean value'
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"work_memory": "8MB", "jitt": False}, UNKNOWN),
-        ({"work_mem": "8 pigs", "jit": "perhaps"}, WRONG),
+@pytest.mark.pg
+def test_settings_that_a_server_would_refuse_are_told_in_its_own_words_without_starting_it(installed):
+    unknown, wrong = "unrecognized configuration parameter", "invalid value for parameter"
+    for settings, said in (
+        ({"work_memory": "8MB", "jitt": False}, f'{unknown} "work_memory"; {unknown} "jitt"'),
+        ({"work_mem": "8 pigs", "jit": "?"}, f'{wrong} "work_mem": "8 pigs"; parameter "jit" requires a Boolean value'),
         ({"work_mem": "8MB", "zero_damaged_pages": True}, None),
-    ],
-)
-def test_settings_that_a_server_would_refuse_are_told_in_its_own_words_without_starting_it(
-    settings, said, installed
-):
-    assert refusal(installed("18"), settings) == said
+    ):  # fmt: skip
+        assert refusal(installed("18"), settings) == said
 
 
+@pytest.mark.pg
 def test_a_server_that_never_answers_is_stopped_and_named(scratch):
     (scratch / "postgres").write_text("#!/bin/sh\nexec sleep 600\n")
     (scratch / "postgres").chmod(0o755)
@@ -124,6 +103,7 @@ def test_a_server_that_never_answers_is_stopped_and_named(scratch):
     assert not mute.running
 
 
+@pytest.mark.pg
 def test_initdb_takes_a_levels_options_or_says_why_not(scratch, installed):
     cluster = Cluster(Shell(server_user()), installed("18"), scratch / "c")
     with pytest.raises(ServerError, match=r"initdb failed: .*wal-segsize"):
@@ -135,14 +115,8 @@ def test_initdb_takes_a_levels_options_or_says_why_not(scratch, installed):
 
 
 def test_nobody_else_reaches_it_and_the_callers_variables_change_nothing(started, monkeypatch):
-    elsewhere = {
-        "PGPORT": "1",
-        "PGHOSTADDR": "127.0.0.1",
-        "PGSERVICE": "none",
-        "PGOPTIONS": "-c work_mem=99MB",
-    }
-    for name, value in elsewhere.items():
-        monkeypatch.setenv(name, value)
+    for variable in ("PGPORT=1", "PGHOSTADDR=127.0.0.1", "PGSERVICE=none", "PGOPTIONS=-c work_mem=99MB"):
+        monkeypatch.setenv(*variable.split("=", 1))
     cluster = started(work_mem="8MB")
     assert cluster.check_settings() == {"work_mem": "8192 kB"}
     assert os.environ["PGSERVICE"] == "none"
@@ -187,14 +161,14 @@ def test_it_is_stopped_in_order_at_once_or_killed_and_its_log_tells(new_cluster)
 
 
 def test_who_comes_by_the_network_comes_by_one_address_from_one_place_with_a_password(new_cluster):
-    def opened(client: str) -> Cluster:
+    def opened(client):
         cluster = new_cluster()
         cluster.open_door(Door.at("127.0.0.2", [client]))
         cluster.start()
         cluster.admit()
         return cluster
 
-    def come(cluster: Cluster, host: str = "127.0.0.2", **way: str) -> None:
+    def come(cluster, host="127.0.0.2", **way):
         way = {"password": cluster.door.password, "user": "postgres", "dbname": "postgres", **way}
         psycopg.connect(host=host, port=cluster.port, connect_timeout=5, **way).close()
 
@@ -210,3 +184,36 @@ def test_who_comes_by_the_network_comes_by_one_address_from_one_place_with_a_pas
     server, secret = postmaster(cluster), cluster.door.password
     assert [connection.laddr.ip for connection in server.net_connections("tcp")] == ["127.0.0.2"]
     assert secret not in f"{cluster.log_text()} {cluster.door} {server.cmdline()}"
+
+
+def relay(folder, host):
+    """Start one, of a replica in a folder."""
+    replica = Cluster(Shell(server_user()), find_installation("18"), folder)
+    replica.shell.make_directory(folder)
+    Relay(replica, Source(host, 5432, {}, 2))
+
+
+def test_a_relay_that_cannot_start_says_why(scratch):
+    with pytest.raises(ServerError, match=r"^the relay between the servers did not start: .*path too long"):
+        relay(scratch / ("long" * 25), "/nowhere")
+    assert processes_of(scratch) == []
+
+
+def guarded(runs, ready):
+    """Start a relay in a guarded run."""
+    with guarded_run(runs, "doomed") as run:
+        relay(run.folder / "c000", "127.0.0.1")
+        ready.send(None)
+        time.sleep(99)
+
+
+def test_a_relay_ends_with_its_run(scratch):
+    runs = scratch / "runs"
+    told, ready = Pipe(duplex=False)
+    doomed = begun(guarded, runs, ready)
+    assert told.poll(60)
+    assert [p for p in processes_of(runs) if "relay.py" in " ".join(p.cmdline())]
+    doomed.kill()
+    doomed.join()
+    assert eventually(lambda: not list(runs.glob("run-*")))
+    assert processes_of(runs) == []

@@ -2,7 +2,6 @@
 
 import contextlib
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import needs
@@ -12,16 +11,14 @@ from clusters import short_folder
 from benchlib.errors import BenchlibError, PreflightError
 from benchlib.host.shell import Shell, server_user
 from benchlib.load.latency import client_logs, keep_log
-from benchlib.server.cluster import Cluster, refusal
+from benchlib.server.cluster import refusal
 from benchlib.server.installations import Installation
 
 pytestmark = [*needs.ROOT]
 
-Make = Callable[[], Cluster]
-
 
 @pytest.fixture
-def precious(tmp_path) -> Path:
+def precious(tmp_path):
     """A folder that only root may enter, with a secret."""
     folder = tmp_path / "precious"
     folder.mkdir(mode=0o700)

@@ -9,58 +9,56 @@ import pytest
 from clusters import bench_plan
 
 from benchlib.errors import HostBusyError, PreflightError
-from benchlib.plan.level import SettingValue
 from benchlib.server.remote import Remote, sole_run
 from benchlib.server.rights import Target
 from benchlib.study.preflight import preflight
 
-pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("journal")]
+pytestmark = pytest.mark.usefixtures("journal")  # which sees that the server is afterwards as it was
 
 WIDE = {"server": "boss", "server_wide": True}
-TUNER = {"server": "tuner", "server_wide": True}
+TUNER = {**WIDE, "server": "tuner"}
 OWN = {"server": "boss", "own_schema": "bench_own"}
+BESIDE = {**OWN, "beside": "postgres"}
 TIMEOUT = {"checkpoint_timeout": "7min"}
 NINE = "ALTER SYSTEM SET checkpoint_timeout = '9min'"
 THEIRS = "CREATE TABLE theirs (n int)"
 FIVE = "ALTER ROLE boss SET work_mem = '5MB'"
 
 
-def check(
-    target: object = "boss", settings: dict[str, SettingValue] | None = None, clients: int = 4
-) -> dict[str, str]:
-    """What is said of each thing, by its name; nothing else comes of it."""
+def check(target: Any = "boss", settings: Any = (), clients: int = 4) -> dict[str, str]:
+    """What is said of each thing, by its name."""
     asked = Target.model_validate(target)
-    rows = Remote(asked).preflight(clients=clients, settings=settings or {}, needs_mib=50)
+    rows = Remote(asked).preflight(clients=clients, settings=dict(settings), needs_mib=50)
     name = "server by URI" if "://" in asked.server else f"service {asked.server}"
     assert all(what.startswith(name) for what, _ in rows)
     return {what.removeprefix(name).removeprefix(", "): offers for what, offers in rows}
 
 
 def refusal(*args: Any, **kwargs: Any) -> str:
-    with pytest.raises(PreflightError) as caught:
+    with pytest.raises(PreflightError, match=r"^((?!zebra).)*$") as caught:
         check(*args, **kwargs)
-    assert "\n" not in str(caught.value)
-    assert "zebra" not in str(caught.value)
     return str(caught.value)
 
 
 def test_what_the_server_offers_is_told_in_pairs_of_words(foreign):
     foreign.wait_until_alone()
-    offers = check(WIDE, {"work_mem": "8MB", **TIMEOUT})
-    assert offers[""].startswith(f"PostgreSQL {foreign.cluster.version()}, answers in ")
-    assert offers["connections"] == "9 needed of 97 (max_connections 100 less 3 reserved less 0 in use)"
-    rights = (
-        "a database of our own, CHECKPOINT, work_mem for us alone, checkpoint_timeout for everybody there"
-    )
-    assert offers["rights"] == rights
-    assert offers["disk"].startswith("about 50 MiB needed")
-    assert offers["host"] == "sampled by the server"
+    ours = "a database of our own, "
+    for target, settings, words in (
+        (WIDE, {"work_mem": "8MB", **TIMEOUT}, {
+            "": f"PostgreSQL {foreign.cluster.version()}, answers in ",
+            "connections": "9 needed of 97 (max_connections 100 less 3 reserved less 0 in use)",
+            "rights": f"{ours}CHECKPOINT, work_mem for us alone, checkpoint_timeout for everybody there",
+            "disk": "about 50 MiB needed",
+            "host": "sampled by the server",
+        }),
+        ("maker", {}, {
+            "rights": f"{ours}no CHECKPOINT, so a trial starts with what is dirty",
+            "host": "not sampled: GRANT pg_read_server_files TO ",
+        }),
+    ):  # fmt: skip
+        offers = check(target, settings)
+        assert {name: offers[name][: len(start)] for name, start in words.items()} == words
     assert str(foreign.cluster.sockets) not in str(check(foreign.uri("postgres")))
-    offers = check("maker")
-    assert offers["rights"].startswith(
-        "a database of our own, no CHECKPOINT, so a trial starts with what is dirty"
-    )
-    assert offers["host"].startswith("not sampled: GRANT pg_read_server_files TO ")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def test_what_the_server_offers_is_told_in_pairs_of_words(foreign):
         ([FIVE], OWN, {"work_mem": "8MB"}, None),
         ([THEIRS], OWN, {}, "the database postgres holds tables of others (1): .*, or say beside: postgres"),
         ([THEIRS], {**OWN, "beside": "another"}, {}, "the database postgres holds tables of others (1)"),
-        ([THEIRS], {**OWN, "beside": "postgres"}, {}, None),
+        ([THEIRS], BESIDE, {}, None),
         ([THEIRS], "boss", {}, None),
         ([THEIRS, "ALTER EXTENSION plpgsql ADD TABLE theirs"], OWN, {}, None),
         (["CREATE SCHEMA o_0123456789ab", "CREATE TABLE o_0123456789ab.t (n int)"], OWN, {}, None),
@@ -114,16 +112,13 @@ def test_a_server_that_forbids_alter_system(foreign):
 
 
 def test_a_server_that_cannot_be_reached(services, foreign, monkeypatch):
-    message = refusal("no-such-service")
-    assert message.startswith("the target “no-such-service” cannot be used: definition of service")
-    assert "PGSERVICEFILE" in message
+    unknown = "^the target “no-such-service” cannot be used: definition of service.*PGSERVICEFILE"
+    assert re.search(unknown, refusal("no-such-service"))
+    assert 'database "nowhere" does not exist' in refusal(foreign.uri("postgres", "nowhere"))
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
-        assert "Connection refused" in refusal(
-            f"postgresql://boss@127.0.0.1:{bound.getsockname()[1]}/postgres"
-        )
-    nowhere = f"{foreign.uri('postgres', 'nowhere')}&passfile=/dev/null"
-    assert 'database "nowhere" does not exist' in refusal(nowhere)
+        port = bound.getsockname()[1]
+        assert "Connection refused" in refusal(f"postgresql://boss@127.0.0.1:{port}/postgres")
     services.write_text(foreign.service("boss"))
     assert "no password supplied; passwords come from the service file, PGPASSWORD or .pgpass" in refusal()
     with monkeypatch.context() as patch:
@@ -134,54 +129,38 @@ def test_a_server_that_cannot_be_reached(services, foreign, monkeypatch):
 def test_too_many_clients(foreign):
     foreign.wait_until_alone()
     assert check(clients=92)["connections"].startswith("97 needed of 97")
-    assert refusal(clients=93) == (
-        "93 clients and 5 sessions of ours need 98 connections, the target has room for 97 "
-        "(max_connections 100 less 3 reserved less 0 in use): at most 92 clients, or raise the limit"
-    )
+    said = refusal(clients=93)
+    assert "93 clients and 5 sessions of ours need 98 connections, the target has room for 97 (" in said
+    assert "(max_connections 100 less 3 reserved less 0 in use): at most 92 clients" in said
     with foreign.cluster.connect("postgres"):
         assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=92)
         assert "room for 96" in refusal("maker", clients=92), "an ordinary role counts others' sessions too"
     with foreign.given("GRANT CREATE ON DATABASE postgres TO guest"):
-        message = refusal({**OWN, "server": "guest"}, clients=20)
-    assert "room for 12 (our role's limit 12 less 0 in use)" in message
+        said = refusal({**OWN, "server": "guest"}, clients=20)
+    assert "room for 12 (our role's limit 12 less 0 in use)" in said
 
 
 def test_all_that_levels_lack_is_told_at_once_as_sql_to_paste_which_is_enough(foreign, trials, unguarded):
     target = {"server": "guest", "own_schema": "bench_own", "server_wide": True}
-    shown = {
-        "checkpoint_timeout": "420 s",
-        "log_min_duration_statement": "3600000 ms",
-        "max_wal_size": "2048 MB",
-    }
     settings = {
         "work_mem": {"work_mem": "8MB"},
         "both": {**TIMEOUT, "log_min_duration_statement": "1h", "max_wal_size": "2GB"},
         "timeout": {"checkpoint_timeout": "8min"},
     }
-    plan = bench_plan(
-        {k: {"target": target, "settings": v} for k, v in settings.items()}, arrangement="fresh"
-    )
+    levels = {name: {"target": target, "settings": values} for name, values in settings.items()}
+    plan = bench_plan(levels, arrangement="fresh")
     with pytest.raises(PreflightError) as caught:
         preflight(plan)
-    message, _, pasted = str(caught.value).partition(
-        "; as a superuser of “guest”, in the database postgres: "
-    )
-    assert all(f"level “{name}”: the target “guest” will not do: " in message for name in settings)
+    said, pasted = str(caught.value).split("; as a superuser of “guest”, in the database postgres: ")
+    assert all(f"level “{name}”: the target “guest” will not do: " in said for name in levels)
     grants = [statement.strip() for statement in pasted.removesuffix(";").split(";")]
-    assert sorted(grants) == [
-        "GRANT ALTER SYSTEM ON PARAMETER checkpoint_timeout TO guest",
-        "GRANT ALTER SYSTEM ON PARAMETER max_wal_size TO guest",
-        "GRANT CREATE ON DATABASE postgres TO guest",
-        "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO guest",
-        "GRANT SET ON PARAMETER log_min_duration_statement TO guest",
-        "GRANT pg_read_all_settings TO guest",
-    ]
+    assert len(grants) == len({*grants}) == 6
     with foreign.given(*grants):
         preflight(plan)
         measurement, _ = trials.run(trials.bench(plan), "both")
         trials.close()
     assert measurement.error is None
-    assert measurement.settings == shown
+    assert {*measurement.settings.values()} == {"420 s", "3600000 ms", "2048 MB"}
 
 
 def test_the_grants_in_the_readme_are_what_a_server_takes(foreign):
@@ -189,18 +168,15 @@ def test_the_grants_in_the_readme_are_what_a_server_takes(foreign):
     (block,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     first, *grants = [part.strip() for part in re.sub("--.*", "", block).split(";") if part.strip()]
     assert len(grants) == 10
-    with foreign.given("CREATE ROLE bench", "CREATE DATABASE shop"):
-        foreign.execute(first)
-        with foreign.given(*grants):
-            pass
+    with foreign.given("CREATE ROLE bench", "CREATE DATABASE shop", first, *grants):
+        pass
 
 
 def test_two_runs_on_one_server_are_not_at_once():
     with sole_run("maker", 1):
         with sole_run("guest", 1):
             pass  # the same run, by another service
-        busy = pytest.raises(HostBusyError, match="another run is under way on the target “guest”")
-        with busy, sole_run("guest", 2):
+        with pytest.raises(HostBusyError, match="is under way on the target “guest”"), sole_run("guest", 2):
             pass
     with sole_run("guest", 2):
         pass

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from benchlib.errors import StudyError
 from benchlib.server.changes import Altered, Created, connect_to, reload
 
-pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("journal")]
+pytestmark = pytest.mark.usefixtures("journal")
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,17 @@
 """What real servers of several versions tell of a trial: counters, plans, and what a flush takes."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from benchlib.errors import PreflightError, ServerError
+from benchlib.errors import ServerError
 from benchlib.host.shell import Shell, server_user
 from benchlib.plan.workload import Script, Workload
 from benchlib.report.sections.query_plans import differences, outline, plan_text
 from benchlib.server import statistics
-from benchlib.server.cluster import Cluster
 from benchlib.server.counters import server_counts
 
 pytestmark = pytest.mark.pg
 
 OLDER = [pytest.param(version, marks=pytest.mark.long) for version in ("11", "13", "15", "17")]
-
-
-@pytest.fixture
-def started(new_cluster) -> Callable[..., Cluster]:
-    """A running server of a version, with the database that loads run in."""
-
-    def make(version: str = "18", **settings: Any) -> Cluster:
-        try:
-            cluster = new_cluster(version)
-        except PreflightError as reason:
-            pytest.skip(f"PostgreSQL {version} has not been fetched: {reason}")
-        cluster.configure(settings)
-        cluster.start()
-        cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
-        return cluster
-
-    return make
 
 
 def test_growth_is_told_by_the_rows_that_analyze_last_saw_though_a_vacuum_has_seen_more(started):
@@ -77,7 +56,7 @@ def test_a_real_servers_plans_are_read_as_pages_show_them(version, started):
     sql = "SELECT x, sum(y) FROM t GROUP BY x ORDER BY sum(y)"
     sorting = Workload(name="sorting", title="A sort", scripts=(Script(sql="SELECT 1;\n"),), explain=(sql,))
 
-    def plan(work_mem: str) -> dict[str, Any]:
+    def plan(work_mem):
         cluster.execute(f"ALTER DATABASE {cluster.database} SET work_mem = '{work_mem}'")
         return statistics.explained(cluster, sorting, 1)[0]["plan"]["Plan"]
 
@@ -91,15 +70,15 @@ def test_a_real_servers_plans_are_read_as_pages_show_them(version, started):
 
 @pytest.mark.long
 def test_a_folder_s_device_is_measured_and_nothing_is_left(installed, scratch):
-    shell = Shell(server_user())
+    shell, program = Shell(server_user()), installed("18").program("pg_test_fsync")
     folder = shell.make_directory(scratch / "here")
-    rates = statistics.fsync_rates(shell, installed("18").program("pg_test_fsync"), folder)
+    rates = statistics.fsync_rates(shell, program, folder)
     assert (rates["complete"], rates["seconds_per_test"]) == (True, 1)
     assert any(row["method"] == "fdatasync" and row["ops_per_s"] > 1 for row in rates["methods"])
     assert list(folder.iterdir()) == []
 
 
 def test_a_folder_that_is_not_ours_is_told(installed, scratch):
-    program = installed("18").program("pg_test_fsync")
+    shell, program = Shell(server_user()), installed("18").program("pg_test_fsync")
     with pytest.raises(ServerError, match=r"pg_test_fsync failed: .*could not open output file"):
-        statistics.fsync_rates(Shell(server_user()), program, scratch / "nowhere")
+        statistics.fsync_rates(shell, program, scratch / "nowhere")
