@@ -32,6 +32,7 @@ def read(log: str) -> list[tuple[object, ...]]:
     [
         (LOG, [(0.5, 4.75, "timed"), (10.0, 11.0, "wal")]),
         (f"{TIMED_ENDS}\n{WAL}", [(None, 4.75, None), (10.0, None, "wal")]),  # it begins and ends in the midst of one
+        (f"{TIMED_ENDS}\n{WAL_ENDS}", [(None, 4.75, None), (None, 11.0, None)]),
         (f"{TIMED}\n{TIMED}\n{TIMED_ENDS}", [(0.5, None, "timed"), (0.5, 4.75, "timed")]),  # a crash left one half done
         (TIMED.replace("time", "immediate force wait"), [(0.5, None, "requested")]),
         (TIMED.replace("time", "force wait time"), [(0.5, None, "timed")]),
