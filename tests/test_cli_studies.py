@@ -36,8 +36,7 @@ PROSE = "What the notebook says of its own question."
 
 @pytest.fixture(autouse=True)
 def project(run, tmp_path, monkeypatch) -> Path:
-    """The folder, in which the notebook `template` is a short one and there is no overview."""
-    (tmp_path / "notebooks" / "summary.ipynb").unlink()
+    """The folder, in which the notebook `template` is a short one."""
     monkeypatch.setattr(runs, "card", lambda entry: b"a picture")  # has tests of its own
     cells = [
         v4.new_markdown_cell("# Template\n\n**Question.** Is it faster?", id="title"),
@@ -55,6 +54,7 @@ def keep(folder_of, tmp_path):
     """Keeps a study of quiet blocks whose level `tuned` has an effect in percent."""
 
     def make(name, percent=0.0, *, blocks=9, failing=None, **about):
+        (tmp_path / "notebooks" / "summary.ipynb").unlink(missing_ok=True)  # has tests of its own
         folder = folder_of(blocks, name=name)
         parameters = {"factor": "template", "question": "Is it faster?", "study": name, "clients": 4}
         about |= {"notebook": "template", "parameters": parameters}
@@ -138,11 +138,13 @@ def test_a_study_that_cannot_be_shown_is_named_and_keeps_no_other_from_it(run, f
     assert (listed.status, [row["study"] for row in json.loads(listed.out)]) == (2, ["bare"])
     assert "bare" in run("report", "bare").line
     (project / "reports").mkdir(exist_ok=True)
-    (project / "reports" / "hurt.html").write_text("a page of better days")
+    for name in ("hurt", "summary"):
+        (project / "reports" / f"{name}.html").write_text("a page of better days")
     outcome = run("report")
     assert outcome.status == 0
     for words in ("left out: study 'bare'", "left out: hurt/study.json is damaged", "index: "):
         assert words in outcome.out
+    assert not (project / "reports" / "summary.html").exists(), "of nothing"
 
 
 FILES = {
