@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -187,3 +188,13 @@ def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return Outcome(status, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def run(
+    command_line: Callable[..., Outcome], data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Outcome]:
+    """Runs ``benchlib`` in an empty project: its folder has the notebooks alone."""
+    shutil.copytree(HERE.parent / "notebooks", tmp_path / "notebooks")
+    monkeypatch.chdir(tmp_path)
+    return command_line
