@@ -9,7 +9,8 @@ import pytest
 from fakes import FakeBench
 
 from benchlib.plan.fleet import Fleet, FleetHost
-from benchlib.study.bench import Bench
+from benchlib.plan.model import Plan, Study
+from benchlib.study.bench import Bench, open_bench
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import run_study
 from benchlib.study.stand import Stand
@@ -59,3 +60,11 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[Stand], object]) -
         return drive(bench, stand, *others, watched, during)
 
     monkeypatch.setattr(Bench, "_drive", meddled)
+
+
+def run_for_real(name: str, plan: Plan, blocks: int) -> StudyFolder:
+    """The folder of a study that has run on real servers."""
+    folder = StudyFolder(name)
+    folder.write(Study(name=name, title="Small", plan=plan, trials=plan.design(blocks)))
+    run_study(folder, lambda tell: open_bench(plan, name, tell=tell))
+    return folder

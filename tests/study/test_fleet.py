@@ -7,10 +7,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +17,7 @@ import psutil
 import pytest
 from clusters import eventually
 from fakes import FakeBench
+from hosts import anywhere, ids
 
 from benchlib.errors import InputError, PreflightError
 from benchlib.host.facts import identity
@@ -35,6 +35,7 @@ from benchlib.study.records import ReplicaReadings
 from benchlib.study.store import StudyFolder
 
 ROOT = Path(__file__).parents[2]
+TLS = {"ca-file": "ca", "cert": "cert", "key": "key"}
 
 
 def test_the_certificates_lie_beside_the_file(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_file_that_is_no_fleet_is_named(tmp_path: Path, text: str) -> None:
 
 def test_without_dask_a_fleet_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(PreflightError, match=r"pip install -e '\.\[fleet\]'"), Hosts(anywhere()).connected():
+    with pytest.raises(PreflightError, match=r"pip install -e '\.\[fleet\]'"), anywhere().connected():
         pass
 
 
@@ -75,10 +76,6 @@ def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch: pytest
     assert next(answers, None) is None
 
 
-def anywhere(address: str = "tcp://127.0.0.1:1", **changes: Any) -> Fleet:
-    return Fleet(**{"scheduler": address, "insecure": True, **changes})
-
-
 # --- workers in threads ------------------------------------------------------------------
 
 
@@ -93,10 +90,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield cluster
 
 
-def hosts_of(cluster: Any, **changes: Any) -> Hosts:
-    return Hosts(anywhere(cluster.scheduler_address, **changes))
-
-
 class SlowBench(FakeBench):
     """A bench whose trials take a while; each host has its own."""
 
@@ -109,26 +102,34 @@ def open_slow(workspace: str, plan: Any, tell: Any) -> Any:
     return SlowBench(plan, Path(workspace)).open(tell)
 
 
-def ids(folder: StudyFolder) -> list[str]:
-    return [trial.id for trial in folder.read().trials]
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., set[tuple[int, str | None]]]:
+    """Runs a study on hosts, by default with slow benches; the pairs of a block and who ran it, all trials being good."""
+
+    def make(
+        folder: StudyFolder, hosts: Hosts, *tell: Any, real: bool = False
+    ) -> set[tuple[int, str | None]]:
+        bench = None if real else partial(open_slow, str(tmp_path), folder.read().plan)
+        run_on_fleet(folder, hosts, *tell, open_bench=bench)
+        kept = folder.kept()
+        assert list(kept) == ids(folder)
+        assert not any(m.error for m in kept.values())
+        return {(m.trial.block, m.ran_on) for m in kept.values()}
+
+    return make
 
 
-def test_a_study_runs_on_all_hosts_each_trial_once(cluster: Any, folder_of: Any, tmp_path: Path) -> None:
-    folder = folder_of(9)
-    run_on_fleet(folder, hosts_of(cluster), open_bench=partial(open_slow, str(tmp_path), folder.read().plan))
-    kept = folder.kept()
-    assert list(kept) == ids(folder)
-    assert [m.ran_on for m in kept.values()] == [*["0"] * 9, *["1"] * 9, *["2"] * 9]
+def test_a_study_runs_on_all_hosts(cluster: Any, folder_of: Any, run: Any) -> None:
+    pairs = run(folder_of(9), anywhere(cluster.scheduler_address))
+    assert pairs == {(block, str((block - 1) // 3)) for block in range(1, 10)}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("moment", "number"), [(2, 0), (9, 1), (16, 2)])
 def test_a_worker_that_ends_at_any_moment_loses_nothing(
-    cluster: Any, folder_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    cluster: Any, folder_of: Any, run: Any, monkeypatch: pytest.MonkeyPatch, moment: int, number: int
 ) -> None:
     monkeypatch.setattr(driver, "_LOOK_S", 0.1)
-    random = Random(seed)
-    folder, moment = folder_of(9), random.randrange(1, 20)
-    worker = cluster.workers[random.randrange(3)]
+    worker = cluster.workers[number]
 
     def tell(line: str) -> None:
         nonlocal moment
@@ -136,24 +137,15 @@ def test_a_worker_that_ends_at_any_moment_loses_nothing(
         if moment == 0 and worker.status.name == "running":
             cluster.sync(worker.close, nanny=False, executor_wait=False)
 
-    bench = partial(open_slow, str(tmp_path), folder.read().plan)
-    run_on_fleet(folder, hosts_of(cluster, back_within_s=0.3), tell, open_bench=bench)
-    kept = folder.kept()
-    assert list(kept) == ids(folder)
-    assert not any(m.error for m in kept.values())
-    by_block: dict[int, set[str | None]] = {}
-    for m in kept.values():
-        by_block.setdefault(m.trial.block, set()).add(m.ran_on)
-    assert all(len(hosts) == 1 for hosts in by_block.values()), "a block is compared inside its host"
+    pairs = run(folder_of(9), anywhere(cluster.scheduler_address, back_within_s=0.3), tell)
+    assert len(pairs) == 9, "a block is compared inside its host"
 
 
 def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster: Any) -> None:
-    fleet = {"hosts": {"0": FleetHost(), "1": FleetHost(), "db9": FleetHost()}}
-    hosts = hosts_of(cluster, **fleet)
-    answers, errors = hosts.ask(hosts.servers(), identity)
-    assert answers == {"0": identity(), "1": identity()}
-    assert errors == ["db9: no worker of it is connected"]
-    with pytest.raises(PreflightError, match=r"^db9: no worker of it is connected$"):
+    hosts = anywhere(cluster.scheduler_address, hosts=dict.fromkeys(("0", "1", "db9"), FleetHost()))
+    missing = "db9: no worker of it is connected"
+    assert hosts.ask(hosts.servers(), identity) == ({"0": identity(), "1": identity()}, [missing])
+    with pytest.raises(PreflightError, match=f"^{missing}$"):
         hosts.asked(identity)
 
 
@@ -172,13 +164,9 @@ def test_what_does_not_fit_is_said_of_each_host_in_a_line(
         }  # fmt: skip
 
     monkeypatch.setattr(fleet_check, "about", about)
-    fleet = {
-        "0": FleetHost(address="10.0.0.1"),
-        "1": FleetHost(),
-        "2": FleetHost(address="10.0.0.2"),
-        "3": FleetHost(),
-    }
-    with hosts_of(cluster, hosts=fleet).connected() as hosts:
+    at = {"0": "10.0.0.1", "1": None, "2": "10.0.0.2", "3": None}
+    fleet = {name: FleetHost(address=address) for name, address in at.items()}
+    with anywhere(cluster.scheduler_address, hosts=fleet).connected() as hosts:
         rows, misfits = fleet_check.check(hosts)
     assert list(rows) == ["0", "1", "2"]
     assert re.fullmatch(r"round trip [\d.]+ ms, [\d,]+ MB/s", rows["0"]["to 2"])
@@ -210,108 +198,102 @@ def test_certificates_are_closed_to_others_and_never_overwritten(certificates: P
         make_certificates(certificates)
 
 
+class Started:
+    """A scheduler, and workers for hosts, as somebody would start them by hand; at the end they are killed."""
+
+    def __init__(self, port: int, certificates: Path, folder: Path) -> None:
+        self.scheduler, self.certificates, self.folder = f"tls://127.0.0.1:{port}", certificates, folder
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.start("scheduler", "--protocol=tls", f"--port={port}")
+
+    def start(self, *words: str, lock: str = "") -> subprocess.Popen[bytes]:
+        files = [f"--tls-{what}={self.certificates}/{file}.pem" for what, file in TLS.items()]
+        argv = [sys.executable, "-m", "dask", *words, *files, "--no-dashboard", "--host=127.0.0.1"]
+        with (self.folder / f"{len(self.processes)}.log").open("wb") as log:
+            process = subprocess.Popen(argv, cwd=self.folder, stdout=log, stderr=log, env=environment(lock))
+        self.processes.append(process)
+        return process
+
+    def worker(self, name: str) -> subprocess.Popen[bytes]:
+        lock = str(self.folder / f"{name}.lock")
+        return self.start("worker", self.scheduler, "--nthreads=1", "--no-nanny", f"--name={name}", lock=lock)
+
+    def fleet(self, **hosts: FleetHost) -> Hosts:
+        """The hosts, which are all connected; each has a worker of its name, if it has none."""
+        fleet = Hosts(Fleet(scheduler=self.scheduler, tls=str(self.certificates), hosts=hosts))
+        with fleet.connected():
+            assert eventually(lambda: len(fleet.addresses()) == len(hosts), within_s=600)
+        return fleet
+
+
 @pytest.mark.fleet
 class TestEncrypted:
-    """A scheduler and workers as somebody would start them by hand."""
-
     @pytest.fixture
-    def start(self, certificates: Path, tmp_path: Path) -> Iterator[Any]:
-        started: list[subprocess.Popen[bytes]] = []
-        files = [
-            f"--tls-ca-file={certificates}/ca.pem",
-            f"--tls-cert={certificates}/cert.pem",
-            f"--tls-key={certificates}/key.pem",
-        ]
+    def started(self, certificates: Path, tmp_path: Path) -> Iterator[Callable[[int], Started]]:
+        made: list[Started] = []
 
-        def start(*words: str, lock: str = "") -> subprocess.Popen[bytes]:
-            argv = [sys.executable, "-m", "dask", *words, *files, "--no-dashboard"]
-            with (tmp_path / f"{len(started)}.log").open("wb") as log:
-                started.append(
-                    subprocess.Popen(argv, cwd=tmp_path, stdout=log, stderr=log, env=environment(lock))
-                )
-            return started[-1]
+        def start(port: int) -> Started:
+            made.append(Started(port, certificates, tmp_path))
+            return made[-1]
 
         yield start
-        for process in reversed(started):
+        for process in reversed([process for each in made for process in each.processes]):
             process.kill()
             process.wait()
 
+    @pytest.fixture
+    def fleet(self, started: Callable[[int], Started], scratch: Path) -> Callable[..., Hosts]:
+        """Makes a fleet of hosts by their roles."""
+
+        def make(port: int, **roles: Any) -> Hosts:
+            cluster, of = started(port), {}
+            for name, role in roles.items():
+                cluster.worker(name)
+                of[name] = FleetHost(roles=(role,), address="127.0.0.1", scratch=str(scratch / name))
+            return cluster.fleet(**of)
+
+        return make
+
     def test_a_worker_that_is_killed_and_started_again_goes_on(
-        self, start: Any, certificates: Path, folder_of: Any, tmp_path: Path
+        self, started: Callable[[int], Started], folder_of: Any, run: Any
     ) -> None:
-        start("scheduler", "--protocol=tls", "--host=127.0.0.1", "--port=18786")
-        worker = ("worker", "tls://127.0.0.1:18786", "--nthreads=1", "--no-nanny", "--host=127.0.0.1")
-        workers = {name: start(*worker, f"--name={name}") for name in ("a", "b")}
-        fleet = Fleet(
-            scheduler="tls://127.0.0.1:18786", tls=str(certificates), hosts=dict.fromkeys("ab", FleetHost())
-        )
-        hosts = Hosts(fleet)
-        with hosts.connected():
-            while len(hosts.addresses()) < 2:
-                time.sleep(0.1)
-        folder, killed = folder_of(6), []
+        cluster, killed = started(18786), list[Any]()
+        workers = {name: cluster.worker(name) for name in "ab"}
 
         def tell(line: str) -> None:
             if "trial 4/" in line and not killed:
                 killed.append(workers["a"].kill())
-                start(*worker, "--name=a")
+                cluster.worker("a")
 
-        run_on_fleet(folder, hosts, tell, open_bench=partial(open_slow, str(tmp_path), folder.read().plan))
-        assert list(folder.kept()) == ids(folder)
-        assert {m.ran_on for m in folder.kept().values()} == {"a", "b"}
+        pairs = run(folder_of(6), cluster.fleet(**dict.fromkeys("ab", FleetHost())), tell)
+        assert {host for _, host in pairs} == {"a", "b"}
         assert killed
-
-    @pytest.fixture
-    def fleet(self, start: Any, certificates: Path, scratch: Path) -> Any:
-        """Makes a fleet of hosts by their roles."""
-
-        def make(port: int, **roles: Any) -> Hosts:
-            scheduler, hosts = f"tls://127.0.0.1:{port}", {}
-            start("scheduler", "--protocol=tls", "--host=127.0.0.1", f"--port={port}")
-            for name, role in roles.items():
-                hosts[name] = FleetHost(roles=(role,), address="127.0.0.1", scratch=str(scratch / name))
-                worker = ("worker", scheduler, "--nthreads=1", "--no-nanny", "--host=127.0.0.1")
-                start(*worker, f"--name={name}", lock=str(scratch / f"{name}.lock"))
-            fleet = Hosts(Fleet(scheduler=scheduler, tls=str(certificates), hosts=hosts))
-            with fleet.connected():
-                while len(fleet.addresses()) < len(hosts):
-                    time.sleep(0.1)
-            return fleet
-
-        return make
 
     @pytest.mark.pg
     def test_two_generators_drive_one_server_of_a_third_host(
-        self, fleet: Any, folder_of: Any, plan_of: Any
+        self, fleet: Any, folder_of: Any, plan_of: Any, run: Any
     ) -> None:
-        load = Load(
-            clients=3, threads=2, duration_s=2, warmup_s=1, transaction_log=True, generators=("gen1", "gen2")
+        shared = {"transaction_log": True, "generators": ("gen1", "gen2")}
+        folder = folder_of(
+            1, plan=plan_of(load=Load(clients=3, threads=2, duration_s=2, warmup_s=1, **shared))
         )
-        folder = folder_of(1, plan=plan_of(load=load))
-        run_on_fleet(folder, fleet(18788, db="server", gen1="load", gen2="load"))
+        run(folder, fleet(18788, db="server", gen1="load", gen2="load"), real=True)
         trials = shown(folder).trials
-        assert trials["error"].isna().all()
         assert set(trials["clients"]) == {3}
         assert trials["latency_p99_ms"].notna().all(), "as many transactions in the logs as in the reports"
         assert [g.host for m in folder.kept().values() for g in m.generators] == ["gen1", "gen2"] * 3
 
     @pytest.mark.pg
     def test_a_synchronous_replica_on_another_host_keeps_its_promise_and_no_password_is_kept(
-        self, fleet: Any, folder_of: Any, plan_of: Any, scratch: Path, tmp_path: Path
+        self, fleet: Any, folder_of: Any, plan_of: Any, run: Any, scratch: Path, tmp_path: Path
     ) -> None:
-        level = Level(
-            replication={"on": ["db2"], "quorum": "FIRST 1", "delay_ms": 2},
-            settings={"synchronous_commit": "remote_apply"},
-        )
+        replication = {"on": ["db2"], "quorum": "FIRST 1", "delay_ms": 2}
+        far = Level(replication=replication, settings={"synchronous_commit": "remote_apply"})
         load = Load(clients=2, threads=1, duration_s=2, warmup_s=1)
-        folder = folder_of(
-            1, plan=plan_of(load=load, levels={"far": level}, workload=load_workload("insert"))
-        )
-        run_on_fleet(folder, fleet(18789, db1="server", db2="follower"))
-        kept = folder.kept()
-        assert [m.error for m in kept.values()] == [None] * 3
-        (far,) = [trial_id for trial_id, m in kept.items() if m.trial.level == "far"]
-        readings = ReplicaReadings.read(folder, far)
+        folder = folder_of(1, plan=plan_of(load=load, levels={"far": far}, workload=load_workload("insert")))
+        run(folder, fleet(18789, db1="server", db2="follower"), real=True)
+        (trial_id,) = [trial_id for trial_id, m in folder.kept().items() if m.trial.level == "far"]
+        readings = ReplicaReadings.read(folder, trial_id)
         assert readings is not None
         assert readings.verified is not None
         assert readings.verified["held"] == ["replica1"]
@@ -321,31 +303,26 @@ class TestEncrypted:
         assert 0.004 < away.round_trip_s < 1, "there and back"
         assert len(away.readings) >= 2
         assert eventually(lambda: not list(scratch.glob("db*/run-*")))
-        files = [path for root in (folder.path, tmp_path) for path in root.rglob("*") if path.is_file()]
-        assert not [
-            path
-            for path in files
-            if b"PGPASSWORD" in path.read_bytes() or b"SCRAM-SHA-256$" in path.read_bytes()
-        ]
+        for path in [*folder.path.rglob("*"), *tmp_path.rglob("*")]:
+            content = path.read_bytes() if path.is_file() else b""
+            assert not re.search(rb"PGPASSWORD|SCRAM-SHA-256\$", content), path
 
     def test_a_fleet_is_started_over_ssh_and_ends_with_the_run(
-        self, sshd: dict[str, Any], certificates: Path, folder_of: Any, tmp_path: Path
+        self, sshd: dict[str, Any], certificates: Path, folder_of: Any, run: Any, tmp_path: Path
     ) -> None:
-        hosts = dict.fromkeys("ab", FleetHost(ssh="127.0.0.1"))
-        folder = folder_of(6)
-        bench = partial(open_slow, str(tmp_path), folder.read().plan)
-        run_on_fleet(folder, Hosts(Fleet(ssh=sshd, tls=str(certificates), hosts=hosts)), open_bench=bench)
-        assert list(folder.kept()) == ids(folder)
-        assert {m.ran_on for m in folder.kept().values()} == {"a", "b"}
+        own = {"tls": str(certificates), "hosts": dict.fromkeys("ab", FleetHost(ssh="127.0.0.1"))}
+        assert {host for _, host in run(folder_of(6), Hosts(Fleet(ssh=sshd, **own)))} == {"a", "b"}
         assert eventually(lambda: not started_over_ssh(tmp_path))
         with pytest.raises(PreflightError, match="cluster over SSH cannot be reached"):
-            Hosts(Fleet(ssh={**sshd, "port": 9}, tls=str(certificates), hosts=hosts)).addresses()
+            Hosts(Fleet(ssh={**sshd, "port": 9}, **own)).addresses()
 
-    def test_a_cluster_does_not_let_in_whoever_has_no_certificate(self, start: Any, tmp_path: Path) -> None:
-        start("scheduler", "--protocol=tls", "--host=127.0.0.1", "--port=18787")
+    def test_a_cluster_does_not_let_in_whoever_has_no_certificate(
+        self, started: Callable[[int], Started], tmp_path: Path
+    ) -> None:
+        scheduler = started(18787).scheduler
         make_certificates(tmp_path / "others")
-        fleet = Fleet(scheduler="tls://127.0.0.1:18787", tls=str(tmp_path / "others"))
-        with pytest.raises(PreflightError, match="cannot be reached"), Hosts(fleet).connected():
+        others = Hosts(Fleet(scheduler=scheduler, tls=str(tmp_path / "others")))
+        with pytest.raises(PreflightError, match="cannot be reached"), others.connected():
             pass
 
 
