@@ -3,11 +3,10 @@
 import os
 import re
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Trials, bench_plan, eventually
+from clusters import bench_plan, eventually
 from hosts import meanwhile, run_for_real
 
 from benchlib.errors import PreflightError, StudyError
@@ -28,9 +27,7 @@ VIEWS = ("database", "bgwriter", "wal", "checkpointer")
 
 
 @pytest.mark.parametrize(("arrangement", "blocks"), [("standing", 2), ("fresh", 1)])
-def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(
-    arrangement: str, blocks: int, scratch: Path
-) -> None:
+def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement, blocks, scratch):
     folder = run_for_real("whole", bench_plan(TWO, arrangement=arrangement), blocks)
     kept = folder.kept()
     assert len(kept) == 2 * blocks
@@ -67,11 +64,11 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(
     ],
 )
 def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_cluster_goes(
-    trials: Trials, monkeypatch: pytest.MonkeyPatch, change: str, message: str
-) -> None:
+    trials, monkeypatch, change, message
+):
     bench, check_running = trials.bench(bench_plan(TWO)), Stand.check_running
 
-    def meddle(stand: Stand) -> None:  # when the load has ended
+    def meddle(stand):  # when the load has ended
         stand.server.execute(f"{change} WHERE ctid IN (SELECT ctid FROM test_table LIMIT 3)")
         check_running(stand)
 
@@ -83,7 +80,7 @@ def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_cluster_goes(
     assert list(bench.workspace.glob("c*")) == []
 
 
-def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials: Trials) -> None:
+def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials):
     """Else the first seconds of a trial find in memory what the rest of it has to read."""
     drawn = Workload(
         name="drawn",
@@ -100,9 +97,7 @@ def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials: Trials) -> No
 @pytest.mark.parametrize(
     ("rebuild_every", "standing"), [(2, ["c001 c002", "c001 c002", "c003 c004"]), (1, [""])]
 )
-def test_clusters_are_built_anew_after_so_many_blocks(
-    trials: Trials, rebuild_every: int, standing: list[str]
-) -> None:
+def test_clusters_are_built_anew_after_so_many_blocks(trials, rebuild_every, standing):
     bench, seen = trials.bench(bench_plan(TWO, rebuild_every=rebuild_every)), list[str]()
     for block in range(1, len(standing) + 1):
         for position, name in enumerate(TWO, 1):
@@ -138,9 +133,7 @@ def freeze(stand: Stand) -> None:
         pytest.param("standing", freeze, "LoadError: .* did not end within 9 s", marks=pytest.mark.long),
     ],
 )
-def test_what_befalls_a_server_costs_that_trial_only(
-    arrangement: str, befalls: Any, error: str, trials: Trials, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_befalls_a_server_costs_that_trial_only(arrangement, befalls, error, trials, monkeypatch):
     monkeypatch.setattr(Pgbench, "limit_s", lambda self, load: 9.0)
     meanwhile(monkeypatch, befalls)
     bench = trials.bench(bench_plan(TWO, arrangement=arrangement))
@@ -152,7 +145,7 @@ def test_what_befalls_a_server_costs_that_trial_only(
     assert again.load_argv[1] != measurement.load_argv[1], "on a new cluster"
 
 
-def test_a_level_that_initdb_refuses_ends_the_run_before_it_begins(scratch: Path) -> None:
+def test_a_level_that_initdb_refuses_ends_the_run_before_it_begins(scratch):
     levels = {"first": {}, "second": {"initdb": ["--no-such-option"]}}
     with pytest.raises(PreflightError, match="level “second”: initdb failed: "):
         open_bench(bench_plan(levels), "test").__enter__()
@@ -160,7 +153,7 @@ def test_a_level_that_initdb_refuses_ends_the_run_before_it_begins(scratch: Path
 
 
 @pytest.mark.parametrize("arrangement", ["standing", "fresh"])
-def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement: str, trials: Trials) -> None:
+def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement, trials):
     levels = {"first": {"settings": {"shared_preload_libraries": "no_such_library"}}, "second": {}}
     bench = trials.bench(bench_plan(levels, arrangement=arrangement))
     if arrangement == "standing":
@@ -173,7 +166,7 @@ def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement: st
     assert list(bench.workspace.glob("c*")) == []
 
 
-def test_a_level_may_name_another_version(trials: Trials) -> None:
+def test_a_level_may_name_another_version(trials):
     bench = trials.bench(bench_plan({"16": {"postgres": "16"}, "18": {}}, arrangement="fresh"))
     measurement, folder = trials.run(bench, "16")
     assert (measurement.error, (measurement.server_version or "")[:2]) == (None, "16")
@@ -182,7 +175,7 @@ def test_a_level_may_name_another_version(trials: Trials) -> None:
     assert counters.after["checkpointer"] is None, "16 has no such view: null, not zero"
 
 
-def test_the_preflight_says_what_there_is_or_lacks_without_making_anything(scratch: Path) -> None:
+def test_the_preflight_says_what_there_is_or_lacks_without_making_anything(scratch):
     rows = dict(preflight(bench_plan(TWO)))
     assert "PostgreSQL 18" in rows["servers"]
     assert "pgbench of PostgreSQL 18" in rows["load tool"]

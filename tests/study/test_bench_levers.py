@@ -4,24 +4,22 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Trials, bench_plan, remains
+from clusters import bench_plan, remains
 from hosts import ending, meanwhile
 
 from benchlib.errors import PreflightError
 from benchlib.host.facts import block_devices
 from benchlib.host.sweep import processes_of
 from benchlib.host.telemetry import telemetry
-from benchlib.plan.model import Load, Measurement, Plan
+from benchlib.plan.model import Plan
 from benchlib.plan.workload import Workload
 from benchlib.study.bench import Bench
 from benchlib.study.preflight import preflight
 from benchlib.study.records import Flushes, Samples
-from benchlib.study.stand import Stand
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters")]
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -36,10 +34,10 @@ def plan(level: dict[str, Any], load: dict[str, Any] | None = None, **more: Any)
 
 
 @pytest.fixture
-def trial(trials: Trials) -> Callable[[Plan], tuple[Measurement, Path]]:
+def trial(trials):
     """Runs one trial, a good one, of the level “other” on a bench that is closed after the test."""
 
-    def run(its_plan: Plan) -> tuple[Measurement, Path]:
+    def run(its_plan):
         measurement, folder = trials.run(trials.bench(its_plan), "other")
         assert measurement.error is None
         return measurement, folder
@@ -48,7 +46,7 @@ def trial(trials: Trials) -> Callable[[Plan], tuple[Measurement, Path]]:
 
 
 @pytest.fixture
-def elsewhere(scratch: Path) -> Path:
+def elsewhere(scratch):
     """A folder that a level may name."""
     folder = scratch / "elsewhere"
     folder.mkdir(mode=0o755)
@@ -69,9 +67,7 @@ def mounts_of(scratch: Path) -> list[str]:
 
 
 @root_only
-def test_places_caps_ways_and_tunables_hold_during_the_trial_and_no_longer(
-    trial, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_places_caps_ways_and_tunables_hold_during_the_trial_and_no_longer(trial, scratch, monkeypatch):
     former, seen = TUNABLE.read_text(), dict[str, Any]()
     wanted = "4" if former.strip() != "4" else "5"
     disk = {"data": {"file_system": "ext4", "size": "176MB", "mount_options": "noatime"}}
@@ -83,7 +79,7 @@ def test_places_caps_ways_and_tunables_hold_during_the_trial_and_no_longer(
         "host": {"vm.page-cluster": int(wanted)},
     }
 
-    def look(stand: Stand) -> None:
+    def look(stand):
         caps = CAPS.read_text().split() if CAPS.exists() else []
         seen.update(tunable=TUNABLE.read_text().strip(), mounts=mounts_of(scratch), caps=caps)
 
@@ -106,8 +102,8 @@ def test_places_caps_ways_and_tunables_hold_during_the_trial_and_no_longer(
 
 
 def test_a_synchronous_trial_in_a_folder_that_is_named_keeps_its_promise_and_the_figures_of_its_device(
-    trial, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    trial, elsewhere, monkeypatch
+):
     meanwhile(
         monkeypatch, lambda stand: (elsewhere / "seen").write_text(str([*elsewhere.rglob("PG_VERSION")]))
     )
@@ -129,11 +125,11 @@ def test_a_synchronous_trial_in_a_folder_that_is_named_keeps_its_promise_and_the
 @root_only
 @pytest.mark.parametrize(("data_mib", "capped"), [(255, [True]), (257, [False, True])])
 def test_a_memory_that_the_data_exceed_is_filled_before_the_warm_up_without_the_disks_caps(
-    data_mib: int, capped: list[bool], trial, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    data_mib, capped, trial, monkeypatch
+):
     caps, groups, warm = list[bool](), set[str](), Bench._warm
 
-    def recorded(bench: Bench, stand: Stand, load: Load, *, seed: int) -> None:
+    def recorded(bench, stand, load, *, seed):
         caps.append(writes_capped_at_50())
         groups.update(re.findall(r"benchlib-[^/\n]+", Path(f"/proc/{stand.server.pid}/cgroup").read_text()))
         warm(bench, stand, load, seed=seed)
@@ -148,7 +144,7 @@ def test_a_memory_that_the_data_exceed_is_filled_before_the_warm_up_without_the_
 
 
 @pytest.mark.long
-def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials: Trials, elsewhere: Path) -> None:
+def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials, elsewhere):
     settings = {"wal_sync_method": "open_datasync", "fsync": "on"}
     level = {"storage": {"wal": str(elsewhere)}, "settings": settings}
     bench = trials.bench(plan(level, load={"fsync_test": True}))
@@ -174,7 +170,7 @@ def test_flushes_of_the_wal_s_place_are_measured_once_for_each_place(trials: Tri
         ({"postgres": "16", "settings": {"io_method": "worker"}}, 'unrecognized .* "io_method"'),
     ],
 )  # fmt: skip
-def test_what_cannot_be_had_is_said_before_anything_starts(level: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_had_is_said_before_anything_starts(level, words):
     with pytest.raises(PreflightError, match=rf"\Alevel “other”: .*{words}.*\Z"):
         preflight(plan(level))
 
@@ -196,8 +192,8 @@ EXT4, XFS, TMPFS = (
     ],
 )  # fmt: skip
 def test_places_that_stand_at_once_count_together_against_the_disk_and_the_memory(
-    monkeypatch: pytest.MonkeyPatch, levels: dict[str, Any], arrangement: str, refusal: str | None
-) -> None:
+    monkeypatch, levels, arrangement, refusal
+):
     monkeypatch.setattr("benchlib.host.facts.free_mib", lambda path: 6000)
     monkeypatch.setattr("benchlib.host.facts.available_memory_mib", lambda: 3000)
     monkeypatch.setattr("benchlib.levers.storage.volumes.check", lambda place, scratch: None)

@@ -1,10 +1,9 @@
 """What runs beside the load on real servers: it does not count, it is in order or the trial fails, and nothing of it stays."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Trials, bench_plan, eventually
+from clusters import bench_plan, eventually
 from hosts import meanwhile, run_for_real
 
 from benchlib.host.shell import known
@@ -31,7 +30,7 @@ def plan_beside(*beside: Beside) -> Plan:
     return bench_plan(levels, load=load, workloads={"more": more}, arrangement="fresh")
 
 
-def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -> None:
+def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch):
     folder = run_for_real("beside", plan_beside(BUSY, STUCK), 1)
     experiment = shown(folder)
     assert experiment.trials["error"].isna().all(), (
@@ -49,7 +48,7 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch: Path) -
     assert max(sessions) in (1, 2), "of the load's two clients, and none of the three"
 
 
-def test_one_that_fails_is_the_trials_error_in_its_own_words(trials: Trials) -> None:
+def test_one_that_fails_is_the_trials_error_in_its_own_words(trials):
     measurement, folder = trials.run(trials.bench(plan_beside(Beside(sql="SELECT 1 / 0;\n"))), "beside")
     assert measurement.error_kind == "LoadError"
     for words in ("pgbench beside the load ended with status 2: ", "division by zero"):
@@ -57,8 +56,8 @@ def test_one_that_fails_is_the_trials_error_in_its_own_words(trials: Trials) -> 
     assert "division by zero" in (folder / "beside").read_text()
 
 
-def test_one_that_is_killed_costs_its_trial_only(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill(stand: Stand) -> None:
+def test_one_that_is_killed_costs_its_trial_only(trials, monkeypatch):
+    def kill(stand):
         assert eventually(lambda: stand.server.value(SESSIONS) > 0)
         (process,) = [
             p for p in processes_of(stand.run.folder) if "beside-1" in " ".join(known(p.cmdline) or [])
@@ -72,14 +71,14 @@ def test_one_that_is_killed_costs_its_trial_only(trials: Trials, monkeypatch: py
     assert trials.run(bench, "beside")[0].error is None
 
 
-def test_an_interruption_ends_it_with_its_sessions(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_ends_it_with_its_sessions(trials, monkeypatch):
     sessions, close = list[Any](), Stand.close
 
-    def interrupt(stand: Stand) -> None:
+    def interrupt(stand):
         assert eventually(lambda: stand.server.value(SESSIONS) == 1)
         raise KeyboardInterrupt
 
-    def counted(stand: Stand) -> None:
+    def counted(stand):
         sessions.append(stand.server.value(SESSIONS))
         close(stand)
 

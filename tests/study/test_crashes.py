@@ -3,9 +3,8 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from clusters import eventually, remains
@@ -14,10 +13,8 @@ from needs import ordinary_user
 
 from benchlib.errors import InputError, Interrupted, PreflightError, ServerError, StudyError
 from benchlib.plan.level import Level
-from benchlib.plan.model import Plan
-from benchlib.server.cluster import Cluster
 from benchlib.study import crashes
-from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, Round, kept_crashes, left_out
+from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, kept_crashes, left_out
 from benchlib.study.crashes import crash_missing
 from benchlib.study.crashes.commits import WORKLOAD, examine
 from benchlib.study.store import StudyFolder
@@ -36,10 +33,10 @@ def only(monkeypatch: pytest.MonkeyPatch, kind: Kind, *levels: str) -> None:
 
 
 @pytest.fixture
-def crashed(folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Crashed:
+def crashed(folder_of, scratch, monkeypatch):
     """Crashes levels, given by their settings, so many times each, and sees that nothing stays behind."""
 
-    def make(kind: Kind, rounds: int, **levels: dict[str, Any]) -> list[Crash]:
+    def make(kind, rounds, **levels):
         only(monkeypatch, kind, *levels)
         folder = folder_of(levels={name: Level(settings=settings) for name, settings in levels.items()})
         crash_missing(folder, rounds, print)
@@ -53,7 +50,7 @@ def crashed(folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: p
 
 @pytest.mark.long
 @pytest.mark.pg
-def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed: Crashed) -> None:
+def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed):
     late = {"synchronous_commit": "off", "wal_writer_delay": "1s"}
     found = crashed(KILLED, 2, late=late, unsafe={"fsync": "off"})
     assert all(each.acknowledged and each.recovery_s and not each.damage for each in found)
@@ -74,25 +71,23 @@ def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed: Crashed) ->
     ],
     ids=["nothing is lost", "what fsync is for"],
 )
-def test_a_power_cut_shows_in_each_round(
-    crashed: Crashed, rounds: int, settings: dict[str, str], shows: Callable[[Crash], bool]
-) -> None:
+def test_a_power_cut_shows_in_each_round(crashed, rounds, settings, shows):
     assert all(shows(each) for each in crashed(POWER_CUT, rounds, cut=settings))
 
 
 @pytest.mark.pg
 @pytest.mark.long
-def test_a_power_cut_tears_pages_that_nobody_wrote_to_the_wal(crashed: Crashed) -> None:
+def test_a_power_cut_tears_pages_that_nobody_wrote_to_the_wal(crashed):
     found = crashed(POWER_CUT, 12, torn={"full_page_writes": "off"})
     assert {"invalid page" in words for each in found for words in each.damage} == {True}
 
 
 @pytest.mark.pg
-def test_damage_is_told_in_the_servers_words(new_cluster: Callable[[str], Cluster]) -> None:
+def test_damage_is_told_in_the_servers_words(new_cluster):
     """A row without its value, then a page that is overwritten while the server is down, then no file at all."""
     cluster = new_cluster("18")
 
-    def found() -> tuple[str, ...]:
+    def found():
         rows, damage = examine(cluster, 1)
         assert rows == {(0, 0), (0, 1)}, "what can be read is read"
         return damage
@@ -118,10 +113,8 @@ def test_damage_is_told_in_the_servers_words(new_cluster: Callable[[str], Cluste
     assert any("could not open file" in words for words in found())
 
 
-def test_a_level_that_cannot_be_built_is_named(
-    folder_of, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> None:
+def test_a_level_that_cannot_be_built_is_named(folder_of, scratch, monkeypatch):
+    def refused(*_):
         raise ServerError("it did not start")
 
     monkeypatch.setattr(crashes, "build", refused)
@@ -131,17 +124,17 @@ def test_a_level_that_cannot_be_built_is_named(
     assert list(scratch.iterdir()) == []
 
 
-def test_only_what_is_missing_is_crashed_and_kept_at_once(folder_of, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_missing_is_crashed_and_kept_at_once(folder_of, monkeypatch):
     figures = {
         "after_s": 1, "server_version": "18.4", "acknowledged": 5, "lost": 0, "oldest_lost_ms": None,
         "unacknowledged": 0, "recovery_s": 0.5, "damage": (),
     }  # fmt: skip
 
-    def no_power(kind: Kind) -> None:
+    def no_power(kind):
         if kind == POWER_CUT:
             raise PreflightError("only root")
 
-    def stopped(plan: Plan, rounds: list[Round], templates: Any) -> Iterator[Crash]:
+    def stopped(plan, rounds, templates):
         for each in rounds[:2]:
             templates.tell(f"“{each.level}”")
             yield Crash.model_validate({**each.model_dump(), **figures})
@@ -165,7 +158,7 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(folder_of, monkeypatch
         kept_crashes(folder)
 
 
-def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of) -> None:
+def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of):
     ext4, memory = ({"file_system": kind, "size": 1 << 30} for kind in ("ext4", "tmpfs"))
     levels = {
         "load": Level(load={"clients": 9}),
@@ -183,7 +176,7 @@ def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of
 
 
 @ordinary_user
-def test_a_power_cut_is_refused_to_others_than_root() -> None:
+def test_a_power_cut_is_refused_to_others_than_root():
     with pytest.raises(PreflightError, match="only root"):
         crashes.check(POWER_CUT)
 
@@ -198,9 +191,7 @@ crashes.crash_missing(StudyFolder("small"), 8, lambda line: print(line, flush=Tr
 
 @pytest.mark.pg
 @pytest.mark.long
-def test_a_kill_amid_power_cuts_leaves_nothing(
-    folder_of, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_amid_power_cuts_leaves_nothing(folder_of, scratch, monkeypatch):
     only(monkeypatch, POWER_CUT)
     folder, tunable = folder_of(), Path("/proc/sys/vm/dirty_expire_centisecs")
     expiry = tunable.read_text()

@@ -3,7 +3,6 @@
 import contextlib
 import secrets
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,14 +103,12 @@ Run = Callable[..., list[str]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path, monkeypatch):
     """Runs a study on fake hosts with fake benches, to its end or until an error; the lines that it tells."""
     for name in ("_PAUSE_S", "_LOOK_S"):
         monkeypatch.setattr(driver, name, 0)
 
-    def make(
-        folder: StudyFolder, hosts: Any, ends: Any = None, failing: Any = None, **options: Any
-    ) -> list[str]:
+    def make(folder, hosts, ends=None, failing=None, **options):
         bench, lines = FakeBench(folder.read().plan, tmp_path, failing=failing), list[str]()
         with ending(ends):
             run_on_fleet(folder, hosts, **{"tell": lines.append, "open_bench": bench.open, **options})
@@ -128,7 +125,7 @@ def hosts_of_blocks(folder: StudyFolder) -> dict[int, str]:
     return dict(sorted(pairs))
 
 
-def test_each_host_runs_the_blocks_that_the_plan_pins_to_it_once(folder_of, run: Run) -> None:
+def test_each_host_runs_the_blocks_that_the_plan_pins_to_it_once(folder_of, run):
     folder, hosts = folder_of(6), FakeHosts("a", "b")
     run(folder, hosts)
     assert "".join(hosts_of_blocks(folder).values()) == "aaabbb"
@@ -145,21 +142,19 @@ def test_each_host_runs_the_blocks_that_the_plan_pins_to_it_once(folder_of, run:
     ],
     ids=["lost and back", "busy"],
 )  # fmt: skip
-def test_an_unfinished_block_runs_again_whole(
-    folder_of, run: Run, hosts: Any, calls: Any, n_spoilt: int
-) -> None:
+def test_an_unfinished_block_runs_again_whole(folder_of, run, hosts, calls, n_spoilt):
     folder = folder_of(4)
     run(folder, hosts)
     assert (hosts.calls, len(spoilt(folder))) == (calls, n_spoilt)
 
 
-def test_a_failed_trial_that_is_set_aside_counts_as_failed_no_more(folder_of, run: Run) -> None:
+def test_a_failed_trial_that_is_set_aside_counts_as_failed_no_more(folder_of, run):
     lines = run(folder_of(1), FakeHosts("a", script={1: (2, KILLED)}), failing={1: "no space"})
     assert any(line.startswith("small: trial 1/3, 1 failed, ") for line in lines)
     assert "failed" not in lines[-1], lines
 
 
-def test_the_blocks_of_a_host_that_stays_away_go_to_the_others(folder_of, run: Run) -> None:
+def test_the_blocks_of_a_host_that_stays_away_go_to_the_others(folder_of, run):
     folder = folder_of(4)
     hosts = FakeHosts("a", "b", script={1: (2, RuntimeError("the worker died"))}, back_within_s=0)
     hosts.before = lambda call: hosts.there.pop("a", None)
@@ -179,15 +174,13 @@ def test_the_blocks_of_a_host_that_stays_away_go_to_the_others(folder_of, run: R
     ],
     ids=["lost again and again", "no host", "no scheduler", "cannot do it"],
 )  # fmt: skip
-def test_what_cannot_go_on_ends_the_run_in_words(
-    folder_of, run: Run, hosts: Any, failing: Any, message: str
-) -> None:
+def test_what_cannot_go_on_ends_the_run_in_words(folder_of, run, hosts, failing, message):
     folder = folder_of(1)
     run(folder, hosts, ends=(StudyError, message), failing=dict.fromkeys(failing, "no space"))
     assert len(spoilt(folder)) == (MOST_ATTEMPTS if hosts.script else 0)
 
 
-def test_what_an_earlier_attempt_sends_later_is_discarded(folder_of, run: Run) -> None:
+def test_what_an_earlier_attempt_sends_later_is_discarded(folder_of, run):
     folder, hosts = folder_of(1), FakeHosts("a", script={1: (1, KILLED)})
     hosts.before = lambda call: hosts.messages.extend(hosts.sent)
     run(folder, hosts)
@@ -195,14 +188,14 @@ def test_what_an_earlier_attempt_sends_later_is_discarded(folder_of, run: Run) -
     assert starts == [60, 80, 100], "the first attempt had two calls"
 
 
-def test_a_second_execution_under_the_same_number_is_discarded(folder_of, run: Run) -> None:
+def test_a_second_execution_under_the_same_number_is_discarded(folder_of, run):
     folder, hosts = folder_of(1), FakeHosts("a")
     hosts.messages.twice = True
     run(folder, hosts)
     assert all(folder.raw(trial_id, "stdout") != b"other" for trial_id in ids(folder))
 
 
-def test_a_block_that_was_left_half_done_is_set_aside_before_it_runs(folder_of, run: Run) -> None:
+def test_a_block_that_was_left_half_done_is_set_aside_before_it_runs(folder_of, run):
     folder, hosts = folder_of(2), FakeHosts("a")
     run(folder, hosts)
     folder.set_aside(ids(folder)[4])
@@ -211,10 +204,10 @@ def test_a_block_that_was_left_half_done_is_set_aside_before_it_runs(folder_of, 
     assert len(spoilt(folder)) == 3
 
 
-def test_an_interruption_keeps_what_has_come_and_calls_the_others_off(folder_of, run: Run) -> None:
+def test_an_interruption_keeps_what_has_come_and_calls_the_others_off(folder_of, run):
     folder, hosts = folder_of(3), FakeHosts("a", "b", "c")
 
-    def tell(line: str) -> None:
+    def tell(line):
         if "trial 4/9" in line:
             raise KeyboardInterrupt
 
@@ -223,7 +216,7 @@ def test_an_interruption_keeps_what_has_come_and_calls_the_others_off(folder_of,
     run(folder, hosts)
 
 
-def test_a_study_that_is_looked_at_stops_at_a_look(folder_of, plan_of, run: Run) -> None:
+def test_a_study_that_is_looked_at_stops_at_a_look(folder_of, plan_of, run):
     folder, hosts = folder_of(9, plan=plan_of(looks=(3, 5, 7, 9))), FakeHosts("a", "b", "c")
     lines = run(folder, hosts, enough=lambda: "enough" if len(folder.kept()) == 15 else None)
     assert list(hosts_of_blocks(folder)) == [1, 2, 3, 4, 5]

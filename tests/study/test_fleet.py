@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,37 +31,36 @@ from benchlib.study.driver import run_on_fleet
 from benchlib.study.experiment import shown
 from benchlib.study.fleet import Hosts, clock_offset, make_certificates, read_fleet
 from benchlib.study.records import ReplicaReadings
-from benchlib.study.store import StudyFolder
 
 ROOT = Path(__file__).parents[2]
 TLS = {"ca-file": "ca", "cert": "cert", "key": "key"}
 
 
-def test_the_certificates_lie_beside_the_file(tmp_path: Path) -> None:
+def test_the_certificates_lie_beside_the_file(tmp_path):
     path = tmp_path / "fleet.yaml"
     path.write_text("scheduler: tls://10.0.0.1:8786\ntls: certificates\nhosts: {db1: {}}\n")
     assert read_fleet(path).tls == str(tmp_path / "certificates")
 
 
 @pytest.mark.parametrize("text", ["scheduler: [", "scheduler: tcp://x:1", "\x00"])
-def test_a_file_that_is_no_fleet_is_named(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_fleet_is_named(tmp_path, text):
     path = tmp_path / "fleet.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=r"^fleet\.yaml: "):
         read_fleet(path)
 
 
-def test_without_dask_a_fleet_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dask_a_fleet_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(PreflightError, match=r"pip install -e '\.\[fleet\]'"), anywhere().connected():
         pass
 
 
-def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch):
     now, ahead = 1_700_000_000.0, 2.5
     answers = iter([(0.4, 0.0), (0.001, 0.003), *[(0.2, 0.2)] * 18])  # seconds to there, and back
 
-    def ask() -> float:
+    def ask():
         nonlocal now
         there, back = next(answers)
         reading = now + there + ahead
@@ -80,7 +78,7 @@ def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch: pytest
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def cluster(monkeypatch):
     """Three workers in threads of this process, called 0, 1 and 2, which make their calls themselves."""
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(at_host, "_apart", lambda call, send, *_: call(send))
@@ -103,12 +101,10 @@ def open_slow(workspace: str, plan: Any, tell: Any) -> Any:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., set[tuple[int, str | None]]]:
+def run(tmp_path):
     """Runs a study on hosts, by default with slow benches; the pairs of a block and who ran it, all trials being good."""
 
-    def make(
-        folder: StudyFolder, hosts: Hosts, *tell: Any, real: bool = False
-    ) -> set[tuple[int, str | None]]:
+    def make(folder, hosts, *tell, real=False):
         bench = None if real else partial(open_slow, str(tmp_path), folder.read().plan)
         run_on_fleet(folder, hosts, *tell, open_bench=bench)
         kept = folder.kept()
@@ -119,19 +115,17 @@ def run(tmp_path: Path) -> Callable[..., set[tuple[int, str | None]]]:
     return make
 
 
-def test_a_study_runs_on_all_hosts(cluster: Any, folder_of: Any, run: Any) -> None:
+def test_a_study_runs_on_all_hosts(cluster, folder_of, run):
     pairs = run(folder_of(9), anywhere(cluster.scheduler_address))
     assert pairs == {(block, str((block - 1) // 3)) for block in range(1, 10)}
 
 
 @pytest.mark.parametrize(("moment", "number"), [(2, 0), (9, 1), (16, 2)])
-def test_a_worker_that_ends_at_any_moment_loses_nothing(
-    cluster: Any, folder_of: Any, run: Any, monkeypatch: pytest.MonkeyPatch, moment: int, number: int
-) -> None:
+def test_a_worker_that_ends_at_any_moment_loses_nothing(cluster, folder_of, run, monkeypatch, moment, number):
     monkeypatch.setattr(driver, "_LOOK_S", 0.1)
     worker = cluster.workers[number]
 
-    def tell(line: str) -> None:
+    def tell(line):
         nonlocal moment
         moment -= "“" in line
         if moment == 0 and worker.status.name == "running":
@@ -141,7 +135,7 @@ def test_a_worker_that_ends_at_any_moment_loses_nothing(
     assert len(pairs) == 9, "a block is compared inside its host"
 
 
-def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster: Any) -> None:
+def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster):
     hosts = anywhere(cluster.scheduler_address, hosts=dict.fromkeys(("0", "1", "db9"), FleetHost()))
     missing = "db9: no worker of it is connected"
     assert hosts.ask(hosts.servers(), identity) == ({"0": identity(), "1": identity()}, [missing])
@@ -149,13 +143,11 @@ def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster: Any) -> None
         hosts.asked(identity)
 
 
-def test_what_does_not_fit_is_said_of_each_host_in_a_line(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_is_said_of_each_host_in_a_line(cluster, monkeypatch):
     here = fleet_check.library()
     cases = {"0": (here, 9000, "x"), "1": ("0.0.1", 10, "y"), "2": (here, 9000, "x")}
 
-    def about() -> dict[str, Any]:
+    def about():
         library, free, identity = cases[str(sys.modules["distributed"].get_worker().name)]
         return {
             "benchlib": library, "server": "PostgreSQL 18.4", "installed": "18.4", "rights": "root's", "load_tool": "pgbench", "servers_run_as": "postgres", "processors": 8,
@@ -184,14 +176,14 @@ def test_what_does_not_fit_is_said_of_each_host_in_a_line(
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificates(tmp_path_factory):
     pytest.importorskip("distributed")
     folder = tmp_path_factory.mktemp("fleet") / "tls"
     make_certificates(folder)
     return folder
 
 
-def test_certificates_are_closed_to_others_and_never_overwritten(certificates: Path) -> None:
+def test_certificates_are_closed_to_others_and_never_overwritten(certificates):
     assert {path.stat().st_mode & 0o777 for path in certificates.iterdir()} == {0o600}
     assert certificates.stat().st_mode & 0o777 == 0o700
     with pytest.raises(InputError, match="cannot make"):
@@ -229,10 +221,10 @@ class Started:
 @pytest.mark.fleet
 class TestEncrypted:
     @pytest.fixture
-    def started(self, certificates: Path, tmp_path: Path) -> Iterator[Callable[[int], Started]]:
+    def started(self, certificates, tmp_path):
         made: list[Started] = []
 
-        def start(port: int) -> Started:
+        def start(port):
             made.append(Started(port, certificates, tmp_path))
             return made[-1]
 
@@ -242,10 +234,10 @@ class TestEncrypted:
             process.wait()
 
     @pytest.fixture
-    def fleet(self, started: Callable[[int], Started], scratch: Path) -> Callable[..., Hosts]:
+    def fleet(self, started, scratch):
         """Makes a fleet of hosts by their roles."""
 
-        def make(port: int, **roles: Any) -> Hosts:
+        def make(port, **roles):
             cluster, of = started(port), {}
             for name, role in roles.items():
                 cluster.worker(name)
@@ -254,13 +246,11 @@ class TestEncrypted:
 
         return make
 
-    def test_a_worker_that_is_killed_and_started_again_goes_on(
-        self, started: Callable[[int], Started], folder_of: Any, run: Any
-    ) -> None:
+    def test_a_worker_that_is_killed_and_started_again_goes_on(self, started, folder_of, run):
         cluster, killed = started(18786), list[Any]()
         workers = {name: cluster.worker(name) for name in "ab"}
 
-        def tell(line: str) -> None:
+        def tell(line):
             if "trial 4/" in line and not killed:
                 killed.append(workers["a"].kill())
                 cluster.worker("a")
@@ -270,9 +260,7 @@ class TestEncrypted:
         assert killed
 
     @pytest.mark.pg
-    def test_two_generators_drive_one_server_of_a_third_host(
-        self, fleet: Any, folder_of: Any, plan_of: Any, run: Any
-    ) -> None:
+    def test_two_generators_drive_one_server_of_a_third_host(self, fleet, folder_of, plan_of, run):
         shared = {"transaction_log": True, "generators": ("gen1", "gen2")}
         folder = folder_of(
             1, plan=plan_of(load=Load(clients=3, threads=2, duration_s=2, warmup_s=1, **shared))
@@ -285,8 +273,8 @@ class TestEncrypted:
 
     @pytest.mark.pg
     def test_a_synchronous_replica_on_another_host_keeps_its_promise_and_no_password_is_kept(
-        self, fleet: Any, folder_of: Any, plan_of: Any, run: Any, scratch: Path, tmp_path: Path
-    ) -> None:
+        self, fleet, folder_of, plan_of, run, scratch, tmp_path
+    ):
         replication = {"on": ["db2"], "quorum": "FIRST 1", "delay_ms": 2}
         far = Level(replication=replication, settings={"synchronous_commit": "remote_apply"})
         load = Load(clients=2, threads=1, duration_s=2, warmup_s=1)
@@ -308,17 +296,15 @@ class TestEncrypted:
             assert not re.search(rb"PGPASSWORD|SCRAM-SHA-256\$", content), path
 
     def test_a_fleet_is_started_over_ssh_and_ends_with_the_run(
-        self, sshd: dict[str, Any], certificates: Path, folder_of: Any, run: Any, tmp_path: Path
-    ) -> None:
+        self, sshd, certificates, folder_of, run, tmp_path
+    ):
         own = {"tls": str(certificates), "hosts": dict.fromkeys("ab", FleetHost(ssh="127.0.0.1"))}
         assert {host for _, host in run(folder_of(6), Hosts(Fleet(ssh=sshd, **own)))} == {"a", "b"}
         assert eventually(lambda: not started_over_ssh(tmp_path))
         with pytest.raises(PreflightError, match="cluster over SSH cannot be reached"):
             Hosts(Fleet(ssh={**sshd, "port": 9}, **own)).addresses()
 
-    def test_a_cluster_does_not_let_in_whoever_has_no_certificate(
-        self, started: Callable[[int], Started], tmp_path: Path
-    ) -> None:
+    def test_a_cluster_does_not_let_in_whoever_has_no_certificate(self, started, tmp_path):
         scheduler = started(18787).scheduler
         make_certificates(tmp_path / "others")
         others = Hosts(Fleet(scheduler=scheduler, tls=str(tmp_path / "others")))
@@ -327,7 +313,7 @@ class TestEncrypted:
 
 
 @pytest.fixture
-def sshd(tmp_path: Path) -> Iterator[dict[str, Any]]:
+def sshd(tmp_path):
     """A server for SSH that lets this user in, by a key; how it is connected to."""
     pytest.importorskip("asyncssh")
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")

@@ -13,7 +13,7 @@ import pytest
 from fakes import pgbench_output
 from hosts import ending
 
-from benchlib.errors import BenchlibError, HostBusyError, LoadError, ServerError
+from benchlib.errors import HostBusyError, LoadError, ServerError
 from benchlib.load.latency import SCHEMA, read_latency
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Connection, Job
@@ -58,7 +58,7 @@ def together(folder: Path, *parts: Generated, **load: Any) -> tuple[dict[str, An
     return put_together(parts, Pgbench(Path("pgbench")), Load(duration_s=3, **load), folder, notes), notes
 
 
-def test_each_generators_output_is_kept_and_their_times_are_added(tmp_path: Path) -> None:
+def test_each_generators_output_is_kept_and_their_times_are_added(tmp_path):
     report, notes = together(tmp_path, generated("gen1"), generated("gen2"))
     assert report["transactions"] == 3000
     assert (notes["load_cpu_s"], notes["load_returncode"], notes["warnings"]) == (0.6, 0, [])
@@ -66,7 +66,7 @@ def test_each_generators_output_is_kept_and_their_times_are_added(tmp_path: Path
     assert left == {f"stdout.gen{n}": STDOUT for n in (1, 2)} | {f"stderr.gen{n}": STDERR for n in (1, 2)}
 
 
-def test_quantiles_are_exactly_those_of_all_transactions_and_times_are_the_servers(tmp_path: Path) -> None:
+def test_quantiles_are_exactly_those_of_all_transactions_and_times_are_the_servers(tmp_path):
     random = np.random.default_rng(3)
     one, other = random.integers(100, 9000, 2001), random.integers(5000, 90_000, 501)
     parts = [
@@ -92,14 +92,12 @@ def test_quantiles_are_exactly_those_of_all_transactions_and_times_are_the_serve
     ],
     ids=["late", "slow to connect", "failed"],
 )  # fmt: skip
-def test_what_was_not_measured_together_is_no_trial(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_what_was_not_measured_together_is_no_trial(tmp_path, changes, message):
     with ending((LoadError, message)):
         together(tmp_path, generated("gen1"), generated("gen2", **changes))
 
 
-def test_a_reader_is_told_of_a_doubtful_clock_and_which_generator_was_the_bottleneck(tmp_path: Path) -> None:
+def test_a_reader_is_told_of_a_doubtful_clock_and_which_generator_was_the_bottleneck(tmp_path):
     parts = generated("gen1", clock_error_s=0.05), generated("gen2", load_cpu_s=5.7)
     clock, bottleneck = together(tmp_path, *parts)[1]["warnings"]
     assert "gen1 is known to 50 ms" in clock
@@ -172,7 +170,7 @@ class Driven:
             task.status = task.later or task.status
 
 
-def test_generators_share_a_load_and_begin_when_all_wait_at_the_barrier(tmp_path: Path) -> None:
+def test_generators_share_a_load_and_begin_when_all_wait_at_the_barrier(tmp_path):
     done = Driven({"gen1": FakeTask(gives="one"), "gen2": FakeTask(gives="two")}, tmp_path)
     assert done.results == ["one", "two"]
     assert [load.clients for load, _ in done.given.values()] == [2, 1]
@@ -199,9 +197,7 @@ def test_generators_share_a_load_and_begin_when_all_wait_at_the_barrier(tmp_path
     ],
     ids=["failed", "fails meanwhile", "late", "no server", "busy", "unwanted", "killed", "lost", "gone with its results"],
 )  # fmt: skip
-def test_one_that_fails_ends_the_load_at_all(
-    tmp_path: Path, task: FakeTask, refuses: Any, kind: type[BenchlibError], message: str
-) -> None:
+def test_one_that_fails_ends_the_load_at_all(tmp_path, task, refuses, kind, message):
     tasks = {"gen1": FakeTask(), "gen2": task}
     with ending((kind, message)):
         Driven(tasks, tmp_path, refuses)

@@ -1,8 +1,6 @@
 """What the instruments recorded, from raw files whose figures can be told by heart."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -20,7 +18,7 @@ TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
 
 
 @pytest.fixture
-def folder(folder_of, tmp_path: Path) -> StudyFolder:
+def folder(folder_of, tmp_path):
     """A study of two blocks with all instruments."""
     return measured(folder_of(2), tmp_path, TPS, instruments=True)
 
@@ -36,16 +34,16 @@ def of_tuned(frame: pd.DataFrame) -> Any:
 
 
 @pytest.fixture
-def path_of(folder: StudyFolder) -> Callable[[str], Path]:
+def path_of(folder):
     (trial,) = [trial for trial in folder.read().trials if (trial.level, trial.block) == ("tuned", 1)]
     return lambda name: folder.path / "trials" / trial.id / name
 
 
 @pytest.fixture
-def change(path_of: Callable[[str], Path]) -> Callable[[Callable[[dict[str, Any]], object]], None]:
+def change(path_of):
     """Changes what was sampled in that trial."""
 
-    def make(change_raw: Callable[[dict[str, Any]], object]) -> None:
+    def make(change_raw):
         path = path_of(Samples.FILE)
         raw = dict(Samples.from_bytes(path.read_bytes()))
         change_raw(raw)
@@ -54,7 +52,7 @@ def change(path_of: Callable[[str], Path]) -> Callable[[Callable[[dict[str, Any]
     return make
 
 
-def test_host_and_devices_have_a_row_a_second_for_each_trial(folder: StudyFolder) -> None:
+def test_host_and_devices_have_a_row_a_second_for_each_trial(folder):
     seconds = read(folder).recorded.seconds
     assert list(seconds.columns) == list(SECONDS)
     assert seconds.groupby(["level", "block"])["second"].apply(list).tolist() == [[1.0, 2.0, 3.0]] * 6
@@ -63,8 +61,8 @@ def test_host_and_devices_have_a_row_a_second_for_each_trial(folder: StudyFolder
     assert seconds["r_await_ms"].isna().all()  # nothing is read after the start
 
 
-def test_several_devices_are_seen_as_one(folder: StudyFolder, change) -> None:
-    def add_a_device(raw: dict[str, Any]) -> None:
+def test_several_devices_are_seen_as_one(folder, change):
+    def add_a_device(raw):
         for reading in raw["readings"]:
             fields = list(reading["devices"]["sda"])
             fields[4] *= 3  # three times the writes, each three times as long
@@ -79,7 +77,7 @@ def test_several_devices_are_seen_as_one(folder: StudyFolder, change) -> None:
     assert pd.isna(after["r_await_ms"])
 
 
-def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder: StudyFolder) -> None:
+def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder):
     waits = read(folder).recorded.waits
     assert list(waits.columns) == ["level", "block", "second", "IO: WALSync", "CPU", "LWLock: WALWrite"]
     assert len(waits) == 6 * 3
@@ -87,7 +85,7 @@ def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder: StudyF
     assert (waits["IO: WALSync"] + waits["LWLock: WALWrite"]).round(9).eq(4).all()
 
 
-def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, change) -> None:
+def test_a_wait_has_one_name_whatever_the_version_calls_it(folder, change):
     old_names = [["LWLock", "WALWriteLock", 3], ["IO", "WalSync", 1], ["LWLock", "lock_manager", 2]]
     change(lambda raw: [sample.update(sessions=old_names) for sample in raw["waits"]])
     waits = read(folder).recorded.waits
@@ -95,7 +93,7 @@ def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, 
     assert of_tuned(waits)["LWLock: WALWrite"].eq(3).all()
 
 
-def test_a_wait_that_a_trial_did_not_have_is_none(folder: StudyFolder, change) -> None:
+def test_a_wait_that_a_trial_did_not_have_is_none(folder, change):
     lock: list[Any] = [["Lock", "tuple", 2]]
     at = {0.5: lock, 0.8: [], 2.5: [], 3.05: lock}  # at the last the load is as good as over
     change(lambda raw: raw.update(waits=[{"at_s": at_s, "sessions": of} for at_s, of in at.items()]))
@@ -105,14 +103,14 @@ def test_a_wait_that_a_trial_did_not_have_is_none(folder: StudyFolder, change) -
     assert waits.drop(mine.index)["Lock: tuple"].eq(0).all()
 
 
-def test_checkpoints_inside_the_load_by_its_clock(folder: StudyFolder, path_of) -> None:
+def test_checkpoints_inside_the_load_by_its_clock(folder, path_of):
     found = read(folder).recorded.checkpoints
     assert found[["start_s", "end_s", "kind"]].to_numpy().tolist() == [[1.0, 2.5, "wal"]] * 6
     path_of("server.log").unlink()
     assert len(read(folder).recorded.checkpoints) == 5
 
 
-def test_costs_are_of_one_transaction(folder: StudyFolder, path_of) -> None:
+def test_costs_are_of_one_transaction(folder, path_of):
     before = 9.0  # the first reading tells of what was before the load
     lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
     path_of(ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))
@@ -128,7 +126,7 @@ def test_costs_are_of_one_transaction(folder: StudyFolder, path_of) -> None:
     assert rows["replay_lag_ms"].notna().sum() == 1
 
 
-def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder: StudyFolder, path_of) -> None:
+def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder, path_of):
     path_of(Samples.FILE).unlink()
     found = read(folder)
     for frame in (found.recorded.seconds, found.recorded.waits, found.recorded.checkpoints):
@@ -139,7 +137,7 @@ def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder: St
     assert tuned["tool_cpu_ms_per_transaction"] == pytest.approx(0.25 / 6000 * 1000)
 
 
-def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path: Path) -> None:
+def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path):
     found = read(measured(folder_of(1), tmp_path, TPS, failing={"tuned": "gone"}))
     assert found.recorded.seconds.empty
     assert list(found.recorded.seconds.columns) == list(SECONDS)

@@ -3,8 +3,6 @@
 import errno
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fakes import FakeBench
@@ -20,10 +18,10 @@ Run = Callable[..., FakeBench]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path):
     """Runs a study and gives its bench, which is closed and has nothing left."""
 
-    def make(folder: StudyFolder, *heard: Any, ends: Any = None, **options: Any) -> FakeBench:
+    def make(folder, *heard, ends=None, **options):
         bench = FakeBench(folder.read().plan, tmp_path / "workspace", **options)
         bench.workspace.mkdir(exist_ok=True)
         with ending(ends):
@@ -40,7 +38,7 @@ def contents(folder: StudyFolder) -> dict[str, bytes]:
     return {str(path.relative_to(folder.path)): path.read_bytes() for path in files}
 
 
-def test_only_what_is_missing_runs_block_by_block_and_nothing_else_is_touched(folder_of, run: Run) -> None:
+def test_only_what_is_missing_runs_block_by_block_and_nothing_else_is_touched(folder_of, run):
     folder = folder_of(3)
     bench = run(folder)
     assert (bench.measured, bench.blocks, list(folder.kept())) == (ids(folder), [1, 2, 3], ids(folder))
@@ -62,9 +60,7 @@ def test_only_what_is_missing_runs_block_by_block_and_nothing_else_is_touched(fo
         (6, (StudyError, "every trial of block 2 failed, .*: first"), {"failing": {4: "first", 5: "2nd", 6: "3rd"}}),
     ],
 )  # fmt: skip
-def test_what_ends_a_run_loses_the_current_trial_and_nothing_else(
-    folder_of, run: Run, kept: int, ends: Any, options: dict[str, Any]
-) -> None:
+def test_what_ends_a_run_loses_the_current_trial_and_nothing_else(folder_of, run, kept, ends, options):
     folder = folder_of(3)
     run(folder, ends=ends, **options)
     assert list(folder.kept()) == ids(folder)[:kept]
@@ -72,7 +68,7 @@ def test_what_ends_a_run_loses_the_current_trial_and_nothing_else(
     assert list(folder.kept()) == ids(folder)
 
 
-def test_a_failed_trial_is_kept_until_its_whole_block_is_repeated(folder_of, run: Run) -> None:
+def test_a_failed_trial_is_kept_until_its_whole_block_is_repeated(folder_of, run):
     folder, failed = folder_of(3), 4
     run(folder, failing={failed + 1: "server went away"})
     errors = {trial_id: m.error for trial_id, m in folder.kept().items()}
@@ -88,7 +84,7 @@ def test_a_failed_trial_is_kept_until_its_whole_block_is_repeated(folder_of, run
 # --- the same name again ----------------------------------------------------------------------
 
 
-def test_the_same_study_again_is_the_one_that_is_kept(data_root: Path, study_of) -> None:
+def test_the_same_study_again_is_the_one_that_is_kept(data_root, study_of):
     folder = StudyFolder("small")
     first = study_of().model_copy(update={"provenance": {"created": "first"}})
     assert keep_study(folder, first) == first
@@ -96,8 +92,8 @@ def test_the_same_study_again_is_the_one_that_is_kept(data_root: Path, study_of)
     assert folder.read() == first
 
 
-def test_what_a_lever_did_not_have_in_an_earlier_version_makes_no_other_study(folder_of, study_of) -> None:
-    def levels(**replication: object) -> dict[str, Level]:
+def test_what_a_lever_did_not_have_in_an_earlier_version_makes_no_other_study(folder_of, study_of):
+    def levels(**replication):
         return {"tuned": Level(replication={"replicas": 1, **replication})}
 
     folder = folder_of(levels=levels())
@@ -107,9 +103,7 @@ def test_what_a_lever_did_not_have_in_an_earlier_version_makes_no_other_study(fo
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["in order", "levels in another order"])
-def test_more_blocks_extend_a_study_and_keep_what_it_has(
-    folder_of, plan_of, study_of, run: Run, turned: bool
-) -> None:
+def test_more_blocks_extend_a_study_and_keep_what_it_has(folder_of, plan_of, study_of, run, turned):
     folder, plan = folder_of(2), plan_of()
     run(folder)
     before = {name: data for name, data in contents(folder).items() if name != "study.json"}
@@ -122,7 +116,7 @@ def test_more_blocks_extend_a_study_and_keep_what_it_has(
     assert contents(folder).items() >= before.items()
 
 
-def test_fewer_blocks_leave_a_study_as_it_is(folder_of, study_of) -> None:
+def test_fewer_blocks_leave_a_study_as_it_is(folder_of, study_of):
     folder, lines = folder_of(4), list[str]()
     before = contents(folder)
     asked = study_of(2).model_copy(update={"parameters": {"blocks": 2}})
@@ -138,9 +132,7 @@ def test_fewer_blocks_leave_a_study_as_it_is(folder_of, study_of) -> None:
         ({"load": Load(duration_s=4, clients=5, threads=5), "scale": 2, "seed": 1}, "load.clients, load.threads, load.duration_s and 2 more"),
     ],
 )  # fmt: skip
-def test_another_plan_under_the_same_name_is_refused_saying_what_differs(
-    folder_of, study_of, changes: dict[str, object], what: str
-) -> None:
+def test_another_plan_under_the_same_name_is_refused_saying_what_differs(folder_of, study_of, changes, what):
     folder = folder_of()
     before = contents(folder)
     with ending((InputError, re.escape(f"study 'small' exists with another plan ({what})"))):
@@ -151,7 +143,7 @@ def test_another_plan_under_the_same_name_is_refused_saying_what_differs(
 # --- telling, and enough ---------------------------------------------------------------------
 
 
-def test_progress_tells_what_is_done_what_failed_and_what_is_left(folder_of, run: Run) -> None:
+def test_progress_tells_what_is_done_what_failed_and_what_is_left(folder_of, run):
     folder, lines = folder_of(), list[str]()
     run(folder, lines.append, failing={2: "server went away"})
     levels = [trial.level for trial in folder.read().trials]
@@ -165,10 +157,10 @@ def test_progress_tells_what_is_done_what_failed_and_what_is_left(folder_of, run
     assert re.fullmatch("small: trial 6/6, 1 failed, 0:00:0. gone, about 0:00:00 left · done", lines[-1])
 
 
-def test_a_settled_question_ends_the_run_between_blocks(folder_of, run: Run) -> None:
+def test_a_settled_question_ends_the_run_between_blocks(folder_of, run):
     folder, lines = folder_of(4), list[str]()
 
-    def enough() -> str | None:
+    def enough():
         return "all verdicts are in" if len(folder.kept()) >= 6 else None
 
     assert run(folder, lines.append, enough).blocks == [1, 2]
